@@ -1,0 +1,194 @@
+"""Seconds per training step of Bella-SVGD in plain PyTorch: a loop over deep copies of one model with LoRA hooked in.
+
+Every particle is a whole copy of the frozen image tower with its own adapters, AdamW, and forward and backward pass;
+the SVGD update loops over tensors and pairs of particles. Weights and images are random: they do not change the time.
+Prints one line of JSON. Needs: torch.
+
+    python scripts/bench_step_reference.py --arch vit-b-32 --particles 5 --batch-size 8 --steps 10
+"""
+
+import argparse
+import copy
+import json
+import math
+import resource
+import statistics
+import sys
+import time
+
+import torch
+from clip_modules import ImageShape, ImageTower, TowerShape, randomise
+from torch import nn
+from torch.nn import functional as F
+
+ARCHITECTURES = {
+    "vit-b-32": (ImageShape(224, 32), TowerShape(768, 12, 12, 3072, 512)),
+    "clip-mini": (ImageShape(32, 8), TowerShape(192, 6, 3, 768, 512, activation="gelu")),
+}
+CLASSES = 10
+LOGIT_SCALE = 100.0
+ALPHA = 16
+GAMMA = 0.01
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer plus (alpha / rank) B A; B starts at zero."""
+
+    def __init__(self, linear, rank):
+        super().__init__()
+        self.linear = linear
+        self.scale = ALPHA / rank
+        self.lora_a = nn.Parameter(torch.empty(rank, linear.in_features))
+        self.lora_b = nn.Parameter(torch.zeros(linear.out_features, rank))
+        nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
+
+    def forward(self, x):
+        return self.linear(x) + self.scale * F.linear(F.linear(x, self.lora_a), self.lora_b)
+
+
+class ZeroShotClassifier(nn.Module):
+    """Image tower and frozen text head; features are L2-normalised."""
+
+    def __init__(self, tower):
+        super().__init__()
+        self.tower = tower
+        head = torch.randn(CLASSES, tower.proj.shape[1])
+        self.register_buffer("head", LOGIT_SCALE * F.normalize(head, dim=-1))
+
+    def forward(self, images):
+        return F.linear(F.normalize(self.tower(images), dim=-1), self.head)
+
+
+def add_lora(model, rank):
+    """Freeze the model and adapt both MLP layers of every block."""
+    model.requires_grad_(False)
+    for block in model.tower.transformer.resblocks:
+        block.mlp.c_fc = LoraLinear(block.mlp.c_fc, rank)
+        block.mlp.c_proj = LoraLinear(block.mlp.c_proj, rank)
+    return model
+
+
+def trainable(model):
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+@torch.no_grad()
+def svgd_update(particles):
+    """Replace each gradient by the SVGD direction; RBF kernel and median bandwidth of each tensor on its own.
+
+    No value is read back to Python, so the loop also suits a GPU.
+    """
+    n = len(particles)
+    for tensors in zip(*particles):
+        gradients = [tensor.grad for tensor in tensors]
+        pairs = [(i, j) for i in range(n) for j in range(i)]
+        distances = {(i, j): (tensors[i] - tensors[j]).square().sum() for i, j in pairs}
+        if pairs:
+            two_sigma_squared = torch.stack(list(distances.values())).median() / math.log(n + 1)
+            two_sigma_squared = two_sigma_squared.clamp_min(1e-12)  # B starts equal
+        directions = []
+        for i in range(n):
+            direction = gradients[i].clone()
+            for j in range(n):
+                if i == j:
+                    continue
+                kernel = torch.exp(-distances[max(i, j), min(i, j)] / two_sigma_squared)
+                direction += kernel * gradients[i]
+                direction -= (GAMMA / n) * kernel * 2 / two_sigma_squared * (tensors[i] - tensors[j])
+            directions.append(direction / n)
+        for tensor, direction in zip(tensors, directions):
+            tensor.grad.copy_(direction)
+
+
+def train_step(models, optimizers, batches, use_svgd):
+    """One step of all particles, each on its own batch."""
+    for model, optimizer, (images, labels) in zip(models, optimizers, batches):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+    if use_svgd:
+        svgd_update([trainable(model) for model in models])
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--arch", choices=ARCHITECTURES, default="vit-b-32")
+    parser.add_argument("--particles", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=8, help="images per particle")
+    parser.add_argument("--rank", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=10, help="timed steps")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before the timed ones")
+    parser.add_argument("--threads", type=int, help="default: PyTorch's choice")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--no-svgd", action="store_true", help="train an ensemble: no interaction of particles")
+    mode.add_argument("--update-only", action="store_true", help="time the SVGD update alone")
+    arguments = parser.parse_args()
+    for name, least in {"particles": 1, "batch_size": 1, "rank": 1, "steps": 1, "warmup": 0, "threads": 1}.items():
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            parser.error(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")
+    return arguments
+
+
+def build_particles(arguments, device):
+    """Deep copies of one frozen base; the adapters of each are drawn anew."""
+    image, shape = ARCHITECTURES[arguments.arch]
+    base = ZeroShotClassifier(randomise(ImageTower(image, shape), arguments.seed))
+    models = [add_lora(copy.deepcopy(base), arguments.rank).to(device) for _ in range(arguments.particles)]
+    optimizers = [torch.optim.AdamW(trainable(model), lr=1e-3, weight_decay=0.1) for model in models]
+    return models, optimizers
+
+
+def synchronize(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure(arguments):
+    torch.manual_seed(arguments.seed)
+    device = torch.device(arguments.device)
+    size = ARCHITECTURES[arguments.arch][0].image_size
+    models, optimizers = build_particles(arguments, device)
+    particles = [trainable(model) for model in models]
+    samples = []
+    for step in range(arguments.warmup + arguments.steps):
+        batches = []
+        for _ in models:
+            images = torch.randn(arguments.batch_size, 3, size, size, device=device)
+            batches.append((images, torch.randint(CLASSES, (arguments.batch_size,), device=device)))
+        if arguments.update_only:
+            train_step(models, optimizers, batches, use_svgd=False)
+        synchronize(device)
+        start = time.perf_counter()
+        if arguments.update_only:
+            svgd_update(particles)
+        else:
+            train_step(models, optimizers, batches, use_svgd=not arguments.no_svgd)
+        synchronize(device)
+        if step >= arguments.warmup:
+            samples.append(time.perf_counter() - start)
+    return samples, sum(parameter.numel() for particle in particles for parameter in particle)
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    samples, parameters = measure(arguments)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = vars(arguments) | {
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "trainable_parameters": parameters,
+        "median_seconds": statistics.median(samples),
+        "seconds": samples,
+        "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+//! Per-layer weights as a forward sees them: shared by all particles, one a particle, or shared with a low-rank update.
+//!
+//! Activations are `[p, …]` with p = 1 until the first layer in which particles differ, then p = n.
+
+use std::collections::HashMap;
+
+use tch::{Kind, Tensor};
+
+use super::Base;
+
+/// A parameter of a layer.
+#[derive(Debug)]
+pub enum Param {
+    /// The same for all particles, in its own shape.
+    Shared(Tensor),
+    /// `[n, …shape]`.
+    PerParticle(Tensor),
+}
+
+impl Param {
+    /// A vector parameter, ready to be added to `[p, B, T, d]`.
+    fn broadcast(&self) -> Tensor {
+        match self {
+            Self::Shared(t) => t.shallow_clone(),
+            Self::PerParticle(t) => t.unsqueeze(1).unsqueeze(1),
+        }
+    }
+
+    /// With a leading particle axis of 1 or n.
+    fn with_particles(&self) -> Tensor {
+        match self {
+            Self::Shared(t) => t.unsqueeze(0),
+            Self::PerParticle(t) => t.shallow_clone(),
+        }
+    }
+
+    /// Rows `start..start + length` of the parameter's own first axis.
+    fn rows(&self, start: i64, length: i64) -> Param {
+        match self {
+            Self::Shared(t) => Self::Shared(t.narrow(0, start, length)),
+            Self::PerParticle(t) => Self::PerParticle(t.narrow(1, start, length)),
+        }
+    }
+}
+
+/// ΔW_i = scale · B_i A_i.
+#[derive(Debug)]
+pub struct LowRank {
+    /// `[n, rank, in]`.
+    pub a: Tensor,
+    /// `[n, out, rank]`.
+    pub b: Tensor,
+    /// alpha / rank.
+    pub scale: f64,
+}
+
+/// A linear layer of n particles.
+pub struct Linear {
+    weight: Param,
+    bias: Option<Param>,
+    low_rank: Option<LowRank>,
+}
+
+impl Linear {
+    /// `x: [p, B, T, in] -> [p', B, T, out]` with p' = n where particles differ.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        let size = x.size();
+        let (batch, tokens, inputs) = (size[1], size[2], size[3]);
+        let x = x.reshape([size[0], batch * tokens, inputs]);
+        let y = match &self.weight {
+            Param::Shared(weight) => self.shared(&x, weight),
+            Param::PerParticle(weight) => self.per_particle(&x, weight),
+        };
+        let y = match &self.low_rank {
+            Some(update) => update.add_to(y, &x),
+            None => y,
+        };
+        let (particles, outputs) = (y.size()[0], y.size()[2]);
+        y.view([particles, batch, tokens, outputs])
+    }
+
+    fn shared(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        match &self.bias {
+            Some(Param::Shared(bias)) => x.linear(weight, Some(bias)),
+            Some(Param::PerParticle(bias)) => x.linear(weight, None::<&Tensor>) + bias.unsqueeze(1),
+            None => x.linear(weight, None::<&Tensor>),
+        }
+    }
+
+    fn per_particle(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        let particles = weight.size()[0];
+        let x = x.expand([particles, -1, -1], false);
+        match &self.bias {
+            Some(bias) => {
+                let bias = match bias {
+                    Param::Shared(b) => b.unsqueeze(0).unsqueeze(0),
+                    Param::PerParticle(b) => b.unsqueeze(1),
+                };
+                bias.baddbmm(&x, &weight.transpose(1, 2), 1.0, 1.0)
+            }
+            None => x.bmm(&weight.transpose(1, 2)),
+        }
+    }
+
+    /// The layer that computes output rows `start..start + length` only.
+    fn rows(&self, start: i64, length: i64) -> Linear {
+        Linear {
+            weight: self.weight.rows(start, length),
+            bias: self.bias.as_ref().map(|b| b.rows(start, length)),
+            low_rank: self.low_rank.as_ref().map(|l| LowRank {
+                a: l.a.shallow_clone(),
+                b: l.b.narrow(1, start, length),
+                scale: l.scale,
+            }),
+        }
+    }
+}
+
+impl LowRank {
+    /// `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`; the frozen product is not written twice.
+    fn add_to(&self, mut y: Tensor, x: &Tensor) -> Tensor {
+        let (particles, rank, inputs) = (self.a.size()[0], self.a.size()[1], self.a.size()[2]);
+        let b = self.b.transpose(1, 2) * self.scale;
+        if x.size()[0] == particles {
+            let low = x.bmm(&self.a.transpose(1, 2));
+            return y.baddbmm_(&low, &b);
+        }
+        // One product with all particles' A at once: x is read once, not n times.
+        let rows = x.size()[1];
+        let low = x.squeeze_dim(0).matmul(&self.a.reshape([particles * rank, inputs]).tr());
+        let low = low.view([rows, particles, rank]).transpose(0, 1);
+        y.expand([particles, -1, -1], false).baddbmm(&low, &b, 1.0, 1.0)
+    }
+}
+
+/// A layer norm of n particles.
+pub struct Norm {
+    weight: Param,
+    bias: Param,
+}
+
+impl Norm {
+    /// `x: [p, B, T, d]`.
+    pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
+        let width = x.size()[3];
+        match (&self.weight, &self.bias) {
+            (Param::Shared(weight), Param::Shared(bias)) => {
+                x.layer_norm([width], Some(weight), Some(bias), eps, true)
+            }
+            (weight, bias) => {
+                let normed = x.layer_norm([width], None::<&Tensor>, None::<&Tensor>, eps, true);
+                normed * weight.broadcast() + bias.broadcast()
+            }
+        }
+    }
+}
+
+/// What a forward reads: the frozen base, overridden where a subspace has particles differ.
+pub struct Weights<'a> {
+    base: &'a Base,
+    own: HashMap<String, Tensor>,
+    updates: HashMap<String, LowRank>,
+}
+
+impl<'a> Weights<'a> {
+    /// The checkpoint as it is.
+    pub fn frozen(base: &'a Base) -> Weights<'a> {
+        Weights { base, own: HashMap::new(), updates: HashMap::new() }
+    }
+
+    /// Replaces parameter `name` by one a particle: `[n, …shape]`.
+    pub fn replace(&mut self, name: &str, tensor: Tensor) {
+        self.own.insert(name.to_string(), tensor);
+    }
+
+    /// Adds a low-rank update to the weight of linear layer `layer`.
+    pub fn update(&mut self, layer: &str, update: LowRank) {
+        self.updates.insert(layer.to_string(), update);
+    }
+
+    /// A parameter that a particle owns, if it does: `[n, …shape]`.
+    pub fn own(&self, name: &str) -> Option<&Tensor> {
+        self.own.get(name)
+    }
+
+    /// Compute type of the frozen weights.
+    pub fn kind(&self) -> Kind {
+        self.base.parameters().first().map_or(Kind::Float, |(_, t)| t.kind())
+    }
+
+    fn optional(&self, name: &str) -> Option<Param> {
+        match self.own.get(name) {
+            Some(tensor) => Some(Param::PerParticle(tensor.shallow_clone())),
+            None => self.base.get(name).map(|t| Param::Shared(t.shallow_clone())),
+        }
+    }
+
+    fn required(&self, name: &str) -> Param {
+        // `recognise` has checked that every parameter of the forward is there.
+        self.optional(name).unwrap_or_else(|| panic!("the base lacks {name}"))
+    }
+
+    /// Parameter `name` with a leading particle axis of 1 or n.
+    pub fn param(&self, name: &str) -> Tensor {
+        self.required(name).with_particles()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.base.get(name).is_some()
+    }
+
+    /// Linear layer `layer`.
+    pub fn linear(&self, layer: &str) -> Linear {
+        Linear {
+            weight: self.required(&format!("{layer}.weight")),
+            bias: self.optional(&format!("{layer}.bias")),
+            low_rank: self.updates.get(layer).map(|u| LowRank {
+                a: u.a.shallow_clone(),
+                b: u.b.shallow_clone(),
+                scale: u.scale,
+            }),
+        }
+    }
+
+    /// Output rows `start..start + length` of linear layer `layer`.
+    pub fn linear_rows(&self, layer: &str, start: i64, length: i64) -> Linear {
+        self.linear(layer).rows(start, length)
+    }
+
+    /// Layer norm `layer`.
+    pub fn norm(&self, layer: &str) -> Norm {
+        Norm {
+            weight: self.required(&format!("{layer}.weight")),
+            bias: self.required(&format!("{layer}.bias")),
+        }
+    }
+}

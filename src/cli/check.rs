@@ -1,0 +1,53 @@
+//! `bella check`: configs only, before any weight or image is read.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::config::{Experiment, Problems, Tree};
+
+/// Check configs; every mistake is a line.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella check configs/*.toml\n  \
+    bella check --merge configs/cifar10.toml configs/methods/single.toml")]
+pub struct CheckArgs {
+    /// Config files, each checked alone.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+
+    /// Merge the files left to right into one config.
+    #[arg(long)]
+    merge: bool,
+
+    /// Override a key in each.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Print the resolved config.
+    #[arg(long)]
+    print: bool,
+}
+
+pub fn run(args: &CheckArgs) -> Result<()> {
+    let groups: Vec<Vec<PathBuf>> =
+        if args.merge { vec![args.files.clone()] } else { args.files.iter().map(|file| vec![file.clone()]).collect() };
+    let mut failed: Option<Problems> = None;
+    for files in &groups {
+        let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        match Tree::load(files, &args.sets).and_then(|tree| Experiment::read(&tree)) {
+            Ok(experiment) => {
+                println!("{}: fine", shown.join(" + "));
+                if args.print {
+                    print!("{}", toml::to_string(&experiment.resolved())?);
+                }
+            }
+            Err(problems) => {
+                if let Some(earlier) = failed.replace(problems) {
+                    tracing::error!("{earlier}");
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(()), |problems| Err(problems.into()))
+}

@@ -1,0 +1,172 @@
+//! `bella eval`: a trained run, or a checkpoint as it is, on a test set, clean or corrupted.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::{ComputeArgs, ConfigArgs, Usage};
+use crate::config::{Experiment, Tree};
+use crate::data::SplitName;
+use crate::data::corruptions::Applied;
+use crate::evaluate::{Evaluation, experiment_csv};
+use crate::images::ImageSet;
+use crate::predict::Members;
+use crate::results::store::Row;
+use crate::run::{Record, RunFolder};
+use crate::session::{Posterior, Session, check_classes};
+
+/// Evaluate a trained run, or with --config alone a checkpoint as it is.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella eval                                     # the latest run, its own test split\n  \
+    bella eval low-rank-svgd-s1 --data image-folder=photos --corrupt gaussian-noise:3\n  \
+    bella eval --config configs/quickstart.toml    # the checkpoint before any training")]
+pub struct EvalArgs {
+    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    run: Option<String>,
+
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    /// Another test set: KEY=ROOT, or a TOML file with a [data.*] table.
+    #[arg(long, value_name = "KEY=ROOT|FILE")]
+    data: Option<String>,
+
+    /// Which split: train, val or test.
+    #[arg(long, default_value = "test")]
+    split: SplitName,
+
+    /// Corruptions made by bella, as KIND:SEVERITY (see `bella list`); the clean set is evaluated only without this.
+    #[arg(long, value_name = "KIND:SEVERITY", value_delimiter = ',')]
+    corrupt: Vec<String>,
+
+    /// Images a forward.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    batch_size: Option<u32>,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: &EvalArgs) -> Result<()> {
+    if args.run.is_some() && !args.config.configs.is_empty() {
+        return Err(Usage("give a run or --config, not both: a run knows its config".into()).into());
+    }
+    if args.config.configs.is_empty() { trained(args) } else { untrained(args) }
+}
+
+/// A finished run.
+fn trained(args: &EvalArgs) -> Result<()> {
+    let run = RunFolder::find(&args.compute.out, args.run.as_deref())?;
+    if !run.is_finished() {
+        anyhow::bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
+    }
+    for set in &args.config.sets {
+        if !set.starts_with("data.") && !set.starts_with("train.particle_chunk") {
+            let why = format!("--set {set}: a run's settings are what it was trained with; eval takes data.* only");
+            return Err(Usage(why).into());
+        }
+    }
+    crate::logging::open_log(&run.log())?;
+    let experiment = read(args, &[run.config()])?;
+    let settings = args.compute.settings();
+    let device = settings.device.open()?;
+    let posterior = Posterior::read(&run.posterior(), device)?;
+    let record = Record::read(&run)?;
+    let session = Session::open(&experiment, settings, posterior.classes.clone())?;
+    let chunk = experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk);
+    let theta = &posterior.theta;
+    let members = || -> Result<Members> { Ok(Members::Rows { subspace: session.subspace()?, theta, chunk }) };
+    evaluate_all(args, &experiment, &session, &run, Some(&record), &members)
+}
+
+/// The checkpoint as it is, with the configured head.
+fn untrained(args: &EvalArgs) -> Result<()> {
+    let mut experiment = read(args, &args.config.configs)?;
+    experiment.training = None;
+    let settings = args.compute.settings();
+    let run = RunFolder::of(&settings.out, &experiment)?;
+    run.create(&experiment)?;
+    crate::logging::open_log(&run.log())?;
+    let classes = experiment.data.dataset.classes()?;
+    let session = Session::open(&experiment, settings, classes)?;
+    anyhow::ensure!(
+        session.model.head.training != crate::head::Training::Always,
+        "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
+    );
+    evaluate_all(args, &experiment, &session, &run, None, &|| Ok(Members::Checkpoint))
+}
+
+/// The experiment with the test set that the command line asks for.
+fn read(args: &EvalArgs, files: &[PathBuf]) -> Result<Experiment> {
+    let mut files = files.to_vec();
+    let mut sets = args.config.sets.clone();
+    match args.data.as_deref().map(|data| (data, data.split_once('='))) {
+        Some((_, Some((key, root)))) => {
+            let root = std::path::absolute(root).with_context(|| format!("--data {key}={root}"))?;
+            sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
+        }
+        Some((file, None)) => files.push(PathBuf::from(file)),
+        None => {}
+    }
+    Ok(Experiment::read(&Tree::load(&files, &sets)?)?)
+}
+
+fn evaluate_all<'a>(
+    args: &EvalArgs,
+    experiment: &'a Experiment,
+    session: &'a Session,
+    run: &'a RunFolder,
+    record: Option<&'a Record>,
+    members: &dyn Fn() -> Result<Members<'a>>,
+) -> Result<()> {
+    check_classes(&session.classes, &experiment.data.dataset.classes()?)?;
+    let split = session.load(experiment, args.split)?;
+    let configured = experiment.training.as_ref().map_or(256, |t| t.train.eval_batch_size);
+    let conditions = conditions(&args.corrupt)?;
+    let mut rows: Vec<Row> = Vec::new();
+    for corruption in conditions {
+        let mut part = split.clone();
+        if let Some(applied) = corruption {
+            part.images = part.images.corrupted(applied)?;
+        }
+        let images = ImageSet::new(part, session.device, session.settings.workers)?;
+        let evaluation = Evaluation {
+            experiment,
+            session,
+            run,
+            record,
+            members: members()?,
+            batch_size: args.batch_size.map_or(configured, |size| size as usize),
+            set: set_name(experiment, args.split),
+            condition: corruption.map_or("clean".to_string(), |applied| format!("{applied} (bella)")),
+        };
+        rows.push(evaluation.run(&images)?);
+    }
+    super::report::print_rows(&rows);
+    let csv = experiment_csv(&session.settings.out, &experiment.name);
+    tracing::info!("results: {}", csv.display());
+    Ok(())
+}
+
+/// The corruptions asked for, or the clean set.
+fn conditions(words: &[String]) -> Result<Vec<Option<Applied>>> {
+    if words.is_empty() {
+        return Ok(vec![None]);
+    }
+    // One noise for every run and seed, so that their results can be compared image by image.
+    const SEED: u64 = 0;
+    let parse = |word: &String| match Applied::parse(word, SEED) {
+        Ok(applied) => Ok(Some(applied)),
+        Err(error) => Err(Usage(format!("--corrupt: {error}")).into()),
+    };
+    words.iter().map(parse).collect()
+}
+
+/// `cifar10` for the test split, `cifar10-train` for another.
+fn set_name(experiment: &Experiment, split: SplitName) -> String {
+    match split {
+        SplitName::Test => experiment.data.label.clone(),
+        other => format!("{}-{other}", experiment.data.label),
+    }
+}

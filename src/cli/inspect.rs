@@ -1,0 +1,100 @@
+//! `bella inspect`: what a checkpoint is, and how sure that is.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use tch::Kind;
+
+use crate::backbone::Activation;
+use crate::backbone::identify::{Evidence, Fixed, Identified, identify};
+use crate::checkpoint::Archive;
+use crate::config::Choice;
+
+/// Print architecture, parameters and self-check of a TorchScript checkpoint.
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella inspect ViT-B-32.pt")]
+pub struct InspectArgs {
+    /// A TorchScript archive (.pt).
+    file: PathBuf,
+
+    /// Heads, where the search does not find them.
+    #[arg(long)]
+    heads: Option<i64>,
+
+    /// gelu, quick-gelu or gelu-tanh, where the search does not find it.
+    #[arg(long, value_parser = activation)]
+    activation: Option<Activation>,
+
+    /// LayerNorm eps, where the search does not find it.
+    #[arg(long)]
+    eps: Option<f64>,
+
+    /// Every parameter with its shape.
+    #[arg(long)]
+    parameters: bool,
+}
+
+fn activation(word: &str) -> Result<Activation, String> {
+    let found = Activation::CHOICES.iter().find(|(known, _)| *known == word);
+    found.map(|(_, activation)| *activation).ok_or_else(|| "known: gelu, quick-gelu, gelu-tanh".to_string())
+}
+
+pub fn run(args: &InspectArgs) -> Result<()> {
+    let archive = Archive::open(&args.file)?;
+    let fixed = Fixed { heads: args.heads, activation: args.activation, eps: args.eps };
+    let identified = identify(&archive, fixed)?;
+    let Identified { vit, naming, base, head, evidence, stored } = &identified;
+    let geometry = &vit.geometry;
+    println!("file          {}", args.file.display());
+    println!("naming        {naming}");
+    println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, geometry.grid.pow(2) + 1);
+    println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);
+    println!("heads         {} of width {}", vit.traits.heads, geometry.width / vit.traits.heads);
+    println!("activation    {}", vit.traits.activation);
+    println!("layer norm    eps {:e}", vit.traits.eps);
+    println!("features      {}", geometry.output);
+    println!("own head      {}", head.as_ref().map_or("none".into(), |h| format!("{} classes", h.weight.size()[0])));
+    println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
+    print_evidence(evidence);
+    if args.parameters {
+        for (name, tensor) in base.parameters() {
+            println!("  {name:32} {:?}", tensor.size());
+        }
+    }
+    Ok(())
+}
+
+fn print_evidence(evidence: &Evidence) {
+    match evidence {
+        Evidence::SelfCheck { difference, runner_up, half, normalised } => {
+            println!(
+                "self-check    relative difference {:.1e}, cosine {:.7}{}{}",
+                difference.relative,
+                difference.cosine,
+                if *half { " (half-precision archive: bound 1e-2)" } else { " (bound 1e-5)" },
+                if *normalised { ", on L2-normalised features as the archive returns them" } else { "" }
+            );
+            if let Some((traits, difference)) = runner_up {
+                println!(
+                    "runner-up     {} heads, {}, eps {:e}: {:.1e}",
+                    traits.heads, traits.activation, traits.eps, difference.relative
+                );
+            }
+        }
+        Evidence::Code { reason } => {
+            println!("self-check    not possible: the archive's own forward does not run here ({reason})");
+            println!("              heads, activation and eps are read from its code");
+        }
+    }
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Float => "f32",
+        Kind::Half => "f16",
+        Kind::BFloat16 => "bf16",
+        Kind::Double => "f64",
+        _ => "another type",
+    }
+}

@@ -1,0 +1,41 @@
+//! `bella list`: what the registries know.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::backbone::NAMINGS;
+use crate::data::DATASETS;
+use crate::data::corruptions::CORRUPTIONS;
+use crate::head::HEADS;
+use crate::methods::METHODS;
+use crate::metrics::METRICS;
+use crate::optimizers::OPTIMIZERS;
+use crate::subspace::SUBSPACES;
+
+/// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions and metrics.
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella list")]
+pub struct ListArgs {}
+
+pub fn run(_: &ListArgs) -> Result<()> {
+    section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, e.about)));
+    section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
+    section("[data.*]", DATASETS.iter().map(|e| (e.key, e.about)));
+    section("[subspace.*]", SUBSPACES.iter().map(|e| (e.key, e.about)));
+    println!("[method.*]");
+    for entry in METHODS {
+        println!("  {:18} {} ({})", entry.key, entry.about, entry.paper);
+    }
+    section("\n[optimizer.*]", OPTIMIZERS.iter().map(|e| (e.key, e.about)));
+    section("eval --corrupt KIND:SEVERITY (1 to 5)", CORRUPTIONS.iter().map(|e| (e.key, e.about)));
+    section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
+    Ok(())
+}
+
+fn section(title: &str, entries: impl Iterator<Item = (&'static str, &'static str)>) {
+    println!("{title}");
+    for (key, about) in entries {
+        println!("  {key:18} {about}");
+    }
+    println!();
+}

@@ -1,0 +1,149 @@
+//! The command line: one file a command.
+
+mod check;
+mod eval;
+mod inspect;
+mod list;
+mod report;
+mod score;
+mod train;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::config::{Experiment, Problems, Tree};
+use crate::device::DeviceChoice;
+use crate::session::Settings;
+
+/// Bayesian fine-tuning of pretrained vision transformers.
+///
+/// Reads a TOML experiment, loads a TorchScript CLIP or ViT checkpoint, trains a posterior (SVGD, ensembles; low-rank or
+/// full), and writes accuracy, calibration and uncertainty tables to CSV.
+#[derive(Parser)]
+#[command(version, max_term_width = 110, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// More messages (-v: debug, -vv: everything).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Train(train::TrainArgs),
+    Eval(eval::EvalArgs),
+    Score(score::ScoreArgs),
+    Inspect(inspect::InspectArgs),
+    Check(check::CheckArgs),
+    Report(report::ReportArgs),
+    List(list::ListArgs),
+    Completions(CompletionsArgs),
+}
+
+/// Print shell completions.
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella completions bash > ~/.local/share/bash-completion/completions/bella")]
+struct CompletionsArgs {
+    shell: clap_complete::Shell,
+}
+
+/// Config files and overrides.
+#[derive(Args)]
+struct ConfigArgs {
+    /// A TOML experiment; several merge left to right.
+    #[arg(short, long = "config", value_name = "FILE")]
+    configs: Vec<PathBuf>,
+
+    /// Override a key, after all files: `--set method.svgd.particles=20`.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+}
+
+impl ConfigArgs {
+    fn read(&self) -> Result<Experiment, Problems> {
+        Experiment::read(&Tree::load(&self.configs, &self.sets)?)
+    }
+}
+
+/// Where to compute and where to write.
+#[derive(Args)]
+struct ComputeArgs {
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
+
+    /// Threads of libtorch [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=4096))]
+    threads: Option<i32>,
+
+    /// Threads that decode images [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+
+    /// Results folder.
+    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    out: PathBuf,
+}
+
+impl ComputeArgs {
+    fn settings(&self) -> Settings {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Settings {
+            device: self.device,
+            threads: self.threads,
+            workers: self.workers.map_or(cores, usize::from),
+            out: self.out.clone(),
+        }
+    }
+}
+
+/// A mistake of the user in the command line: exit code 2.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Runs the command line. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    crate::logging::start(cli.verbose);
+    let result = match cli.command {
+        Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Completions(args) => {
+            clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    if let Some(problems) = error.downcast_ref::<Problems>() {
+        for line in problems.to_string().lines() {
+            tracing::error!("{line}");
+        }
+        return ExitCode::from(2);
+    }
+    tracing::error!("{error:#}");
+    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+}

@@ -1,0 +1,248 @@
+//! `bella train`: trains a posterior, resumes one that was interrupted, evaluates it on the test split.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tch::Device;
+
+use super::{ComputeArgs, ConfigArgs, Usage};
+use crate::config::{Experiment, Training};
+use crate::data::SplitName;
+use crate::data::order::{Holdout, stratified_validation_split};
+use crate::evaluate::Evaluation;
+use crate::images::ImageSet;
+use crate::methods::Parts;
+use crate::predict::Members;
+use crate::run::{Record, RunFolder};
+use crate::session::{Posterior, Session, Settings};
+use crate::state::State;
+use crate::subspace::geometry::Geometry;
+use crate::train::progress::Progress;
+use crate::train::{Ending, Trainer};
+
+/// Train a posterior, then evaluate it on the test split.
+///
+/// The same command continues an interrupted run from its last checkpoint; a finished run is not repeated.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella train --config configs/quickstart.toml\n  \
+    bella train -c configs/cifar10.toml -s method.svgd.particles=20 -s seed=2")]
+pub struct TrainArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+
+    /// Continue an interrupted run; an error if there is none.
+    #[arg(long, conflicts_with = "force")]
+    resume: bool,
+
+    /// Start anew, also where a finished or interrupted run lies.
+    #[arg(long)]
+    force: bool,
+
+    /// Leave out the evaluation on the test split.
+    #[arg(long)]
+    no_eval: bool,
+}
+
+pub fn run(args: &TrainArgs) -> Result<()> {
+    if args.config.configs.is_empty() {
+        return Err(Usage("train needs a config: bella train --config configs/quickstart.toml".into()).into());
+    }
+    let experiment = args.config.read()?;
+    let Some(training) = &experiment.training else {
+        let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
+        return Err(Usage(missing.into()).into());
+    };
+    let settings = args.compute.settings();
+    let run = RunFolder::of(&settings.out, &experiment)?;
+    if args.resume && !run.checkpoint().is_file() && !run.is_finished() {
+        bail!("{}: no checkpoint to resume from; leave --resume out to start the run", run.path().display());
+    }
+    run.create(&experiment)?;
+    let _lock = run.lock()?;
+    if args.force {
+        run.clear()?;
+    }
+    crate::logging::open_log(&run.log())?;
+    tracing::info!("run: {}", run.path().display());
+    if run.is_finished() {
+        tracing::info!("this run is finished (--force repeats it)");
+        return if args.no_eval { Ok(()) } else { evaluate_finished(&experiment, settings, &run) };
+    }
+    train(&experiment, training, settings, &run, args.no_eval)
+}
+
+fn train(experiment: &Experiment, training: &Training, settings: Settings, run: &RunFolder, no_eval: bool) -> Result<()> {
+    let checkpoint = if run.checkpoint().is_file() { Some(State::read(&run.checkpoint())?) } else { None };
+    let settings = with_stored_threads(settings, checkpoint.as_ref())?;
+    let classes = experiment.data.dataset.classes()?;
+    let session = Session::open(experiment, settings, classes)?;
+    let images = session.images(experiment, SplitName::Train)?;
+    let test = if no_eval { None } else { Some(session.images(experiment, SplitName::Test)?) };
+    let holdout = hold_out(experiment, &images)?;
+    let mut trainer = assemble(experiment, training, &session, &images, holdout, run)?;
+    if let Some(state) = &checkpoint {
+        trainer.resume(state).with_context(|| format!("{}: cannot resume", run.checkpoint().display()))?;
+        tracing::info!("resuming after {} steps (epoch {})", trainer.progress.steps, trainer.progress.epoch + 1);
+    }
+    announce(training, &trainer, &session);
+    let ending = trainer.train()?;
+    trainer.bar.finish_and_clear();
+    if ending == Ending::Interrupted {
+        bail!(
+            "stopped after {} steps; the checkpoint is saved: the same command continues (run {})",
+            trainer.progress.steps,
+            run.id()
+        );
+    }
+    let record = finish(&trainer, &session, run)?;
+    let Some(test) = test else { return Ok(()) };
+    let (theta, _) = trainer.selected();
+    evaluate(experiment, &session, run, &record, theta, &test)
+}
+
+/// On the CPU a resumed run is bit-identical only with the threads it started with.
+fn with_stored_threads(mut settings: Settings, checkpoint: Option<&State>) -> Result<Settings> {
+    let Some(state) = checkpoint else { return Ok(settings) };
+    let stored = state.count("threads")? as i32;
+    match settings.threads {
+        Some(asked) if asked != stored => bail!(
+            "--threads {asked}: this run started with {stored} threads, and sums in another order would not continue it bit \
+             for bit: leave --threads out, or start anew with --force"
+        ),
+        _ => settings.threads = Some(stored),
+    }
+    Ok(settings)
+}
+
+fn hold_out(experiment: &Experiment, images: &ImageSet) -> Result<Holdout> {
+    let holdout = stratified_validation_split(experiment.seed, &images.split.labels, experiment.data.validation);
+    if holdout.train.is_empty() {
+        bail!("data.{}.validation = {}: leaves no image to train on", experiment.data.key, experiment.data.validation);
+    }
+    if experiment.data.validation > 0.0 && holdout.validation.is_empty() {
+        bail!(
+            "data.{}.validation = {}: holds out no image of {}: raise it",
+            experiment.data.key,
+            experiment.data.validation,
+            images.len()
+        );
+    }
+    Ok(holdout)
+}
+
+fn assemble<'a>(
+    experiment: &'a Experiment,
+    training: &'a Training,
+    session: &'a Session,
+    images: &'a ImageSet,
+    holdout: Holdout,
+    run: &'a RunFolder,
+) -> Result<Trainer<'a>> {
+    let subspace = session.subspace()?;
+    let particles = training.method.spec.particles();
+    let theta = session.initial_theta(experiment.seed, particles)?;
+    let parts = Parts {
+        optimizer: training.optimizer.spec.build(&theta),
+        geometry: Geometry::new(subspace.layout()),
+        clip_norm: training.train.clip_norm,
+    };
+    let method = training.method.spec.build(parts);
+    let progress = Progress::new(particles, method.diagnostics().len(), session.device);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // A second signal ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let bar = crate::logging::bar(0, "training");
+    let (model, spec) = (&session.model, &training.train);
+    Ok(Trainer { spec, seed: experiment.seed, model, subspace, method, theta, images, holdout, run, stop, progress, bar })
+}
+
+fn announce(training: &Training, trainer: &Trainer, session: &Session) {
+    let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
+    tracing::info!(
+        "{} x {}: {particles} particles of {parameters} parameters ({} in all), {} training and {} validation images, {} on {}",
+        training.subspace.key,
+        training.method.key,
+        particles * parameters,
+        trainer.holdout.train.len(),
+        trainer.holdout.validation.len(),
+        crate::device::precision_name(session.model.kind),
+        crate::device::name(session.device),
+    );
+}
+
+/// Writes run.json, then the posterior, whose presence says that the run is finished.
+fn finish(trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Record> {
+    let (theta, selected_epoch) = trainer.selected();
+    let (particles, parameters) = theta.size2()?;
+    let seen = trainer.progress.epoch * trainer.holdout.train.len() * particles as usize;
+    let record = Record {
+        bella_version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("BELLA_COMMIT").into(),
+        libtorch_version: crate::device::LIBTORCH_VERSION.into(),
+        device: crate::device::name(session.device),
+        threads: tch::get_num_threads(),
+        precision: crate::device::precision_name(session.model.kind).into(),
+        particles,
+        parameters_per_particle: parameters,
+        trainable_parameters: particles * parameters,
+        train_samples: trainer.holdout.train.len(),
+        validation_samples: trainer.holdout.validation.len(),
+        epochs: trainer.progress.epoch,
+        steps: trainer.progress.steps,
+        wall_seconds: trainer.wall_seconds(),
+        images_per_second: seen as f64 / trainer.wall_seconds().max(f64::MIN_POSITIVE),
+        // The process's peak covers the frozen base and everything else; a GPU's own memory is not in it.
+        peak_memory_bytes: if session.device == Device::Cpu { crate::device::peak_memory_bytes() } else { None },
+        selected_epoch,
+        self_check_difference: session.self_check_difference,
+    };
+    record.write(run)?;
+    let posterior = Posterior { theta: theta.shallow_clone(), classes: session.classes.clone() };
+    posterior.write(&run.posterior())?;
+    Ok(record)
+}
+
+/// The evaluation of a run that was finished earlier.
+fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolder) -> Result<()> {
+    let device = settings.device.open()?;
+    let posterior = Posterior::read(&run.posterior(), device)?;
+    let session = Session::open(experiment, settings, posterior.classes.clone())?;
+    let test = session.images(experiment, SplitName::Test)?;
+    evaluate(experiment, &session, run, &Record::read(run)?, &posterior.theta, &test)
+}
+
+fn evaluate(
+    experiment: &Experiment,
+    session: &Session,
+    run: &RunFolder,
+    record: &Record,
+    theta: &tch::Tensor,
+    test: &ImageSet,
+) -> Result<()> {
+    let spec = experiment.training.as_ref().map(|t| (t.train.particle_chunk, t.train.eval_batch_size));
+    let (chunk, batch_size) = spec.unwrap_or_default();
+    let evaluation = Evaluation {
+        experiment,
+        session,
+        run,
+        record: Some(record),
+        members: Members::Rows { subspace: session.subspace()?, theta, chunk },
+        batch_size,
+        set: experiment.data.label.clone(),
+        condition: "clean".into(),
+    };
+    let row = evaluation.run(test)?;
+    super::report::print_rows(&[row]);
+    let csv = crate::evaluate::experiment_csv(&session.settings.out, &experiment.name);
+    tracing::info!("results: {}", csv.display());
+    Ok(())
+}

@@ -1,0 +1,333 @@
+//! The checked experiment: what every key of a config means.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::reader::{Bounds, Choice, Reader};
+use super::tree::{Problems, Tree};
+use crate::backbone::Activation;
+use crate::data::{DATASETS, Dataset};
+use crate::head::{HEADS, HeadSpec};
+use crate::methods::{Circumstances, METHODS, MethodSpec};
+use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
+use crate::subspace::{SUBSPACES, SubspaceSpec};
+
+/// Everything a run needs to know, checked.
+pub struct Experiment {
+    /// The experiment: its results share one CSV.
+    pub name: String,
+    pub seed: u64,
+    pub checkpoint: CheckpointSpec,
+    pub head: Chosen<dyn HeadSpec>,
+    pub data: DataSpec,
+    /// Absent where the checkpoint is only evaluated.
+    pub training: Option<Training>,
+}
+
+/// A chosen entry of a registry.
+pub struct Chosen<T: ?Sized> {
+    pub key: String,
+    pub spec: Box<T>,
+}
+
+/// What is trained and how.
+pub struct Training {
+    pub subspace: Chosen<dyn SubspaceSpec>,
+    pub method: Chosen<dyn MethodSpec>,
+    pub optimizer: Chosen<dyn OptimizerSpec>,
+    pub train: TrainSpec,
+}
+
+/// `[checkpoint]`.
+#[derive(Serialize)]
+pub struct CheckpointSpec {
+    pub path: PathBuf,
+    /// Pixels a side; the checkpoint's own by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_size: Option<i64>,
+    pub normalize: Normalize,
+    /// What the archive's names cannot tell, where the self-check needs help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f64>,
+}
+
+/// Mean and standard deviation of each colour channel, on pixels in [0, 1].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Normalize {
+    pub mean: [f64; 3],
+    pub std: [f64; 3],
+}
+
+impl Normalize {
+    /// OpenAI's CLIP.
+    pub const CLIP: Normalize = Normalize {
+        mean: [0.48145466, 0.4578275, 0.40821073],
+        std: [0.26862954, 0.26130258, 0.27577711],
+    };
+    pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+}
+
+/// `[data.*]`: the data set and what holds for all of them.
+pub struct DataSpec {
+    pub key: String,
+    pub dataset: Box<dyn Dataset>,
+    /// Name of the test set in results; the data set's key by default.
+    pub label: String,
+    /// Share of the training images held out.
+    pub validation: f64,
+}
+
+/// `[train]`.
+#[derive(Serialize)]
+pub struct TrainSpec {
+    pub epochs: usize,
+    pub batch_size: usize,
+    pub warmup_steps: usize,
+    pub schedule: Schedule,
+    pub precision: Precision,
+    pub batches: Batches,
+    pub select: Selection,
+    /// Particles a forward; 0 for all at once.
+    pub particle_chunk: usize,
+    /// Parts that a batch is split into, their gradients added.
+    pub accumulate: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    pub eval_batch_size: usize,
+    /// Minutes between checkpoints within an epoch.
+    pub checkpoint_minutes: f64,
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),+ }
+
+        impl Choice for $name {
+            const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        }
+    };
+}
+
+words! {
+    /// The learning rate over time, after a linear warm-up.
+    Schedule { Cosine = "cosine", Constant = "constant" }
+}
+words! {
+    /// The type in which forward and backward run; masters, kernels and optimizer state are f32.
+    Precision {
+        F32 = "f32",
+        Bf16 = "bf16",
+        /// bf16 where this machine computes it natively.
+        Auto = "auto",
+    }
+}
+words! {
+    /// Whether each particle sees the images in its own order.
+    Batches { Independent = "independent", Shared = "shared" }
+}
+words! {
+    /// Which epoch's particles become the posterior.
+    Selection {
+        /// The one with the lowest validation NLL of the averaged logits.
+        Best = "best-epoch",
+        Last = "last-epoch",
+    }
+}
+
+impl Experiment {
+    /// Reads and checks a merged config.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub fn read(tree: &Tree) -> Result<Experiment, Problems> {
+        let root = Reader::root(tree);
+        let name = root.string("name").required();
+        if name.contains(['/', '\\']) || name.starts_with('.') {
+            root.problem("name", "must be usable as a file name: no slashes, no leading dot");
+        }
+        let seed = root.integer("seed", 0..=i64::MAX).required() as u64;
+        let checkpoint = CheckpointSpec::read(root.section("checkpoint"));
+        let head = choose(&root, "head", HEADS.iter().map(|e| (e.key, e.read)), |read, reader| read(reader));
+        let data = DataSpec::read(&root);
+        let trains = ["subspace", "method", "optimizer", "train"].iter().any(|key| root.has(key));
+        let training = if trains { Training::read(&root, &data) } else { None };
+        let (Some(head), Some(data)) = (head, data) else {
+            return Err(root.close(()).err().unwrap_or_default());
+        };
+        let incomplete = trains && training.is_none();
+        let experiment = Experiment { name, seed, checkpoint, head, data, training };
+        let experiment = root.close(experiment)?;
+        // A table that could not be read has been reported.
+        debug_assert!(!incomplete);
+        Ok(experiment)
+    }
+
+    /// The settings as a config that reads back to the same experiment.
+    pub fn resolved(&self) -> toml::Table {
+        let mut all = toml::Table::new();
+        let nest = |key: &str, table: toml::Table| toml::Value::Table(toml::Table::from_iter([(key.to_string(), toml::Value::Table(table))]));
+        all.insert("name".into(), self.name.clone().into());
+        all.insert("seed".into(), (self.seed as i64).into());
+        all.insert("checkpoint".into(), super::table(&self.checkpoint).into());
+        all.insert("head".into(), nest(&self.head.key, self.head.spec.resolved()));
+        let mut data = self.data.dataset.resolved();
+        data.insert("label".into(), self.data.label.clone().into());
+        data.insert("validation".into(), self.data.validation.into());
+        all.insert("data".into(), nest(&self.data.key, data));
+        if let Some(training) = &self.training {
+            all.insert("subspace".into(), nest(&training.subspace.key, training.subspace.spec.resolved()));
+            all.insert("method".into(), nest(&training.method.key, training.method.spec.resolved()));
+            all.insert("optimizer".into(), nest(&training.optimizer.key, training.optimizer.spec.resolved()));
+            all.insert("train".into(), super::table(&training.train).into());
+        }
+        all
+    }
+}
+
+/// Reads one of the choice tables through its registry.
+fn choose<F: Copy, T: ?Sized>(
+    root: &Reader,
+    key: &str,
+    entries: impl Iterator<Item = (&'static str, F)>,
+    read: impl Fn(F, &Reader) -> Box<T>,
+) -> Option<Chosen<T>> {
+    let entries: Vec<(&'static str, F)> = entries.collect();
+    let known: Vec<&str> = entries.iter().map(|(key, _)| *key).collect();
+    let (key, reader) = root.one_of(key, &known)?;
+    let (_, entry) = entries.into_iter().find(|(known, _)| *known == key)?;
+    let spec = read(entry, &reader);
+    reader.finish();
+    Some(Chosen { key, spec })
+}
+
+impl CheckpointSpec {
+    fn read(reader: Reader) -> CheckpointSpec {
+        let spec = CheckpointSpec {
+            path: reader.path("path").required_because("the TorchScript archive (.pt) to start from"),
+            image_size: reader.integer("image_size", 1..=4096).optional(),
+            normalize: Normalize::read(&reader),
+            heads: reader.integer("heads", 1..=1024).optional(),
+            activation: reader.choice("activation").optional(),
+            eps: reader.float("eps", Bounds::above(0.0)).optional(),
+        };
+        reader.finish();
+        spec
+    }
+}
+
+impl Normalize {
+    fn read(reader: &Reader) -> Normalize {
+        #[derive(Clone, Copy)]
+        struct Named(Normalize);
+        impl Choice for Named {
+            const CHOICES: &'static [(&'static str, Self)] =
+                &[("clip", Named(Normalize::CLIP)), ("imagenet", Named(Normalize::IMAGENET))];
+        }
+        if !reader.is_table("normalize") {
+            return reader.choice::<Named>("normalize").required_or(Named(Normalize::CLIP), WHAT_NORMALIZE).0;
+        }
+        let section = reader.section("normalize");
+        let three = |key: &str, bounds: Bounds| -> [f64; 3] {
+            let values = section.floats(key, bounds).required();
+            <[f64; 3]>::try_from(values.as_slice()).unwrap_or_else(|_| {
+                if !values.is_empty() {
+                    section.problem(key, "must be three numbers: red, green, blue");
+                }
+                [1.0; 3]
+            })
+        };
+        let normalize = Normalize { mean: three("mean", Bounds::any()), std: three("std", Bounds::above(0.0)) };
+        section.finish();
+        normalize
+    }
+}
+
+const WHAT_NORMALIZE: &str =
+    "\"clip\", \"imagenet\", or { mean = [r, g, b], std = [r, g, b] }: what the checkpoint was trained with";
+
+impl DataSpec {
+    fn read(root: &Reader) -> Option<DataSpec> {
+        let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();
+        let (key, mut reader) = root.one_of("data", &known)?;
+        let entry = DATASETS.iter().find(|e| e.key == key)?;
+        let label = reader.string("label").or_else(|| key.clone());
+        let validation = reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0);
+        let dataset = (entry.read)(&mut reader);
+        reader.finish();
+        Some(DataSpec { key, dataset, label, validation })
+    }
+}
+
+impl Training {
+    fn read(root: &Reader, data: &Option<DataSpec>) -> Option<Training> {
+        let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+        let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
+        let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));
+        let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+        let validation = data.as_ref().map_or(0.0, |d| d.validation);
+        let train = TrainSpec::read(root.section("train"), validation);
+        let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
+        training.cross_check(root);
+        Some(training)
+    }
+
+    /// Rules that join several tables.
+    fn cross_check(&self, root: &Reader) {
+        let particles = self.method.spec.particles() as usize;
+        let rates = self.optimizer.spec.rates();
+        if rates.len() > 1 && rates.len() != particles {
+            let why = format!(
+                "{}.lr has {} learning rates for {particles} particles: give one, or one a particle",
+                self.optimizer.key,
+                rates.len()
+            );
+            root.problem("optimizer", why);
+        }
+        if self.train.particle_chunk > particles {
+            root.problem("train", format!("particle_chunk = {}: must not exceed the {particles} particles", self.train.particle_chunk));
+        }
+        if self.train.accumulate > self.train.batch_size {
+            root.problem("train", format!("accumulate = {}: must not exceed batch_size", self.train.accumulate));
+        }
+        let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
+        if particles > 1 && self.subspace.key == "full" && self.train.batches == Batches::Shared && equal_rates {
+            root.problem(
+                "train",
+                "batches = \"shared\" with subspace.full and one learning rate: all particles start equal and would stay \
+                 equal; use batches = \"independent\" or one learning rate a particle",
+            );
+        }
+    }
+}
+
+impl TrainSpec {
+    fn read(reader: Reader, validation: f64) -> TrainSpec {
+        let default = if validation > 0.0 { Selection::Best } else { Selection::Last };
+        let spec = TrainSpec {
+            epochs: reader.count("epochs", 1..=1_000_000).required(),
+            batch_size: reader.count("batch_size", 1..=1_000_000).required(),
+            warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).or(0),
+            schedule: reader.choice("schedule").or(Schedule::Cosine),
+            precision: reader.choice("precision").or(Precision::F32),
+            batches: reader.choice("batches").or(Batches::Independent),
+            select: reader.choice("select").or(default),
+            particle_chunk: reader.count("particle_chunk", 0..=1_000_000).or(0),
+            accumulate: reader.count("accumulate", 1..=1_000_000).or(1),
+            clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
+            eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
+            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).or(10.0),
+        };
+        if spec.select == Selection::Best && validation == 0.0 {
+            reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");
+        }
+        reader.finish();
+        spec
+    }
+}

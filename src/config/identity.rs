@@ -1,0 +1,76 @@
+//! What makes two runs the same: a hash of the settings that change numbers, and of the content of the files they name.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use super::Experiment;
+
+/// Keys that do not change a reported number: where things lie, and how the work is cut.
+const IRRELEVANT: [&[&str]; 7] = [
+    &["name"],
+    &["checkpoint", "path"],
+    &["head", "*", "weights"],
+    &["data", "*", "root"],
+    &["train", "particle_chunk"],
+    &["train", "eval_batch_size"],
+    &["train", "checkpoint_minutes"],
+];
+
+impl Experiment {
+    /// `<method>-s<seed>-<hash>`: the same experiment finds its run again.
+    ///
+    /// # Errors
+    /// A checkpoint or head file that cannot be read.
+    pub fn run_id(&self) -> Result<String> {
+        let mut hash = Sha256::new();
+        let mut settings = self.resolved();
+        for path in IRRELEVANT {
+            remove(&mut settings, path);
+        }
+        hash.update(toml::to_string(&settings).context("cannot write the settings")?);
+        hash.update(file_hash(&self.checkpoint.path)?);
+        for file in self.head.spec.files() {
+            hash.update(file_hash(&file)?);
+        }
+        let digest: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+        let method = match &self.training {
+            Some(training) => format!("{}-{}", training.subspace.key, training.method.key),
+            None => "checkpoint".to_string(),
+        };
+        Ok(format!("{method}-s{}-{digest}", self.seed))
+    }
+}
+
+/// Removes the entry at `path`, where `*` stands for every key.
+fn remove(table: &mut toml::Table, path: &[&str]) {
+    let [first, rest @ ..] = path else { return };
+    if rest.is_empty() {
+        table.remove(*first);
+        return;
+    }
+    for (key, value) in table.iter_mut() {
+        if (*first == "*" || key == first)
+            && let toml::Value::Table(inner) = value
+        {
+            remove(inner, rest);
+        }
+    }
+}
+
+/// SHA-256 of a file's content.
+fn file_hash(path: &Path) -> Result<[u8; 32]> {
+    let mut file = File::open(path).with_context(|| format!("{}: cannot open", path.display()))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 20];
+    loop {
+        let count = file.read(&mut buffer).with_context(|| format!("{}: cannot read", path.display()))?;
+        if count == 0 {
+            return Ok(hash.finalize().into());
+        }
+        hash.update(&buffer[..count]);
+    }
+}

@@ -1,0 +1,22 @@
+//! Experiments: TOML files and `--set` merged ([`tree`]), read and checked ([`reader`]), resolved to an [`Experiment`].
+//!
+//! Every mistake of a config is reported at once, before any weight is read.
+
+mod experiment;
+mod identity;
+pub mod reader;
+pub mod tree;
+
+use serde::Serialize;
+
+pub use experiment::{Batches, CheckpointSpec, DataSpec, Experiment, Normalize, Precision, Schedule, Selection, TrainSpec, Training};
+pub use reader::{Bounds, Choice, Reader};
+pub use tree::{Problems, Tree};
+
+/// A settings struct as a TOML table, for the resolved config.
+pub fn table(settings: &impl Serialize) -> toml::Table {
+    match toml::Table::try_from(settings) {
+        Ok(table) => table,
+        Err(error) => unreachable!("settings structs are plain tables: {error}"),
+    }
+}

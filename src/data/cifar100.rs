@@ -1,0 +1,104 @@
+//! CIFAR-100 (Krizhevsky 2009), binary version: 50,000 training and 10,000 test images, each with a fine and a coarse
+//! label.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::cifar::{self, Layout};
+use super::{Dataset, Entry, Request, Split, SplitName, Subset};
+use crate::config::{Choice, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "cifar100",
+    about: "CIFAR-100, binary version: 100 classes (or 20 coarse), 32x32, official train and test",
+    read,
+};
+
+/// Which of the two labels is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Labels {
+    Fine,
+    Coarse,
+}
+
+impl Choice for Labels {
+    const CHOICES: &'static [(&'static str, Labels)] = &[("fine", Labels::Fine), ("coarse", Labels::Coarse)];
+}
+
+#[derive(Serialize)]
+struct Cifar100 {
+    root: PathBuf,
+    labels: Labels,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds cifar-100-binary");
+    let labels = reader.choice("labels").or(Labels::Fine);
+    Box::new(Cifar100 { root, labels, subset: Subset::read(reader) })
+}
+
+impl Cifar100 {
+    fn folder(&self) -> PathBuf {
+        cifar::folder(&self.root, "cifar-100-binary")
+    }
+
+    fn layout(&self) -> Layout {
+        match self.labels {
+            Labels::Coarse => Layout { label_bytes: 2, label_at: 0, classes: COARSE.len() },
+            Labels::Fine => Layout { label_bytes: 2, label_at: 1, classes: FINE.len() },
+        }
+    }
+}
+
+impl Dataset for Cifar100 {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        match self.labels {
+            Labels::Fine => cifar::class_names(&self.folder().join("fine_label_names.txt"), &FINE),
+            Labels::Coarse => cifar::class_names(&self.folder().join("coarse_label_names.txt"), &COARSE),
+        }
+    }
+
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        let file = match split {
+            SplitName::Train => "train.bin",
+            SplitName::Test => "test.bin",
+            SplitName::Val => anyhow::bail!("cifar100 has no split `val`; set data.cifar100.validation, say to 0.2"),
+        };
+        cifar::load(self.key(), &[self.folder().join(file)], &self.layout(), split, self.subset)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::config::table(self)
+    }
+}
+
+#[rustfmt::skip]
+const COARSE: [&str; 20] = [
+    "aquatic_mammals", "fish", "flowers", "food_containers", "fruit_and_vegetables", "household_electrical_devices",
+    "household_furniture", "insects", "large_carnivores", "large_man-made_outdoor_things",
+    "large_natural_outdoor_scenes", "large_omnivores_and_herbivores", "medium_mammals", "non-insect_invertebrates",
+    "people", "reptiles", "small_mammals", "trees", "vehicles_1", "vehicles_2",
+];
+
+#[rustfmt::skip]
+const FINE: [&str; 100] = [
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
+    "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
+    "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
+    "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
+    "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
+    "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+    "willow_tree", "wolf", "woman", "worm",
+];

@@ -1,0 +1,129 @@
+//! Corruptions that bella generates itself, for sets without a published corrupted version.
+//! Written from the definitions of Hendrycks and Dietterich (2019) with constants in their spirit: results on them are
+//! not results on CIFAR-10-C.
+
+mod blur;
+mod color;
+mod digital;
+mod noise;
+
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+use rand_chacha::ChaCha12Rng;
+
+use super::order::{self, Purpose};
+
+/// Every corruption, in the order in which they are listed.
+pub static CORRUPTIONS: &[&Corruption] = &[
+    &noise::GAUSSIAN,
+    &noise::SHOT,
+    &noise::IMPULSE,
+    &noise::SPECKLE,
+    &blur::GAUSSIAN,
+    &color::CONTRAST,
+    &color::BRIGHTNESS,
+    &color::SATURATE,
+    &digital::PIXELATE,
+    &digital::JPEG,
+];
+
+/// A way to damage an image, at severities 1 to 5.
+pub struct Corruption {
+    /// The name in configs and results.
+    pub key: &'static str,
+    /// One line for `bella list`.
+    pub about: &'static str,
+    /// Damages one image in place at `severity` 1 to 5.
+    apply: fn(&mut Picture, severity: usize, &mut ChaCha12Rng) -> Result<()>,
+}
+
+/// One image, `pixels: [3, height, width]`.
+struct Picture<'a> {
+    pixels: &'a mut [u8],
+    height: usize,
+    width: usize,
+}
+
+/// A corruption with all that decides its result.
+#[derive(Clone, Copy)]
+pub struct Applied {
+    corruption: &'static Corruption,
+    severity: usize,
+    seed: u64,
+}
+
+impl Corruption {
+    /// This corruption at `severity`.
+    ///
+    /// # Errors
+    /// A severity beyond 1 to 5.
+    pub fn at(&'static self, severity: usize, seed: u64) -> Result<Applied> {
+        ensure!((1..=5).contains(&severity), "{}:{severity}: the severity must be from 1 to 5", self.key);
+        Ok(Applied { corruption: self, severity, seed })
+    }
+}
+
+impl Applied {
+    /// Reads `gaussian-noise:3`. The noise is a function of `seed` and the image's index.
+    ///
+    /// # Errors
+    /// No severity, one beyond 1 to 5, or an unknown name.
+    pub fn parse(text: &str, seed: u64) -> Result<Applied> {
+        let form = "write a name and a severity, such as gaussian-noise:3";
+        let (key, severity) = text.split_once(':').with_context(|| format!("corruption `{text}`: {form}"))?;
+        let found = CORRUPTIONS.iter().find(|corruption| corruption.key == key);
+        let corruption = found.with_context(|| {
+            let known: Vec<&str> = CORRUPTIONS.iter().map(|corruption| corruption.key).collect();
+            format!("unknown corruption `{key}`; known: {}", known.join(", "))
+        })?;
+        let severity = severity.parse().ok().filter(|severity| (1..=5).contains(severity));
+        let severity = severity.with_context(|| format!("corruption `{text}`: the severity must be from 1 to 5"))?;
+        Ok(Applied { corruption, severity, seed })
+    }
+
+    /// Damages image number `index` of its split, `pixels: [3, height, width]`, in place.
+    ///
+    /// # Errors
+    /// An image that a codec cannot hold (JPEG: 65,535 pixels a side).
+    pub fn apply(&self, pixels: &mut [u8], height: usize, width: usize, index: u32) -> Result<()> {
+        let mut rng = order::stream(self.seed, Purpose::Corruption, &[u64::from(index)]);
+        (self.corruption.apply)(&mut Picture { pixels, height, width }, self.severity, &mut rng)
+    }
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.corruption.key, self.severity)
+    }
+}
+
+impl fmt::Debug for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} (seed {})", self.seed)
+    }
+}
+
+impl Picture<'_> {
+    /// Replaces every value x in `[0, 1]` by `f(x)`, clipped and rounded.
+    fn map(&mut self, mut f: impl FnMut(f64) -> f64) {
+        self.pixels.iter_mut().for_each(|value| *value = byte(f(f64::from(*value) / 255.0)));
+    }
+
+    /// Replaces every pixel's (r, g, b) in `[0, 1]`.
+    fn map_colors(&mut self, f: impl Fn([f64; 3]) -> [f64; 3]) {
+        let plane = self.height * self.width;
+        for i in 0..plane {
+            let color = f([0, 1, 2].map(|c| f64::from(self.pixels[c * plane + i]) / 255.0));
+            (0..3).for_each(|c| self.pixels[c * plane + i] = byte(color[c]));
+        }
+    }
+}
+
+/// `[0, 1]` to a byte, clipped, to the nearest.
+fn byte(value: f64) -> u8 {
+    (value * 255.0).round().clamp(0.0, 255.0) as u8
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+use image::RgbImage;
+
+use super::*;
+use crate::config::Tree;
+
+fn put(root: &Path, file: &str, gray: u8) {
+    let path = root.join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    RgbImage::from_pixel(6, 4, image::Rgb([gray; 3])).save(path).unwrap();
+}
+
+fn damage(root: &Path, file: &str) {
+    std::fs::write(root.join(file), "damaged").unwrap();
+}
+
+fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
+    let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
+    let mut reader = Reader::root(&tree);
+    let set = read(&mut reader);
+    reader.close(set).unwrap()
+}
+
+fn load(set: &dyn Dataset, split: SplitName, memory_bytes: usize) -> Result<Split> {
+    set.load(split, &Request { image_size: 4, memory_bytes, workers: 2, progress: &|_, _| () })
+}
+
+fn error(set: &dyn Dataset, split: SplitName) -> String {
+    format!("{:#}", load(set, split, usize::MAX).unwrap_err())
+}
+
+fn two_classes() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (file, gray) in [("test/cat/b.png", 2), ("test/cat/a.png", 1), ("test/ant/x.bmp", 3), ("train/ant/t.png", 4)] {
+        put(root.path(), file, gray);
+    }
+    std::fs::write(root.path().join("test/cat/notes.txt"), "no image").unwrap();
+    root
+}
+
+#[test]
+fn memory_and_files_hold_the_same_images() {
+    let root = two_classes();
+    let set = set(root.path(), "");
+    assert_eq!(set.classes().unwrap(), ["ant"]);
+    let set = self::set(root.path(), "classes = [\"cat\", \"ant\"]");
+    let (packed, files) = (load(&*set, SplitName::Test, 144).unwrap(), load(&*set, SplitName::Test, 143).unwrap());
+    assert!(matches!(packed.images, Images::Packed(_)) && matches!(files.images, Images::Files(_)));
+    assert_eq!((&packed.labels, packed.images.size()), (&vec![0, 0, 1], (4, 4)));
+    let pixels = packed.images.gather(&[0, 1, 2]).unwrap();
+    assert_eq!(pixels, files.images.gather(&[0, 1, 2]).unwrap());
+    assert_eq!([pixels[0], pixels[48], pixels[96]], [1, 2, 3]);
+    assert_eq!(files.select(&[2]).images.gather(&[0]).unwrap(), pixels[96..]);
+}
+
+#[test]
+fn a_root_of_classes_is_a_test_set() {
+    let root = two_classes();
+    let set = set(&root.path().join("test"), "resize = \"none\"");
+    assert_eq!(set.classes().unwrap(), ["ant", "cat"]);
+    let split = load(&*set, SplitName::Test, usize::MAX).unwrap();
+    assert_eq!((split.labels, split.images.size()), (vec![0, 1, 1], (4, 6)));
+    assert!(error(&*set, SplitName::Train).contains("no folder `train`, so the class folders in it are one test set"));
+    let set = self::set(root.path(), "");
+    assert!(error(&*set, SplitName::Val).contains("no folder `val`, only train, test"));
+}
+
+#[test]
+fn corrupt_files_are_named_or_left_out() {
+    let root = two_classes();
+    damage(root.path(), "test/cat/a.png");
+    damage(root.path(), "test/ant/x.bmp");
+    let classes = "classes = [\"cat\", \"ant\"]\n";
+    let text = error(&*set(root.path(), classes), SplitName::Test);
+    assert!(
+        text.contains("2 of 3 images cannot be decoded") && text.contains("a.png") && text.contains("x.bmp"),
+        "{text}"
+    );
+    let set = set(root.path(), &format!("{classes}skip_corrupt = true"));
+    for memory_bytes in [0, usize::MAX] {
+        let split = load(&*set, SplitName::Test, memory_bytes).unwrap();
+        assert_eq!((split.corrupt_skipped, split.labels.as_slice()), (2, [0].as_slice()));
+        assert_eq!(split.images.gather(&[0]).unwrap(), [2; 48]);
+    }
+    damage(root.path(), "test/cat/b.png");
+    assert!(error(&*set, SplitName::Test).ends_with("none is left"));
+}
+
+#[test]
+fn only_five_corrupt_files_are_named() {
+    let root = tempfile::tempdir().unwrap();
+    for i in 0..8 {
+        put(root.path(), &format!("ant/{i}.png"), i);
+    }
+    (1..8).for_each(|i| damage(root.path(), &format!("ant/{i}.png")));
+    let text = error(&*set(root.path(), ""), SplitName::Test);
+    assert!(text.contains("7 of 8") && text.contains("5.png") && !text.contains("6.png"), "{text}");
+}
+
+#[test]
+fn folders_that_do_not_fit_are_refused() {
+    let root = two_classes();
+    assert!(
+        error(&*set(root.path(), "classes = [\"ant\"]"), SplitName::Test).contains("cat: not one of the 1 classes")
+    );
+    assert!(error(&*set(root.path(), "test = \"tset\""), SplitName::Test).contains("tset: no such folder"));
+    std::fs::create_dir(root.path().join("train/empty")).unwrap();
+    assert!(error(&*set(root.path(), ""), SplitName::Train).contains("empty: no image in this class folder"));
+    std::fs::create_dir(root.path().join("val")).unwrap();
+    assert!(error(&*set(root.path(), ""), SplitName::Val).contains("val: no class folders in it"));
+    assert!(error(&*set(&root.path().join("gone"), ""), SplitName::Test).contains("gone: no such folder"));
+}

@@ -1,0 +1,195 @@
+//! Images of a split: bytes in memory, or files that are decoded when needed.
+//! Layout is `[N, 3, H, W]` row-major u8 RGB in both cases.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+
+use super::corruptions::Applied;
+use super::decode::Decode;
+
+/// The images of a split.
+#[derive(Clone, Debug)]
+pub enum Images {
+    /// In memory, ready to be moved to a device whole.
+    Packed(Packed),
+    /// On disk; see [`super::stream::stream`].
+    Files(Files),
+}
+
+/// Images in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// `[N, 3, height, width]`.
+    pub pixels: Vec<u8>,
+    /// Rows of an image.
+    pub height: usize,
+    /// Columns of an image.
+    pub width: usize,
+}
+
+/// Images on disk with the way to decode them.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// One file an image.
+    pub paths: Vec<PathBuf>,
+    /// How a file becomes `[3, height, width]`.
+    pub decode: Decode,
+    /// A corruption put on each decoded image, if any, with its index in the uncorrupted split.
+    pub corruption: Option<(Applied, Vec<u32>)>,
+}
+
+impl Images {
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        match self {
+            Images::Packed(packed) => packed.len(),
+            Images::Files(files) => files.paths.len(),
+        }
+    }
+
+    /// Whether there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `(height, width)` of every image.
+    pub fn size(&self) -> (usize, usize) {
+        match self {
+            Images::Packed(packed) => (packed.height, packed.width),
+            Images::Files(files) => (files.decode.height, files.decode.width),
+        }
+    }
+
+    /// The images at `indices`, in that order.
+    pub fn select(&self, indices: &[u32]) -> Images {
+        match self {
+            Images::Packed(packed) => Images::Packed(Packed { pixels: packed.gather(indices), ..*packed }),
+            Images::Files(files) => Images::Files(files.select(indices)),
+        }
+    }
+
+    /// `[B, 3, H, W]` bytes of the images at `indices`, decoded on the calling thread's rayon
+    /// pool where they are files.
+    ///
+    /// # Errors
+    /// A file that cannot be decoded.
+    pub fn gather(&self, indices: &[u32]) -> Result<Vec<u8>> {
+        match self {
+            Images::Packed(packed) => Ok(packed.gather(indices)),
+            Images::Files(files) => {
+                let decoded: Result<Vec<_>> = indices.par_iter().map(|&i| files.image(i as usize)).collect();
+                Ok(decoded?.concat())
+            }
+        }
+    }
+
+    /// The same images with a built-in corruption. The noise of image i depends on the seed and
+    /// i alone: not on threads, batches or the order of reading.
+    ///
+    /// # Errors
+    /// An image that the corruption cannot take.
+    pub fn corrupted(&self, applied: Applied) -> Result<Images> {
+        Ok(match self {
+            Images::Packed(packed) => Images::Packed(packed.corrupted(applied)?),
+            Images::Files(files) => {
+                let index = (0..files.paths.len() as u32).collect();
+                Images::Files(Files { corruption: Some((applied, index)), ..files.clone() })
+            }
+        })
+    }
+}
+
+impl Packed {
+    /// Bytes of one image.
+    pub fn image_bytes(&self) -> usize {
+        3 * self.height * self.width
+    }
+
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        self.pixels.len() / self.image_bytes()
+    }
+
+    /// Whether there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.pixels.is_empty()
+    }
+
+    /// Image i, `[3, H, W]`.
+    pub fn image(&self, i: usize) -> &[u8] {
+        let bytes = self.image_bytes();
+        &self.pixels[i * bytes..(i + 1) * bytes]
+    }
+
+    /// `[B, 3, H, W]`: the images at `indices`.
+    pub fn gather(&self, indices: &[u32]) -> Vec<u8> {
+        let mut batch = Vec::with_capacity(indices.len() * self.image_bytes());
+        indices.iter().for_each(|&i| batch.extend_from_slice(self.image(i as usize)));
+        batch
+    }
+
+    fn corrupted(&self, applied: Applied) -> Result<Packed> {
+        let mut pixels = self.pixels.clone();
+        pixels
+            .par_chunks_mut(self.image_bytes())
+            .enumerate()
+            .try_for_each(|(i, image)| applied.apply(image, self.height, self.width, i as u32))?;
+        Ok(Packed { pixels, ..*self })
+    }
+}
+
+impl Files {
+    /// Image i, `[3, H, W]`, decoded, resized and, where asked, corrupted.
+    ///
+    /// # Errors
+    /// The file cannot be read or decoded, or has another size than `resize = "none"` needs.
+    pub fn image(&self, i: usize) -> Result<Vec<u8>> {
+        let path = self.paths.get(i);
+        let path = path.with_context(|| format!("image {i} is asked of a split of {}", self.paths.len()))?;
+        let mut pixels = self.decode.file(path)?;
+        if let Some((applied, index)) = &self.corruption {
+            applied.apply(&mut pixels, self.decode.height, self.decode.width, index[i])?;
+        }
+        Ok(pixels)
+    }
+
+    /// Bytes that all images take once decoded.
+    pub fn decoded_bytes(&self) -> usize {
+        self.paths.len().saturating_mul(self.decode.image_bytes())
+    }
+
+    fn select(&self, indices: &[u32]) -> Files {
+        let corruption =
+            self.corruption.as_ref().map(|(applied, of)| (*applied, indices.iter().map(|&i| of[i as usize]).collect()));
+        Files {
+            paths: indices.iter().map(|&i| self.paths[i as usize].clone()).collect(),
+            decode: self.decode,
+            corruption,
+        }
+    }
+
+    /// Decodes every file on `workers` threads and hands each result to `keep`, in any order.
+    /// Returns the failures, sorted by index.
+    pub(super) fn decode_all(
+        &self,
+        workers: usize,
+        progress: &(dyn Fn(usize, usize) + Sync),
+        keep: impl Fn(usize, Vec<u8>) + Sync,
+    ) -> Result<Vec<(usize, anyhow::Error)>> {
+        let total = self.paths.len();
+        let done = std::sync::atomic::AtomicUsize::new(0);
+        let one = |i: usize| {
+            let failure = self.image(i).map(|pixels| keep(i, pixels)).err();
+            progress(1 + done.fetch_add(1, std::sync::atomic::Ordering::Relaxed), total);
+            failure.map(|error| (i, error))
+        };
+        ensure!(workers > 0, "workers = 0: at least one thread must decode the images");
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(workers)
+            .build()
+            .with_context(|| format!("starting {workers} threads to decode images"))?;
+        Ok(pool.install(|| (0..total).into_par_iter().filter_map(one).collect()))
+    }
+}

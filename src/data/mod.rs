@@ -1,0 +1,187 @@
+//! Data sets: images as bytes, labels, official splits, groups, class names.
+//! A data set is one file and one line in [`DATASETS`]; the list, the config parser and the
+//! message for an unknown name read that slice. Nothing here knows of tensors or models.
+
+mod cifar;
+mod cifar10;
+mod cifar100;
+pub mod corruptions;
+mod decode;
+mod digits;
+mod image_folder;
+mod images;
+pub mod order;
+pub mod stream;
+mod subset;
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Reader;
+
+pub use decode::{Decode, Resize};
+pub use images::{Files, Images, Packed};
+pub use subset::Subset;
+
+/// Every data set of `[data.*]`, in the order in which they are listed.
+pub static DATASETS: &[&Entry] = &[&cifar10::ENTRY, &cifar100::ENTRY, &image_folder::ENTRY, &digits::ENTRY];
+
+/// A line of the registry: how one kind of data set is named and made from its config table.
+pub struct Entry {
+    /// The name in `[data.<key>]` and in results.
+    pub key: &'static str,
+    /// One line for `bella list`.
+    pub about: &'static str,
+    /// Reads the table; mistakes are recorded in the reader, and no file is opened.
+    pub read: fn(&mut Reader) -> Box<dyn Dataset>,
+}
+
+/// A configured data set. Files are touched only by [`Dataset::classes`] and [`Dataset::load`].
+pub trait Dataset: Send + Sync {
+    /// The registry key.
+    fn key(&self) -> &'static str;
+
+    /// Class names; the position is the label.
+    ///
+    /// # Errors
+    /// Where the names come from files or folders that cannot be read.
+    fn classes(&self) -> Result<Vec<String>>;
+
+    /// Reads one official split; files of other splits need not exist.
+    ///
+    /// # Errors
+    /// A split that the set does not have, missing or malformed files, a label out of range.
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split>;
+
+    /// The config with its defaults filled in, as stored with the results. `root` is its only path.
+    fn resolved(&self) -> toml::Table;
+}
+
+/// An official part of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SplitName {
+    /// Images to train on.
+    Train,
+    /// A published validation part (most sets have none: see [`order::validation_split`]).
+    Val,
+    /// Images to report on.
+    Test,
+}
+
+impl SplitName {
+    /// All names, in the order of their use.
+    pub const ALL: [SplitName; 3] = [SplitName::Train, SplitName::Val, SplitName::Test];
+
+    /// The name as configs, files and messages write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SplitName::Train => "train",
+            SplitName::Val => "val",
+            SplitName::Test => "test",
+        }
+    }
+}
+
+impl fmt::Display for SplitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for SplitName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<SplitName> {
+        SplitName::ALL
+            .into_iter()
+            .find(|name| name.as_str() == text)
+            .ok_or_else(|| anyhow::anyhow!("unknown split `{text}`; known: train, val, test"))
+    }
+}
+
+/// What the caller wants of the images, and the means it grants.
+pub struct Request<'a> {
+    /// Side in pixels of images that are decoded from files. Sets of one native size (CIFAR,
+    /// digits) keep theirs: the caller resizes on its device.
+    pub image_size: usize,
+    /// Image files are decoded once into memory where all of them fit in this many bytes.
+    pub memory_bytes: usize,
+    /// Threads that decode; never changes a result.
+    pub workers: usize,
+    /// Called with (done, total) images while files are decoded, from any thread.
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+/// One loaded split: N images with their labels.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// The data set's key and the split, `cifar10/test`.
+    pub name: String,
+    /// The N images, `[N, 3, H, W]` bytes in memory or files to decode.
+    pub images: Images,
+    /// `[N]`, each below the number of classes.
+    pub labels: Vec<u32>,
+    /// What else the images belong to (hospital, slide), where the set says.
+    pub groups: Option<Groups>,
+    /// Files left out because they could not be decoded (`skip_corrupt = true`).
+    pub corrupt_skipped: usize,
+}
+
+impl Split {
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// The images at `indices`, in that order, as a split of its own.
+    pub fn select(&self, indices: &[u32]) -> Split {
+        let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
+        Split {
+            name: self.name.clone(),
+            images: self.images.select(indices),
+            labels: pick(&self.labels),
+            groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
+            corrupt_skipped: self.corrupt_skipped,
+        }
+    }
+}
+
+/// A partition of the images beside the labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// Group names; the position is the group.
+    pub names: Vec<String>,
+    /// `[N]`: the group of each image.
+    pub of: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_described() {
+        for (i, entry) in DATASETS.iter().enumerate() {
+            assert!(DATASETS[..i].iter().all(|other| other.key != entry.key));
+            assert!(!entry.about.is_empty() && entry.about.is_ascii());
+        }
+    }
+
+    #[test]
+    fn split_names_round_trip() {
+        for name in SplitName::ALL {
+            assert_eq!(name.to_string().parse::<SplitName>().unwrap(), name);
+        }
+        let error = "dev".parse::<SplitName>().unwrap_err().to_string();
+        assert_eq!(error, "unknown split `dev`; known: train, val, test");
+    }
+}

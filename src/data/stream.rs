@@ -1,0 +1,194 @@
+//! Batches decoded ahead of their consumer by worker threads.
+//! The order and the bytes depend on the request alone, never on the number of workers.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::{Result, anyhow};
+
+use super::images::Files;
+
+/// Decodes the images of each batch of indices and yields `[B, 3, H, W]` bytes, in the order
+/// asked. At most `depth` batches are in memory or in work at a time (at least one). A file that
+/// cannot be decoded makes its batch an error that names it; the iterator may be read on.
+/// Dropping the iterator stops the workers after the image each one has in hand.
+pub fn stream(
+    files: Arc<Files>,
+    batches: impl IntoIterator<Item = Vec<u32>, IntoIter: Send + 'static>,
+    workers: usize,
+    depth: usize,
+) -> Batches {
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State {
+            requests: Box::new(batches.into_iter().fuse()),
+            current: None,
+            started: 0,
+            limit: depth.max(1) as u64,
+            stopped: false,
+        }),
+        room: Condvar::new(),
+    });
+    let (sender, receiver) = channel();
+    let spawn = |_| {
+        let (shared, files, sender) = (shared.clone(), files.clone(), sender.clone());
+        std::thread::spawn(move || work(&shared, &files, &sender))
+    };
+    let workers = (0..workers.max(1)).map(spawn).collect();
+    Batches { shared, receiver, workers, pending: BTreeMap::new(), next: 0 }
+}
+
+/// The iterator of [`stream`].
+pub struct Batches {
+    shared: Arc<Shared>,
+    receiver: Receiver<Done>,
+    workers: Vec<JoinHandle<()>>,
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    room: Condvar,
+}
+
+struct State {
+    requests: Box<dyn Iterator<Item = Vec<u32>> + Send>,
+    current: Option<(Arc<Vec<u32>>, usize)>,
+    /// Batches taken from `requests`; the one in `current` has number `started - 1`.
+    started: u64,
+    /// Batches that may be started before the consumer takes another one.
+    limit: u64,
+    stopped: bool,
+}
+
+/// One image to decode: place `position` of batch `batch`.
+struct Task {
+    batch: u64,
+    indices: Arc<Vec<u32>>,
+    position: usize,
+}
+
+/// A decoded image. An empty batch has none, and reports itself with `image = None`.
+struct Done {
+    batch: u64,
+    size: usize,
+    image: Option<(usize, Result<Vec<u8>>)>,
+}
+
+struct Pending {
+    images: Vec<Option<Result<Vec<u8>>>>,
+    missing: usize,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // the request is the caller's and may panic; `stopped` still has to be set then
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// The next image to decode, waiting for room; `None` once there is nothing left to do.
+    fn claim(&self, sender: &Sender<Done>) -> Option<Task> {
+        // poisoned by a panic of the request: what it would give next cannot be trusted
+        let mut state = self.state.lock().ok()?;
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some((indices, position)) = state.current.take() {
+                let task = Task { batch: state.started - 1, indices, position };
+                if position + 1 < task.indices.len() {
+                    state.current = Some((task.indices.clone(), position + 1));
+                }
+                return Some(task);
+            }
+            if state.started >= state.limit {
+                state = self.room.wait(state).ok()?;
+                continue;
+            }
+            let indices = state.requests.next()?;
+            state.started += 1;
+            if indices.is_empty() {
+                let batch = state.started - 1;
+                sender.send(Done { batch, size: 0, image: None }).ok()?;
+            } else {
+                state.current = Some((Arc::new(indices), 0));
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared, files: &Files, sender: &Sender<Done>) {
+    while let Some(task) = shared.claim(sender) {
+        let image = files.image(task.indices[task.position] as usize);
+        let (batch, size) = (task.batch, task.indices.len());
+        if sender.send(Done { batch, size, image: Some((task.position, image)) }).is_err() {
+            return;
+        }
+    }
+}
+
+impl Batches {
+    /// Files an image under its batch.
+    fn accept(&mut self, done: Done) {
+        let pending = self
+            .pending
+            .entry(done.batch)
+            .or_insert_with(|| Pending { images: (0..done.size).map(|_| None).collect(), missing: done.size });
+        if let Some((position, image)) = done.image {
+            pending.images[position] = Some(image);
+            pending.missing -= 1;
+        }
+    }
+
+    /// The next batch, if it is complete.
+    fn take(&mut self) -> Option<Result<Vec<u8>>> {
+        if self.pending.get(&self.next)?.missing > 0 {
+            return None;
+        }
+        let pending = self.pending.remove(&self.next)?;
+        self.next += 1;
+        lock(&self.shared.state).limit += 1;
+        self.shared.room.notify_all();
+        let images: Result<Vec<_>> = pending.images.into_iter().flatten().collect();
+        Some(images.map(|images| images.concat()))
+    }
+
+    /// Whether a worker ended by a panic, told once.
+    fn panicked(&mut self) -> bool {
+        let ended: Vec<_> = self.workers.drain(..).map(JoinHandle::join).collect();
+        ended.iter().any(Result::is_err)
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(batch) = self.take() {
+                return Some(batch);
+            }
+            match self.receiver.recv() {
+                Ok(done) => self.accept(done),
+                // every worker has left: the requests are over, or they or a decoder panicked
+                Err(_) => return self.panicked().then(|| Err(anyhow!("a thread that decodes images panicked"))),
+            }
+        }
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        lock(&self.shared.state).stopped = true;
+        self.shared.room.notify_all();
+        for worker in self.workers.drain(..) {
+            // nobody is left to tell of a panic
+            drop(worker.join());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

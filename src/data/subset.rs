@@ -1,0 +1,106 @@
+//! `subset`: a number of images per split, for all splits or for each.
+//! The choice has no seed: images are taken class by class in turn, in file order within a class.
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use super::SplitName;
+use crate::config::Reader;
+
+const COUNT: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
+
+/// How many images of each split are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Subset {
+    /// The same number of every split.
+    Each(usize),
+    /// A number for each split named, and all images of the others.
+    PerSplit {
+        /// Training images.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        train: Option<usize>,
+        /// Validation images.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        val: Option<usize>,
+        /// Test images.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        test: Option<usize>,
+    },
+}
+
+impl Subset {
+    /// Reads `subset = N` or `subset = { train = N, val = N, test = N }`; `None` where it is absent.
+    pub fn read(reader: &Reader) -> Option<Subset> {
+        if !reader.is_table("subset") {
+            return reader.count("subset", COUNT).optional().map(Subset::Each);
+        }
+        let of = reader.section("subset");
+        let [train, val, test] = SplitName::ALL.map(|split| of.count(split.as_str(), COUNT).optional());
+        of.finish();
+        Some(Subset::PerSplit { train, val, test })
+    }
+
+    fn count(self, split: SplitName) -> Option<usize> {
+        match (self, split) {
+            (Subset::Each(count), _) => Some(count),
+            (Subset::PerSplit { train, .. }, SplitName::Train) => train,
+            (Subset::PerSplit { val, .. }, SplitName::Val) => val,
+            (Subset::PerSplit { test, .. }, SplitName::Test) => test,
+        }
+    }
+}
+
+/// The images of `labels` (`[N]`) that `subset` leaves of a split, ascending: of every class the first, then of every
+/// class the second, and so on until the number is reached; a class that has run out is passed over. `None` means all.
+///
+/// # Errors
+/// More images than there are.
+pub fn chosen(subset: Option<Subset>, split: SplitName, labels: &[u32]) -> Result<Option<Vec<u32>>> {
+    let Some(count) = subset.and_then(|subset| subset.count(split)) else {
+        return Ok(None);
+    };
+    ensure!(count <= labels.len(), "subset = {count}, but {split} has {} images; ask for fewer", labels.len());
+    let mut seen = std::collections::BTreeMap::new();
+    let mut turns: Vec<(u32, u32, u32)> = Vec::with_capacity(labels.len());
+    for (i, &label) in labels.iter().enumerate() {
+        let turn = seen.entry(label).or_insert(0);
+        turns.push((*turn, label, i as u32));
+        *turn += 1;
+    }
+    turns.sort_unstable();
+    let mut indices: Vec<u32> = turns[..count].iter().map(|&(_, _, i)| i).collect();
+    indices.sort_unstable();
+    Ok(Some(indices))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LABELS: [u32; 8] = [1, 1, 0, 1, 2, 0, 1, 0];
+
+    fn take(count: usize) -> Vec<u32> {
+        chosen(Some(Subset::Each(count)), SplitName::Train, &LABELS).unwrap().unwrap()
+    }
+
+    #[test]
+    fn classes_take_turns_in_file_order() {
+        assert_eq!(take(3), [0, 2, 4]);
+        assert_eq!(take(5), [0, 1, 2, 4, 5]);
+        assert_eq!(take(8), (0..8).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn splits_not_named_stay_whole() {
+        let subset = Subset::PerSplit { train: Some(2), val: None, test: None };
+        assert_eq!(chosen(Some(subset), SplitName::Test, &LABELS).unwrap(), None);
+        assert_eq!(chosen(Some(subset), SplitName::Train, &LABELS).unwrap().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn too_many_is_an_error() {
+        let error = chosen(Some(Subset::Each(9)), SplitName::Test, &LABELS).unwrap_err().to_string();
+        assert_eq!(error, "subset = 9, but test has 8 images; ask for fewer");
+    }
+}

@@ -1,0 +1,153 @@
+//! Where tensors compute. `cuda` without a usable GPU is an error, never a silent run on the CPU.
+
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow, bail};
+use tch::{Cuda, Device, Kind};
+
+use crate::config::Precision;
+
+/// Of the libtorch that this binary was built against.
+pub const LIBTORCH_VERSION: &str = env!("BELLA_LIBTORCH_VERSION");
+
+/// What `--device` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU where one is usable, else the CPU; the log says which and why.
+    Auto,
+    Cpu,
+    Cuda(usize),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<DeviceChoice> {
+        let index = |digits: &str| digits.parse().map_err(|_| anyhow!("`{digits}` is no GPU number"));
+        match text {
+            "auto" => Ok(DeviceChoice::Auto),
+            "cpu" => Ok(DeviceChoice::Cpu),
+            "cuda" => Ok(DeviceChoice::Cuda(0)),
+            _ => match text.strip_prefix("cuda:") {
+                Some(digits) => Ok(DeviceChoice::Cuda(index(digits)?)),
+                None => bail!("unknown device `{text}`; known: auto, cpu, cuda, cuda:N"),
+            },
+        }
+    }
+}
+
+impl DeviceChoice {
+    /// The device, with libtorch's CUDA part loaded where it is needed.
+    ///
+    /// # Errors
+    /// `cuda` without libtorch_cuda, a missing CUDA library, no driver, or no GPU of that number.
+    pub fn open(self) -> Result<Device> {
+        match self {
+            DeviceChoice::Cpu => Ok(Device::Cpu),
+            DeviceChoice::Cuda(index) => open_cuda(index),
+            DeviceChoice::Auto => match open_cuda(0) {
+                Ok(device) => Ok(device),
+                Err(reason) => {
+                    tracing::info!("computing on the CPU ({reason:#})");
+                    Ok(Device::Cpu)
+                }
+            },
+        }
+    }
+}
+
+fn open_cuda(index: usize) -> Result<Device> {
+    load_libtorch_cuda()?;
+    if !Cuda::is_available() {
+        bail!("device cuda: libtorch sees no usable GPU: is the NVIDIA driver installed and not too old for CUDA 13?");
+    }
+    let count = Cuda::device_count() as usize;
+    if index >= count {
+        bail!("device cuda:{index}: this machine has {count} usable GPUs, numbered from 0");
+    }
+    Ok(Device::Cuda(index))
+}
+
+/// The linker drops libtorch_cuda since nothing of it is called by name: loaded here, before libtorch is first asked.
+fn load_libtorch_cuda() -> Result<()> {
+    let folder = std::path::Path::new(env!("BELLA_LIBTORCH_LIB"));
+    let library = folder.join("libtorch_cuda.so");
+    if !library.is_file() {
+        bail!(
+            "device cuda: {} has no libtorch_cuda.so (the CPU-only set): delete .libtorch and run scripts/setup.sh on a \
+             machine with an NVIDIA GPU",
+            folder.display()
+        );
+    }
+    // SAFETY: libtorch's own library, whose static constructors only register its operators.
+    let loaded = unsafe { libloading::Library::new(&library) };
+    match loaded {
+        Ok(loaded) => {
+            std::mem::forget(loaded);
+            Ok(())
+        }
+        Err(error) => bail!("device cuda: cannot load {}: a CUDA library is missing ({error})", library.display()),
+    }
+}
+
+/// The compute type of a precision on a device.
+///
+/// # Errors
+/// `bf16` where the processor has no such instructions.
+pub fn compute_kind(precision: Precision, device: Device) -> Result<Kind> {
+    match (precision, native_bf16(device)) {
+        (Precision::F32, _) | (Precision::Auto, false) => Ok(Kind::Float),
+        (_, true) => Ok(Kind::BFloat16),
+        (Precision::Bf16, false) => bail!(
+            "train.precision = \"bf16\": this processor has no bf16 instructions, so it would be slower than f32: \
+             use \"f32\" or \"auto\""
+        ),
+    }
+}
+
+fn native_bf16(device: Device) -> bool {
+    match device {
+        #[cfg(target_arch = "x86_64")]
+        Device::Cpu => std::arch::is_x86_feature_detected!("avx512bf16"),
+        #[cfg(not(target_arch = "x86_64"))]
+        Device::Cpu => false,
+        _ => true,
+    }
+}
+
+/// The device as results name it.
+pub fn name(device: Device) -> String {
+    match device {
+        Device::Cpu => "cpu".to_string(),
+        Device::Cuda(index) => format!("cuda:{index}"),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// A compute type as results name it.
+pub fn precision_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::BFloat16 => "bf16",
+        _ => "f32",
+    }
+}
+
+/// Largest resident memory of this process so far, in bytes, where the system tells.
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_words() {
+        assert_eq!("cuda:3".parse::<DeviceChoice>().unwrap(), DeviceChoice::Cuda(3));
+        let error = "gpu".parse::<DeviceChoice>().unwrap_err().to_string();
+        assert_eq!(error, "unknown device `gpu`; known: auto, cpu, cuda, cuda:N");
+    }
+}

@@ -1,0 +1,169 @@
+//! Writing files so that a crash, a full disk or a second process never costs one that was there before:
+//! atomic replacement, advisory locks, and output folders that are known to be writable before work starts.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, bail};
+
+/// Replaces `path` by what `write` writes, or leaves it as it was.
+///
+/// The bytes go to a temporary file in the same folder, which is flushed, synced and renamed over `path`; then the
+/// folder is synced. On any failure (disk full, an error or panic of `write`) the temporary file is removed, the old
+/// file stays, and the error names `path`. The folder must exist.
+pub fn write_atomic(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    replace(path, write).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    let folder = folder_of(path);
+    let temporary = Temporary::beside(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).open(&temporary.path)?;
+    let mut writer = BufWriter::with_capacity(1 << 20, file);
+    write(&mut writer)?;
+    writer.flush()?;
+    writer.get_ref().sync_all()?;
+    drop(writer);
+    fs::rename(&temporary.path, path)?;
+    sync_folder(folder)
+}
+
+/// Runs `action` while holding an exclusive lock on `<path>.lock`, waiting for other processes and threads.
+///
+/// The lock file is left behind on purpose: removing it would let two waiters lock two different files.
+pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock_path = PathBuf::from(name);
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
+    let lock = lock.with_context(|| format!("cannot open the lock file {}", lock_path.display()))?;
+    lock.lock().with_context(|| format!("cannot lock {}: does its file system support locks?", lock_path.display()))?;
+    action() // closing the file releases the lock, also when `action` panics or the process is killed
+}
+
+/// Creates `path` and its parents, and checks that files can be written there.
+pub fn create_folder(path: &Path) -> Result<()> {
+    let rule = || format!("output folder {}: must be a folder that can be created and written to", path.display());
+    fs::create_dir_all(path).with_context(rule)?;
+    let probe = Temporary::beside(&path.join("write-check")).with_context(rule)?;
+    File::create(&probe.path).map(drop).with_context(rule)
+}
+
+/// A file name that is removed again on every way out; after a successful rename there is nothing left to remove.
+struct Temporary {
+    path: PathBuf,
+}
+
+impl Temporary {
+    /// `.<name>.<pid>.<count>.tmp` in the folder of `path`: the count keeps threads of one process apart.
+    fn beside(path: &Path) -> Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let Some(name) = path.file_name() else { bail!("the path ends in no file name") };
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".{}.{}.{count}.tmp", name.to_string_lossy(), process::id());
+        Ok(Self { path: folder_of(path).join(name) })
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The folder that holds `path`; `.` for a bare file name.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes a rename inside `folder` survive a power cut. Only Unix can open a folder as a file.
+fn sync_folder(folder: &Path) -> Result<()> {
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn replaces_the_file_and_leaves_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        for text in ["old", "new"] {
+            write_atomic(&path, |writer| Ok(writer.write_all(text.as_bytes())?)).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(names(folder.path()), ["a.csv"]);
+    }
+
+    #[test]
+    fn failure_and_panic_keep_the_old_file_and_remove_the_temporary_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        fs::write(&path, "old").unwrap();
+        let error = write_atomic(&path, |writer| {
+            writer.write_all(&vec![b'x'; 3 << 20])?;
+            bail!("No space left on device")
+        });
+        let text = format!("{:#}", error.unwrap_err());
+        assert!(text.contains("a.csv") && text.contains("No space left"), "{text}");
+        let panicked =
+            thread::scope(|scope| scope.spawn(|| write_atomic(&path, |_| panic!("inside a write"))).join().is_err());
+        assert!(panicked);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(folder.path()), ["a.csv"]);
+    }
+
+    #[test]
+    fn missing_folder_is_an_error_with_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("none/a.csv");
+        let text = format!("{:#}", write_atomic(&path, |_| Ok(())).unwrap_err());
+        assert!(text.contains("none/a.csv"), "{text}");
+    }
+
+    #[test]
+    fn lock_excludes_other_holders() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("count");
+        fs::write(&path, "0").unwrap();
+        let add_one = || {
+            let count: u32 = fs::read_to_string(&path)?.parse()?;
+            thread::yield_now();
+            Ok(fs::write(&path, (count + 1).to_string())?)
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50).for_each(|_| with_lock(&path, add_one).unwrap()));
+            }
+        });
+        assert_eq!(fs::read_to_string(&path).unwrap(), "200");
+    }
+
+    #[test]
+    fn folder_is_created_with_parents_or_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a/b/c");
+        create_folder(&deep).unwrap();
+        create_folder(&deep).unwrap();
+        assert!(names(&deep).is_empty());
+        fs::write(folder.path().join("file"), "").unwrap();
+        let text = format!("{:#}", create_folder(&folder.path().join("file/sub")).unwrap_err());
+        assert!(text.contains("file/sub"), "{text}");
+    }
+}

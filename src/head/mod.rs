@@ -1,0 +1,101 @@
+//! Heads: what turns features `[p, B, d]` into logits `[p, B, C]`. One file a head, registered in [`HEADS`].
+
+mod linear;
+mod own;
+mod zero_shot;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::backbone::OwnHead;
+use crate::backbone::weights::Weights;
+use crate::config::Reader;
+
+/// When a subspace trains the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Training {
+    /// Frozen everywhere.
+    Never,
+    /// A parameter of the checkpoint like any other: trained by `full`, frozen by `low-rank`.
+    WithBackbone,
+    /// New: every particle trains its own.
+    Always,
+}
+
+/// What a head is built from.
+pub struct Surroundings<'a> {
+    /// Feature width d.
+    pub width: i64,
+    pub classes: &'a [String],
+    pub own: Option<&'a OwnHead>,
+}
+
+/// The settings of a head, as read from `[head.*]`.
+pub trait HeadSpec {
+    fn build(&self, surroundings: &Surroundings) -> Result<Head>;
+
+    /// The resolved settings.
+    fn resolved(&self) -> toml::Table;
+
+    /// Files whose content belongs to the experiment's identity.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// A registered head.
+pub struct Entry {
+    pub key: &'static str,
+    pub about: &'static str,
+    pub read: fn(&Reader) -> Box<dyn HeadSpec>,
+}
+
+/// Every known head.
+pub static HEADS: &[&Entry] = &[&zero_shot::ENTRY, &linear::ENTRY, &own::ENTRY];
+
+/// A classifier on features.
+pub struct Head {
+    /// `[C, d]`.
+    pub weight: Tensor,
+    /// `[C]`.
+    pub bias: Tensor,
+    /// Features are L2-normalised first.
+    pub normalised: bool,
+    pub training: Training,
+}
+
+impl Head {
+    pub fn to_device(&self, device: Device) -> Head {
+        Head {
+            weight: self.weight.to_device(device).to_kind(Kind::Float),
+            bias: self.bias.to_device(device).to_kind(Kind::Float),
+            ..*self
+        }
+    }
+
+    pub fn classes(&self) -> i64 {
+        self.weight.size()[0]
+    }
+
+    /// Logits `[p, B, C]` in f32 from features `[p, B, d]`.
+    pub fn logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
+        let features = features.to_kind(Kind::Float);
+        let features = if self.normalised {
+            let norm = features.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
+            features / norm
+        } else {
+            features
+        };
+        match (weights.own("head.weight"), weights.own("head.bias")) {
+            (Some(weight), Some(bias)) => {
+                let weight = weight.to_kind(Kind::Float).transpose(1, 2);
+                let particles = weight.size()[0];
+                let bias = bias.to_kind(Kind::Float).unsqueeze(1);
+                bias.baddbmm(&features.expand([particles, -1, -1], false), &weight, 1.0, 1.0)
+            }
+            _ => features.linear(&self.weight, Some(&self.bias)),
+        }
+    }
+}

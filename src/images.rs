@@ -1,0 +1,90 @@
+//! Image sets on the device: a small one stays there as bytes, a large one is decoded ahead of the step.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use tch::{Device, Kind, Tensor};
+
+use crate::data::{Files, Images, Packed, Split};
+use crate::tensor::first_line;
+
+/// Labelled images, ready to be served in batches.
+pub struct ImageSet {
+    store: Store,
+    labels: Tensor,
+    pub split: SplitFacts,
+    device: Device,
+    workers: usize,
+}
+
+/// What is known of a split besides its pixels.
+pub struct SplitFacts {
+    pub labels: Vec<u32>,
+    pub groups: Option<crate::data::Groups>,
+}
+
+enum Store {
+    /// u8 `[N, 3, h, w]` on the device.
+    Resident(Tensor),
+    Streamed(Arc<Files>),
+}
+
+/// Bytes `[K, 3, h, w]` and labels `[K]` on the device.
+pub struct Batch {
+    pub bytes: Tensor,
+    pub labels: Tensor,
+}
+
+impl ImageSet {
+    pub fn new(split: Split, device: Device, workers: usize) -> Result<ImageSet> {
+        let labels: Vec<i64> = split.labels.iter().map(|label| i64::from(*label)).collect();
+        let store = match split.images {
+            Images::Packed(Packed { pixels, height, width }) => {
+                let size = [labels.len() as i64, 3, height as i64, width as i64];
+                let tensor = Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
+                Store::Resident(tensor.to_device(device))
+            }
+            Images::Files(files) => Store::Streamed(Arc::new(files)),
+        };
+        let labels = Tensor::from_slice(&labels).to_device(device);
+        let facts = SplitFacts { labels: split.labels, groups: split.groups };
+        Ok(ImageSet { store, labels, split: facts, device, workers })
+    }
+
+    pub fn len(&self) -> usize {
+        self.split.labels.len()
+    }
+
+    /// Serves the images of `plan`, one batch an entry, in order.
+    pub fn batches<'a>(&'a self, plan: Vec<Vec<u32>>) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
+        match &self.store {
+            Store::Resident(bytes) => Box::new(plan.into_iter().map(move |indices| {
+                let (index, labels) = self.select(&indices);
+                Ok(Batch { bytes: bytes.index_select(0, &index), labels })
+            })),
+            Store::Streamed(files) => {
+                const AHEAD: usize = 4;
+                let (height, width) = (files.decode.height, files.decode.width);
+                let decoded = crate::data::stream::stream(files.clone(), plan.clone(), self.workers, AHEAD);
+                Box::new(plan.into_iter().zip(decoded).map(move |(indices, pixels)| {
+                    let (_, labels) = self.select(&indices);
+                    let size = [indices.len() as i64, 3, height as i64, width as i64];
+                    let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
+                    Ok(Batch { bytes: bytes.to_device(self.device), labels })
+                }))
+            }
+        }
+    }
+
+    fn select(&self, indices: &[u32]) -> (Tensor, Tensor) {
+        let index: Vec<i64> = indices.iter().map(|i| i64::from(*i)).collect();
+        let index = Tensor::from_slice(&index).to_device(self.device);
+        let labels = self.labels.index_select(0, &index);
+        (index, labels)
+    }
+}
+
+/// Images `indices` in batches of `size`, in order.
+pub fn in_order(indices: &[u32], size: usize) -> Vec<Vec<u32>> {
+    indices.chunks(size.max(1)).map(<[u32]>::to_vec).collect()
+}

@@ -1,0 +1,34 @@
+//! Bayesian fine-tuning of pretrained vision transformers.
+//!
+//! A posterior is a matrix `theta: [n, P]`: n particles (rows) of P trainable parameters (columns). Five axes meet there:
+//! [`backbone`] turns layer weights and images into features, [`subspace`] says what the columns mean, [`methods`] how the
+//! rows move, [`data`] where images come from, [`metrics`] what is reported. Each is a registry; an entry is one file.
+//!
+//! A run: [`cli`] → [`config`] (files and `--set` merged, checked) → [`checkpoint`] → [`backbone`] (self-checked) →
+//! [`subspace`] lays out theta → [`train`] (batch → `method.step(theta, objective)` → checkpoint) → [`predict`] →
+//! [`predictions`] saved → [`metrics`] → [`results`].
+
+pub mod backbone;
+pub mod checkpoint;
+pub mod cli;
+pub mod config;
+pub mod data;
+pub mod device;
+pub mod evaluate;
+pub mod files;
+pub mod head;
+pub mod images;
+pub mod logging;
+pub mod methods;
+pub mod metrics;
+pub mod model;
+pub mod optimizers;
+pub mod predict;
+pub mod predictions;
+pub mod results;
+pub mod run;
+pub mod session;
+pub mod state;
+pub mod subspace;
+pub mod tensor;
+pub mod train;

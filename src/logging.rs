@@ -1,0 +1,124 @@
+//! Messages: plain lines on the terminal (above any progress bar), everything with times in the run's log file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing::Level;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+
+static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
+static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
+
+/// Starts messages; `verbosity` is the number of `-v`.
+pub fn start(verbosity: u8) {
+    let level = match verbosity {
+        0 => LevelFilter::INFO,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let terminal = fmt::layer().event_format(Plain).with_writer(Terminal).with_filter(level);
+    let file = fmt::layer().with_ansi(false).with_writer(LogFile).with_filter(LevelFilter::DEBUG);
+    tracing_subscriber::registry().with(terminal).with(file).init();
+    std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
+}
+
+/// From now on messages also go to `path`.
+pub fn open_log(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let file = file.with_context(|| format!("cannot open the log file {}", path.display()))?;
+    *LOG_FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    Ok(())
+}
+
+/// A progress bar on a terminal, nothing elsewhere.
+pub fn bar(length: u64, what: &'static str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = BARS.add(ProgressBar::new(length));
+    // The template is a constant and known to be good.
+    let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  {elapsed_precise} eta {eta_precise}";
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_prefix(what);
+    bar
+}
+
+/// `warning: …` before the text of anything worse than information; no time, no module.
+struct Plain;
+
+impl<S, N> fmt::FormatEvent<S, N> for Plain
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+    N: for<'a> fmt::FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &fmt::FmtContext<'_, S, N>,
+        mut writer: fmt::format::Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> std::fmt::Result {
+        match *event.metadata().level() {
+            Level::ERROR => write!(writer, "error: ")?,
+            Level::WARN => write!(writer, "warning: ")?,
+            Level::INFO => {}
+            Level::DEBUG => write!(writer, "debug: ")?,
+            Level::TRACE => write!(writer, "trace: ")?,
+        }
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Terminal;
+
+impl Write for Terminal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        BARS.suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+impl MakeWriter<'_> for Terminal {
+    type Writer = Terminal;
+
+    fn make_writer(&self) -> Terminal {
+        Terminal
+    }
+}
+
+#[derive(Clone, Copy)]
+struct LogFile;
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(file) = LOG_FILE.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            // A full disk must not end the run through its log.
+            let _ = file.write_all(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for LogFile {
+    type Writer = LogFile;
+
+    fn make_writer(&self) -> LogFile {
+        LogFile
+    }
+}

@@ -1,0 +1,148 @@
+//! The RBF kernel of SVGD on squared distances D, with the median rule for its bandwidth.
+//!
+//! k_ij = exp(−D_ij / 2σ²), 2σ² = median(D_ij, i ≠ j) / log(n + 1), so that k at the median is 1 / (n + 1)
+//! (Liu & Wang 2016, arXiv 1608.04471, section 5).
+
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::config::Choice;
+
+/// Over which entries of D the median is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Median {
+    /// Pairs i ≠ j; the middle two averaged where their number is even.
+    OffDiagonal,
+    /// All n², zeros of the diagonal included, as the SVGD authors' script does.
+    Full,
+}
+
+impl Choice for Median {
+    const CHOICES: &'static [(&'static str, Self)] = &[("off-diagonal", Self::OffDiagonal), ("full", Self::Full)];
+}
+
+/// The divisor of the median.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum LogN {
+    #[serde(rename = "n")]
+    N,
+    #[serde(rename = "n+1")]
+    NPlusOne,
+}
+
+impl Choice for LogN {
+    const CHOICES: &'static [(&'static str, Self)] = &[("n", Self::N), ("n+1", Self::NPlusOne)];
+}
+
+/// How 2σ² is found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bandwidth {
+    /// 2σ² itself, in units of squared weight distance.
+    Fixed(f64),
+    Median(Median, LogN),
+}
+
+/// Kernel values and the coefficients of their gradients, for L blocks of n particles.
+pub struct Kernel {
+    /// k, `[L, n, n]`.
+    pub values: Tensor,
+    /// c with ∇_i k_ij = c_ij ∇_i D_ij, `[L, n, n]`.
+    pub slopes: Tensor,
+    /// 2σ², `[L]`.
+    pub bandwidth: Tensor,
+}
+
+impl Kernel {
+    /// From squared distances `[L, n, n]` in f64, n ≥ 2, without a read to the host.
+    pub fn new(distances: &Tensor, rule: Bandwidth) -> Kernel {
+        let particles = distances.size()[1];
+        let bandwidth = match rule {
+            Bandwidth::Fixed(value) => Tensor::full([distances.size()[0]], value, (Kind::Double, distances.device())),
+            Bandwidth::Median(median, log_n) => {
+                let divisor = match log_n {
+                    LogN::N => particles as f64,
+                    LogN::NPlusOne => (particles + 1) as f64,
+                };
+                median_of(distances, median) / divisor.ln()
+            }
+        };
+        // Where all particles are equal the median rule's own limit holds: k = 1 / (n + 1) off the diagonal, no repulsion.
+        let wide = bandwidth.view([-1, 1, 1]).expand_as(distances);
+        let defined = wide.gt(0.0);
+        let safe = wide.where_self(&defined, &wide.ones_like());
+        let apart = (distances / -&safe).exp();
+        let equal = distances.zeros_like() + 1.0 / (particles + 1) as f64;
+        let limit = equal.where_self(&distances.eq(0.0), &distances.zeros_like());
+        let values = apart.where_self(&defined, &limit);
+        let slopes = (&values / -&safe).where_self(&defined, &values.zeros_like());
+        let eye = Tensor::eye(particles, (Kind::Double, distances.device())).unsqueeze(0);
+        let values = &values * (1.0 - &eye) + eye;
+        Kernel { values, slopes, bandwidth }
+    }
+}
+
+/// Median over pairs, `[L]`; the mean of the middle two of an even number (libtorch's `median` takes the lower one).
+fn median_of(distances: &Tensor, median: Median) -> Tensor {
+    let particles = distances.size()[1];
+    let entries = match median {
+        Median::Full => distances.flatten(1, 2),
+        Median::OffDiagonal => {
+            let upper = Tensor::triu_indices(particles, particles, 1, (Kind::Int64, distances.device()));
+            let flat = upper.get(0) * particles + upper.get(1);
+            distances.flatten(1, 2).index_select(1, &flat)
+        }
+    };
+    let (sorted, _) = entries.sort(1, false);
+    let count = sorted.size()[1];
+    let (low, high) = ((count - 1) / 2, count / 2);
+    (sorted.select(1, low) + sorted.select(1, high)) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn distances() -> Tensor {
+        // Squared distances of (0, 0), (1, 0.5), (-0.5, 2).
+        Tensor::from_slice(&[0.0f64, 1.25, 4.25, 1.25, 0.0, 4.5, 4.25, 4.5, 0.0]).view([1, 3, 3])
+    }
+
+    fn at(kernel: &Kernel, i: i64, j: i64) -> f64 {
+        kernel.values.double_value(&[0, i, j])
+    }
+
+    /// The SVGD authors' rule (`svgd.py`): 2σ² = median of all n² entries / log(n + 1), here 1.25 / ln 4.
+    #[test]
+    fn reference_rule() {
+        let kernel = Kernel::new(&distances(), Bandwidth::Median(Median::Full, LogN::NPlusOne));
+        assert!((kernel.bandwidth.double_value(&[0]) - 2.0 * 0.4508422002778012).abs() < 1e-12);
+        assert!((at(&kernel, 0, 1) - 0.25).abs() < 1e-12);
+        assert!((at(&kernel, 0, 2) - 0.008974205898414347).abs() < 1e-12);
+        assert!((at(&kernel, 1, 2) - 0.006801176275750984).abs() < 1e-12);
+    }
+
+    #[test]
+    fn off_diagonal_rule() {
+        let kernel = Kernel::new(&distances(), Bandwidth::Median(Median::OffDiagonal, LogN::N));
+        assert!((kernel.bandwidth.double_value(&[0]) - 3.8685167131640585).abs() < 1e-12);
+        let ours = Kernel::new(&distances(), Bandwidth::Median(Median::OffDiagonal, LogN::NPlusOne));
+        assert!((at(&ours, 0, 2) - 0.25).abs() < 1e-12, "k at the median is 1 / (n + 1)");
+    }
+
+    #[test]
+    fn even_count_takes_the_mean_of_the_middle_two() {
+        let d = Tensor::from_slice(&[0.0f64, 1.0, 2.0, 3.0, 1.0, 0.0, 4.0, 5.0, 2.0, 4.0, 0.0, 6.0, 3.0, 5.0, 6.0, 0.0]);
+        let median = median_of(&d.view([1, 4, 4]), Median::OffDiagonal);
+        assert_eq!(median.double_value(&[0]), 3.5);
+    }
+
+    #[test]
+    fn equal_particles_take_the_limit() {
+        let zero = Tensor::zeros([2, 3, 3], (Kind::Double, tch::Device::Cpu));
+        let kernel = Kernel::new(&zero, Bandwidth::Median(Median::OffDiagonal, LogN::NPlusOne));
+        assert_eq!(at(&kernel, 0, 1), 0.25);
+        assert_eq!(at(&kernel, 1, 1), 1.0);
+        assert_eq!(kernel.slopes.abs().max().double_value(&[]), 0.0);
+    }
+}

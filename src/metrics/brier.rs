@@ -1,0 +1,14 @@
+//! Brier score over all classes, not divided by their number.
+
+use super::scores::mean;
+use super::{Better, Metric, Scope, Unit};
+
+pub static BRIER: Metric = Metric {
+    key: "brier",
+    about: "squared distance of the probabilities from the label, in [0, 2]",
+    definition: "mean of sum_c (p_c - 1[y = c])^2",
+    unit: Unit::One,
+    better: Better::Lower,
+    scope: Scope::PerAverage,
+    eval: |scores, average| mean(scores.averaged(average).brier.iter().copied()),
+};

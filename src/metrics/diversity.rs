@@ -1,0 +1,34 @@
+//! How much members differ in function space. All are empty for a single member.
+
+use super::scores::mean;
+use super::{Better, Metric, Scope, Unit};
+
+pub static DIVERSITY_KL: Metric = Metric {
+    key: "diversity_kl",
+    about: "divergence of the members from their mean (Bella, appendix A)",
+    definition: "mean of mean_k KL(mean_l p_l || p_k)",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::Shared,
+    eval: |scores, _| mean(scores.spread.as_ref()?.diversity_kl.iter().copied()),
+};
+
+pub static PAIRWISE_KL: Metric = Metric {
+    key: "pairwise_kl",
+    about: "divergence of the members from each other",
+    definition: "mean of KL(p_k || p_l) over ordered pairs k != l",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::Shared,
+    eval: |scores, _| mean(scores.spread.as_ref()?.pairwise_kl.iter().copied()),
+};
+
+pub static DISAGREEMENT: Metric = Metric {
+    key: "disagreement",
+    about: "share of member pairs that predict different classes",
+    definition: "mean of 1[argmax p_k != argmax p_l] over pairs k < l",
+    unit: Unit::Fraction,
+    better: Better::Neither,
+    scope: Scope::Shared,
+    eval: |scores, _| mean(scores.spread.as_ref()?.disagreement.iter().copied()),
+};

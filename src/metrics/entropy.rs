@@ -1,0 +1,63 @@
+//! Entropies of the averaged and of the members' predictions, and their difference, the mutual information between
+//! prediction and parameters (what the members do not agree on).
+
+use super::scores::mean;
+use super::{Average, Better, Metric, Scope, Scores, Unit};
+
+pub static PREDICTIVE: Metric = Metric {
+    key: "predictive_entropy",
+    about: "total uncertainty: entropy of the mean probabilities",
+    definition: "mean of H[mean_k p_k]",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::Shared,
+    eval: |scores, _| mean(scores.predictive_entropy.iter().copied()),
+};
+
+pub static EXPECTED: Metric = Metric {
+    key: "expected_entropy",
+    about: "aleatoric uncertainty: mean entropy of the members",
+    definition: "mean of mean_k H[p_k]",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::Shared,
+    eval: |scores, _| mean(scores.expected_entropy.iter().copied()),
+};
+
+pub static MI: Metric = Metric {
+    key: "mi",
+    about: "epistemic uncertainty: mutual information; empty for one member",
+    definition: "mean of H[mean_k p_k] - mean_k H[p_k]",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::Shared,
+    eval: |scores, _| mean(scores.spread.as_ref()?.mutual_information.iter().copied()),
+};
+
+pub static MI_CORRECT: Metric = Metric {
+    key: "mi_correct",
+    about: "mutual information over the correctly classified samples",
+    definition: "mean of MI where argmax_c p_c = y; empty if there are none, or for one member",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::PerAverage,
+    eval: |scores, average| mi_where(scores, average, true),
+};
+
+pub static MI_WRONG: Metric = Metric {
+    key: "mi_wrong",
+    about: "mutual information over the wrongly classified samples",
+    definition: "mean of MI where argmax_c p_c differs from y; empty if there are none, or for one member",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::PerAverage,
+    eval: |scores, average| mi_where(scores, average, false),
+};
+
+fn mi_where(scores: &Scores, average: Average, correct: bool) -> Option<f64> {
+    let values = scores.spread.as_ref()?.mutual_information.iter();
+    let chosen = values
+        .zip(&scores.averaged(average).correct)
+        .filter(|(_, c)| **c == correct);
+    mean(chosen.map(|(value, _)| *value))
+}

@@ -1,0 +1,113 @@
+//! Numbers from all predictions of a test set at once. A metric is a pure function of [`Scores`] and one line in
+//! [`METRICS`]; columns, tables and lists all follow from that slice.
+
+mod accuracy;
+mod auroc;
+mod brier;
+pub mod calibration;
+mod diversity;
+mod entropy;
+mod nll;
+mod sample;
+mod scores;
+
+pub use scores::{Average, Averaged, Scores, Spread};
+
+/// Which way is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    Higher,
+    Lower,
+    Neither,
+}
+
+/// Whether a metric has one value, or one per way of averaging members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Two columns, `<key>_lm` and `<key>_pm`.
+    PerAverage,
+    /// One column, `<key>`.
+    Shared,
+}
+
+/// What the number is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// In [0, 1]; percent in rendered tables, fraction in files.
+    Fraction,
+    Nats,
+    /// A plain number.
+    One,
+}
+
+/// One metric of the registry.
+pub struct Metric {
+    /// Stem of the column name.
+    pub key: &'static str,
+    /// What it tells, in a line.
+    pub about: &'static str,
+    /// The formula and its conventions.
+    pub definition: &'static str,
+    pub unit: Unit,
+    pub better: Better,
+    pub scope: Scope,
+    /// `None` where it is undefined (top-5 of five classes, MI of one member), never a stand-in number.
+    pub eval: fn(&Scores, Average) -> Option<f64>,
+}
+
+/// All metrics, in the order of the columns.
+pub static METRICS: &[&Metric] = &[
+    &accuracy::ACCURACY,
+    &accuracy::TOP5,
+    &nll::NLL,
+    &brier::BRIER,
+    &calibration::ECE,
+    &calibration::MCE,
+    &entropy::PREDICTIVE,
+    &entropy::EXPECTED,
+    &entropy::MI,
+    &entropy::MI_CORRECT,
+    &entropy::MI_WRONG,
+    &diversity::DIVERSITY_KL,
+    &diversity::PAIRWISE_KL,
+    &diversity::DISAGREEMENT,
+    &auroc::MI_ERROR,
+    &auroc::ENTROPY_ERROR,
+];
+
+impl Metric {
+    /// The metric's columns with the averaging each stands for; for [`Scope::Shared`] the averaging is of no effect.
+    pub fn columns(&self) -> Vec<(String, Average)> {
+        match self.scope {
+            Scope::Shared => vec![(self.key.to_string(), Average::Probability)],
+            Scope::PerAverage => Average::ALL
+                .map(|average| (format!("{}_{}", self.key, average.suffix()), average))
+                .to_vec(),
+        }
+    }
+}
+
+/// All columns and their values, in registry order; undefined ones are `None`.
+pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
+    let columns = METRICS.iter().flat_map(|metric| {
+        let values = metric.columns().into_iter();
+        values.map(|(column, average)| (column, (metric.eval)(scores, average)))
+    });
+    columns.collect()
+}
+
+/// One metric by its key; `None` where it is unknown or undefined.
+pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
+    METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
+}
+
+/// The metric that a column such as `ece_lm` or `mi` belongs to.
+pub fn of_column(column: &str) -> Option<&'static Metric> {
+    METRICS
+        .iter()
+        .copied()
+        .find(|metric| metric.columns().iter().any(|(name, _)| name == column))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! A model: backbone, frozen base and head, with the image preprocessing that the checkpoint expects.
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::backbone::identify::{Fixed, Identified, identify};
+use crate::backbone::vit::Vit;
+use crate::backbone::weights::Weights;
+use crate::backbone::Base;
+use crate::checkpoint::Archive;
+use crate::config::{CheckpointSpec, Experiment, Normalize};
+use crate::head::{Head, Surroundings};
+
+/// A checkpoint with its head, on one device, in one compute type.
+pub struct Model {
+    pub vit: Vit,
+    /// Frozen weights in the compute type.
+    pub base: Base,
+    pub head: Head,
+    pub preprocess: Preprocess,
+    pub device: Device,
+    pub kind: Kind,
+}
+
+/// A checkpoint that was read, self-checked and given a head; still in f32 on the CPU.
+pub struct Loaded {
+    pub identified: Identified,
+    pub head: Head,
+    normalize: Normalize,
+}
+
+/// Opens and self-checks the configured checkpoint.
+pub fn open_checkpoint(spec: &CheckpointSpec) -> Result<Identified> {
+    let archive = Archive::open(&spec.path)?;
+    let fixed = Fixed { heads: spec.heads, activation: spec.activation, eps: spec.eps };
+    let mut identified = identify(&archive, fixed)?;
+    if let Some(size) = spec.image_size {
+        identified.base = identified.base.at_image_size(size)?;
+        identified.vit.geometry = identified.base.geometry.clone();
+    }
+    Ok(identified)
+}
+
+impl Loaded {
+    /// Reads the checkpoint and the head of an experiment.
+    pub fn open(experiment: &Experiment, classes: &[String]) -> Result<Loaded> {
+        let identified = open_checkpoint(&experiment.checkpoint)?;
+        let surroundings =
+            Surroundings { width: identified.base.geometry.output, classes, own: identified.head.as_ref() };
+        let head = experiment.head.spec.build(&surroundings)?;
+        Ok(Loaded { identified, head, normalize: experiment.checkpoint.normalize })
+    }
+
+    /// Moves everything to where it computes.
+    pub fn into_model(self, device: Device, kind: Kind) -> Model {
+        let Identified { vit, base, .. } = self.identified;
+        let preprocess = Preprocess::new(vit.geometry.image_size(), self.normalize, device, kind);
+        Model { vit, base: base.to(device, kind), head: self.head.to_device(device), preprocess, device, kind }
+    }
+}
+
+impl Model {
+    /// Logits `[p, B, C]` in f32 of preprocessed images `[p, B, 3, S, S]`.
+    pub fn logits(&self, weights: &Weights, images: &Tensor) -> Tensor {
+        let features = self.vit.features(weights, images);
+        self.head.logits(weights, &features)
+    }
+}
+
+/// From stored bytes to what the network sees.
+pub struct Preprocess {
+    size: i64,
+    mean: Tensor,
+    std: Tensor,
+    kind: Kind,
+}
+
+impl Preprocess {
+    fn new(size: i64, normalize: Normalize, device: Device, kind: Kind) -> Preprocess {
+        let channels = |values: &[f64; 3]| {
+            Tensor::from_slice(values).to_kind(Kind::Float).to_device(device).view([1, 3, 1, 1])
+        };
+        Preprocess { size, mean: channels(&normalize.mean), std: channels(&normalize.std), kind }
+    }
+
+    /// Pixels a side at which the network sees images.
+    pub fn size(&self) -> i64 {
+        self.size
+    }
+
+    /// Bytes `[K, 3, h, w]` to pixels in [0, 1] at the network's size: bicubic, antialiased, clipped.
+    pub fn pixels(&self, bytes: &Tensor) -> Tensor {
+        let pixels = bytes.to_kind(Kind::Float) / 255.0;
+        let size = bytes.size();
+        if size[2] == self.size && size[3] == self.size {
+            return pixels;
+        }
+        // Bicubic interpolation leaves [0, 1].
+        pixels.internal_upsample_bicubic2d_aa([self.size, self.size], false, None, None).clamp(0.0, 1.0)
+    }
+
+    /// Pixels in [0, 1] `[K, 3, S, S]` to normalised images in the compute type.
+    pub fn normalise(&self, pixels: &Tensor) -> Tensor {
+        ((pixels - &self.mean) / &self.std).to_kind(self.kind)
+    }
+
+    /// Bytes `[p·B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
+    pub fn images(&self, bytes: &Tensor, particles: i64) -> Tensor {
+        let images = self.normalise(&self.pixels(bytes));
+        images.view([particles, -1, 3, self.size, self.size])
+    }
+}

@@ -1,0 +1,68 @@
+//! Optimizers over the whole matrix `theta` `[n, P]`. One file an optimizer, registered in [`OPTIMIZERS`].
+
+mod adamw;
+mod sgd;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::config::Reader;
+use crate::state::State;
+
+/// Moves `theta` along a direction that is handed to it as the gradient.
+pub trait Optimizer {
+    /// One step; `factor` is the schedule's share of the learning rate. Shapes `[n, P]`.
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64);
+
+    /// Everything that a resumed run needs.
+    fn save(&self, state: &mut State);
+
+    /// Restores what [`save`](Self::save) stored.
+    fn load(&mut self, state: &State) -> Result<()>;
+}
+
+/// The settings of an optimizer, as read from `[optimizer.*]`.
+pub trait OptimizerSpec {
+    /// The learning rates: one, or one a particle.
+    fn rates(&self) -> &[f64];
+
+    /// Zero moments for `theta: [n, P]`.
+    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
+
+    fn resolved(&self) -> toml::Table;
+}
+
+/// A registered optimizer.
+pub struct Entry {
+    pub key: &'static str,
+    pub about: &'static str,
+    pub read: fn(&Reader) -> Box<dyn OptimizerSpec>,
+}
+
+/// Every known optimizer.
+pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY];
+
+/// Learning rates as a column `[n, 1]` (or `[1, 1]`), to be multiplied with rows.
+fn rate_column(rates: &[f64], device: Device, kind: Kind) -> Tensor {
+    Tensor::from_slice(rates).to_kind(kind).to_device(device).view([-1, 1])
+}
+
+/// Scales each row of `gradient` `[n, P]` to an L2 norm of at most `max_norm`, a particle at a time.
+pub fn clip_rows(gradient: &Tensor, max_norm: f64) -> Tensor {
+    let norms = gradient.norm_scalaropt_dim(2.0, [1], true);
+    let scale = (max_norm / (norms + 1e-12)).clamp_max(1.0);
+    gradient * scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_clipped_alone() {
+        let gradient = Tensor::from_slice(&[3.0f64, 4.0, 0.3, 0.4]).view([2, 2]);
+        let clipped = Vec::<f64>::try_from(clip_rows(&gradient, 1.0).view(-1)).unwrap();
+        let expected = [0.6, 0.8, 0.3, 0.4];
+        assert!(clipped.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{clipped:?}");
+    }
+}

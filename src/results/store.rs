@@ -1,0 +1,177 @@
+//! A CSV that collects one row per run, test set and condition. Columns may be added later (union of headers, empty
+//! cells), rows are never lost: every change is an atomic rewrite under a lock that other processes respect.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::files::{with_lock, write_atomic};
+
+const WAY_OUT: &str = "mend the file or move it away";
+
+/// One row to be stored: (column, value) in the order new columns are to appear; an empty value is an empty cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    cells: Vec<(String, String)>,
+}
+
+impl Row {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn push(&mut self, column: impl Into<String>, value: impl Into<String>) {
+        self.cells.push((column.into(), value.into()));
+    }
+
+    /// Adds a number with all its digits (it reads back to the same f64), or an empty cell.
+    pub fn push_number(&mut self, column: impl Into<String>, value: Option<f64>) {
+        self.push(column, value.map(|number| number.to_string()).unwrap_or_default());
+    }
+
+    pub fn cells(&self) -> &[(String, String)] {
+        &self.cells
+    }
+
+    pub fn get(&self, column: &str) -> Option<&str> {
+        self.cells.iter().find(|(name, _)| name == column).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A whole CSV as text: every row has one cell per column, empty where there is no value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Place of a column.
+    pub fn index(&self, column: &str) -> Option<usize> {
+        self.columns.iter().position(|name| name == column)
+    }
+
+    /// A cell; `None` if there is no such column or row.
+    pub fn get(&self, row: usize, column: &str) -> Option<&str> {
+        Some(self.rows.get(row)?.get(self.index(column)?)?.as_str())
+    }
+
+    /// Adds `row` at the end; its new columns are appended and empty in older rows.
+    pub fn append(&mut self, row: &Row) {
+        let cells = self.align(row);
+        self.rows.push(cells);
+    }
+
+    /// Puts `row` in the place of the row that agrees with it in all `keys`, or else at the end. The old row goes
+    /// as a whole: none of its cells survive in columns that `row` lacks.
+    pub fn upsert(&mut self, row: &Row, keys: &[&str]) {
+        let cells = self.align(row);
+        let places: Vec<_> = keys.iter().filter_map(|key| self.index(key)).collect();
+        let same = |old: &Vec<String>| places.iter().all(|place| old[*place] == cells[*place]);
+        match self.rows.iter().position(same) {
+            Some(place) => self.rows[place] = cells,
+            None => self.rows.push(cells),
+        }
+    }
+
+    /// Cells of `row` in the order of the table's columns, after adding the columns it lacks.
+    fn align(&mut self, row: &Row) -> Vec<String> {
+        for (column, _) in &row.cells {
+            if self.index(column).is_none() {
+                self.columns.push(column.clone());
+                self.rows.iter_mut().for_each(|cells| cells.push(String::new()));
+            }
+        }
+        let cell = |column: &String| row.get(column).unwrap_or_default().to_string();
+        self.columns.iter().map(cell).collect()
+    }
+}
+
+/// Reads a CSV with a header. Errors name file and line: missing file, ragged row, repeated or empty column, no UTF-8.
+pub fn read(path: &Path) -> Result<Table> {
+    parse(path).with_context(|| format!("results file {}", path.display()))
+}
+
+/// Adds `row` to the CSV at `path`, which is created if it is not there. Its folder must exist.
+///
+/// Errors leave the file untouched: a damaged CSV (named with its line), a column given twice, no room on the disk.
+pub fn append_row(path: &Path, row: &Row) -> Result<()> {
+    change(path, row, |table| table.append(row))
+}
+
+/// As [`append_row`], but replaces the row with the same values in all `keys`, which `row` must have.
+pub fn upsert_row(path: &Path, row: &Row, keys: &[&str]) -> Result<()> {
+    ensure!(!keys.is_empty(), "results row: no key columns to find the row to replace; append it instead");
+    for key in keys {
+        ensure!(row.get(key).is_some(), "results row: has no key column `{key}`");
+    }
+    change(path, row, |table| table.upsert(row, keys))
+}
+
+fn change(path: &Path, row: &Row, edit: impl FnOnce(&mut Table)) -> Result<()> {
+    check_columns(row.cells.iter().map(|(column, _)| column.as_str())).context("results row")?;
+    with_lock(path, || {
+        let mut table = if path.try_exists()? { read(path)? } else { Table::default() };
+        edit(&mut table);
+        write(path, &table)
+    })
+}
+
+fn write(path: &Path, table: &Table) -> Result<()> {
+    write_atomic(path, |writer| {
+        let mut csv = csv::Writer::from_writer(writer);
+        csv.write_record(&table.columns)?;
+        table.rows.iter().try_for_each(|cells| csv.write_record(cells))?;
+        Ok(csv.flush()?)
+    })
+}
+
+fn parse(path: &Path) -> Result<Table> {
+    let bytes = fs::read(path)?;
+    let mut csv = csv::Reader::from_reader(bytes.as_slice());
+    let header = csv.headers().context("line 1")?;
+    let columns: Vec<_> = header.iter().map(String::from).collect();
+    check_columns(columns.iter().map(String::as_str)).context("line 1")?;
+    let (mut rows, mut last_line) = (vec![], 1);
+    for record in csv.records() {
+        match record {
+            Ok(record) => {
+                last_line = record.position().map_or(last_line, csv::Position::line);
+                rows.push(record.iter().map(String::from).collect());
+            }
+            Err(error) => bail!("line {}: {}; {WAY_OUT}", line_of(&error), reason(&error)),
+        }
+    }
+    // The reader takes an open quote up to the end of the file, and with it all rows below.
+    let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
+    ensure!(quotes % 2 == 0, "line {last_line}: a quote that is never closed; {WAY_OUT}");
+    Ok(Table { columns, rows })
+}
+
+fn check_columns<'a>(columns: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for column in columns {
+        ensure!(!column.is_empty(), "a column has no name");
+        ensure!(seen.insert(column), "column `{column}` appears twice");
+    }
+    Ok(())
+}
+
+fn line_of(error: &csv::Error) -> String {
+    error.position().map_or("?".to_string(), |position| position.line().to_string())
+}
+
+fn reason(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{len} cells where the header has {expected_len}")
+        }
+        csv::ErrorKind::Utf8 { .. } => "not UTF-8 text".to_string(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

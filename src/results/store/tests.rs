@@ -1,0 +1,112 @@
+//! Growing columns, replaced rows, damaged files, several writers.
+
+use super::*;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+
+fn row(cells: &[(&str, &str)]) -> Row {
+    let mut row = Row::new();
+    cells.iter().for_each(|(column, value)| row.push(*column, *value));
+    row
+}
+
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cifar10.csv");
+    (folder, path)
+}
+
+#[test]
+fn later_columns_leave_older_cells_empty() {
+    let (_folder, path) = file();
+    append_row(&path, &row(&[("run", "a, \"b\"\nc"), ("ece", "0.1")])).unwrap();
+    append_row(&path, &row(&[("mi", "0.5"), ("run", "d")])).unwrap();
+    let table = read(&path).unwrap();
+    assert_eq!(table.columns, ["run", "ece", "mi"]);
+    assert_eq!(table.rows, [["a, \"b\"\nc", "0.1", ""], ["d", "", "0.5"]]);
+    assert_eq!((table.get(1, "mi"), table.get(1, "none"), table.get(2, "mi")), (Some("0.5"), None, None));
+}
+
+#[test]
+fn equal_keys_replace_the_whole_row_in_place() {
+    let (_folder, path) = file();
+    let keys = ["run", "set"];
+    for cells in [[("run", "a"), ("set", "x"), ("mi", "1")], [("run", "a"), ("set", "y"), ("mi", "2")]] {
+        upsert_row(&path, &row(&cells), &keys).unwrap();
+    }
+    upsert_row(&path, &row(&[("run", "a"), ("set", "x"), ("ece", "3")]), &keys).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "run,set,mi,ece\na,x,,3\na,y,2,\n");
+    let error = upsert_row(&path, &row(&[("run", "a")]), &keys).unwrap_err();
+    assert!(error.to_string().contains("`set`"), "{error}");
+}
+
+#[test]
+fn numbers_read_back_exactly() {
+    let (_folder, path) = file();
+    let mut row = Row::new();
+    row.push_number("nll", Some(1.0 / 3.0));
+    row.push_number("mi", None);
+    append_row(&path, &row).unwrap();
+    let table = read(&path).unwrap();
+    assert_eq!(table.get(0, "nll").unwrap().parse::<f64>().unwrap(), 1.0 / 3.0);
+    assert_eq!(table.get(0, "mi"), Some(""));
+}
+
+#[test]
+fn damaged_files_are_named_and_left_alone() {
+    let cases: [(&[u8], &str); 4] = [
+        (b"run,ece\na,1\nb\n", "line 3: 1 cells where the header has 2"),
+        (b"run,ece\na,\"1\nb,2\n", "line 2: a quote"),
+        (b"run,ece\na,1\nb,\xff\n", "line 3: not UTF-8"),
+        (b"run,run\na,1\n", "`run` appears twice"),
+    ];
+    for (bytes, expected) in cases {
+        let (_folder, path) = file();
+        fs::write(&path, bytes).unwrap();
+        let error = append_row(&path, &row(&[("run", "c"), ("ece", "1")]));
+        let text = format!("{:#}", error.err().unwrap_or_else(|| panic!("{expected}: accepted")));
+        assert!(text.contains("cifar10.csv") && text.contains(expected), "{text}");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+    let (_folder, path) = file();
+    assert!(append_row(&path, &row(&[("a", "1"), ("a", "2")])).is_err() && !path.exists());
+}
+
+const CHILD_FILE: &str = "BELLA_TEST_STORE_FILE";
+
+fn append_thirty(path: &Path, writer: &str) {
+    for count in 0..30 {
+        append_row(path, &row(&[("writer", writer), (writer, &count.to_string())])).unwrap();
+    }
+}
+
+/// The other process of the test below, which sets the file.
+#[test]
+#[ignore = "started by threads_and_processes_lose_no_row"]
+fn child_process_appends() {
+    if let Some(path) = std::env::var_os(CHILD_FILE) {
+        append_thirty(Path::new(&path), "process");
+    }
+}
+
+#[test]
+fn threads_and_processes_lose_no_row() {
+    let (_folder, path) = file();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let child = child.args(["child_process_appends", "--ignored"]).env(CHILD_FILE, &path);
+    let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
+    thread::scope(|scope| {
+        for writer in ["one", "two", "three"] {
+            let path = &path;
+            scope.spawn(move || append_thirty(path, writer));
+        }
+    });
+    assert!(child.wait().unwrap().success());
+    let table = read(&path).unwrap();
+    for writer in ["one", "two", "three", "process"] {
+        let place = table.index(writer).unwrap();
+        let counts = table.rows.iter().filter(|cells| !cells[place].is_empty()).map(|cells| cells[place].clone());
+        assert_eq!(counts.collect::<Vec<_>>(), (0..30).map(|c| c.to_string()).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,238 @@
+//! Readable tables from result rows: chosen columns, percent where files hold fractions, numbers right-aligned, the
+//! best of each group marked by the metric's own direction.
+
+use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
+use std::io::{IsTerminal, stdout};
+
+use super::store::Table;
+use crate::metrics::{self, Better, Unit};
+
+/// Where a table is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surface {
+    /// ASCII only, as wide as needed; the best cell carries `*`.
+    Plain,
+    /// A terminal of `width` columns: lines, bold best cells, too many columns continue below.
+    Terminal { width: u16 },
+}
+
+impl Surface {
+    /// What standard output is.
+    pub fn of_stdout() -> Self {
+        let width = comfy_table::Table::new().width().unwrap_or(80);
+        if stdout().is_terminal() {
+            Surface::Terminal { width }
+        } else {
+            Surface::Plain
+        }
+    }
+}
+
+/// What to render.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Columns in order; those the rows lack, or leave empty in every row, are left out.
+    pub columns: Vec<String>,
+    /// The best cell is sought among rows that agree in these columns; empty: among all rows.
+    pub group_by: Vec<String>,
+    pub surface: Surface,
+}
+
+/// Renders `table` as text that ends in a line break; without rows or columns, a line that says so.
+pub fn render(table: &Table, spec: &Spec) -> String {
+    let columns: Vec<_> = spec
+        .columns
+        .iter()
+        .filter_map(|name| Column::of(table, name))
+        .collect();
+    if columns.is_empty() {
+        return "no results\n".to_string();
+    }
+    let groups = group_keys(table, &spec.group_by);
+    let columns: Vec<_> = columns
+        .iter()
+        .map(|column| column.render(table, &groups))
+        .collect();
+    let mut text = String::new();
+    for block in blocks(&columns, spec.surface) {
+        text.push_str(&draw(&block, table.rows.len(), spec.surface));
+        text.push('\n');
+    }
+    text
+}
+
+/// A column to show, with what the metric registry knows of it.
+struct Column<'a> {
+    name: &'a str,
+    index: usize,
+    numeric: bool,
+    unit: Option<Unit>,
+    better: Better,
+}
+
+impl<'a> Column<'a> {
+    /// `None` if the table lacks the column or it is empty throughout.
+    fn of(table: &Table, name: &'a str) -> Option<Self> {
+        let index = table.index(name)?;
+        let mut filled = table
+            .rows
+            .iter()
+            .map(|row| &row[index])
+            .filter(|cell| !cell.is_empty())
+            .peekable();
+        filled.peek()?;
+        let metric = metrics::of_column(name);
+        Some(Self {
+            name,
+            index,
+            numeric: filled.all(|cell| cell.parse::<f64>().is_ok()),
+            unit: metric.map(|metric| metric.unit),
+            better: metric.map_or(Better::Neither, |metric| metric.better),
+        })
+    }
+
+    fn render(&self, table: &Table, groups: &[Vec<&str>]) -> Rendered {
+        let values: Vec<_> = table
+            .rows
+            .iter()
+            .map(|row| row[self.index].parse::<f64>().ok())
+            .collect();
+        let cells = table.rows.iter().zip(&values);
+        let percent = if self.unit == Some(Unit::Fraction) {
+            " [%]"
+        } else {
+            ""
+        };
+        Rendered {
+            title: format!("{}{percent}", self.name),
+            cells: cells
+                .map(|(row, value)| self.format(&row[self.index], *value))
+                .collect(),
+            best: (0..values.len())
+                .map(|row| is_best(self.better, &values, groups, row))
+                .collect(),
+            numeric: self.numeric,
+            measured: self.unit.is_some(),
+        }
+    }
+
+    fn format(&self, cell: &str, value: Option<f64>) -> String {
+        match (self.unit, value) {
+            (Some(Unit::Fraction), Some(value)) => format!("{:.2}", 100.0 * value),
+            (Some(_), Some(value)) => format!("{value:.4}"),
+            (None, Some(value)) if self.numeric && cell.len() > 9 && value.fract() != 0.0 => {
+                format!("{value:.4e}")
+                    .parse()
+                    .map_or(cell.to_string(), |short: f64| short.to_string())
+            }
+            _ => cell.to_string(),
+        }
+    }
+}
+
+/// A column as it will be seen.
+struct Rendered {
+    title: String,
+    cells: Vec<String>,
+    best: Vec<bool>,
+    numeric: bool,
+    /// Is a metric; other columns name the row and are repeated in every block.
+    measured: bool,
+}
+
+impl Rendered {
+    /// Columns taken on a terminal, with the padding and one line.
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().chain([&self.title]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0) + 3
+    }
+}
+
+fn group_keys<'a>(table: &'a Table, group_by: &[String]) -> Vec<Vec<&'a str>> {
+    let key = |row| {
+        group_by
+            .iter()
+            .map(|name| table.get(row, name).unwrap_or_default())
+            .collect()
+    };
+    (0..table.rows.len()).map(key).collect()
+}
+
+/// Whether no row of the same group beats `row`, and there is another one to compare with.
+fn is_best(better: Better, values: &[Option<f64>], groups: &[Vec<&str>], row: usize) -> bool {
+    let Some(value) = values[row] else {
+        return false;
+    };
+    let peers = (0..values.len()).filter(|other| *other != row && groups[*other] == groups[row]);
+    let mut peers = peers.filter_map(|other| values[other]).peekable();
+    peers.peek().is_some()
+        && peers.all(|peer| match better {
+            Better::Higher => value >= peer,
+            Better::Lower => value <= peer,
+            Better::Neither => false,
+        })
+}
+
+/// Splits metric columns over as many blocks as the width asks for, each led by the columns that name the rows.
+fn blocks(columns: &[Rendered], surface: Surface) -> Vec<Vec<&Rendered>> {
+    let limit = match surface {
+        Surface::Plain => usize::MAX,
+        Surface::Terminal { width } => usize::from(width),
+    };
+    let (measured, naming): (Vec<_>, Vec<_>) = columns.iter().partition(|column| column.measured);
+    let naming_width = naming.iter().map(|column| column.width()).sum::<usize>() + 1;
+    let mut blocks = vec![naming.clone()];
+    let mut used = naming_width;
+    for column in measured {
+        if used + column.width() > limit && used > naming_width {
+            blocks.push(naming.clone());
+            used = naming_width;
+        }
+        used += column.width();
+        if let Some(block) = blocks.last_mut() {
+            block.push(column);
+        }
+    }
+    blocks
+}
+
+fn draw(columns: &[&Rendered], rows: usize, surface: Surface) -> String {
+    let mut table = comfy_table::Table::new();
+    match surface {
+        Surface::Plain => table.load_style(ASCII_MARKDOWN).force_no_tty(),
+        Surface::Terminal { width } => {
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(width);
+            table
+                .load_style(UTF8_FULL_CONDENSED)
+                .force_no_tty()
+                .enforce_styling()
+        }
+    };
+    let align = |column: &Rendered| match column.numeric {
+        true => CellAlignment::Right,
+        false => CellAlignment::Left,
+    };
+    table.set_header(
+        columns
+            .iter()
+            .map(|c| Cell::new(&c.title).set_alignment(align(c))),
+    );
+    for row in 0..rows {
+        table.add_row(columns.iter().map(|column| {
+            let text = &column.cells[row];
+            let cell = match (column.best[row], surface) {
+                (true, Surface::Plain) => Cell::new(format!("{text}*")),
+                (true, Surface::Terminal { .. }) => Cell::new(text).add_attribute(Attribute::Bold),
+                (false, _) => Cell::new(text),
+            };
+            cell.set_alignment(align(column))
+        }));
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! The folder of a run: `results/runs/<experiment>/<run-id>/` and what lies in it.
+
+mod record;
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+
+use crate::config::Experiment;
+use crate::files::{create_folder, write_atomic};
+
+pub use record::Record;
+
+/// The folder of one run.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+/// Held while a process trains a run.
+pub struct RunLock {
+    _file: File,
+}
+
+impl RunFolder {
+    /// Where the run of an experiment lies below `results`.
+    pub fn of(results: &Path, experiment: &Experiment) -> Result<RunFolder> {
+        Ok(RunFolder { path: results.join("runs").join(&experiment.name).join(experiment.run_id()?) })
+    }
+
+    /// A run that the user names by its folder, by its id, or not at all (the latest finished one).
+    pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
+        let runs = results.join("runs");
+        if let Some(named) = named {
+            let direct = PathBuf::from(named);
+            if direct.join("config.toml").is_file() {
+                return Ok(RunFolder { path: direct });
+            }
+        }
+        let found = all_runs(&runs)?;
+        match named {
+            Some(named) => {
+                let matching: Vec<&RunFolder> = found.iter().filter(|run| run.id().starts_with(named)).collect();
+                match matching[..] {
+                    [run] => Ok(run.clone()),
+                    [] => bail!("no run `{named}`: neither a run folder nor an id below {}", runs.display()),
+                    _ => bail!("`{named}` fits {} runs below {}: give more of the id", matching.len(), runs.display()),
+                }
+            }
+            None => {
+                let finished = found.into_iter().filter(RunFolder::is_finished);
+                let latest = finished.max_by_key(|run| modified(&run.posterior()));
+                latest.with_context(|| {
+                    format!("no finished run below {}: run `bella train --config FILE` first, or name a run", runs.display())
+                })
+            }
+        }
+    }
+
+    /// Makes the folder and stores the resolved config in it.
+    pub fn create(&self, experiment: &Experiment) -> Result<()> {
+        create_folder(&self.path)?;
+        create_folder(&self.path.join("predictions"))?;
+        let text = toml::to_string(&experiment.resolved()).context("cannot write the resolved config")?;
+        write_atomic(&self.config(), |file| {
+            use std::io::Write;
+            Ok(file.write_all(text.as_bytes())?)
+        })
+    }
+
+    /// Keeps other processes from training the same run at the same time.
+    pub fn lock(&self) -> Result<RunLock> {
+        let path = self.path.join("lock");
+        let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(RunLock { _file: file }),
+            Err(TryLockError::WouldBlock) => bail!("{}: another bella process is training this run", self.path.display()),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn id(&self) -> String {
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log.txt")
+    }
+
+    pub fn checkpoint(&self) -> PathBuf {
+        self.path.join("checkpoint.safetensors")
+    }
+
+    pub fn posterior(&self) -> PathBuf {
+        self.path.join("posterior.safetensors")
+    }
+
+    pub fn history(&self) -> PathBuf {
+        self.path.join("train.csv")
+    }
+
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.csv")
+    }
+
+    pub fn predictions(&self, set: &str, condition: &str) -> PathBuf {
+        let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
+        let name = format!("{}-{}.safetensors", safe(set), safe(condition));
+        self.path.join("predictions").join(name)
+    }
+
+    /// A run is finished once its posterior is written.
+    pub fn is_finished(&self) -> bool {
+        self.posterior().is_file()
+    }
+
+    /// Removes what a repeated run writes anew.
+    pub fn clear(&self) -> Result<()> {
+        for file in [self.checkpoint(), self.posterior(), self.history(), self.metrics()] {
+            match std::fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", file.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// run.json.
+    pub fn record(&self) -> PathBuf {
+        self.path.join("run.json")
+    }
+}
+
+fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
+    let mut found = Vec::new();
+    let folders = |path: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    };
+    for experiment in folders(runs) {
+        let inside = folders(&experiment).into_iter().filter(|path| path.join("config.toml").is_file());
+        found.extend(inside.map(|path| RunFolder { path }));
+    }
+    Ok(found)
+}
+
+fn modified(path: &Path) -> SystemTime {
+    path.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}

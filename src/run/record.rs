@@ -1,0 +1,51 @@
+//! `run.json`: versions, device and cost of a run.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::RunFolder;
+use crate::files::write_atomic;
+
+/// What a run was and what it cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    pub bella_version: String,
+    /// Of the source tree that bella was built from, where it was a git checkout.
+    pub commit: String,
+    pub libtorch_version: String,
+    pub device: String,
+    pub threads: i32,
+    pub precision: String,
+    pub particles: i64,
+    pub parameters_per_particle: i64,
+    pub trainable_parameters: i64,
+    pub train_samples: usize,
+    pub validation_samples: usize,
+    pub epochs: usize,
+    pub steps: usize,
+    /// Of training, over all interruptions.
+    pub wall_seconds: f64,
+    /// Training images a second, each particle's counted.
+    pub images_per_second: f64,
+    pub peak_memory_bytes: Option<u64>,
+    /// The epoch whose particles are the posterior, from 1.
+    pub selected_epoch: usize,
+    /// Relative difference of the native forward from the archive's own, where that ran.
+    pub self_check_difference: Option<f64>,
+}
+
+impl Record {
+    pub fn write(&self, run: &RunFolder) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).context("cannot write run.json")?;
+        write_atomic(&run.record(), |file| {
+            use std::io::Write;
+            Ok(file.write_all(text.as_bytes())?)
+        })
+    }
+
+    pub fn read(run: &RunFolder) -> Result<Record> {
+        let path = run.record();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))
+    }
+}

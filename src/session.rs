@@ -1,0 +1,174 @@
+//! What training and evaluation set up alike: device, threads, the model, image sets, the subspace.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use tch::{Device, Kind, Tensor};
+
+use crate::backbone::identify::{Evidence, Identified};
+use crate::config::{Experiment, Precision};
+use crate::data::{Request, Split, SplitName};
+use crate::device::{DeviceChoice, compute_kind};
+use crate::images::ImageSet;
+use crate::model::{Loaded, Model};
+use crate::state::State;
+use crate::subspace::Subspace;
+
+/// Image files are decoded once where all of them fit in this many bytes.
+const MEMORY_BYTES: usize = 2 << 30;
+
+/// Where and how to compute: what the command line says and no config holds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub device: DeviceChoice,
+    /// Threads of libtorch; its own choice where absent.
+    pub threads: Option<i32>,
+    /// Threads that decode images.
+    pub workers: usize,
+    /// The results folder.
+    pub out: PathBuf,
+}
+
+/// A model ready to compute, with the subspace of the experiment where it has one.
+pub struct Session {
+    pub settings: Settings,
+    pub device: Device,
+    pub model: Model,
+    pub subspace: Option<Box<dyn Subspace>>,
+    pub classes: Vec<String>,
+    /// Of the native forward from the archive's own, where that ran.
+    pub self_check_difference: Option<f64>,
+}
+
+impl Session {
+    /// Reads the checkpoint and lays everything out on the device.
+    pub fn open(experiment: &Experiment, settings: Settings, classes: Vec<String>) -> Result<Session> {
+        if let Some(threads) = settings.threads {
+            tch::set_num_threads(threads);
+        }
+        let device = settings.device.open()?;
+        let precision = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
+        let kind = compute_kind(precision, device)?;
+        let loaded = Loaded::open(experiment, &classes)?;
+        let self_check_difference = report(&loaded.identified);
+        let subspace = match &experiment.training {
+            Some(training) => Some(training.subspace.spec.build(&loaded.identified.base, &loaded.head)?),
+            None => None,
+        };
+        let model = loaded.into_model(device, kind);
+        Ok(Session { settings, device, model, subspace, classes, self_check_difference })
+    }
+
+    /// The trained subspace.
+    pub fn subspace(&self) -> Result<&dyn Subspace> {
+        self.subspace.as_deref().context("the config has no [subspace.*], so there is nothing to train")
+    }
+
+    /// Reads one split and puts it where it is served from.
+    pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<ImageSet> {
+        ImageSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
+    }
+
+    /// Reads one split.
+    pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
+        let bar = crate::logging::bar(0, "decoding");
+        let progress = |done: usize, total: usize| {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        };
+        let request = Request {
+            image_size: self.model.preprocess.size() as usize,
+            memory_bytes: MEMORY_BYTES,
+            workers: self.settings.workers,
+            progress: &progress,
+        };
+        let split = experiment.data.dataset.load(name, &request)?;
+        bar.finish_and_clear();
+        if split.corrupt_skipped > 0 {
+            tracing::warn!("{}: {} corrupt images left out", split.name, split.corrupt_skipped);
+        }
+        ensure!(!split.is_empty(), "{}: has no images", split.name);
+        tracing::info!("{}: {} images", split.name, split.len());
+        Ok(split)
+    }
+
+    /// `theta: [n, P]` at the start, f32, on the device.
+    pub fn initial_theta(&self, seed: u64, particles: i64) -> Result<Tensor> {
+        let subspace = self.subspace()?;
+        let rows: Vec<Tensor> =
+            (0..particles as u64).map(|particle| subspace.initial(seed, particle)).collect::<Result<_>>()?;
+        Ok(Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(self.device))
+    }
+}
+
+/// Says what the checkpoint is and how sure that is.
+fn report(identified: &Identified) -> Option<f64> {
+    let (geometry, traits) = (&identified.vit.geometry, identified.vit.traits);
+    tracing::info!(
+        "checkpoint: {} ViT, width {}, {} blocks, {} heads, patch {}, {} px, {}, eps {:e}",
+        identified.naming,
+        geometry.width,
+        geometry.blocks,
+        traits.heads,
+        geometry.patch,
+        geometry.image_size(),
+        traits.activation,
+        traits.eps
+    );
+    match &identified.evidence {
+        Evidence::SelfCheck { difference, .. } => {
+            tracing::debug!("self-check: relative difference {:.1e}", difference.relative);
+            Some(difference.relative)
+        }
+        Evidence::Code { reason } => {
+            tracing::warn!("the archive's own forward does not run here, so the native one is not checked ({reason})");
+            None
+        }
+    }
+}
+
+/// Classes of a test set must be the trained ones, in the same order.
+pub fn check_classes(trained: &[String], tested: &[String]) -> Result<()> {
+    ensure!(
+        trained.len() == tested.len(),
+        "the test set has {} classes, the model {}: choose a set with the same classes, or give data.*.classes",
+        tested.len(),
+        trained.len()
+    );
+    if trained == tested {
+        return Ok(());
+    }
+    let (mut a, mut b) = (trained.to_vec(), tested.to_vec());
+    a.sort();
+    b.sort();
+    if a == b {
+        bail!("the test set has the model's classes in another order: set data.*.classes = {trained:?}");
+    }
+    tracing::warn!("the test set names its classes differently ({:?}, …) from the model ({:?}, …)", tested[0], trained[0]);
+    Ok(())
+}
+
+/// A trained posterior: members and the classes they know.
+pub struct Posterior {
+    /// `[n, P]`, f32.
+    pub theta: Tensor,
+    pub classes: Vec<String>,
+}
+
+impl Posterior {
+    pub fn write(&self, path: &std::path::Path) -> Result<()> {
+        let mut state = State::default();
+        state.put("theta", &self.theta);
+        state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
+        state.write(path)
+    }
+
+    pub fn read(path: &std::path::Path, device: Device) -> Result<Posterior> {
+        let state = State::read(path)?;
+        let theta = state.get("theta")?.to_device(device);
+        ensure!(theta.dim() == 2, "{}: theta is not a matrix", path.display());
+        let classes = serde_json::from_str(&state.text("classes")?);
+        let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
+        Ok(Posterior { theta, classes })
+    }
+}

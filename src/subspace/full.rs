@@ -1,0 +1,100 @@
+//! `[subspace.full]`: every weight of the image tower is a column (the papers' "base" models).
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use super::{Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head};
+use crate::backbone::Base;
+use crate::backbone::weights::Weights;
+use crate::head::{Head, Training};
+
+pub static ENTRY: Entry = Entry {
+    key: "full",
+    about: "every weight of the image tower, per particle",
+    read: |_| Box::new(Spec),
+};
+
+struct Spec;
+
+impl SubspaceSpec for Spec {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn rank(&self) -> Option<i64> {
+        None
+    }
+
+    fn resolved(&self) -> toml::Table {
+        toml::Table::new()
+    }
+
+    fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>> {
+        let mut layout = Layout::default();
+        let mut open: Option<(String, i64)> = None;
+        for (name, tensor) in base.parameters() {
+            let layer = name.trim_end_matches(".weight").trim_end_matches(".bias");
+            if open.as_ref().is_none_or(|(current, _)| current != layer) {
+                if let Some((finished, start)) = open.take() {
+                    layout.close_block(finished, start, Shape::Dense);
+                }
+                open = Some((layer.to_string(), layout.parameters()));
+            }
+            layout.push(name, &tensor.size());
+        }
+        if let Some((finished, start)) = open {
+            layout.close_block(finished, start, Shape::Dense);
+        }
+        let flat = |t: &Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
+        let start: Vec<Tensor> = base.parameters().iter().map(|(_, t)| flat(t)).collect();
+        let names = base.parameters().iter().map(|(name, _)| name.clone()).collect();
+        if head.training != Training::Never {
+            push_head(&mut layout, head);
+        }
+        Ok(Box::new(Full { layout, names, start: Tensor::cat(&start, 0), head: head.to_device(Device::Cpu) }))
+    }
+}
+
+/// Columns and block of a head that particles train.
+pub(super) fn push_head(layout: &mut Layout, head: &Head) {
+    let start = layout.parameters();
+    layout.push("head.weight", &head.weight.size());
+    layout.push("head.bias", &head.bias.size());
+    layout.close_block("head", start, Shape::Dense);
+}
+
+struct Full {
+    layout: Layout,
+    names: Vec<String>,
+    /// The checkpoint's weights, flat.
+    start: Tensor,
+    head: Head,
+}
+
+impl Subspace for Full {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
+        let head = match self.head.training {
+            Training::Never => return Ok(self.start.copy()),
+            Training::WithBackbone => Tensor::cat(&[self.head.weight.reshape([-1]), self.head.bias.reshape([-1])], 0),
+            Training::Always => initial_head(seed, particle, &self.head),
+        };
+        Ok(Tensor::cat(&[&self.start, &head], 0))
+    }
+
+    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a> {
+        let mut weights = Weights::frozen(base);
+        let heads = ["head.weight".to_string(), "head.bias".to_string()];
+        for (name, leaf) in self.names.iter().chain(&heads).zip(leaves) {
+            weights.replace(name, leaf.shallow_clone());
+        }
+        weights
+    }
+
+    fn equal_starts(&self) -> bool {
+        self.head.training != Training::Always
+    }
+}

@@ -1,0 +1,87 @@
+//! Columns and blocks of `theta`: which slice of a row is which parameter, and which slices move together.
+
+use std::ops::Range;
+
+use tch::{Kind, Tensor};
+
+/// One parameter of a particle: columns `start..start + numel(shape)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    pub start: i64,
+    pub shape: Vec<i64>,
+}
+
+impl Column {
+    pub fn len(&self) -> i64 {
+        self.shape.iter().product()
+    }
+}
+
+/// What the columns of a block are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// A `[rank, inputs]`, then B `[outputs, rank]`, of ΔW = scale · B A.
+    LowRank { rank: i64, inputs: i64, outputs: i64, scale: f64 },
+    /// Weights themselves.
+    Dense,
+}
+
+/// Columns on which one kernel is computed: an adapted layer's (A, B), or a layer's weight and bias.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    pub name: String,
+    pub columns: Range<i64>,
+    pub shape: Shape,
+}
+
+/// The meaning of a row of `theta`.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    pub columns: Vec<Column>,
+    pub blocks: Vec<Block>,
+}
+
+impl Layout {
+    /// P, the trainable parameters a particle.
+    pub fn parameters(&self) -> i64 {
+        self.columns.last().map_or(0, |c| c.start + c.len())
+    }
+
+    /// Appends a parameter; its block is the caller's matter.
+    pub fn push(&mut self, name: impl Into<String>, shape: &[i64]) {
+        let start = self.parameters();
+        self.columns.push(Column { name: name.into(), start, shape: shape.to_vec() });
+    }
+
+    /// Appends a block over the columns from `start` to the end.
+    pub fn close_block(&mut self, name: impl Into<String>, start: i64, shape: Shape) {
+        let columns = start..self.parameters();
+        self.blocks.push(Block { name: name.into(), columns, shape });
+    }
+
+    /// Leaves of a graph, one `[k, …shape]` a column, in the compute type, from `theta: [k, P]`.
+    pub fn leaves(&self, theta: &Tensor, kind: Kind, differentiate: bool) -> Vec<Tensor> {
+        let particles = theta.size()[0];
+        let leaf = |column: &Column| {
+            let mut shape = vec![particles];
+            shape.extend(&column.shape);
+            let leaf = theta.narrow(1, column.start, column.len()).detach().to_kind(kind).reshape(&shape);
+            leaf.set_requires_grad(differentiate)
+        };
+        self.columns.iter().map(leaf).collect()
+    }
+
+    /// Adds the leaves' gradients, times `weight`, into `[k, P]` rows.
+    pub fn gather(&self, gradients: &[Tensor], weight: f64, rows: &Tensor) {
+        let particles = rows.size()[0];
+        for (column, gradient) in self.columns.iter().zip(gradients) {
+            // A parameter that the loss does not reach comes back undefined: its gradient is zero.
+            if gradient.defined() {
+                let mut target = rows.narrow(1, column.start, column.len());
+                let gradient = gradient.to_kind(rows.kind()).reshape([particles, -1]);
+                let _ = target.g_add_(&(gradient * weight));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The sharp edges of libtorch, each handled once: errors of one line, panics turned into errors, deep copies, host reads.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Result, anyhow};
+use tch::{Kind, TchError, Tensor};
+
+/// The first line of a libtorch error; the C++ trace that follows goes to the debug log.
+pub fn first_line(error: &TchError) -> String {
+    let text = error.to_string();
+    tracing::debug!("libtorch: {text}");
+    message_line(&text)
+}
+
+/// Picks the line that tells what happened out of a libtorch message.
+fn message_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    // A TorchScript failure ends with `RuntimeError: …`; anything else starts with its message.
+    let telling = lines.iter().rev().find_map(|l| l.split_once("RuntimeError: ").map(|(_, m)| m));
+    telling.or(lines.first().copied()).unwrap_or("unknown libtorch error").to_string()
+}
+
+/// Runs tensor code and turns a libtorch panic (out of memory, say) into an error of one line.
+pub fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result,
+        Err(payload) => {
+            let text = payload
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| payload.downcast_ref::<&str>().copied())
+                .unwrap_or("unknown panic");
+            tracing::debug!("{what}: {text}");
+            let text = text.replace("\\n", "\n");
+            let text = text.rsplit_once("Torch(\"").map_or(text.as_str(), |(_, inner)| inner);
+            Err(anyhow!("{what}: {}", message_line(text)))
+        }
+    }
+}
+
+/// A copy that shares neither storage nor graph.
+pub fn snapshot(tensor: &Tensor) -> Tensor {
+    tensor.detach().copy()
+}
+
+/// All elements as `f64` on the host, row-major. A device synchronisation: never inside a step.
+pub fn host_f64(tensor: &Tensor) -> Result<Vec<f64>> {
+    let flat = tensor.detach().to_device(tch::Device::Cpu).to_kind(Kind::Double).contiguous().view(-1);
+    Vec::<f64>::try_from(&flat).map_err(|e| anyhow!("{}", first_line(&e)))
+}
+
+/// All elements as `f32` on the host, row-major. A device synchronisation: never inside a step.
+pub fn host_f32(tensor: &Tensor) -> Result<Vec<f32>> {
+    let flat = tensor.detach().to_device(tch::Device::Cpu).to_kind(Kind::Float).contiguous().view(-1);
+    Vec::<f32>::try_from(&flat).map_err(|e| anyhow!("{}", first_line(&e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_becomes_one_line() {
+        let error = guarded("adding", || {
+            let _ = Tensor::zeros([2, 3], tch::kind::FLOAT_CPU) + Tensor::zeros([4, 5], tch::kind::FLOAT_CPU);
+            Ok(())
+        })
+        .unwrap_err();
+        let text = format!("{error}");
+        assert!(text.starts_with("adding: The size of tensor a"), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+}

@@ -1,0 +1,318 @@
+//! The training loop: batches, schedule, validation, checkpoints. It knows no method, model or data set by name.
+
+mod objective;
+pub mod progress;
+mod schedule;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use tch::{Tensor, no_grad_guard};
+
+use crate::config::{Batches, Selection, TrainSpec};
+use crate::data::order::{Holdout, epoch_order};
+use crate::images::{Batch, ImageSet};
+use crate::methods::{Method, Step};
+use crate::metrics::Average;
+use crate::model::Model;
+use crate::predict::{self, Members};
+use crate::predictions::Predictions;
+use crate::run::RunFolder;
+use crate::state::State;
+use crate::subspace::Subspace;
+use crate::tensor::{guarded, host_f64};
+
+pub use objective::{Cut, Likelihood};
+use progress::{EpochRow, Progress};
+
+/// Steps between looks at the losses on a device where a look costs a synchronisation.
+const LOOK_EVERY: usize = 20;
+
+/// Everything that one training run works on.
+pub struct Trainer<'a> {
+    pub spec: &'a TrainSpec,
+    pub seed: u64,
+    pub model: &'a Model,
+    pub subspace: &'a dyn Subspace,
+    pub method: Box<dyn Method>,
+    /// `[n, P]`, f32.
+    pub theta: Tensor,
+    pub images: &'a ImageSet,
+    pub holdout: Holdout,
+    pub run: &'a RunFolder,
+    /// Set by Ctrl-C and SIGTERM.
+    pub stop: Arc<AtomicBool>,
+    pub progress: Progress,
+    pub bar: ProgressBar,
+}
+
+/// How training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Finished,
+    /// Stopped by a signal, with a checkpoint.
+    Interrupted,
+}
+
+/// Start times of this process's share of the work.
+struct Clock {
+    started: Instant,
+    saved: Instant,
+    images: u64,
+}
+
+impl Trainer<'_> {
+    /// Trains to the end or to a signal.
+    ///
+    /// # Errors
+    /// A loss that is not finite, a batch that cannot be read, a checkpoint that cannot be written.
+    pub fn train(&mut self) -> Result<Ending> {
+        let mut clock = Clock { started: Instant::now(), saved: Instant::now(), images: 0 };
+        self.bar.set_length((self.spec.epochs * self.steps_per_epoch()) as u64);
+        self.bar.set_position(self.progress.steps as u64);
+        self.bar.reset_eta();
+        while self.progress.epoch < self.spec.epochs {
+            if self.epoch(&mut clock)? == Ending::Interrupted {
+                return Ok(Ending::Interrupted);
+            }
+            self.close_epoch(&clock)?;
+            self.save(&mut clock)?;
+        }
+        Ok(Ending::Finished)
+    }
+
+    /// The particles that training chose: `[n, P]`, and the epoch they come from.
+    pub fn selected(&self) -> (&Tensor, usize) {
+        match (&self.progress.best, self.spec.select) {
+            (Some(best), Selection::Best) => (&best.theta, best.epoch),
+            _ => (&self.theta, self.progress.epoch),
+        }
+    }
+
+    /// Wall seconds of training, over all interruptions.
+    pub fn wall_seconds(&self) -> f64 {
+        self.progress.rows.last().map_or(self.progress.earlier_seconds, |row| row.wall_seconds)
+    }
+
+    /// Restores the run from its checkpoint.
+    pub fn resume(&mut self, state: &State) -> Result<()> {
+        state.copy_into("theta", &mut self.theta)?;
+        self.method.load(state)?;
+        self.progress.load(state)
+    }
+
+    fn particles(&self) -> i64 {
+        self.theta.size()[0]
+    }
+
+    fn steps_per_epoch(&self) -> usize {
+        self.holdout.train.len().div_ceil(self.spec.batch_size)
+    }
+
+    /// The remaining batches of the current epoch, each with the samples of all orders one after the other.
+    fn plan(&self) -> (Vec<Vec<u32>>, i64) {
+        let orders = match self.spec.batches {
+            Batches::Independent => self.particles(),
+            Batches::Shared => 1,
+        };
+        let train = &self.holdout.train;
+        let permutations: Vec<Vec<u32>> = (0..orders as u64)
+            .map(|particle| epoch_order(self.seed, self.progress.epoch as u64, particle, train.len()))
+            .collect();
+        let batch = |step: usize| {
+            let range = step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(train.len());
+            permutations.iter().flat_map(|order| order[range.clone()].iter().map(|i| train[*i as usize])).collect()
+        };
+        ((self.progress.step..self.steps_per_epoch()).map(batch).collect(), orders)
+    }
+
+    fn epoch(&mut self, clock: &mut Clock) -> Result<Ending> {
+        let (plan, orders) = self.plan();
+        let mut unseen: Vec<Tensor> = Vec::new();
+        let every = if self.theta.device() == tch::Device::Cpu { 1 } else { LOOK_EVERY };
+        let images = self.images;
+        for batch in images.batches(plan) {
+            let batch = batch?;
+            clock.images += (batch.labels.size()[0] / orders * self.particles()) as u64;
+            let step = self.step(&batch, orders)?;
+            unseen.push(step.losses.shallow_clone());
+            self.progress.add(&step.losses, step.diagnostics.as_ref());
+            if unseen.len() >= every {
+                self.look(&mut unseen, clock)?;
+            }
+            self.bar.inc(1);
+            let due = clock.saved.elapsed().as_secs_f64() > self.spec.checkpoint_minutes * 60.0;
+            let stopping = self.stop.load(Ordering::Relaxed);
+            if due || stopping {
+                self.look(&mut unseen, clock)?;
+                self.save(clock)?;
+            }
+            if stopping {
+                return Ok(Ending::Interrupted);
+            }
+        }
+        self.look(&mut unseen, clock)?;
+        Ok(Ending::Finished)
+    }
+
+    fn step(&mut self, batch: &Batch, orders: i64) -> Result<Step> {
+        let total = self.spec.epochs * self.steps_per_epoch();
+        let factor = schedule::factor(self.spec.schedule, self.progress.steps, self.spec.warmup_steps, total);
+        let cut = Cut { particle_chunk: self.spec.particle_chunk, accumulate: self.spec.accumulate };
+        let mut likelihood = Likelihood::new(self.model, self.subspace, cut, batch, orders);
+        let (method, theta) = (&mut self.method, &mut self.theta);
+        let at = self.progress.steps + 1;
+        guarded(&format!("step {at}"), || method.step(theta, &mut likelihood, factor))
+    }
+
+    /// Reads the losses of the last steps and stops at the first that is not finite.
+    fn look(&mut self, unseen: &mut Vec<Tensor>, clock: &Clock) -> Result<()> {
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        let count = unseen.len();
+        let values = host_f64(&Tensor::stack(unseen, 0))?;
+        unseen.clear();
+        let particles = self.particles() as usize;
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let step = self.progress.steps - count + at / particles + 1;
+            bail!(
+                "the loss of particle {} is {} in step {step} (epoch {}): lower optimizer.*.lr, raise train.warmup_steps, \
+                 set train.clip_norm = 1.0, or use train.precision = \"f32\"; the last checkpoint is intact",
+                at % particles,
+                values[at],
+                self.progress.epoch + 1
+            );
+        }
+        let last = &values[values.len() - particles..];
+        let loss = last.iter().sum::<f64>() / particles as f64;
+        let rate = clock.images as f64 / clock.started.elapsed().as_secs_f64();
+        self.bar.set_message(format!("loss {loss:.4}  {rate:.0} images/s"));
+        Ok(())
+    }
+
+    /// Validates, writes the epoch's row and keeps the best particles.
+    fn close_epoch(&mut self, clock: &Clock) -> Result<()> {
+        let (train_loss, diagnostics) = self.progress.means()?;
+        let names = self.method.diagnostics();
+        let total = self.spec.epochs * self.steps_per_epoch();
+        let validation = self.validate()?;
+        let mut row = EpochRow {
+            epoch: self.progress.epoch + 1,
+            step: self.progress.steps,
+            rate_factor: schedule::factor(self.spec.schedule, self.progress.steps - 1, self.spec.warmup_steps, total),
+            train_loss,
+            validation_nll: None,
+            validation_accuracy: None,
+            validation_ece: None,
+            diagnostics: names.iter().map(|n| n.to_string()).zip(diagnostics).collect(),
+            wall_seconds: self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64(),
+            images_per_second: clock.images as f64 / clock.started.elapsed().as_secs_f64(),
+        };
+        if let Some([nll, accuracy, ece]) = validation {
+            (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), Some(accuracy), Some(ece));
+            self.progress.offer(nll, &self.theta);
+        }
+        self.warn_on_collapse(&row);
+        tracing::info!("{}", describe(&row, self.spec.epochs));
+        self.progress.finish_epoch(row);
+        write_history(self.run, &self.progress.rows)
+    }
+
+    /// NLL, accuracy and ECE of averaged logits on the held-out images.
+    fn validate(&self) -> Result<Option<[f64; 3]>> {
+        if self.holdout.validation.is_empty() {
+            return Ok(None);
+        }
+        let _guard = no_grad_guard();
+        let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.spec.particle_chunk };
+        let predictions = predictions(self.model, &members, self.images, &self.holdout.validation, self.spec.eval_batch_size)
+            .context("validation")?;
+        let scores = crate::metrics::Scores::compute(&predictions)?;
+        let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
+        Ok(Some([value("nll"), value("accuracy"), value("ece")]))
+    }
+
+    fn warn_on_collapse(&self, row: &EpochRow) {
+        let value = |name: &str| row.diagnostics.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+        if value("mean_distance").is_some_and(|distance| distance == 0.0) {
+            tracing::warn!("all particles are equal after epoch {}: SVGD has collapsed to one point", row.epoch);
+        }
+        if value("repulsion_ratio").is_some_and(|ratio| ratio > 10.0) {
+            tracing::warn!("repulsion outweighs the gradients in epoch {}: lower method.svgd.gamma", row.epoch);
+        }
+    }
+
+    /// Writes everything that a resumed run needs.
+    fn save(&self, clock: &mut Clock) -> Result<()> {
+        let mut state = State::default();
+        state.put("theta", &self.theta);
+        self.method.save(&mut state);
+        state.put_count("threads", i64::from(tch::get_num_threads()));
+        let wall_seconds = self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64();
+        self.progress.save(&mut state, wall_seconds)?;
+        state.write(&self.run.checkpoint())?;
+        clock.saved = Instant::now();
+        Ok(())
+    }
+}
+
+/// Predictions of `members` on images `indices`.
+pub fn predictions(
+    model: &Model,
+    members: &Members,
+    set: &ImageSet,
+    indices: &[u32],
+    batch_size: usize,
+) -> Result<Predictions> {
+    let logits = predict::logits(model, members, set, indices, batch_size, &ProgressBar::hidden())?;
+    let shape = crate::predictions::Shape {
+        members: members.count(),
+        samples: indices.len(),
+        classes: model.head.classes() as usize,
+    };
+    let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
+    Predictions::new(shape, logits, labels)
+}
+
+fn describe(row: &EpochRow, epochs: usize) -> String {
+    let mut text = format!("epoch {}/{epochs}  loss {:.4}", row.epoch, row.train_loss);
+    if let (Some(nll), Some(accuracy)) = (row.validation_nll, row.validation_accuracy) {
+        text += &format!("  validation NLL {nll:.4}, accuracy {:.2} %", accuracy * 100.0);
+    }
+    for (name, value) in &row.diagnostics {
+        text += &format!("  {name} {value:.3e}");
+    }
+    text + &format!("  {:.0} images/s", row.images_per_second)
+}
+
+/// `train.csv`, written whole after every epoch.
+fn write_history(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
+    crate::files::write_atomic(&run.history(), |file| {
+        let mut writer = csv::Writer::from_writer(file);
+        let mut header: Vec<String> = [
+            "epoch", "step", "rate_factor", "train_loss", "validation_nll_lm", "validation_accuracy_lm", "validation_ece_lm",
+        ]
+        .map(String::from)
+        .to_vec();
+        if let Some(first) = rows.first() {
+            header.extend(first.diagnostics.iter().map(|(name, _)| name.clone()));
+        }
+        header.extend(["wall_seconds".to_string(), "images_per_second".to_string()]);
+        writer.write_record(&header)?;
+        for row in rows {
+            let optional = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+            let mut cells = vec![row.epoch.to_string(), row.step.to_string(), row.rate_factor.to_string()];
+            cells.push(row.train_loss.to_string());
+            cells.extend([row.validation_nll, row.validation_accuracy, row.validation_ece].map(optional));
+            cells.extend(row.diagnostics.iter().map(|(_, value)| value.to_string()));
+            cells.extend([row.wall_seconds.to_string(), row.images_per_second.to_string()]);
+            writer.write_record(&cells)?;
+        }
+        writer.flush()?;
+        Ok(())
+    })
+}

@@ -1,0 +1,80 @@
+//! The likelihood of a batch as the methods see it: one forward and one backward for all particles.
+
+use anyhow::{Result, ensure};
+use tch::{Kind, Tensor};
+
+use crate::images::Batch;
+use crate::methods::{Evaluation, Objective};
+use crate::model::Model;
+use crate::subspace::Subspace;
+
+/// How a batch is cut; results do not depend on it beyond rounding.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Particles a forward; 0 for all.
+    pub particle_chunk: usize,
+    /// Parts of a batch.
+    pub accumulate: usize,
+}
+
+/// Mean cross-entropy of one batch.
+pub struct Likelihood<'a> {
+    model: &'a Model,
+    subspace: &'a dyn Subspace,
+    cut: Cut,
+    /// Normalised images `[p, B, 3, S, S]`, p = 1 where all particles see the same.
+    images: Tensor,
+    /// `[p, B]`.
+    labels: Tensor,
+}
+
+impl<'a> Likelihood<'a> {
+    /// The likelihood of a batch of bytes `[p·B, 3, h, w]`.
+    pub fn new(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, batch: &Batch, orders: i64) -> Likelihood<'a> {
+        let images = model.preprocess.images(&batch.bytes, orders);
+        let labels = batch.labels.view([orders, -1]);
+        Likelihood { model, subspace, cut, images, labels }
+    }
+
+    /// Losses `[k]` of particles `start..start + k` on samples `from..from + count` of the batch, in the graph of `leaves`.
+    fn losses(&self, leaves: &[Tensor], start: i64, from: i64, count: i64) -> Tensor {
+        let particles = leaves[0].size()[0];
+        let rows = |t: &Tensor| if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, start, particles) };
+        let images = rows(&self.images).narrow(1, from, count);
+        let labels = rows(&self.labels).narrow(1, from, count).expand([particles, -1], false);
+        let weights = self.subspace.weights(&self.model.base, leaves);
+        let logits = self.model.logits(&weights, &images);
+        let picked = logits.log_softmax(-1, Kind::Float).gather(2, &labels.unsqueeze(2), false);
+        -picked.squeeze_dim(2).mean_dim([1i64].as_slice(), false, Kind::Float)
+    }
+}
+
+impl Objective for Likelihood<'_> {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let layout = self.subspace.layout();
+        let (particles, parameters) = theta.size2()?;
+        let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
+        let mut losses = Vec::new();
+        let batch = self.images.size()[1];
+        let part = (batch as u64).div_ceil(self.cut.accumulate as u64) as i64;
+        let chunk = if self.cut.particle_chunk == 0 { particles } else { self.cut.particle_chunk as i64 };
+        for start in (0..particles).step_by(chunk as usize) {
+            let count = chunk.min(particles - start);
+            let leaves = layout.leaves(&theta.narrow(0, start, count), self.model.kind, true);
+            let rows = gradients.narrow(0, start, count);
+            let mut total = Tensor::zeros([count], (Kind::Float, theta.device()));
+            for from in (0..batch).step_by(part as usize) {
+                let samples = part.min(batch - from);
+                let loss = self.losses(&leaves, start, from, samples);
+                // A root without a graph would be a segmentation fault.
+                ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
+                let weight = samples as f64 / batch as f64;
+                let parts = Tensor::f_run_backward(&[loss.sum(Kind::Float)], &leaves, false, false)?;
+                layout.gather(&parts, weight, &rows);
+                total += loss.detach() * weight;
+            }
+            losses.push(total);
+        }
+        Ok(Evaluation { losses: Tensor::cat(&losses, 0), gradients })
+    }
+}

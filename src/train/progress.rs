@@ -1,0 +1,155 @@
+//! Where a training run stands: everything besides theta and the method's own state that a resumed run needs.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use tch::{Device, Kind, Tensor};
+
+use crate::state::State;
+use crate::tensor::{host_f64, snapshot};
+
+/// One row of `train.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochRow {
+    /// From 1.
+    pub epoch: usize,
+    /// Steps done.
+    pub step: usize,
+    /// Share of the base learning rate at the epoch's last step.
+    pub rate_factor: f64,
+    /// Mean over particles and steps.
+    pub train_loss: f64,
+    pub validation_nll: Option<f64>,
+    pub validation_accuracy: Option<f64>,
+    pub validation_ece: Option<f64>,
+    /// Name and mean over the epoch's steps.
+    pub diagnostics: Vec<(String, f64)>,
+    pub wall_seconds: f64,
+    pub images_per_second: f64,
+}
+
+/// The best epoch so far.
+pub struct Best {
+    pub epoch: usize,
+    pub nll: f64,
+    /// `[n, P]`.
+    pub theta: Tensor,
+}
+
+/// Counters and sums.
+pub struct Progress {
+    /// Epochs finished.
+    pub epoch: usize,
+    /// Steps done in the current epoch.
+    pub step: usize,
+    /// Steps done in all.
+    pub steps: usize,
+    pub rows: Vec<EpochRow>,
+    pub best: Option<Best>,
+    /// Of training before this process.
+    pub earlier_seconds: f64,
+    /// Sum of losses over the epoch's steps, `[n]` f64, on the device.
+    loss_sum: Tensor,
+    /// Sum of diagnostics over the epoch's steps, `[k]` f64.
+    diagnostic_sum: Tensor,
+}
+
+/// The part that is kept as text.
+#[derive(Serialize, Deserialize)]
+struct Counters {
+    epoch: usize,
+    step: usize,
+    steps: usize,
+    rows: Vec<EpochRow>,
+    best: Option<(usize, f64)>,
+    wall_seconds: f64,
+}
+
+impl Progress {
+    pub fn new(particles: i64, diagnostics: usize, device: Device) -> Progress {
+        let zeros = |count: i64| Tensor::zeros([count], (Kind::Double, device));
+        Progress {
+            epoch: 0,
+            step: 0,
+            steps: 0,
+            rows: Vec::new(),
+            best: None,
+            earlier_seconds: 0.0,
+            loss_sum: zeros(particles),
+            diagnostic_sum: zeros(diagnostics as i64),
+        }
+    }
+
+    /// Counts a step; no read from the device.
+    pub fn add(&mut self, losses: &Tensor, diagnostics: Option<&Tensor>) {
+        self.step += 1;
+        self.steps += 1;
+        self.loss_sum += losses.to_kind(Kind::Double);
+        if let Some(values) = diagnostics {
+            self.diagnostic_sum += values;
+        }
+    }
+
+    /// Means over the epoch's steps so far: of the loss over particles, and of each diagnostic.
+    pub fn means(&self) -> Result<(f64, Vec<f64>)> {
+        let steps = self.step.max(1) as f64;
+        let losses = host_f64(&self.loss_sum)?;
+        let diagnostics = host_f64(&self.diagnostic_sum)?;
+        let mean = losses.iter().sum::<f64>() / losses.len() as f64 / steps;
+        Ok((mean, diagnostics.into_iter().map(|value| value / steps).collect()))
+    }
+
+    /// Closes an epoch.
+    pub fn finish_epoch(&mut self, row: EpochRow) {
+        self.rows.push(row);
+        self.epoch += 1;
+        self.step = 0;
+        let _ = self.loss_sum.zero_();
+        let _ = self.diagnostic_sum.zero_();
+    }
+
+    /// Remembers theta if its validation NLL is the lowest so far.
+    pub fn offer(&mut self, nll: f64, theta: &Tensor) {
+        if self.best.as_ref().is_none_or(|best| nll < best.nll) {
+            self.best = Some(Best { epoch: self.epoch + 1, nll, theta: snapshot(theta) });
+        }
+    }
+
+    pub fn save(&self, state: &mut State, wall_seconds: f64) -> Result<()> {
+        let counters = Counters {
+            epoch: self.epoch,
+            step: self.step,
+            steps: self.steps,
+            rows: self.rows.clone(),
+            best: self.best.as_ref().map(|best| (best.epoch, best.nll)),
+            wall_seconds,
+        };
+        state.put_text("progress", &serde_json::to_string(&counters).context("cannot write the progress")?);
+        state.put("progress.loss_sum", &self.loss_sum);
+        if self.diagnostic_sum.numel() > 0 {
+            state.put("progress.diagnostic_sum", &self.diagnostic_sum);
+        }
+        if let Some(best) = &self.best {
+            state.put("progress.best_theta", &best.theta);
+        }
+        Ok(())
+    }
+
+    pub fn load(&mut self, state: &State) -> Result<()> {
+        let counters: Counters =
+            serde_json::from_str(&state.text("progress")?).context("the checkpoint's progress is damaged")?;
+        state.copy_into("progress.loss_sum", &mut self.loss_sum)?;
+        if self.diagnostic_sum.numel() > 0 {
+            state.copy_into("progress.diagnostic_sum", &mut self.diagnostic_sum)?;
+        }
+        let device = self.loss_sum.device();
+        self.best = match counters.best {
+            Some((epoch, nll)) => {
+                Some(Best { epoch, nll, theta: state.get("progress.best_theta")?.to_device(device) })
+            }
+            None => None,
+        };
+        (self.epoch, self.step, self.steps) = (counters.epoch, counters.step, counters.steps);
+        (self.rows, self.earlier_seconds) = (counters.rows, counters.wall_seconds);
+        Ok(())
+    }
+}
