@@ -56,8 +56,11 @@ impl Evaluation<'_> {
         let bar = crate::logging::bar(all.len() as u64, "predicting");
         let logits = predict::logits(&self.session.model, &self.members, images, &all, self.batch_size, &bar)?;
         bar.finish_and_clear();
-        let shape =
-            Shape { members: self.members.count(), samples: all.len(), classes: self.session.model.head.classes() as usize };
+        let shape = Shape {
+            members: self.members.count(),
+            samples: all.len(),
+            classes: self.session.model.head.classes() as usize,
+        };
         let predictions = Predictions::new(shape, logits, images.split.labels.clone())?;
         let predictions = predictions.with_class_names(self.session.classes.clone())?;
         let predictions = match &images.split.groups {

@@ -41,7 +41,8 @@ impl ImageSet {
         let store = match split.images {
             Images::Packed(Packed { pixels, height, width }) => {
                 let size = [labels.len() as i64, 3, height as i64, width as i64];
-                let tensor = Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
+                let tensor =
+                    Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
                 Store::Resident(tensor.to_device(device))
             }
             Images::Files(files) => Store::Streamed(Arc::new(files)),
@@ -69,7 +70,8 @@ impl ImageSet {
                 Box::new(plan.into_iter().zip(decoded).map(move |(indices, pixels)| {
                     let (_, labels) = self.select(&indices);
                     let size = [indices.len() as i64, 3, height as i64, width as i64];
-                    let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
+                    let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8)
+                        .map_err(|e| anyhow!("{}", first_line(&e)))?;
                     Ok(Batch { bytes: bytes.to_device(self.device), labels })
                 }))
             }

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::backbone::Base;
 use crate::backbone::identify::{Fixed, Identified, identify};
 use crate::backbone::vit::Vit;
 use crate::backbone::weights::Weights;
-use crate::backbone::Base;
 use crate::checkpoint::Archive;
 use crate::config::{CheckpointSpec, Experiment, Normalize};
 use crate::head::{Head, Surroundings};
@@ -77,9 +77,8 @@ pub struct Preprocess {
 
 impl Preprocess {
     fn new(size: i64, normalize: Normalize, device: Device, kind: Kind) -> Preprocess {
-        let channels = |values: &[f64; 3]| {
-            Tensor::from_slice(values).to_kind(Kind::Float).to_device(device).view([1, 3, 1, 1])
-        };
+        let channels =
+            |values: &[f64; 3]| Tensor::from_slice(values).to_kind(Kind::Float).to_device(device).view([1, 3, 1, 1]);
         Preprocess { size, mean: channels(&normalize.mean), std: channels(&normalize.std), kind }
     }
 

@@ -30,17 +30,8 @@ pub struct Predictions {
 }
 
 enum Storage {
-    Owned {
-        logits: Vec<f32>,
-        labels: Vec<u32>,
-        groups: Option<Vec<u32>>,
-    },
-    Mapped {
-        map: Mmap,
-        logits: Range<usize>,
-        labels: Range<usize>,
-        groups: Option<Range<usize>>,
-    },
+    Owned { logits: Vec<f32>, labels: Vec<u32>, groups: Option<Vec<u32>> },
+    Mapped { map: Mmap, logits: Range<usize>, labels: Range<usize>, groups: Option<Range<usize>> },
 }
 
 impl Predictions {
@@ -50,37 +41,19 @@ impl Predictions {
     /// logit (named by member and sample).
     pub fn new(shape: Shape, logits: Vec<f32>, labels: Vec<u32>) -> Result<Self> {
         let count = shape.logit_count()?;
-        ensure!(
-            logits.len() == count,
-            "predictions: {} logits for shape {shape}, which needs {count}",
-            logits.len()
-        );
+        ensure!(logits.len() == count, "predictions: {} logits for shape {shape}, which needs {count}", logits.len());
         shape.check_labels(&labels)?;
         for (row_index, row) in logits.chunks_exact(shape.classes).enumerate() {
             check_finite(row, row_index / shape.samples, row_index % shape.samples)?;
         }
-        let storage = Storage::Owned {
-            logits,
-            labels,
-            groups: None,
-        };
-        Ok(Self {
-            shape,
-            storage,
-            class_names: vec![],
-            group_names: vec![],
-            metadata: BTreeMap::new(),
-        })
+        let storage = Storage::Owned { logits, labels, groups: None };
+        Ok(Self { shape, storage, class_names: vec![], group_names: vec![], metadata: BTreeMap::new() })
     }
 
     /// Adds the names of the C classes.
     pub fn with_class_names(mut self, names: Vec<String>) -> Result<Self> {
         let classes = self.shape.classes;
-        ensure!(
-            names.len() == classes,
-            "predictions: {} class names for {classes} classes",
-            names.len()
-        );
+        ensure!(names.len() == classes, "predictions: {} class names for {classes} classes", names.len());
         self.class_names = names;
         Ok(self)
     }
@@ -101,10 +74,7 @@ impl Predictions {
     /// Adds free text about the predictions: set, condition, run, method, …
     pub fn with_metadata(mut self, metadata: BTreeMap<String, String>) -> Result<Self> {
         for key in [CLASS_NAMES, GROUP_NAMES] {
-            ensure!(
-                !metadata.contains_key(key),
-                "predictions: metadata key `{key}` is reserved; choose another"
-            );
+            ensure!(!metadata.contains_key(key), "predictions: metadata key `{key}` is reserved; choose another");
         }
         self.metadata = metadata;
         Ok(self)
@@ -199,19 +169,13 @@ impl Shape {
 
     fn check_labels(self, labels: &[u32]) -> Result<()> {
         let (count, samples) = (labels.len(), self.samples);
-        ensure!(
-            count == samples,
-            "predictions: {count} labels for {samples} samples"
-        );
+        ensure!(count == samples, "predictions: {count} labels for {samples} samples");
         check_below(labels, self.classes, "label", "classes")
     }
 
     fn check_groups(self, ids: &[u32], names: &[String]) -> Result<()> {
         let (count, samples) = (ids.len(), self.samples);
-        ensure!(
-            count == samples,
-            "predictions: {count} group ids for {samples} samples"
-        );
+        ensure!(count == samples, "predictions: {count} group ids for {samples} samples");
         check_below(ids, names.len(), "group", "group names")
     }
 }
@@ -221,9 +185,7 @@ fn check_below(ids: &[u32], limit: usize, what: &str, of: &str) -> Result<()> {
         None => Ok(()),
         Some(sample) => {
             let id = ids[sample];
-            bail!(
-                "predictions: {what} {id} of sample {sample}: must be below {limit}, the number of {of}"
-            )
+            bail!("predictions: {what} {id} of sample {sample}: must be below {limit}, the number of {of}")
         }
     }
 }
@@ -238,11 +200,7 @@ impl fmt::Display for Shape {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
-        members: 2,
-        samples: 2,
-        classes: 3,
-    };
+    const SHAPE: Shape = Shape { members: 2, samples: 2, classes: 3 };
 
     fn message(result: Result<Predictions>) -> String {
         format!("{:#}", result.err().expect("must be refused"))
@@ -265,15 +223,9 @@ mod tests {
         let mut logits = vec![0.0; 12];
         logits[10] = f32::NAN;
         assert!(new(logits, vec![0, 1]).contains("NaN of member 1, sample 1, class 1"));
-        let empty = Shape {
-            members: 0,
-            ..SHAPE
-        };
+        let empty = Shape { members: 0, ..SHAPE };
         assert!(message(Predictions::new(empty, vec![], vec![0, 1])).contains("[0, 2, 3]"));
-        let huge = Shape {
-            members: usize::MAX,
-            ..SHAPE
-        };
+        let huge = Shape { members: usize::MAX, ..SHAPE };
         assert!(message(Predictions::new(huge, vec![], vec![0, 1])).contains("overflows"));
     }
 

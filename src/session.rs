@@ -144,7 +144,11 @@ pub fn check_classes(trained: &[String], tested: &[String]) -> Result<()> {
     if a == b {
         bail!("the test set has the model's classes in another order: set data.*.classes = {trained:?}");
     }
-    tracing::warn!("the test set names its classes differently ({:?}, …) from the model ({:?}, …)", tested[0], trained[0]);
+    tracing::warn!(
+        "the test set names its classes differently ({:?}, …) from the model ({:?}, …)",
+        tested[0],
+        trained[0]
+    );
     Ok(())
 }
 

@@ -148,7 +148,8 @@ impl SelfCheck<'_> {
     /// One axis at a time, then, if nothing fits, the whole grid.
     fn settle(&self, candidates: &Candidates) -> Result<(Traits, Evidence)> {
         let mut tried: Vec<(Traits, Difference)> = Vec::new();
-        let start = Traits { heads: candidates.heads[0], activation: candidates.activations[0], eps: candidates.eps[0] };
+        let start =
+            Traits { heads: candidates.heads[0], activation: candidates.activations[0], eps: candidates.eps[0] };
         let mut best = start;
         for heads in &candidates.heads {
             best = self.better(best, Traits { heads: *heads, ..best }, &mut tried)?;
@@ -177,7 +178,12 @@ impl SelfCheck<'_> {
         self.verdict(best, difference, tried)
     }
 
-    fn verdict(&self, best: Traits, difference: Difference, tried: Vec<(Traits, Difference)>) -> Result<(Traits, Evidence)> {
+    fn verdict(
+        &self,
+        best: Traits,
+        difference: Difference,
+        tried: Vec<(Traits, Difference)>,
+    ) -> Result<(Traits, Evidence)> {
         if !self.accepts(difference) {
             bail!(
                 "the native forward does not reproduce the archive's own: the best of {} tries ({} heads, {}, eps {:e}) \

@@ -144,9 +144,7 @@ impl Norm {
     pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
         let width = x.size()[3];
         match (&self.weight, &self.bias) {
-            (Param::Shared(weight), Param::Shared(bias)) => {
-                x.layer_norm([width], Some(weight), Some(bias), eps, true)
-            }
+            (Param::Shared(weight), Param::Shared(bias)) => x.layer_norm([width], Some(weight), Some(bias), eps, true),
             (weight, bias) => {
                 let normed = x.layer_norm([width], None::<&Tensor>, None::<&Tensor>, eps, true);
                 normed * weight.broadcast() + bias.broadcast()
@@ -229,9 +227,6 @@ impl<'a> Weights<'a> {
 
     /// Layer norm `layer`.
     pub fn norm(&self, layer: &str) -> Norm {
-        Norm {
-            weight: self.required(&format!("{layer}.weight")),
-            bias: self.required(&format!("{layer}.bias")),
-        }
+        Norm { weight: self.required(&format!("{layer}.weight")), bias: self.required(&format!("{layer}.bias")) }
     }
 }

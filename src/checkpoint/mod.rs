@@ -27,10 +27,7 @@ impl Archive {
     /// A file that is not there, not readable, no zip, or a zip without TorchScript code.
     pub fn open(path: &Path) -> Result<Archive> {
         let shown = path.display();
-        ensure!(
-            path.is_file(),
-            "{shown}: no such checkpoint file: set checkpoint.path to a TorchScript archive (.pt)"
-        );
+        ensure!(path.is_file(), "{shown}: no such checkpoint file: set checkpoint.path to a TorchScript archive (.pt)");
         let code = read_code(path)?;
         let mut module = CModule::load_on_device(path, Device::Cpu)
             .map_err(|e| anyhow!("{shown}: libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
@@ -62,11 +59,8 @@ impl Archive {
         let _guard = tch::no_grad_guard();
         let input = [IValue::Tensor(images.to_kind(self.kind()))];
         let has_encoder = self.code.contains("def encode_image(");
-        let output = if has_encoder {
-            self.module.method_is("encode_image", &input)
-        } else {
-            self.module.forward_is(&input)
-        };
+        let output =
+            if has_encoder { self.module.method_is("encode_image", &input) } else { self.module.forward_is(&input) };
         let output = output.map_err(|e| anyhow!("{}", first_line(&e)))?;
         Ok(image_output(output)?.to_kind(Kind::Float))
     }

@@ -18,9 +18,11 @@ use crate::session::{Posterior, Session, check_classes};
 
 /// Evaluate a trained run, or with --config alone a checkpoint as it is.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella eval                                     # the latest run, its own test split\n  \
+#[command(
+    after_help = "Examples:\n  bella eval                                     # the latest run, its own test split\n  \
     bella eval low-rank-svgd-s1 --data image-folder=photos --corrupt gaussian-noise:3\n  \
-    bella eval --config configs/quickstart.toml    # the checkpoint before any training")]
+    bella eval --config configs/quickstart.toml    # the checkpoint before any training"
+)]
 pub struct EvalArgs {
     /// A run: its folder or (the start of) its id [default: the latest finished run].
     run: Option<String>,

@@ -48,7 +48,12 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     let geometry = &vit.geometry;
     println!("file          {}", args.file.display());
     println!("naming        {naming}");
-    println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, geometry.grid.pow(2) + 1);
+    println!(
+        "image         {0} x {0} px, patch {1}, {2} tokens",
+        geometry.image_size(),
+        geometry.patch,
+        geometry.grid.pow(2) + 1
+    );
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);
     println!("heads         {} of width {}", vit.traits.heads, geometry.width / vit.traits.heads);
     println!("activation    {}", vit.traits.activation);

@@ -77,7 +77,13 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     train(&experiment, training, settings, &run, args.no_eval)
 }
 
-fn train(experiment: &Experiment, training: &Training, settings: Settings, run: &RunFolder, no_eval: bool) -> Result<()> {
+fn train(
+    experiment: &Experiment,
+    training: &Training,
+    settings: Settings,
+    run: &RunFolder,
+    no_eval: bool,
+) -> Result<()> {
     let checkpoint = if run.checkpoint().is_file() { Some(State::read(&run.checkpoint())?) } else { None };
     let settings = with_stored_threads(settings, checkpoint.as_ref())?;
     let classes = experiment.data.dataset.classes()?;
@@ -162,7 +168,20 @@ fn assemble<'a>(
     }
     let bar = crate::logging::bar(0, "training");
     let (model, spec) = (&session.model, &training.train);
-    Ok(Trainer { spec, seed: experiment.seed, model, subspace, method, theta, images, holdout, run, stop, progress, bar })
+    Ok(Trainer {
+        spec,
+        seed: experiment.seed,
+        model,
+        subspace,
+        method,
+        theta,
+        images,
+        holdout,
+        run,
+        stop,
+        progress,
+        bar,
+    })
 }
 
 fn announce(training: &Training, trainer: &Trainer, session: &Session) {

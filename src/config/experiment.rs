@@ -65,10 +65,8 @@ pub struct Normalize {
 
 impl Normalize {
     /// OpenAI's CLIP.
-    pub const CLIP: Normalize = Normalize {
-        mean: [0.48145466, 0.4578275, 0.40821073],
-        std: [0.26862954, 0.26130258, 0.27577711],
-    };
+    pub const CLIP: Normalize =
+        Normalize { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] };
     pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 }
 
@@ -172,7 +170,9 @@ impl Experiment {
     /// The settings as a config that reads back to the same experiment.
     pub fn resolved(&self) -> toml::Table {
         let mut all = toml::Table::new();
-        let nest = |key: &str, table: toml::Table| toml::Value::Table(toml::Table::from_iter([(key.to_string(), toml::Value::Table(table))]));
+        let nest = |key: &str, table: toml::Table| {
+            toml::Value::Table(toml::Table::from_iter([(key.to_string(), toml::Value::Table(table))]))
+        };
         all.insert("name".into(), self.name.clone().into());
         all.insert("seed".into(), (self.seed as i64).into());
         all.insert("checkpoint".into(), super::table(&self.checkpoint).into());
@@ -291,7 +291,10 @@ impl Training {
             root.problem("optimizer", why);
         }
         if self.train.particle_chunk > particles {
-            root.problem("train", format!("particle_chunk = {}: must not exceed the {particles} particles", self.train.particle_chunk));
+            root.problem(
+                "train",
+                format!("particle_chunk = {}: must not exceed the {particles} particles", self.train.particle_chunk),
+            );
         }
         if self.train.accumulate > self.train.batch_size {
             root.problem("train", format!("accumulate = {}: must not exceed batch_size", self.train.accumulate));

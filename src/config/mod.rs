@@ -9,7 +9,9 @@ pub mod tree;
 
 use serde::Serialize;
 
-pub use experiment::{Batches, CheckpointSpec, DataSpec, Experiment, Normalize, Precision, Schedule, Selection, TrainSpec, Training};
+pub use experiment::{
+    Batches, CheckpointSpec, DataSpec, Experiment, Normalize, Precision, Schedule, Selection, TrainSpec, Training,
+};
 pub use reader::{Bounds, Choice, Reader};
 pub use tree::{Problems, Tree};
 

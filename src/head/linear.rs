@@ -5,11 +5,8 @@ use tch::{Kind, Tensor};
 
 use super::{Entry, Head, HeadSpec, Surroundings, Training};
 
-pub static ENTRY: Entry = Entry {
-    key: "linear",
-    about: "a new linear layer with bias, trained per particle",
-    read: |_| Box::new(Linear),
-};
+pub static ENTRY: Entry =
+    Entry { key: "linear", about: "a new linear layer with bias, trained per particle", read: |_| Box::new(Linear) };
 
 struct Linear;
 

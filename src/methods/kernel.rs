@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn even_count_takes_the_mean_of_the_middle_two() {
-        let d = Tensor::from_slice(&[0.0f64, 1.0, 2.0, 3.0, 1.0, 0.0, 4.0, 5.0, 2.0, 4.0, 0.0, 6.0, 3.0, 5.0, 6.0, 0.0]);
+        let d =
+            Tensor::from_slice(&[0.0f64, 1.0, 2.0, 3.0, 1.0, 0.0, 4.0, 5.0, 2.0, 4.0, 0.0, 6.0, 3.0, 5.0, 6.0, 0.0]);
         let median = median_of(&d.view([1, 4, 4]), Median::OffDiagonal);
         assert_eq!(median.double_value(&[0]), 3.5);
     }

@@ -10,15 +10,7 @@ pub static ACCURACY: Metric = Metric {
     unit: Unit::Fraction,
     better: Better::Higher,
     scope: Scope::PerAverage,
-    eval: |scores, average| {
-        mean(
-            scores
-                .averaged(average)
-                .correct
-                .iter()
-                .map(|c| f64::from(u8::from(*c))),
-        )
-    },
+    eval: |scores, average| mean(scores.averaged(average).correct.iter().map(|c| f64::from(u8::from(*c)))),
 };
 
 pub static TOP5: Metric = Metric {

@@ -10,9 +10,7 @@ pub static MI_ERROR: Metric = Metric {
     unit: Unit::One,
     better: Better::Higher,
     scope: Scope::PerAverage,
-    eval: |scores, average| {
-        spots_errors(scores, average, &scores.spread.as_ref()?.mutual_information)
-    },
+    eval: |scores, average| spots_errors(scores, average, &scores.spread.as_ref()?.mutual_information),
 };
 
 pub static ENTROPY_ERROR: Metric = Metric {
@@ -27,12 +25,7 @@ pub static ENTROPY_ERROR: Metric = Metric {
 
 fn spots_errors(scores: &Scores, average: Average, uncertainty: &[f64]) -> Option<f64> {
     let correct = &scores.averaged(average).correct;
-    auroc(
-        uncertainty
-            .iter()
-            .copied()
-            .zip(correct.iter().map(|correct| !correct)),
-    )
+    auroc(uncertainty.iter().copied().zip(correct.iter().map(|correct| !correct)))
 }
 
 /// Area under the ROC curve of (score, is positive) pairs; `None` unless both kinds are there. Scores are not NaN.

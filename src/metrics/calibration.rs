@@ -45,9 +45,7 @@ pub static MCE: Metric = Metric {
     better: Better::Lower,
     scope: Scope::PerAverage,
     eval: |scores, average| {
-        let bins = reliability(scores, average)
-            .into_iter()
-            .filter(|bin| bin.count > 0);
+        let bins = reliability(scores, average).into_iter().filter(|bin| bin.count > 0);
         bins.map(|bin| bin.gap()).reduce(f64::max)
     },
 };
@@ -71,9 +69,7 @@ pub fn reliability(scores: &Scores, average: Average) -> [Bin; BINS] {
 
 /// The bin b with b/15 < confidence ≤ (b + 1)/15; rounding may carry confidence a hair above 1.
 fn bin_of(confidence: f64) -> usize {
-    (1..BINS)
-        .take_while(|edge| confidence > *edge as f64 / BINS as f64)
-        .count()
+    (1..BINS).take_while(|edge| confidence > *edge as f64 / BINS as f64).count()
 }
 
 #[cfg(test)]
@@ -82,10 +78,7 @@ mod tests {
 
     #[test]
     fn bins_are_closed_above() {
-        assert_eq!(
-            [0.0, 1.0 / 15.0, 0.067, 14.0 / 15.0, 1.0, 1.0 + 1e-15].map(bin_of),
-            [0, 0, 1, 13, 14, 14]
-        );
+        assert_eq!([0.0, 1.0 / 15.0, 0.067, 14.0 / 15.0, 1.0, 1.0 + 1e-15].map(bin_of), [0, 0, 1, 13, 14, 14]);
         for edge in 1..=BINS {
             assert_eq!(bin_of(edge as f64 / BINS as f64), edge - 1);
         }

@@ -56,8 +56,6 @@ pub static MI_WRONG: Metric = Metric {
 
 fn mi_where(scores: &Scores, average: Average, correct: bool) -> Option<f64> {
     let values = scores.spread.as_ref()?.mutual_information.iter();
-    let chosen = values
-        .zip(&scores.averaged(average).correct)
-        .filter(|(_, c)| **c == correct);
+    let chosen = values.zip(&scores.averaged(average).correct).filter(|(_, c)| **c == correct);
     mean(chosen.map(|(value, _)| *value))
 }

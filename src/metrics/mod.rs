@@ -80,9 +80,9 @@ impl Metric {
     pub fn columns(&self) -> Vec<(String, Average)> {
         match self.scope {
             Scope::Shared => vec![(self.key.to_string(), Average::Probability)],
-            Scope::PerAverage => Average::ALL
-                .map(|average| (format!("{}_{}", self.key, average.suffix()), average))
-                .to_vec(),
+            Scope::PerAverage => {
+                Average::ALL.map(|average| (format!("{}_{}", self.key, average.suffix()), average)).to_vec()
+            }
         }
     }
 }
@@ -103,10 +103,7 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
 
 /// The metric that a column such as `ece_lm` or `mi` belongs to.
 pub fn of_column(column: &str) -> Option<&'static Metric> {
-    METRICS
-        .iter()
-        .copied()
-        .find(|metric| metric.columns().iter().any(|(name, _)| name == column))
+    METRICS.iter().copied().find(|metric| metric.columns().iter().any(|(name, _)| name == column))
 }
 
 #[cfg(test)]

@@ -71,11 +71,7 @@ impl Scratch {
             check_finite(row, member, sample)?;
             negative_entropies += self.add_member(row, label);
         }
-        for sums in [
-            &mut self.mean_probability,
-            &mut self.mean_log_probability,
-            &mut self.mean_logit,
-        ] {
+        for sums in [&mut self.mean_probability, &mut self.mean_log_probability, &mut self.mean_logit] {
             sums.iter_mut().for_each(|sum| *sum /= members);
         }
         let (predictive_entropy, diversity_kl, cross) = self.divergences();
@@ -96,11 +92,7 @@ impl Scratch {
     }
 
     fn reset(&mut self) {
-        for sums in [
-            &mut self.mean_probability,
-            &mut self.mean_log_probability,
-            &mut self.mean_logit,
-        ] {
+        for sums in [&mut self.mean_probability, &mut self.mean_log_probability, &mut self.mean_logit] {
             sums.fill(0.0);
         }
         self.votes.clear();
@@ -114,17 +106,11 @@ impl Scratch {
         }
         self.votes.push(argmax(&self.softmax));
         let log_sum = softmax_in_place(&mut self.softmax);
-        self.label_log_probabilities
-            .push(f64::from(row[label]) - log_sum);
-        let sums = self
-            .mean_probability
-            .iter_mut()
-            .zip(&mut self.mean_log_probability);
+        self.label_log_probabilities.push(f64::from(row[label]) - log_sum);
+        let sums = self.mean_probability.iter_mut().zip(&mut self.mean_log_probability);
         let inputs = self.softmax.iter().zip(row);
         let mut negative_entropy = 0.0;
-        for (((p_sum, log_p_sum), logit_sum), (p, logit)) in
-            sums.zip(&mut self.mean_logit).zip(inputs)
-        {
+        for (((p_sum, log_p_sum), logit_sum), (p, logit)) in sums.zip(&mut self.mean_logit).zip(inputs) {
             let logit = f64::from(*logit);
             let log_p = logit - log_sum;
             *p_sum += p;
@@ -157,20 +143,13 @@ impl Scratch {
     fn logit_point(&mut self, label: usize) -> Point {
         self.softmax.copy_from_slice(&self.mean_logit);
         let log_sum = softmax_in_place(&mut self.softmax);
-        point(
-            &self.softmax,
-            &self.mean_logit,
-            label,
-            log_sum - self.mean_logit[label],
-        )
+        point(&self.softmax, &self.mean_logit, label, log_sum - self.mean_logit[label])
     }
 }
 
 fn point(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Point {
     let predicted = argmax(order);
-    let ahead = |(class, value): &(usize, &f64)| {
-        **value > order[label] || (**value == order[label] && *class < label)
-    };
+    let ahead = |(class, value): &(usize, &f64)| **value > order[label] || (**value == order[label] && *class < label);
     let squares: f64 = probabilities.iter().map(|p| p * p).sum();
     let off_label = squares - probabilities[label] * probabilities[label];
     let brier = off_label.max(0.0) + (1.0 - probabilities[label]).powi(2);
@@ -185,18 +164,13 @@ fn point(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Point 
 
 /// Index of the largest value, the first of equals.
 fn argmax(values: &[f64]) -> usize {
-    values.iter().enumerate().fold(
-        0,
-        |best, (i, value)| if *value > values[best] { i } else { best },
-    )
+    values.iter().enumerate().fold(0, |best, (i, value)| if *value > values[best] { i } else { best })
 }
 
 /// Turns logits into probabilities; returns their log-sum-exp.
 fn softmax_in_place(values: &mut [f64]) -> f64 {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    values
-        .iter_mut()
-        .for_each(|value| *value = (*value - max).exp());
+    values.iter_mut().for_each(|value| *value = (*value - max).exp());
     let sum: f64 = values.iter().sum();
     values.iter_mut().for_each(|value| *value /= sum);
     max + sum.ln()
@@ -204,21 +178,14 @@ fn softmax_in_place(values: &mut [f64]) -> f64 {
 
 fn log_sum_exp(values: &[f64]) -> f64 {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    max + values
-        .iter()
-        .map(|value| (value - max).exp())
-        .sum::<f64>()
-        .ln()
+    max + values.iter().map(|value| (value - max).exp()).sum::<f64>().ln()
 }
 
 /// Share of unordered pairs with different votes; 0 for a single one. Sorts `votes`.
 fn pair_disagreement(votes: &mut [usize]) -> f64 {
     votes.sort_unstable();
     let pairs = |count: usize| (count * count.saturating_sub(1)) as f64;
-    let equal: f64 = votes
-        .chunk_by(|a, b| a == b)
-        .map(|same| pairs(same.len()))
-        .sum();
+    let equal: f64 = votes.chunk_by(|a, b| a == b).map(|same| pairs(same.len())).sum();
     match votes.len() {
         0 | 1 => 0.0,
         members => 1.0 - equal / pairs(members),

@@ -77,10 +77,7 @@ impl Scores {
     pub fn compute(predictions: &Predictions) -> Result<Self> {
         let samples: Vec<Sample> = (0..predictions.samples())
             .into_par_iter()
-            .map_init(
-                || Scratch::new(predictions.classes()),
-                |scratch, i| scratch.score(predictions, i),
-            )
+            .map_init(|| Scratch::new(predictions.classes()), |scratch, i| scratch.score(predictions, i))
             .collect::<Result<_>>()?;
         let column = |get: fn(&Sample) -> f64| samples.iter().map(get).collect::<Vec<_>>();
         let spread = (predictions.members() > 1).then(|| Spread {
@@ -123,8 +120,6 @@ impl Averaged {
 
 /// Mean of `values`; `None` if there are none.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (count, sum) = values
-        .into_iter()
-        .fold((0usize, 0.0), |(n, sum), value| (n + 1, sum + value));
+    let (count, sum) = values.into_iter().fold((0usize, 0.0), |(n, sum), value| (n + 1, sum + value));
     (count > 0).then(|| sum / count as f64)
 }

@@ -6,19 +6,13 @@ use crate::predictions::{Predictions, Shape};
 fn scores(members: usize, labels: &[u32], logits: Vec<f32>) -> Scores {
     let samples = labels.len();
     let classes = logits.len() / members / samples;
-    let shape = Shape {
-        members,
-        samples,
-        classes,
-    };
+    let shape = Shape { members, samples, classes };
     let predictions = Predictions::new(shape, logits, labels.to_vec()).unwrap();
     Scores::compute(&predictions).unwrap()
 }
 
 fn value(scores: &Scores, column: &str) -> Option<f64> {
-    let found = evaluate(scores)
-        .into_iter()
-        .find(|(name, _)| name == column);
+    let found = evaluate(scores).into_iter().find(|(name, _)| name == column);
     found.unwrap_or_else(|| panic!("no column {column}")).1
 }
 
@@ -26,10 +20,7 @@ fn value(scores: &Scores, column: &str) -> Option<f64> {
 fn assert_values(scores: &Scores, tolerance: f64, expected: &[(&str, f64)]) {
     for (column, want) in expected {
         let got = value(scores, column).unwrap_or_else(|| panic!("{column} is empty"));
-        assert!(
-            (got - want).abs() < tolerance,
-            "{column}: {got}, not {want}"
-        );
+        assert!((got - want).abs() < tolerance, "{column}: {got}, not {want}");
     }
 }
 
@@ -124,16 +115,10 @@ fn seven_classes_match_scikit_learn_and_torchmetrics() {
 fn two_samples_by_hand() {
     let logits = [0.8, 0.2, 0.3, 0.7, 0.6, 0.4, 0.9, 0.1].map(|p: f64| p.ln() as f32);
     let scores = scores(2, &[0, 1], logits.to_vec());
-    let (a, b) = (
-        6f64.sqrt() / (1.0 + 6f64.sqrt()),
-        1.0 / (1.0 + (7f64 / 27.0).sqrt()),
-    );
+    let (a, b) = (6f64.sqrt() / (1.0 + 6f64.sqrt()), 1.0 / (1.0 + (7f64 / 27.0).sqrt()));
     let h = |p: f64| -p * p.ln() - (1.0 - p) * (1.0 - p).ln();
     let kl = |p: f64, q: f64| p * (p / q).ln() + (1.0 - p) * ((1.0 - p) / (1.0 - q)).ln();
-    let mi = [
-        h(0.7) - (h(0.8) + h(0.6)) / 2.0,
-        h(0.6) - (h(0.3) + h(0.9)) / 2.0,
-    ];
+    let mi = [h(0.7) - (h(0.8) + h(0.6)) / 2.0, h(0.6) - (h(0.3) + h(0.9)) / 2.0];
     let expected = [
         ("accuracy_pm", 0.5),
         ("accuracy_lm", 0.5),
@@ -146,23 +131,14 @@ fn two_samples_by_hand() {
         ("ece_lm", (1.0 - a + b) / 2.0),
         ("mce_lm", b),
         ("predictive_entropy", (h(0.7) + h(0.6)) / 2.0),
-        (
-            "expected_entropy",
-            (h(0.8) + h(0.6) + h(0.3) + h(0.9)) / 4.0,
-        ),
+        ("expected_entropy", (h(0.8) + h(0.6) + h(0.3) + h(0.9)) / 4.0),
         ("mi", (mi[0] + mi[1]) / 2.0),
         ("mi_correct_pm", mi[0]),
         ("mi_wrong_pm", mi[1]),
         ("auroc_mi_error_pm", 1.0),
         ("auroc_entropy_error_pm", 1.0),
-        (
-            "diversity_kl",
-            (kl(0.7, 0.8) + kl(0.7, 0.6) + kl(0.6, 0.3) + kl(0.6, 0.9)) / 4.0,
-        ),
-        (
-            "pairwise_kl",
-            (kl(0.8, 0.6) + kl(0.6, 0.8) + kl(0.3, 0.9) + kl(0.9, 0.3)) / 4.0,
-        ),
+        ("diversity_kl", (kl(0.7, 0.8) + kl(0.7, 0.6) + kl(0.6, 0.3) + kl(0.6, 0.9)) / 4.0),
+        ("pairwise_kl", (kl(0.8, 0.6) + kl(0.6, 0.8) + kl(0.3, 0.9) + kl(0.9, 0.3)) / 4.0),
         ("disagreement", 0.5),
     ];
     assert_values(&scores, 1e-6, &expected);
@@ -172,26 +148,15 @@ fn two_samples_by_hand() {
 #[test]
 fn full_confidence_shares_the_last_bin() {
     let scores = scores(1, &[1, 0], vec![1000.0, 0.0, 19f32.ln(), 0.0]);
-    assert_values(
-        &scores,
-        1e-7,
-        &[("ece_pm", 0.475), ("ece_lm", 0.475), ("mce_pm", 0.475)],
-    );
+    assert_values(&scores, 1e-7, &[("ece_pm", 0.475), ("ece_lm", 0.475), ("mce_pm", 0.475)]);
 }
 
 #[test]
 fn extreme_logits_have_exact_nll() {
     let scores = scores(2, &[1], vec![1e4, -1e4, 1e4, -1e4]);
-    assert_eq!(
-        (value(&scores, "nll_pm"), value(&scores, "nll_lm")),
-        (Some(2e4), Some(2e4))
-    );
+    assert_eq!((value(&scores, "nll_pm"), value(&scores, "nll_lm")), (Some(2e4), Some(2e4)));
     assert_eq!(value(&scores, "mi"), Some(0.0));
-    assert!(
-        evaluate(&scores)
-            .iter()
-            .all(|(_, value)| value.is_none_or(f64::is_finite))
-    );
+    assert!(evaluate(&scores).iter().all(|(_, value)| value.is_none_or(f64::is_finite)));
 }
 
 // Members sure of opposite classes: p̄ = (1/2, 1/2), MI = log 2, and each KL of the pair is the logit gap itself.
@@ -199,34 +164,18 @@ fn extreme_logits_have_exact_nll() {
 fn opposite_extreme_members_disagree_fully() {
     let scores = scores(2, &[1], vec![1e4, -1e4, -1e4, 1e4]);
     let log2 = std::f64::consts::LN_2;
-    let expected = [
-        ("nll_pm", log2),
-        ("nll_lm", log2),
-        ("mi", log2),
-        ("pairwise_kl", 2e4),
-        ("disagreement", 1.0),
-    ];
+    let expected = [("nll_pm", log2), ("nll_lm", log2), ("mi", log2), ("pairwise_kl", 2e4), ("disagreement", 1.0)];
     assert_values(&scores, 1e-9, &expected);
 }
 
 #[test]
 fn a_single_member_has_no_spread() {
     let scores = scores(1, &[0, 0], vec![1.0, 0.0, 0.0, 1.0]);
-    let empty = [
-        "mi",
-        "mi_correct_lm",
-        "mi_wrong_pm",
-        "diversity_kl",
-        "pairwise_kl",
-        "disagreement",
-        "auroc_mi_error_lm",
-    ];
+    let empty =
+        ["mi", "mi_correct_lm", "mi_wrong_pm", "diversity_kl", "pairwise_kl", "disagreement", "auroc_mi_error_lm"];
     assert!(empty.iter().all(|column| value(&scores, column).is_none()));
     assert_eq!(value(&scores, "accuracy_lm"), Some(0.5));
-    for metric in METRICS
-        .iter()
-        .filter(|metric| metric.scope == Scope::PerAverage)
-    {
+    for metric in METRICS.iter().filter(|metric| metric.scope == Scope::PerAverage) {
         let [lm, pm] = Average::ALL.map(|average| (metric.eval)(&scores, average));
         assert!(
             lm.is_some() == pm.is_some() && (lm.unwrap_or(0.0) - pm.unwrap_or(0.0)).abs() < 1e-15,
@@ -242,26 +191,12 @@ fn values_stay_in_their_ranges() {
         let logits = THREE_MEMBERS.map(|logit| logit * scale);
         let scores = scores(3, &[0, 1, 2, 1, 0, 2], logits.to_vec());
         let spread = scores.spread.as_ref().unwrap();
-        for values in [
-            &spread.mutual_information,
-            &spread.diversity_kl,
-            &spread.pairwise_kl,
-        ] {
+        for values in [&spread.mutual_information, &spread.diversity_kl, &spread.pairwise_kl] {
             assert!(values.iter().all(|value| *value >= 0.0));
         }
-        for metric in METRICS
-            .iter()
-            .filter(|metric| metric.unit == Unit::Fraction)
-        {
+        for metric in METRICS.iter().filter(|metric| metric.unit == Unit::Fraction) {
             let values = Average::ALL.map(|average| (metric.eval)(&scores, average));
-            assert!(
-                values
-                    .iter()
-                    .flatten()
-                    .all(|value| (0.0..=1.0).contains(value)),
-                "{}",
-                metric.key
-            );
+            assert!(values.iter().flatten().all(|value| (0.0..=1.0).contains(value)), "{}", metric.key);
         }
     }
 }
@@ -271,22 +206,15 @@ fn order_of_members_changes_nothing() {
     let labels = [0, 1, 2, 1, 0, 2];
     let mut turned = THREE_MEMBERS.to_vec();
     turned.rotate_left(18);
-    let [one, other] =
-        [THREE_MEMBERS.to_vec(), turned].map(|logits| evaluate(&scores(3, &labels, logits)));
+    let [one, other] = [THREE_MEMBERS.to_vec(), turned].map(|logits| evaluate(&scores(3, &labels, logits)));
     for ((column, a), (_, b)) in one.iter().zip(&other) {
-        assert!(
-            a.is_some() == b.is_some() && (a.unwrap_or(0.0) - b.unwrap_or(0.0)).abs() < 1e-12,
-            "{column}"
-        );
+        assert!(a.is_some() == b.is_some() && (a.unwrap_or(0.0) - b.unwrap_or(0.0)).abs() < 1e-12, "{column}");
     }
 }
 
 #[test]
 fn columns_are_distinct_and_lead_back_to_their_metric() {
-    let columns: Vec<_> = evaluate(&seven_classes())
-        .into_iter()
-        .map(|(column, _)| column)
-        .collect();
+    let columns: Vec<_> = evaluate(&seven_classes()).into_iter().map(|(column, _)| column).collect();
     for (i, column) in columns.iter().enumerate() {
         assert!(!columns[..i].contains(column), "{column} twice");
         assert!(column.starts_with(of_column(column).unwrap().key));

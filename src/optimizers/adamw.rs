@@ -9,11 +9,8 @@ use super::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::config::{Bounds, Reader};
 use crate::state::State;
 
-pub static ENTRY: Entry = Entry {
-    key: "adamw",
-    about: "Adam with decoupled weight decay",
-    read: |reader| Box::new(Spec::read(reader)),
-};
+pub static ENTRY: Entry =
+    Entry { key: "adamw", about: "Adam with decoupled weight decay", read: |reader| Box::new(Spec::read(reader)) };
 
 #[derive(Serialize, Clone)]
 struct Spec {

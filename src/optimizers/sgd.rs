@@ -8,11 +8,8 @@ use super::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::config::{Bounds, Reader};
 use crate::state::State;
 
-pub static ENTRY: Entry = Entry {
-    key: "sgd",
-    about: "gradient descent with momentum",
-    read: |reader| Box::new(Spec::read(reader)),
-};
+pub static ENTRY: Entry =
+    Entry { key: "sgd", about: "gradient descent with momentum", read: |reader| Box::new(Spec::read(reader)) };
 
 #[derive(Serialize, Clone)]
 struct Spec {
@@ -89,7 +86,9 @@ mod tests {
     /// ```
     #[test]
     fn equals_torch() {
-        for (nesterov, expected) in [(false, [0.05819419899999998, -0.9626489979999998]), (true, [-0.11165109425900013, -0.6437193468819999])] {
+        for (nesterov, expected) in
+            [(false, [0.05819419899999998, -0.9626489979999998]), (true, [-0.11165109425900013, -0.6437193468819999])]
+        {
             let spec = Spec { lr: vec![0.1], momentum: 0.9, weight_decay: 0.01, nesterov };
             let mut theta = Tensor::from_slice(&[1.0f64, -2.0]).view([1, 2]);
             let mut optimizer = spec.build(&theta);

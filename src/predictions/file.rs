@@ -33,18 +33,9 @@ impl Predictions {
 
     /// Writes `path` atomically. Equal predictions give equal bytes.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let Shape {
-            members,
-            samples,
-            classes,
-        } = self.shape;
+        let Shape { members, samples, classes } = self.shape;
         let mut tensors = vec![
-            (
-                "logits",
-                "F32",
-                vec![members, samples, classes],
-                bytes_of(self.all_logits()),
-            ),
+            ("logits", "F32", vec![members, samples, classes], bytes_of(self.all_logits())),
             ("labels", "U32", vec![samples], bytes_of(self.labels())),
         ];
         if let Some(groups) = self.groups() {
@@ -57,11 +48,7 @@ impl Predictions {
         for (name, dtype, shape, bytes) in &tensors {
             let data_offsets = [start, start + bytes.len()];
             start = data_offsets[1];
-            let entry = TensorEntry {
-                dtype,
-                shape,
-                data_offsets,
-            };
+            let entry = TensorEntry { dtype, shape, data_offsets };
             entries.insert(name, serde_json::to_value(entry)?);
         }
         let mut header = serde_json::to_string(&entries)?;
@@ -70,9 +57,7 @@ impl Predictions {
         write_atomic(path, |writer| {
             writer.write_all(&(header.len() as u64).to_le_bytes())?;
             writer.write_all(header.as_bytes())?;
-            tensors
-                .iter()
-                .try_for_each(|(.., bytes)| Ok(writer.write_all(bytes)?))
+            tensors.iter().try_for_each(|(.., bytes)| Ok(writer.write_all(bytes)?))
         })
     }
 }
@@ -96,11 +81,7 @@ fn map(path: &Path) -> Result<Predictions> {
     let &[members, samples, classes] = dims.as_slice() else {
         bail!("tensor `logits` has shape {dims:?}; it must be [members, samples, classes]")
     };
-    let shape = Shape {
-        members,
-        samples,
-        classes,
-    };
+    let shape = Shape { members, samples, classes };
     shape.logit_count()?;
     let labels = locate_ids(&map, &tensors, "labels", samples)?;
     shape.check_labels(as_u32(&map[labels.clone()]))?;
@@ -109,74 +90,42 @@ fn map(path: &Path) -> Result<Predictions> {
     let class_names = take_names(&mut metadata, CLASS_NAMES)?;
     let group_names = take_names(&mut metadata, GROUP_NAMES)?;
     let named = class_names.len();
-    ensure!(
-        named == 0 || named == classes,
-        "{named} class names for {classes} classes"
-    );
+    ensure!(named == 0 || named == classes, "{named} class names for {classes} classes");
     let mut groups = None;
     if tensors.names().contains(&"groups") {
         let range = locate_ids(&map, &tensors, "groups", samples)?;
         shape.check_groups(as_u32(&map[range.clone()]), &group_names)?;
         groups = Some(range);
     }
-    let storage = Storage::Mapped {
-        map,
-        logits,
-        labels,
-        groups,
-    };
-    Ok(Predictions {
-        shape,
-        storage,
-        class_names,
-        group_names,
-        metadata,
-    })
+    let storage = Storage::Mapped { map, logits, labels, groups };
+    Ok(Predictions { shape, storage, class_names, group_names, metadata })
 }
 
 /// Byte range of a tensor in the file, and its shape.
-fn locate(
-    map: &Mmap,
-    tensors: &SafeTensors<'_>,
-    name: &str,
-    dtype: Dtype,
-) -> Result<(Range<usize>, Vec<usize>)> {
+fn locate(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, dtype: Dtype) -> Result<(Range<usize>, Vec<usize>)> {
     let Ok(tensor) = tensors.tensor(name) else {
         bail!("has no tensor `{name}`; a predictions file holds `logits` and `labels`")
     };
     let found = tensor.dtype();
-    ensure!(
-        found == dtype,
-        "tensor `{name}` has type {found:?}; it must be {dtype:?}"
-    );
+    ensure!(found == dtype, "tensor `{name}` has type {found:?}; it must be {dtype:?}");
     let start = tensor.data().as_ptr() as usize - map.as_ptr() as usize;
     // The map starts on a page; a foreign writer may have left the header unpadded.
-    ensure!(
-        start.is_multiple_of(4),
-        "tensor `{name}` starts at byte {start}; it must be a multiple of 4"
-    );
+    ensure!(start.is_multiple_of(4), "tensor `{name}` starts at byte {start}; it must be a multiple of 4");
     Ok((start..start + tensor.data().len(), tensor.shape().to_vec()))
 }
 
-fn locate_ids(
-    map: &Mmap,
-    tensors: &SafeTensors<'_>,
-    name: &str,
-    samples: usize,
-) -> Result<Range<usize>> {
+fn locate_ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Range<usize>> {
     let (range, shape) = locate(map, tensors, name, Dtype::U32)?;
-    ensure!(
-        shape == [samples],
-        "tensor `{name}` has shape {shape:?}; it must be [{samples}], as `logits` has"
-    );
+    ensure!(shape == [samples], "tensor `{name}` has shape {shape:?}; it must be [{samples}], as `logits` has");
     Ok(range)
 }
 
 fn take_names(metadata: &mut BTreeMap<String, String>, key: &str) -> Result<Vec<String>> {
     match metadata.remove(key) {
         None => Ok(vec![]),
-        Some(text) => serde_json::from_str(&text)
-            .with_context(|| format!("metadata `{key}` is no JSON array of strings")),
+        Some(text) => {
+            serde_json::from_str(&text).with_context(|| format!("metadata `{key}` is no JSON array of strings"))
+        }
     }
 }
 
@@ -184,10 +133,7 @@ fn take_names(metadata: &mut BTreeMap<String, String>, key: &str) -> Result<Vec<
 fn header_metadata(predictions: &Predictions) -> Result<BTreeMap<&str, String>> {
     let metadata = predictions.metadata.iter();
     let mut entries: BTreeMap<_, _> = metadata.map(|(k, v)| (k.as_str(), v.clone())).collect();
-    let lists = [
-        (CLASS_NAMES, &predictions.class_names),
-        (GROUP_NAMES, &predictions.group_names),
-    ];
+    let lists = [(CLASS_NAMES, &predictions.class_names), (GROUP_NAMES, &predictions.group_names)];
     for (key, names) in lists.into_iter().filter(|(_, names)| !names.is_empty()) {
         entries.insert(key, serde_json::to_string(names)?);
     }

@@ -21,11 +21,7 @@ impl Surface {
     /// What standard output is.
     pub fn of_stdout() -> Self {
         let width = comfy_table::Table::new().width().unwrap_or(80);
-        if stdout().is_terminal() {
-            Surface::Terminal { width }
-        } else {
-            Surface::Plain
-        }
+        if stdout().is_terminal() { Surface::Terminal { width } } else { Surface::Plain }
     }
 }
 
@@ -41,19 +37,12 @@ pub struct Spec {
 
 /// Renders `table` as text that ends in a line break; without rows or columns, a line that says so.
 pub fn render(table: &Table, spec: &Spec) -> String {
-    let columns: Vec<_> = spec
-        .columns
-        .iter()
-        .filter_map(|name| Column::of(table, name))
-        .collect();
+    let columns: Vec<_> = spec.columns.iter().filter_map(|name| Column::of(table, name)).collect();
     if columns.is_empty() {
         return "no results\n".to_string();
     }
     let groups = group_keys(table, &spec.group_by);
-    let columns: Vec<_> = columns
-        .iter()
-        .map(|column| column.render(table, &groups))
-        .collect();
+    let columns: Vec<_> = columns.iter().map(|column| column.render(table, &groups)).collect();
     let mut text = String::new();
     for block in blocks(&columns, spec.surface) {
         text.push_str(&draw(&block, table.rows.len(), spec.surface));
@@ -75,12 +64,7 @@ impl<'a> Column<'a> {
     /// `None` if the table lacks the column or it is empty throughout.
     fn of(table: &Table, name: &'a str) -> Option<Self> {
         let index = table.index(name)?;
-        let mut filled = table
-            .rows
-            .iter()
-            .map(|row| &row[index])
-            .filter(|cell| !cell.is_empty())
-            .peekable();
+        let mut filled = table.rows.iter().map(|row| &row[index]).filter(|cell| !cell.is_empty()).peekable();
         filled.peek()?;
         let metric = metrics::of_column(name);
         Some(Self {
@@ -93,25 +77,13 @@ impl<'a> Column<'a> {
     }
 
     fn render(&self, table: &Table, groups: &[Vec<&str>]) -> Rendered {
-        let values: Vec<_> = table
-            .rows
-            .iter()
-            .map(|row| row[self.index].parse::<f64>().ok())
-            .collect();
+        let values: Vec<_> = table.rows.iter().map(|row| row[self.index].parse::<f64>().ok()).collect();
         let cells = table.rows.iter().zip(&values);
-        let percent = if self.unit == Some(Unit::Fraction) {
-            " [%]"
-        } else {
-            ""
-        };
+        let percent = if self.unit == Some(Unit::Fraction) { " [%]" } else { "" };
         Rendered {
             title: format!("{}{percent}", self.name),
-            cells: cells
-                .map(|(row, value)| self.format(&row[self.index], *value))
-                .collect(),
-            best: (0..values.len())
-                .map(|row| is_best(self.better, &values, groups, row))
-                .collect(),
+            cells: cells.map(|(row, value)| self.format(&row[self.index], *value)).collect(),
+            best: (0..values.len()).map(|row| is_best(self.better, &values, groups, row)).collect(),
             numeric: self.numeric,
             measured: self.unit.is_some(),
         }
@@ -122,9 +94,7 @@ impl<'a> Column<'a> {
             (Some(Unit::Fraction), Some(value)) => format!("{:.2}", 100.0 * value),
             (Some(_), Some(value)) => format!("{value:.4}"),
             (None, Some(value)) if self.numeric && cell.len() > 9 && value.fract() != 0.0 => {
-                format!("{value:.4e}")
-                    .parse()
-                    .map_or(cell.to_string(), |short: f64| short.to_string())
+                format!("{value:.4e}").parse().map_or(cell.to_string(), |short: f64| short.to_string())
             }
             _ => cell.to_string(),
         }
@@ -150,12 +120,7 @@ impl Rendered {
 }
 
 fn group_keys<'a>(table: &'a Table, group_by: &[String]) -> Vec<Vec<&'a str>> {
-    let key = |row| {
-        group_by
-            .iter()
-            .map(|name| table.get(row, name).unwrap_or_default())
-            .collect()
-    };
+    let key = |row| group_by.iter().map(|name| table.get(row, name).unwrap_or_default()).collect();
     (0..table.rows.len()).map(key).collect()
 }
 
@@ -202,24 +167,15 @@ fn draw(columns: &[&Rendered], rows: usize, surface: Surface) -> String {
     match surface {
         Surface::Plain => table.load_style(ASCII_MARKDOWN).force_no_tty(),
         Surface::Terminal { width } => {
-            table
-                .set_content_arrangement(ContentArrangement::Dynamic)
-                .set_width(width);
-            table
-                .load_style(UTF8_FULL_CONDENSED)
-                .force_no_tty()
-                .enforce_styling()
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+            table.load_style(UTF8_FULL_CONDENSED).force_no_tty().enforce_styling()
         }
     };
     let align = |column: &Rendered| match column.numeric {
         true => CellAlignment::Right,
         false => CellAlignment::Left,
     };
-    table.set_header(
-        columns
-            .iter()
-            .map(|c| Cell::new(&c.title).set_alignment(align(c))),
-    );
+    table.set_header(columns.iter().map(|c| Cell::new(&c.title).set_alignment(align(c))));
     for row in 0..rows {
         table.add_row(columns.iter().map(|column| {
             let text = &column.cells[row];

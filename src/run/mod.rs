@@ -53,7 +53,10 @@ impl RunFolder {
                 let finished = found.into_iter().filter(RunFolder::is_finished);
                 let latest = finished.max_by_key(|run| modified(&run.posterior()));
                 latest.with_context(|| {
-                    format!("no finished run below {}: run `bella train --config FILE` first, or name a run", runs.display())
+                    format!(
+                        "no finished run below {}: run `bella train --config FILE` first, or name a run",
+                        runs.display()
+                    )
                 })
             }
         }
@@ -76,7 +79,9 @@ impl RunFolder {
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => Ok(RunLock { _file: file }),
-            Err(TryLockError::WouldBlock) => bail!("{}: another bella process is training this run", self.path.display()),
+            Err(TryLockError::WouldBlock) => {
+                bail!("{}: another bella process is training this run", self.path.display())
+            }
             Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
         }
     }

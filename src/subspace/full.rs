@@ -8,11 +8,8 @@ use crate::backbone::Base;
 use crate::backbone::weights::Weights;
 use crate::head::{Head, Training};
 
-pub static ENTRY: Entry = Entry {
-    key: "full",
-    about: "every weight of the image tower, per particle",
-    read: |_| Box::new(Spec),
-};
+pub static ENTRY: Entry =
+    Entry { key: "full", about: "every weight of the image tower, per particle", read: |_| Box::new(Spec) };
 
 struct Spec;
 

@@ -72,7 +72,8 @@ impl Geometry {
         for group in &self.groups {
             let c = coefficients.index_select(0, &group.indices(theta.device()));
             // Row sums on the diagonal minus c: Σ_j c_ij (x_i − x_j) = (C' X)_i.
-            let centred = Tensor::diag_embed(&c.sum_dim_intlist([-1i64].as_slice(), false, Kind::Double), 0, -2, -1) - c;
+            let centred =
+                Tensor::diag_embed(&c.sum_dim_intlist([-1i64].as_slice(), false, Kind::Double), 0, -2, -1) - c;
             match group.shape {
                 Shape::LowRank { scale, .. } => group.low_rank_gradients(theta, &centred, scale, &gradients),
                 Shape::Dense => group.dense_gradients(theta, &centred, &gradients),
@@ -141,7 +142,8 @@ impl Group {
         let mixing = mixing * (2.0 * scale * scale);
         let by_a = (&mixing * gram_b).bmm(&factors.a).view([-1, n, factors.a.size()[2] * rank]);
         let by_b = (&mixing * gram_a).bmm(&factors.b);
-        let by_b = by_b.view([-1, n, rank, factors.b.size()[2]]).transpose(2, 3).reshape([-1, n, factors.b.size()[2] * rank]);
+        let by_b =
+            by_b.view([-1, n, rank, factors.b.size()[2]]).transpose(2, 3).reshape([-1, n, factors.b.size()[2] * rank]);
         let both = Tensor::cat(&[by_a, by_b], 2).to_kind(theta.kind());
         for (at, (_, start)) in self.members.iter().enumerate() {
             gradients.narrow(1, *start, self.length).copy_(&both.get(at as i64));
@@ -198,7 +200,9 @@ mod tests {
             (b.bmm(&a) * 1.5).reshape([n, -1])
         };
         let blocks = [dense(0), dense(16), theta.narrow(1, 32, 4)];
-        let distance = |x: &Tensor| (x.unsqueeze(0) - x.unsqueeze(1)).square().sum_dim_intlist([2i64].as_slice(), false, Kind::Double);
+        let distance = |x: &Tensor| {
+            (x.unsqueeze(0) - x.unsqueeze(1)).square().sum_dim_intlist([2i64].as_slice(), false, Kind::Double)
+        };
         Tensor::stack(&blocks.iter().map(distance).collect::<Vec<_>>(), 0)
     }
 

@@ -31,12 +31,8 @@ enum Target {
 }
 
 impl Choice for Target {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        ("attn.qkv", Self::Qkv),
-        ("attn.proj", Self::AttentionProj),
-        ("mlp.fc", Self::Fc),
-        ("mlp.proj", Self::Proj),
-    ];
+    const CHOICES: &'static [(&'static str, Self)] =
+        &[("attn.qkv", Self::Qkv), ("attn.proj", Self::AttentionProj), ("mlp.fc", Self::Fc), ("mlp.proj", Self::Proj)];
 }
 
 impl Target {

@@ -229,8 +229,9 @@ impl Trainer<'_> {
         }
         let _guard = no_grad_guard();
         let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.spec.particle_chunk };
-        let predictions = predictions(self.model, &members, self.images, &self.holdout.validation, self.spec.eval_batch_size)
-            .context("validation")?;
+        let predictions =
+            predictions(self.model, &members, self.images, &self.holdout.validation, self.spec.eval_batch_size)
+                .context("validation")?;
         let scores = crate::metrics::Scores::compute(&predictions)?;
         let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
         Ok(Some([value("nll"), value("accuracy"), value("ece")]))
@@ -294,7 +295,13 @@ fn write_history(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
     crate::files::write_atomic(&run.history(), |file| {
         let mut writer = csv::Writer::from_writer(file);
         let mut header: Vec<String> = [
-            "epoch", "step", "rate_factor", "train_loss", "validation_nll_lm", "validation_accuracy_lm", "validation_ece_lm",
+            "epoch",
+            "step",
+            "rate_factor",
+            "train_loss",
+            "validation_nll_lm",
+            "validation_accuracy_lm",
+            "validation_ece_lm",
         ]
         .map(String::from)
         .to_vec();

@@ -143,9 +143,7 @@ impl Progress {
         }
         let device = self.loss_sum.device();
         self.best = match counters.best {
-            Some((epoch, nll)) => {
-                Some(Best { epoch, nll, theta: state.get("progress.best_theta")?.to_device(device) })
-            }
+            Some((epoch, nll)) => Some(Best { epoch, nll, theta: state.get("progress.best_theta")?.to_device(device) }),
             None => None,
         };
         (self.epoch, self.step, self.steps) = (counters.epoch, counters.step, counters.steps);

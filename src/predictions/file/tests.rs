@@ -4,57 +4,31 @@ use super::*;
 use std::fs;
 
 fn example() -> Predictions {
-    let shape = Shape {
-        members: 2,
-        samples: 3,
-        classes: 2,
-    };
+    let shape = Shape { members: 2, samples: 3, classes: 2 };
     let logits = (0..12).map(|i| i as f32 / 4.0 - 1.0).collect();
-    let text = |words: &[&str]| {
-        words
-            .iter()
-            .map(|word| word.to_string())
-            .collect::<Vec<_>>()
-    };
-    let metadata =
-        [("set", "test"), ("method", "svgd")].map(|(k, v)| (k.to_string(), v.to_string()));
+    let text = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
+    let metadata = [("set", "test"), ("method", "svgd")].map(|(k, v)| (k.to_string(), v.to_string()));
     let predictions = Predictions::new(shape, logits, vec![0, 1, 1]).unwrap();
-    let predictions = predictions
-        .with_class_names(text(&["cat", "dog \"é\""]))
-        .unwrap();
-    let predictions = predictions
-        .with_groups(vec![2, 0, 1], text(&["a", "b", "c"]))
-        .unwrap();
+    let predictions = predictions.with_class_names(text(&["cat", "dog \"é\""])).unwrap();
+    let predictions = predictions.with_groups(vec![2, 0, 1], text(&["a", "b", "c"])).unwrap();
     predictions.with_metadata(metadata.into()).unwrap()
 }
 
 fn message(path: &Path) -> String {
-    format!(
-        "{:#}",
-        Predictions::open(path).err().expect("must be refused")
-    )
+    format!("{:#}", Predictions::open(path).err().expect("must be refused"))
 }
 
 #[test]
 fn saved_predictions_open_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, again) = (
-        folder.path().join("a.safetensors"),
-        folder.path().join("b.safetensors"),
-    );
+    let (path, again) = (folder.path().join("a.safetensors"), folder.path().join("b.safetensors"));
     let saved = example();
     saved.save(&path).unwrap();
     let opened = Predictions::open(&path).unwrap();
     assert_eq!(opened.shape(), saved.shape());
     assert_eq!(opened.all_logits(), saved.all_logits());
-    assert_eq!(
-        (opened.labels(), opened.groups()),
-        (saved.labels(), saved.groups())
-    );
-    assert_eq!(
-        (opened.class_names(), opened.group_names()),
-        (saved.class_names(), saved.group_names())
-    );
+    assert_eq!((opened.labels(), opened.groups()), (saved.labels(), saved.groups()));
+    assert_eq!((opened.class_names(), opened.group_names()), (saved.class_names(), saved.group_names()));
     assert_eq!(opened.metadata(), saved.metadata());
     opened.save(&again).unwrap();
     assert_eq!(fs::read(&path).unwrap(), fs::read(&again).unwrap());
@@ -88,15 +62,9 @@ fn message_for(tensors: &[(&str, Dtype, &[usize])], fill: u8) -> String {
         .iter()
         .map(|(_, dtype, shape)| vec![fill; shape.iter().product::<usize>() * dtype.bitsize() / 8])
         .collect();
-    let views = tensors
-        .iter()
-        .zip(&data)
-        .map(|((name, dtype, shape), data)| {
-            (
-                *name,
-                safetensors::tensor::TensorView::new(*dtype, shape.to_vec(), data).unwrap(),
-            )
-        });
+    let views = tensors.iter().zip(&data).map(|((name, dtype, shape), data)| {
+        (*name, safetensors::tensor::TensorView::new(*dtype, shape.to_vec(), data).unwrap())
+    });
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");
     fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
@@ -113,29 +81,13 @@ fn wrong_contents_are_named() {
     };
     says(&[labels], 0, "no tensor `logits`");
     says(&[logits], 0, "no tensor `labels`");
-    says(
-        &[("logits", Dtype::F16, logits.2), labels],
-        0,
-        "type F16; it must be F32",
-    );
-    says(
-        &[("logits", Dtype::F32, &[6, 2]), labels],
-        0,
-        "shape [6, 2]",
-    );
-    says(
-        &[("logits", Dtype::F32, &[0, 3, 2]), labels],
-        0,
-        "[0, 3, 2]",
-    );
+    says(&[("logits", Dtype::F16, logits.2), labels], 0, "type F16; it must be F32");
+    says(&[("logits", Dtype::F32, &[6, 2]), labels], 0, "shape [6, 2]");
+    says(&[("logits", Dtype::F32, &[0, 3, 2]), labels], 0, "[0, 3, 2]");
     says(&[logits, ("labels", Dtype::U32, &[4])], 0, "must be [3]");
     says(&[logits, ("labels", Dtype::I64, &[3])], 0, "type I64");
     says(&[logits, labels], 0xff, "label 4294967295 of sample 0");
-    says(
-        &[logits, labels, ("groups", Dtype::U32, &[3])],
-        0,
-        "group 0 of sample 0",
-    );
+    says(&[logits, labels, ("groups", Dtype::U32, &[3])], 0, "group 0 of sample 0");
 }
 
 #[test]
