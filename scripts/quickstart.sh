@@ -4,10 +4,10 @@ set -euo pipefail
 # shellcheck source=scripts/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-# A run is configs/quickstart.toml with, merged over it, one of these (none for the first: Bella-SVGD).
+# A run is configs/quickstart.toml with one of these merged over it.
 readonly BASE="configs/quickstart.toml"
-readonly METHODS=("" "configs/methods/bella-ensemble.toml" "configs/methods/single.toml")
-readonly CORRUPTIONS=("gaussian-noise:3")
+readonly METHODS=("configs/methods/single.toml" "configs/methods/bella-ensemble.toml" "configs/methods/bella-svgd.toml")
+readonly CORRUPTIONS="gaussian-noise:3,gaussian-blur:2"
 readonly TABLE="results/quickstart.csv"
 readonly PICTURE="results/quickstart.svg"
 
@@ -21,15 +21,11 @@ step "Building target/release/bella (a few minutes the first time)"
 cargo build --release --locked
 
 for method in "${METHODS[@]}"; do
-    configs=(--config "$BASE")
-    [[ -z $method ]] || configs+=(--config "$method")
-    step "Training ${method:-$BASE}"
-    bella train "${configs[@]}"
-    for corruption in "${CORRUPTIONS[@]}"; do
-        bella eval "${configs[@]}" --corrupt "$corruption"
-    done
+    step "Training ${method##*/}"
+    bella train --config "$BASE" --config "$method"
+    bella eval --corrupt "$CORRUPTIONS"
 done
 
 step "Comparison"
-bella report "$TABLE"
+bella report "$TABLE" --picture "$PICTURE"
 printf '\nNumbers: %s\nPicture: %s\nRuns:    results/runs/quickstart/\n' "$PWD/$TABLE" "$PWD/$PICTURE"

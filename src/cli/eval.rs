@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{ComputeArgs, ConfigArgs, Usage};
+use crate::config::tree::{Node, Value};
 use crate::config::{Experiment, Tree};
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
@@ -103,15 +104,36 @@ fn untrained(args: &EvalArgs) -> Result<()> {
 fn read(args: &EvalArgs, files: &[PathBuf]) -> Result<Experiment> {
     let mut files = files.to_vec();
     let mut sets = args.config.sets.clone();
+    // A stored config holds every default: those of the old test set must not stay with the new one.
+    let mut stale: Vec<[&str; 3]> = Vec::new();
     match args.data.as_deref().map(|data| (data, data.split_once('='))) {
         Some((_, Some((key, root)))) => {
             let root = std::path::absolute(root).with_context(|| format!("--data {key}={root}"))?;
             sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
+            if !args.config.sets.iter().any(|set| set.starts_with(&format!("data.{key}.label"))) {
+                stale.push(["data", key, "label"]);
+            }
         }
         Some((file, None)) => files.push(PathBuf::from(file)),
         None => {}
     }
-    Ok(Experiment::read(&Tree::load(&files, &sets)?)?)
+    let mut tree = Tree::load(&files, &sets)?;
+    if args.data.is_some() {
+        // Which epoch to take is settled, and "best-epoch" would ask the new set for validation images.
+        forget(&mut tree.root, &["train", "select"]);
+    }
+    stale.iter().for_each(|path| forget(&mut tree.root, path));
+    Ok(Experiment::read(&tree)?)
+}
+
+/// Removes the value at `path`, if there is one.
+fn forget(node: &mut Node, path: &[&str]) {
+    let Value::Table(table) = &mut node.value else { return };
+    match path {
+        [] => {}
+        [last] => drop(table.remove(*last)),
+        [first, rest @ ..] => table.get_mut(*first).into_iter().for_each(|inner| forget(inner, rest)),
+    }
 }
 
 fn evaluate_all<'a>(

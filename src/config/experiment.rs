@@ -74,7 +74,7 @@ impl Normalize {
 pub struct DataSpec {
     pub key: String,
     pub dataset: Box<dyn Dataset>,
-    /// Name of the test set in results; the data set's key by default.
+    /// Name of the test set in results; the data set's own by default.
     pub label: String,
     /// Share of the training images held out.
     pub validation: f64,
@@ -257,10 +257,11 @@ impl DataSpec {
         let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();
         let (key, mut reader) = root.one_of("data", &known)?;
         let entry = DATASETS.iter().find(|e| e.key == key)?;
-        let label = reader.string("label").or_else(|| key.clone());
+        let label = reader.string("label").optional();
         let validation = reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0);
         let dataset = (entry.read)(&mut reader);
         reader.finish();
+        let label = label.unwrap_or_else(|| dataset.label());
         Some(DataSpec { key, dataset, label, validation })
     }
 }

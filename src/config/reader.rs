@@ -100,9 +100,10 @@ impl<'a> Reader<'a> {
         self.field(key, "a text in quotes".to_owned(), text)
     }
 
-    /// A path that is not empty, as written.
+    /// A path that is not empty, made absolute from the working folder, so that a stored config works from anywhere.
     pub fn path(&self, key: &str) -> Field<PathBuf> {
-        self.field(key, "a path in quotes".to_owned(), text).map(PathBuf::from)
+        let absolute = |path: String| std::path::absolute(&path).unwrap_or(PathBuf::from(path));
+        self.field(key, "a path in quotes".to_owned(), text).map(absolute)
     }
 
     /// One of the words of `E`.

@@ -53,6 +53,11 @@ impl Dataset for ImageFolder {
         ENTRY.key
     }
 
+    fn label(&self) -> String {
+        // The folder's name: results of two folders must not be taken for each other.
+        self.root.file_name().map_or(ENTRY.key.to_string(), |name| name.to_string_lossy().into_owned())
+    }
+
     fn classes(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.classes {
             return Ok(given.clone());

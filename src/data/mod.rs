@@ -50,6 +50,11 @@ pub trait Dataset: Send + Sync {
     /// Where the names come from files or folders that cannot be read.
     fn classes(&self) -> Result<Vec<String>>;
 
+    /// Name of the set in results, unless the config gives one.
+    fn label(&self) -> String {
+        self.key().to_string()
+    }
+
     /// Reads one official split; files of other splits need not exist.
     ///
     /// # Errors

@@ -78,11 +78,27 @@ impl RunFolder {
         let path = self.path.join("lock");
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         match file.try_lock() {
-            Ok(()) => Ok(RunLock { _file: file }),
+            Ok(()) => {
+                self.remove_leftovers();
+                Ok(RunLock { _file: file })
+            }
             Err(TryLockError::WouldBlock) => {
                 bail!("{}: another bella process is training this run", self.path.display())
             }
             Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+    }
+
+    /// Removes temporary files of a process that was killed while it wrote.
+    fn remove_leftovers(&self) {
+        for folder in [self.path.clone(), self.path.join("predictions")] {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            for entry in entries {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.starts_with('.') && name.ends_with(".tmp") {
+                    let _ = std::fs::remove_file(entry.path());
+                }
+            }
         }
     }
 

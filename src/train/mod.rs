@@ -31,6 +31,9 @@ use progress::{EpochRow, Progress};
 /// Steps between looks at the losses on a device where a look costs a synchronisation.
 const LOOK_EVERY: usize = 20;
 
+/// Seconds between plain lines where there is no progress bar.
+const TELL_EVERY_SECONDS: u64 = 30;
+
 /// Everything that one training run works on.
 pub struct Trainer<'a> {
     pub spec: &'a TrainSpec,
@@ -61,6 +64,8 @@ pub enum Ending {
 struct Clock {
     started: Instant,
     saved: Instant,
+    /// When the last plain line was written, where there is no progress bar.
+    told: Instant,
     images: u64,
 }
 
@@ -70,7 +75,7 @@ impl Trainer<'_> {
     /// # Errors
     /// A loss that is not finite, a batch that cannot be read, a checkpoint that cannot be written.
     pub fn train(&mut self) -> Result<Ending> {
-        let mut clock = Clock { started: Instant::now(), saved: Instant::now(), images: 0 };
+        let mut clock = Clock { started: Instant::now(), saved: Instant::now(), told: Instant::now(), images: 0 };
         self.bar.set_length((self.spec.epochs * self.steps_per_epoch()) as u64);
         self.bar.set_position(self.progress.steps as u64);
         self.bar.reset_eta();
@@ -169,7 +174,7 @@ impl Trainer<'_> {
     }
 
     /// Reads the losses of the last steps and stops at the first that is not finite.
-    fn look(&mut self, unseen: &mut Vec<Tensor>, clock: &Clock) -> Result<()> {
+    fn look(&mut self, unseen: &mut Vec<Tensor>, clock: &mut Clock) -> Result<()> {
         if unseen.is_empty() {
             return Ok(());
         }
@@ -191,6 +196,11 @@ impl Trainer<'_> {
         let loss = last.iter().sum::<f64>() / particles as f64;
         let rate = clock.images as f64 / clock.started.elapsed().as_secs_f64();
         self.bar.set_message(format!("loss {loss:.4}  {rate:.0} images/s"));
+        if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
+            let total = self.spec.epochs * self.steps_per_epoch();
+            tracing::info!("step {}/{total}  loss {loss:.4}  {rate:.0} images/s", self.progress.steps);
+            clock.told = Instant::now();
+        }
         Ok(())
     }
 

@@ -1,0 +1,176 @@
+//! What the integration tests share: the binary, a folder of its own for each test, tiny experiments, error lines.
+#![allow(dead_code)] // each test file uses a part of it
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use assert_cmd::Command;
+use bella::results::store::Table;
+use tempfile::TempDir;
+
+/// A file of the repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A file of `tests/fixtures`.
+pub fn fixture(name: &str) -> PathBuf {
+    repository("tests/fixtures").join(name)
+}
+
+/// `bella` with arguments, run in the repository.
+pub fn bella(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments);
+    command
+}
+
+/// A two-particle Bella-SVGD on 40 of the embedded digits: 2 epochs of 4 steps, milliseconds each.
+pub fn tiny() -> String {
+    format!(
+        r#"name = "tiny"
+seed = 3
+
+[checkpoint]
+path = {:?}
+normalize = {{ mean = [0.5, 0.5, 0.5], std = [0.5, 0.5, 0.5] }}
+
+[head.checkpoint]
+
+[data.digits]
+subset = {{ train = 40, test = 30 }}
+validation = 0.2
+
+[subspace.low-rank]
+rank = 2
+
+[method.svgd]
+particles = 2
+gamma = 0.01
+
+[optimizer.adamw]
+lr = 2e-3
+
+[train]
+epochs = 2
+batch_size = 8
+"#,
+        repository("assets/vit-digits.pt")
+    )
+}
+
+/// A folder for one test, removed when it ends.
+pub struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// With [`tiny`] as `tiny.toml`.
+    pub fn with_tiny() -> Place {
+        let place = Place::new();
+        place.write("tiny.toml", tiny().as_bytes());
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Arguments of `command` on one thread of the CPU with results in this folder; each of `sets` becomes `--set`.
+    pub fn arguments(&self, command: &str, sets: &[&str]) -> Vec<String> {
+        let fixed = [command, "--device", "cpu", "--threads", "1", "--workers", "1"];
+        let mut arguments: Vec<String> = fixed.map(String::from).into();
+        arguments.extend(["--out".to_string(), self.path("results").display().to_string()]);
+        sets.iter().for_each(|set| arguments.extend(["--set".to_string(), set.to_string()]));
+        arguments
+    }
+
+    /// `bella train` on `tiny.toml`.
+    pub fn train(&self, sets: &[&str]) -> Command {
+        self.configured("train", sets)
+    }
+
+    /// A command on `tiny.toml`.
+    pub fn configured(&self, command: &str, sets: &[&str]) -> Command {
+        let mut command = self.command(command, sets);
+        command.arg("--config").arg(self.path("tiny.toml"));
+        command
+    }
+
+    /// A command without a config.
+    pub fn command(&self, command: &str, sets: &[&str]) -> Command {
+        let arguments = self.arguments(command, sets);
+        bella(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Folders of all runs of the experiment `tiny`, sorted.
+    pub fn runs(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.path("results/runs/tiny")) else { return Vec::new() };
+        let mut runs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        runs.sort();
+        runs
+    }
+
+    /// The folder of the only run.
+    pub fn run(&self) -> PathBuf {
+        let runs = self.runs();
+        assert_eq!(runs.len(), 1, "{runs:?}");
+        runs[0].clone()
+    }
+
+    /// Results of the experiment `tiny`.
+    pub fn results(&self) -> Table {
+        bella::results::store::read(&self.path("results/tiny.csv")).unwrap()
+    }
+}
+
+/// Standard error as text.
+pub fn messages(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Standard output as text.
+pub fn printed(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one error line of a command that failed with `code`; no panic and no C++ trace besides it.
+#[track_caller]
+pub fn error_line(mut command: Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    let text = messages(&output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("error:")).collect();
+    assert_eq!(errors.len(), 1, "{text}");
+    for noise in ["panicked", "RUST_BACKTRACE", "frame #", "Exception raised from"] {
+        assert!(!text.contains(noise), "{noise} in {text}");
+    }
+    assert_eq!(text.lines().last(), Some(errors[0]), "something follows the error: {text}");
+    errors[0].strip_prefix("error: ").unwrap().to_string()
+}
+
+/// Fails unless `text` has all `parts`.
+#[track_caller]
+pub fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+/// The bytes of one tensor of a safetensors file.
+pub fn tensor_bytes(path: &Path, name: &str) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    tensors.tensor(name).unwrap().data().to_vec()
+}

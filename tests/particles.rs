@@ -1,0 +1,246 @@
+//! The particle-batched objective equals separate ones; the adapter path equals merged weights; B = 0 is the checkpoint.
+
+mod common;
+
+use bella::backbone::weights::Weights;
+use bella::config::{Experiment, Tree};
+use bella::data::order::{Purpose, normal, stream};
+use bella::images::Batch;
+use bella::methods::{Evaluation, Objective};
+use bella::model::{Loaded, Model};
+use bella::subspace::{Shape, Subspace};
+use bella::train::{Cut, Likelihood};
+use common::fixture;
+use tch::{Device, Kind, Tensor};
+
+const PARTICLES: i64 = 3;
+const BATCH: i64 = 4;
+const TARGETS: &str = r#"targets = ["attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"]"#;
+
+/// A model of the fixtures with a subspace of it.
+struct Setting {
+    model: Model,
+    subspace: Box<dyn Subspace>,
+}
+
+impl Setting {
+    fn new(archive: &str, head: &str, subspace: &str) -> Setting {
+        tch::set_num_threads(1);
+        let text = format!(
+            "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n{head}\n[data.digits]\n{subspace}\n\
+             [method.ensemble]\nparticles = 3\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
+            fixture(archive)
+        );
+        let experiment = Experiment::read(&Tree::parse("x.toml", &text).unwrap()).unwrap();
+        let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
+        let loaded = Loaded::open(&experiment, &classes).unwrap();
+        let spec = &experiment.training.as_ref().unwrap().subspace.spec;
+        let subspace = spec.build(&loaded.identified.base, &loaded.head).unwrap();
+        Setting { model: loaded.into_model(Device::Cpu, Kind::Float), subspace }
+    }
+
+    /// A CLIP tower with a frozen text head.
+    fn clip(subspace: &str) -> Setting {
+        let head = format!("[head.zero-shot]\nweights = {:?}", fixture("heads/head_tiny.safetensors"));
+        Setting::new("openai_visual.pt", &head, subspace)
+    }
+
+    /// A timm ViT with its own classifier.
+    fn timm(subspace: &str) -> Setting {
+        Setting::new("timm_scripted.pt", "[head.checkpoint]", subspace)
+    }
+
+    /// Starts of all particles, `[n, P]`, as training makes them.
+    fn start(&self) -> Tensor {
+        let rows: Vec<Tensor> = (0..PARTICLES as u64).map(|i| self.subspace.initial(1, i).unwrap()).collect();
+        Tensor::stack(&rows, 0)
+    }
+
+    /// Particles that have moved apart in every column.
+    fn apart(&self) -> Tensor {
+        let start = self.start();
+        let mut rng = stream(5, Purpose::Noise, &[]);
+        let noise: Vec<f32> = (0..start.numel()).map(|_| 0.05 * normal(&mut rng) as f32).collect();
+        &start + Tensor::from_slice(&noise).view_as(&start)
+    }
+
+    /// A batch of bytes at another size than the network's, in `orders` orders.
+    fn batch(&self, orders: i64) -> Batch {
+        use rand::RngExt;
+        let mut rng = stream(6, Purpose::Check, &[]);
+        let bytes: Vec<u8> = (0..orders * BATCH * 3 * 20 * 20).map(|_| rng.random()).collect();
+        let labels: Vec<i64> = (0..orders * BATCH).map(|_| rng.random_range(0..10)).collect();
+        Batch {
+            bytes: Tensor::from_slice(&bytes).view([orders * BATCH, 3, 20, 20]),
+            labels: Tensor::from_slice(&labels),
+        }
+    }
+
+    fn evaluate(&self, theta: &Tensor, cut: Cut, batch: &Batch, orders: i64) -> Evaluation {
+        Likelihood::new(&self.model, self.subspace.as_ref(), cut, batch, orders).evaluate(theta).unwrap()
+    }
+
+    /// One objective a particle, each on its own rows of the batch.
+    fn separate(&self, theta: &Tensor, batch: &Batch, orders: i64) -> Vec<Evaluation> {
+        let whole = Cut { particle_chunk: 0, accumulate: 1 };
+        let own = |particle: i64| {
+            let from = if orders == 1 { 0 } else { particle * BATCH };
+            let part = Batch { bytes: batch.bytes.narrow(0, from, BATCH), labels: batch.labels.narrow(0, from, BATCH) };
+            self.evaluate(&theta.narrow(0, particle, 1), whole, &part, 1)
+        };
+        (0..PARTICLES).map(own).collect()
+    }
+
+    fn check_batched_equals_separate(&self) {
+        let theta = self.apart();
+        for orders in [1, PARTICLES] {
+            let batch = self.batch(orders);
+            let separate = self.separate(&theta, &batch, orders);
+            for particle_chunk in [0, 1, 2] {
+                for accumulate in [1, 3] {
+                    let cut = Cut { particle_chunk, accumulate };
+                    let batched = self.evaluate(&theta, cut, &batch, orders);
+                    for (i, alone) in separate.iter().enumerate() {
+                        let what = format!("orders {orders}, {cut:?}, particle {i}");
+                        near(&batched.losses.get(i as i64), &alone.losses.get(0), 1e-5, &what);
+                        near(&batched.gradients.get(i as i64), &alone.gradients.get(0), 1e-5, &what);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Logits `[p, B, C]` of particles on images `[1, B, 3, S, S]`.
+    fn logits(&self, theta: &Tensor, images: &Tensor) -> Tensor {
+        let leaves = self.subspace.layout().leaves(theta, Kind::Float, false);
+        self.model.logits(&self.subspace.weights(&self.model.base, &leaves), images)
+    }
+
+    fn images(&self) -> Tensor {
+        self.model.preprocess.images(&self.batch(1).bytes, 1)
+    }
+
+    /// Logits of the checkpoint as it is.
+    fn frozen(&self, images: &Tensor) -> Tensor {
+        self.model.logits(&Weights::frozen(&self.model.base), images)
+    }
+
+    /// The base with W_0 + scale · B_i A_i formed, one a particle.
+    fn merged(&self, theta: &Tensor) -> Weights<'_> {
+        let layout = self.subspace.layout();
+        let leaves = layout.leaves(theta, Kind::Float, false);
+        let mut weights = Weights::frozen(&self.model.base);
+        for (block, factors) in layout.blocks.iter().zip(leaves.chunks_exact(2)) {
+            let Shape::LowRank { scale, .. } = block.shape else { panic!("{block:?} is not low-rank") };
+            let name = format!("{}.weight", block.name);
+            let update = factors[1].bmm(&factors[0]) * scale;
+            weights.replace(&name, self.model.base.get(&name).unwrap() + update);
+        }
+        weights
+    }
+}
+
+/// max |a − b| ≤ bound · max |b|, and b is not zero.
+#[track_caller]
+fn near(a: &Tensor, b: &Tensor, bound: f64, what: &str) {
+    assert_eq!(a.size(), b.size(), "{what}");
+    let (a, b) = (a.to_kind(Kind::Double), b.to_kind(Kind::Double));
+    let largest = b.abs().max().double_value(&[]);
+    let difference = (&a - &b).abs().max().double_value(&[]) / largest;
+    assert!(largest > 0.0 && difference <= bound, "{what}: relative difference {difference:e}");
+}
+
+fn low_rank() -> String {
+    format!("[subspace.low-rank]\nrank = 2\n{TARGETS}")
+}
+
+#[test]
+fn batched_equals_separate_for_clip_low_rank() {
+    Setting::clip(&low_rank()).check_batched_equals_separate();
+}
+
+#[test]
+fn batched_equals_separate_for_clip_full() {
+    Setting::clip("[subspace.full]").check_batched_equals_separate();
+}
+
+#[test]
+fn batched_equals_separate_for_timm_low_rank() {
+    Setting::timm(&low_rank()).check_batched_equals_separate();
+}
+
+#[test]
+fn batched_equals_separate_for_timm_full() {
+    Setting::timm("[subspace.full]").check_batched_equals_separate();
+}
+
+#[test]
+fn batched_equals_separate_with_a_new_head() {
+    Setting::new("openai_visual.pt", "[head.linear]", &low_rank()).check_batched_equals_separate();
+}
+
+#[test]
+fn gradients_match_finite_differences() {
+    let setting = Setting::timm(&low_rank());
+    let (theta, batch) = (setting.apart(), setting.batch(PARTICLES));
+    let cut = Cut { particle_chunk: 0, accumulate: 1 };
+    let gradients = setting.evaluate(&theta, cut, &batch, PARTICLES).gradients;
+    // Along the gradient itself the slope is its length; a step of 1e-2 in f32 gives it to about three digits.
+    let length = gradients.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float).sqrt();
+    let direction = &gradients / &length;
+    let at = |step: f64| setting.evaluate(&(&theta + &direction * step), cut, &batch, PARTICLES).losses;
+    let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
+    near(&slope, &length.squeeze_dim(1), 1e-2, "slope along the gradient");
+}
+
+#[test]
+fn particles_start_as_the_checkpoint_exactly() {
+    for setting in [Setting::clip(&low_rank()), Setting::timm(&low_rank())] {
+        let images = setting.images();
+        let frozen = setting.frozen(&images);
+        let theta = setting.start();
+        for particle in 0..PARTICLES {
+            let alone = setting.logits(&theta.narrow(0, particle, 1), &images);
+            assert_eq!(alone, frozen, "particle {particle}");
+        }
+        let together = setting.logits(&theta, &images);
+        near(&together, &frozen.expand_as(&together), 1e-6, "all particles in one forward");
+    }
+}
+
+#[test]
+fn full_starts_as_the_checkpoint() {
+    for setting in [Setting::clip("[subspace.full]"), Setting::timm("[subspace.full]")] {
+        let images = setting.images();
+        let logits = setting.logits(&setting.start(), &images);
+        near(&logits, &setting.frozen(&images).expand_as(&logits), 1e-5, "full at the start");
+    }
+}
+
+#[test]
+fn adapter_path_equals_merged_weights() {
+    for setting in [Setting::clip(&low_rank()), Setting::timm(&low_rank())] {
+        let (images, theta) = (setting.images(), setting.apart());
+        let merged = setting.model.logits(&setting.merged(&theta), &images);
+        let adapted = setting.logits(&theta, &images);
+        near(&adapted, &merged, 1e-5, "logits");
+        let spread = (adapted.get(0) - adapted.get(1)).abs().max().double_value(&[]);
+        assert!(spread > 1e-3, "the particles do not differ: {spread}");
+    }
+}
+
+#[test]
+fn layouts_count_the_parameters() {
+    // Per block of width d and MLP m, rank r: r (d + 3d) + r (d + d) + r (d + m) + r (m + d).
+    let timm = Setting::timm(&low_rank());
+    assert_eq!(timm.subspace.layout().parameters(), 2 * 2 * (4 * 16 + 2 * 16 + 2 * (16 + 48)));
+    let base: usize = timm.model.base.count();
+    let full = Setting::timm("[subspace.full]");
+    assert_eq!(
+        full.subspace.layout().parameters() as usize,
+        base + 10 * 16 + 10,
+        "the checkpoint's own head is trained"
+    );
+    let clip = Setting::clip("[subspace.full]");
+    assert_eq!(clip.subspace.layout().parameters() as usize, clip.model.base.count(), "the text head is frozen");
+}

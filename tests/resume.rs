@@ -1,0 +1,199 @@
+//! A run that was stopped, interrupted or killed at any moment continues bit for bit.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use bella::results::store::read;
+use bella::state::State;
+use common::{Place, assert_has, error_line, messages, tensor_bytes};
+
+/// 40 steps, each followed by a checkpoint.
+const LONG: [&str; 2] = ["train.epochs=10", "train.checkpoint_minutes=1e-9"];
+
+/// The arguments of the long run in `place`.
+fn arguments(place: &Place) -> Vec<String> {
+    let mut arguments = place.arguments("train", &LONG);
+    arguments.extend(["--no-eval".into(), "--config".into(), place.path("tiny.toml").display().to_string()]);
+    arguments
+}
+
+fn spawn(place: &Place) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place));
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The same command to its end.
+#[track_caller]
+fn to_the_end(place: &Place, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place)).args(more);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    output
+}
+
+/// Steps of the checkpoint that lies there, which must be readable whenever there is one.
+fn steps(checkpoint: &Path) -> Option<u64> {
+    if !checkpoint.is_file() {
+        return None;
+    }
+    let state = State::read(checkpoint).unwrap();
+    let progress: serde_json::Value = serde_json::from_str(&state.text("progress").unwrap()).unwrap();
+    Some(progress["steps"].as_u64().unwrap())
+}
+
+/// Waits until `child` has a checkpoint of at least `count` steps.
+fn wait_for_steps(place: &Place, child: &mut Child, count: u64) -> PathBuf {
+    loop {
+        let checkpoint = place.runs().first().map(|run| run.join("checkpoint.safetensors"));
+        if let Some(path) = checkpoint.filter(|path| steps(path).is_some_and(|steps| steps >= count)) {
+            return path;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before step {count}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What an uninterrupted run leaves: theta, and the history without its times.
+fn outcome(place: &Place) -> (Vec<u8>, Vec<Vec<String>>) {
+    let run = place.run();
+    let history = read(&run.join("train.csv")).unwrap();
+    let timeless: Vec<usize> = (0..history.columns.len()).filter(|i| !history.columns[*i].contains("second")).collect();
+    let rows = history.rows.iter().map(|row| timeless.iter().map(|i| row[*i].clone()).collect()).collect();
+    (tensor_bytes(&run.join("posterior.safetensors"), "theta"), rows)
+}
+
+fn uninterrupted() -> (Vec<u8>, Vec<Vec<String>>) {
+    let place = Place::with_tiny();
+    to_the_end(&place, &[]);
+    let outcome = outcome(&place);
+    assert_eq!(outcome.1.len(), 10);
+    outcome
+}
+
+/// The run in `place` ended as one that nobody stopped.
+#[track_caller]
+fn assert_as_uninterrupted(place: &Place) {
+    let ((theta, history), (expected_theta, expected_history)) = (outcome(place), uninterrupted());
+    assert!(theta == expected_theta, "theta of the resumed run differs");
+    assert_eq!(history, expected_history);
+}
+
+fn signal(child: &Child, name: &str) {
+    // The shell's own `kill`: the program of that name is not everywhere.
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Sends a signal after `step`; the run stops with a checkpoint, says so, and continues to the same end.
+fn stopped_by(name: &str, step: u64, resume: &[&str]) {
+    let place = Place::with_tiny();
+    let mut child = spawn(&place);
+    let checkpoint = wait_for_steps(&place, &mut child, step);
+    signal(&child, name);
+    let output = child.wait_with_output().unwrap();
+    let text = messages(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let at = steps(&checkpoint).unwrap();
+    assert!((step..40).contains(&at), "{at}");
+    let last = text.lines().last().unwrap();
+    assert_has(
+        last,
+        &[&format!("error: stopped after {at} steps"), "checkpoint is saved", "the same command continues"],
+    );
+    assert!(!place.run().join("posterior.safetensors").exists());
+
+    let output = to_the_end(&place, resume);
+    assert_has(&messages(&output), &[&format!("resuming after {at} steps")]);
+    assert_as_uninterrupted(&place);
+}
+
+#[test]
+fn ctrl_c_and_the_same_command() {
+    stopped_by("INT", 3, &[]);
+}
+
+#[test]
+fn sigterm_and_resume() {
+    stopped_by("TERM", 9, &["--resume"]);
+}
+
+#[test]
+fn killed_at_several_moments() {
+    let place = Place::with_tiny();
+    // Before anything is written, within the first epoch, around an epoch's end, later.
+    for step in [0, 1, 4, 13] {
+        let mut child = spawn(&place);
+        if step > 0 {
+            wait_for_steps(&place, &mut child, step);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if let Some(run) = place.runs().first() {
+            let found = steps(&run.join("checkpoint.safetensors"));
+            assert!(found.is_none_or(|steps| steps >= step), "{found:?}");
+            assert!(!run.join("posterior.safetensors").exists(), "the run ended before it was killed");
+        }
+    }
+    let output = to_the_end(&place, &["--resume"]);
+    assert_has(&messages(&output), &["resuming after"]);
+    assert_as_uninterrupted(&place);
+}
+
+#[test]
+fn other_threads_are_refused() {
+    let place = Place::with_tiny();
+    let mut child = {
+        let mut arguments = arguments(&place);
+        let at = arguments.iter().position(|word| word == "--threads").unwrap();
+        arguments[at + 1] = "2".into();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let checkpoint = wait_for_steps(&place, &mut child, 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = std::fs::read(&checkpoint).unwrap();
+    let line = error_line(place.train(&LONG), 1);
+    assert_has(&line, &["--threads 1: this run started with 2 threads", "leave --threads out", "--force"]);
+    assert_eq!(std::fs::read(&checkpoint).unwrap(), before);
+}
+
+#[test]
+fn nothing_to_resume_is_an_error() {
+    let place = Place::with_tiny();
+    let mut command = place.train(&[]);
+    command.arg("--resume");
+    assert_has(&error_line(command, 1), &["no checkpoint to resume from", "leave --resume out"]);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named() {
+    let place = Place::with_tiny();
+    let mut child = spawn(&place);
+    let checkpoint = wait_for_steps(&place, &mut child, 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let bytes = std::fs::read(&checkpoint).unwrap();
+    std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
+    let line = error_line(place.train(&LONG), 1);
+    assert_has(&line, &["checkpoint.safetensors", "not a readable safetensors file"]);
+}
+
+#[test]
+fn a_run_in_training_is_not_trained_twice() {
+    let place = Place::with_tiny();
+    let mut child = spawn(&place);
+    wait_for_steps(&place, &mut child, 1);
+    // Held still, so that it cannot end first.
+    signal(&child, "STOP");
+    let line = error_line(place.train(&LONG), 1);
+    signal(&child, "CONT");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_has(&line, &["another bella process is training this run"]);
+}
