@@ -52,7 +52,8 @@ fn main() -> Result<()> {
     let training = experiment.training.as_ref().context("the bench config trains")?;
     let settings = Settings { device: args.device, threads: args.threads, workers: 1, out: folder.path().into() };
     let classes = (0..CLASSES).map(|class| class.to_string()).collect();
-    let session = Session::open(&experiment, settings, classes)?;
+    let device = settings.device.open()?;
+    let session = Session::open(&experiment, settings, device, classes)?;
     let subspace = session.subspace()?;
     let mut theta = session.initial_theta(1, args.particles)?;
     let parts = Parts {

@@ -6,6 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -63,7 +64,9 @@ impl Temporary {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Some(name) = path.file_name() else { bail!("the path ends in no file name") };
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!(".{}.{}.{count}.tmp", name.to_string_lossy(), process::id());
+        // The time keeps apart processes of equal number, as containers have them.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let name = format!(".{}.{}-{now:x}-{count}.tmp", name.to_string_lossy(), process::id());
         Ok(Self { path: folder_of(path).join(name) })
     }
 }

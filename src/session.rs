@@ -42,11 +42,9 @@ pub struct Session {
 
 impl Session {
     /// Reads the checkpoint and lays everything out on the device.
-    pub fn open(experiment: &Experiment, settings: Settings, classes: Vec<String>) -> Result<Session> {
-        if let Some(threads) = settings.threads {
-            tch::set_num_threads(threads);
-        }
-        let device = settings.device.open()?;
+    pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
+        // Always set, so that a resumed run has the very same set-up as the first one.
+        tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         let precision = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(precision, device)?;
         let loaded = Loaded::open(experiment, &classes)?;

@@ -22,20 +22,29 @@ fn message_line(text: &str) -> String {
 
 /// Runs tensor code and turns a libtorch panic (out of memory, say) into an error of one line.
 pub fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => result,
-        Err(payload) => {
-            let text = payload
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| payload.downcast_ref::<&str>().copied())
-                .unwrap_or("unknown panic");
-            tracing::debug!("{what}: {text}");
-            let text = text.replace("\\n", "\n");
-            let text = text.rsplit_once("Torch(\"").map_or(text.as_str(), |(_, inner)| inner);
-            Err(anyhow!("{what}: {}", message_line(text)))
-        }
-    }
+    let line = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(error)) => match error.downcast_ref::<TchError>() {
+            Some(torch) => first_line(torch),
+            None => return Err(error),
+        },
+        Err(payload) => panic_line(payload.as_ref()),
+    };
+    let advice = if line.contains("out of memory") || line.contains("can't allocate memory") {
+        ": lower train.batch_size, or set train.particle_chunk or train.accumulate"
+    } else {
+        ""
+    };
+    Err(anyhow!("{what}: {line}{advice}"))
+}
+
+/// What a panic says, in one line.
+pub fn panic_line(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");
+    tracing::debug!("panic: {text}");
+    let text = text.replace("\\n", "\n");
+    message_line(text.rsplit_once("Torch(\"").map_or(text.as_str(), |(_, inner)| inner))
 }
 
 /// A copy that shares neither storage nor graph.

@@ -1,7 +1,7 @@
 //! Finds what names cannot tell (heads, activation, eps) by reproducing the archive's own forward: the smallest
 //! difference wins, and none above the bound is accepted.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rand::RngExt;
 use tch::{Device, Kind, Tensor};
 
@@ -59,11 +59,24 @@ pub struct Identified {
 pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
     let Named { naming, base, head } = recognise(archive.parameters()).with_context(|| shown.clone())?;
+    if let Some(heads) = fixed.heads {
+        let width = base.geometry.width;
+        ensure!(
+            heads > 0 && width % heads == 0,
+            "{shown}: {heads} heads do not divide the width {width}: set another number"
+        );
+    }
     let candidates = Candidates::new(&base, fixed, &archive.hints());
     let images = check_images(base.geometry.image_size());
     let (traits, evidence) = match archive.reference(&images) {
         Ok(reference) => {
-            let check = SelfCheck { base: &base, head: &head, images, reference, half: archive.kind() != Kind::Float };
+            let check = SelfCheck {
+                base: &base,
+                head: &head,
+                images,
+                reference,
+                half: matches!(archive.kind(), Kind::Half | Kind::BFloat16),
+            };
             check.settle(&candidates).with_context(|| shown.clone())?
         }
         Err(error) => {
@@ -154,7 +167,7 @@ impl SelfCheck<'_> {
         for heads in &candidates.heads {
             best = self.better(best, Traits { heads: *heads, ..best }, &mut tried)?;
             // Wrong heads are never this close: the rest need not be tried.
-            if self.accepts(self.measure(best, &mut tried)?) {
+            if !self.half && self.accepts(self.measure(best, &mut tried)?) {
                 break;
             }
         }

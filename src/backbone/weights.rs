@@ -117,13 +117,14 @@ impl Linear {
 }
 
 impl LowRank {
-    /// `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`; the frozen product is not written twice.
-    fn add_to(&self, mut y: Tensor, x: &Tensor) -> Tensor {
+    /// `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`.
+    fn add_to(&self, y: Tensor, x: &Tensor) -> Tensor {
         let (particles, rank, inputs) = (self.a.size()[0], self.a.size()[1], self.a.size()[2]);
         let b = self.b.transpose(1, 2) * self.scale;
         if x.size()[0] == particles {
             let low = x.bmm(&self.a.transpose(1, 2));
-            return y.baddbmm_(&low, &b);
+            // Not in place: `y` is a view of the frozen product, and autograd would copy it three times on the way back.
+            return y.baddbmm(&low, &b, 1.0, 1.0);
         }
         // One product with all particles' A at once: x is read once, not n times.
         let rows = x.size()[1];

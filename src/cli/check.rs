@@ -44,7 +44,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             }
             Err(problems) => {
                 if let Some(earlier) = failed.replace(problems) {
-                    tracing::error!("{earlier}");
+                    super::print_problems(&earlier);
                 }
             }
         }

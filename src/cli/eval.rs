@@ -11,6 +11,7 @@ use crate::config::{Experiment, Tree};
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
 use crate::evaluate::{Evaluation, experiment_csv};
+use crate::files::create_folder;
 use crate::images::ImageSet;
 use crate::predict::Members;
 use crate::results::store::Row;
@@ -65,22 +66,42 @@ fn trained(args: &EvalArgs) -> Result<()> {
         anyhow::bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
     }
     for set in &args.config.sets {
-        if !set.starts_with("data.") && !set.starts_with("train.particle_chunk") {
-            let why = format!("--set {set}: a run's settings are what it was trained with; eval takes data.* only");
+        let how_it_computes = ["data.", "train.particle_chunk", "train.precision"];
+        if !how_it_computes.iter().any(|start| set.starts_with(start)) {
+            let why = format!(
+                "--set {set}: a run's settings are what it was trained with; eval takes data.*, train.particle_chunk and \
+                 train.precision"
+            );
             return Err(Usage(why).into());
         }
     }
     crate::logging::open_log(&run.log())?;
-    let experiment = read(args, &[run.config()])?;
     let settings = args.compute.settings();
+    create_folder(&settings.out)?;
+    check_unchanged(&run)?;
+    let experiment = read(args, &[run.config()])?;
     let device = settings.device.open()?;
     let posterior = Posterior::read(&run.posterior(), device)?;
     let record = Record::read(&run)?;
-    let session = Session::open(&experiment, settings, posterior.classes.clone())?;
+    let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
     let chunk = experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk);
     let theta = &posterior.theta;
     let members = || -> Result<Members> { Ok(Members::Rows { subspace: session.subspace()?, theta, chunk }) };
     evaluate_all(args, &experiment, &session, &run, Some(&record), &members)
+}
+
+/// The posterior is an update of one checkpoint: under another it would mean something else.
+fn check_unchanged(run: &RunFolder) -> Result<()> {
+    let stored = Experiment::read(&Tree::load(&[run.config()], &[])?)?;
+    let id = stored.run_id()?;
+    if id != run.id() {
+        anyhow::bail!(
+            "{}: its checkpoint or head file has changed since it was trained (it would now be run {id}): put {} back",
+            run.path().display(),
+            stored.checkpoint.path.display()
+        );
+    }
+    Ok(())
 }
 
 /// The checkpoint as it is, with the configured head.
@@ -92,7 +113,8 @@ fn untrained(args: &EvalArgs) -> Result<()> {
     run.create(&experiment)?;
     crate::logging::open_log(&run.log())?;
     let classes = experiment.data.dataset.classes()?;
-    let session = Session::open(&experiment, settings, classes)?;
+    let device = settings.device.open()?;
+    let session = Session::open(&experiment, settings, device, classes)?;
     anyhow::ensure!(
         session.model.head.training != crate::head::Training::Always,
         "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
@@ -102,28 +124,33 @@ fn untrained(args: &EvalArgs) -> Result<()> {
 
 /// The experiment with the test set that the command line asks for.
 fn read(args: &EvalArgs, files: &[PathBuf]) -> Result<Experiment> {
-    let mut files = files.to_vec();
-    let mut sets = args.config.sets.clone();
-    // A stored config holds every default: those of the old test set must not stay with the new one.
-    let mut stale: Vec<[&str; 3]> = Vec::new();
-    match args.data.as_deref().map(|data| (data, data.split_once('='))) {
-        Some((_, Some((key, root)))) => {
-            let root = std::path::absolute(root).with_context(|| format!("--data {key}={root}"))?;
-            sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
-            if !args.config.sets.iter().any(|set| set.starts_with(&format!("data.{key}.label"))) {
-                stale.push(["data", key, "label"]);
-            }
-        }
-        Some((file, None)) => files.push(PathBuf::from(file)),
-        None => {}
+    let Some(data) = &args.data else {
+        return Ok(Experiment::read(&Tree::load(files, &args.config.sets)?)?);
+    };
+    let (of_data, others): (Vec<String>, Vec<String>) =
+        args.config.sets.iter().cloned().partition(|set| set.starts_with("data."));
+    let mut tree = Tree::load(files, &others)?;
+    // The old set's settings do not describe the new one, and which epoch to take is settled.
+    forget(&mut tree.root, &["train", "select"]);
+    let (Value::Table(all), Value::Table(mut new)) = (&mut tree.root.value, data_table(data, of_data)?.root.value)
+    else {
+        unreachable!("the root of a config is a table")
+    };
+    match new.remove("data") {
+        Some(table) => drop(all.insert("data".into(), table)),
+        None => return Err(Usage(format!("--data {data}: the file has no [data.*] table")).into()),
     }
-    let mut tree = Tree::load(&files, &sets)?;
-    if args.data.is_some() {
-        // Which epoch to take is settled, and "best-epoch" would ask the new set for validation images.
-        forget(&mut tree.root, &["train", "select"]);
-    }
-    stale.iter().for_each(|path| forget(&mut tree.root, path));
     Ok(Experiment::read(&tree)?)
+}
+
+/// The config that `--data` stands for: KEY=ROOT or a file, with the overrides of `data.*`.
+fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
+    let Some((key, root)) = data.split_once('=') else {
+        return Ok(Tree::load(&[PathBuf::from(data)], &sets)?);
+    };
+    let root = std::path::absolute(root).with_context(|| format!("--data {key}={root}"))?;
+    sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
+    Ok(Tree::load(&[], &sets)?)
 }
 
 /// Removes the value at `path`, if there is one.

@@ -9,7 +9,9 @@ use tch::Kind;
 use crate::backbone::Activation;
 use crate::backbone::identify::{Evidence, Fixed, Identified, identify};
 use crate::checkpoint::Archive;
-use crate::config::Choice;
+use crate::config::{Choice, Reader, Tree};
+use crate::head::{Head, Training};
+use crate::subspace::low_rank;
 
 /// Print architecture, parameters and self-check of a TorchScript checkpoint.
 #[derive(Args)]
@@ -29,6 +31,10 @@ pub struct InspectArgs {
     /// LayerNorm eps, where the search does not find it.
     #[arg(long)]
     eps: Option<f64>,
+
+    /// Rank for the count of trainable parameters.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(i64).range(1..=4096))]
+    rank: i64,
 
     /// Every parameter with its shape.
     #[arg(long)]
@@ -62,11 +68,28 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("own head      {}", head.as_ref().map_or("none".into(), |h| format!("{} classes", h.weight.size()[0])));
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
+    print_trainable(&identified, args.rank)?;
     if args.parameters {
         for (name, tensor) in base.parameters() {
             println!("  {name:32} {:?}", tensor.size());
         }
     }
+    Ok(())
+}
+
+/// Trainable parameters of the paper's setting: both MLP layers of every block, some numbers of particles.
+fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
+    let tree = Tree::parse("inspect", &format!("[subspace.low-rank]\nrank = {rank}"))?;
+    let root = Reader::root(&tree);
+    let Some((_, reader)) = root.one_of("subspace", &[low_rank::ENTRY.key]) else { return Ok(()) };
+    let spec = (low_rank::ENTRY.read)(&reader);
+    reader.finish();
+    let weight = tch::Tensor::zeros([1, identified.base.geometry.output], tch::kind::FLOAT_CPU);
+    let bias = tch::Tensor::zeros([1], tch::kind::FLOAT_CPU);
+    let head = Head { weight, bias, normalised: true, training: Training::Never };
+    let parameters = spec.build(&identified.base, &head)?.layout().parameters();
+    let counts: Vec<String> = [1, 3, 5, 20, 100].iter().map(|n| format!("n = {n}: {}", n * parameters)).collect();
+    println!("low rank {rank:<4} both MLP layers of every block, {}", counts.join(", "));
     Ok(())
 }
 

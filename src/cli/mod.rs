@@ -8,6 +8,7 @@ mod report;
 mod score;
 mod train;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -118,7 +119,15 @@ impl std::error::Error for Usage {}
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     crate::logging::start(cli.verbose);
-    let result = match cli.command {
+    match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(&error),
+        Err(payload) => fail(&anyhow::anyhow!("{}", crate::tensor::panic_line(payload.as_ref()))),
+    }
+}
+
+fn dispatch(command: Command) -> Result<()> {
+    match command {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Score(args) => score::run(&args),
@@ -130,20 +139,22 @@ pub fn main() -> ExitCode {
             clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut std::io::stdout());
             Ok(())
         }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
     }
+}
+
+/// Every mistake as an error of its own.
+fn print_problems(problems: &Problems) {
+    problems.to_string().lines().for_each(|line| tracing::error!("{line}"));
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
     if let Some(problems) = error.downcast_ref::<Problems>() {
-        for line in problems.to_string().lines() {
-            tracing::error!("{line}");
-        }
+        print_problems(problems);
         return ExitCode::from(2);
     }
-    tracing::error!("{error:#}");
+    // A message is one line; what libtorch adds below it is for the debug log.
+    let text = format!("{error:#}");
+    tracing::debug!("{text}");
+    tracing::error!("{}", text.lines().next().unwrap_or("unknown error"));
     ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
 }

@@ -1,7 +1,7 @@
 //! `bella train`: trains a posterior, resumes one that was interrupted, evaluates it on the test split.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -12,10 +12,12 @@ use super::{ComputeArgs, ConfigArgs, Usage};
 use crate::config::{Experiment, Training};
 use crate::data::SplitName;
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::evaluate::Evaluation;
+use crate::evaluate::{Evaluation, experiment_csv};
+use crate::files::create_folder;
 use crate::images::ImageSet;
 use crate::methods::Parts;
 use crate::predict::Members;
+use crate::results::store::read;
 use crate::run::{Record, RunFolder};
 use crate::session::{Posterior, Session, Settings};
 use crate::state::State;
@@ -63,8 +65,9 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     if args.resume && !run.checkpoint().is_file() && !run.is_finished() {
         bail!("{}: no checkpoint to resume from; leave --resume out to start the run", run.path().display());
     }
-    run.create(&experiment)?;
+    create_folder(run.path())?;
     let _lock = run.lock()?;
+    run.create(&experiment)?;
     if args.force {
         run.clear()?;
     }
@@ -72,7 +75,11 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     tracing::info!("run: {}", run.path().display());
     if run.is_finished() {
         tracing::info!("this run is finished (--force repeats it)");
-        return if args.no_eval { Ok(()) } else { evaluate_finished(&experiment, settings, &run) };
+        return if args.no_eval || show_stored(&experiment, &settings, &run)? {
+            Ok(())
+        } else {
+            evaluate_finished(&experiment, settings, &run)
+        };
     }
     train(&experiment, training, settings, &run, args.no_eval)
 }
@@ -84,16 +91,22 @@ fn train(
     run: &RunFolder,
     no_eval: bool,
 ) -> Result<()> {
+    // Before any tensor is made: libtorch asks once which devices there are.
+    let device = settings.device.open()?;
     let checkpoint = if run.checkpoint().is_file() { Some(State::read(&run.checkpoint())?) } else { None };
     let settings = with_stored_threads(settings, checkpoint.as_ref())?;
     let classes = experiment.data.dataset.classes()?;
-    let session = Session::open(experiment, settings, classes)?;
-    let images = session.images(experiment, SplitName::Train)?;
+    let session = Session::open(experiment, settings, device, classes)?;
+    let split = session.load(experiment, SplitName::Train)?;
+    let data = split.fingerprint();
+    let images = ImageSet::new(split, device, session.settings.workers)?;
     let test = if no_eval { None } else { Some(session.images(experiment, SplitName::Test)?) };
     let holdout = hold_out(experiment, &images)?;
-    let mut trainer = assemble(experiment, training, &session, &images, holdout, run)?;
+    let mut trainer = assemble(experiment, training, &session, Images { set: &images, holdout, data }, run)?;
     if let Some(state) = &checkpoint {
-        trainer.resume(state).with_context(|| format!("{}: cannot resume", run.checkpoint().display()))?;
+        trainer
+            .resume(state)
+            .with_context(|| format!("{}: cannot resume (--force starts anew)", run.checkpoint().display()))?;
         tracing::info!("resuming after {} steps (epoch {})", trainer.progress.steps, trainer.progress.epoch + 1);
     }
     announce(training, &trainer, &session);
@@ -108,6 +121,12 @@ fn train(
     }
     let record = finish(&trainer, &session, run)?;
     let Some(test) = test else { return Ok(()) };
+    if trainer.stop.load(Ordering::Relaxed) {
+        bail!(
+            "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",
+            run.id()
+        );
+    }
     let (theta, _) = trainer.selected();
     evaluate(experiment, &session, run, &record, theta, &test)
 }
@@ -146,8 +165,7 @@ fn assemble<'a>(
     experiment: &'a Experiment,
     training: &'a Training,
     session: &'a Session,
-    images: &'a ImageSet,
-    holdout: Holdout,
+    images: Images<'a>,
     run: &'a RunFolder,
 ) -> Result<Trainer<'a>> {
     let subspace = session.subspace()?;
@@ -160,28 +178,27 @@ fn assemble<'a>(
     };
     let method = training.method.spec.build(parts);
     let progress = Progress::new(particles, method.diagnostics().len(), session.device);
+    let bar = crate::logging::bar(0, "training");
+    let Images { set: images, holdout, data } = images;
+    let (model, spec, seed, stop) = (&session.model, &training.train, experiment.seed, stop_on_signals()?);
+    Ok(Trainer { spec, seed, model, subspace, method, theta, images, holdout, data, run, stop, progress, bar })
+}
+
+/// Training images, cut in two.
+struct Images<'a> {
+    set: &'a ImageSet,
+    holdout: Holdout,
+    data: String,
+}
+
+/// A flag that Ctrl-C and SIGTERM set; a second signal ends the process at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // A second signal ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
-    let bar = crate::logging::bar(0, "training");
-    let (model, spec) = (&session.model, &training.train);
-    Ok(Trainer {
-        spec,
-        seed: experiment.seed,
-        model,
-        subspace,
-        method,
-        theta,
-        images,
-        holdout,
-        run,
-        stop,
-        progress,
-        bar,
-    })
+    Ok(stop)
 }
 
 fn announce(training: &Training, trainer: &Trainer, session: &Session) {
@@ -196,13 +213,20 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
         crate::device::precision_name(session.model.kind),
         crate::device::name(session.device),
     );
+    let steps = trainer.spec.epochs * trainer.steps_per_epoch();
+    if trainer.spec.warmup_steps >= steps {
+        tracing::warn!(
+            "train.warmup_steps = {} of {steps} steps: the learning rate never reaches its value",
+            trainer.spec.warmup_steps
+        );
+    }
 }
 
 /// Writes run.json, then the posterior, whose presence says that the run is finished.
 fn finish(trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Record> {
     let (theta, selected_epoch) = trainer.selected();
     let (particles, parameters) = theta.size2()?;
-    let seen = trainer.progress.epoch * trainer.holdout.train.len() * particles as usize;
+    let rates: Vec<f64> = trainer.progress.rows.iter().map(|row| row.images_per_second).collect();
     let record = Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
@@ -218,7 +242,7 @@ fn finish(trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Recor
         epochs: trainer.progress.epoch,
         steps: trainer.progress.steps,
         wall_seconds: trainer.wall_seconds(),
-        images_per_second: seen as f64 / trainer.wall_seconds().max(f64::MIN_POSITIVE),
+        images_per_second: rates.iter().sum::<f64>() / rates.len() as f64,
         // The process's peak covers the frozen base and everything else; a GPU's own memory is not in it.
         peak_memory_bytes: if session.device == Device::Cpu { crate::device::peak_memory_bytes() } else { None },
         selected_epoch,
@@ -230,11 +254,25 @@ fn finish(trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Recor
     Ok(record)
 }
 
+/// Prints the results of a finished run, if all of them are there.
+fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) -> Result<bool> {
+    let (set, condition) = (&experiment.data.label, "clean");
+    let csv = experiment_csv(&settings.out, &experiment.name);
+    if !run.predictions(set, condition).is_file() || !csv.is_file() {
+        return Ok(false);
+    }
+    let cells = [("run", run.id()), ("set", set.clone()), ("condition", condition.to_string())];
+    let Some(row) = read(&csv)?.find(&cells) else { return Ok(false) };
+    super::report::print_rows(&[row]);
+    tracing::info!("results: {}", csv.display());
+    Ok(true)
+}
+
 /// The evaluation of a run that was finished earlier.
 fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolder) -> Result<()> {
     let device = settings.device.open()?;
     let posterior = Posterior::read(&run.posterior(), device)?;
-    let session = Session::open(experiment, settings, posterior.classes.clone())?;
+    let session = Session::open(experiment, settings, device, posterior.classes.clone())?;
     let test = session.images(experiment, SplitName::Test)?;
     evaluate(experiment, &session, run, &Record::read(run)?, &posterior.theta, &test)
 }
@@ -261,7 +299,7 @@ fn evaluate(
     };
     let row = evaluation.run(test)?;
     super::report::print_rows(&[row]);
-    let csv = crate::evaluate::experiment_csv(&session.settings.out, &experiment.name);
+    let csv = experiment_csv(&session.settings.out, &experiment.name);
     tracing::info!("results: {}", csv.display());
     Ok(())
 }

@@ -155,7 +155,8 @@ impl Experiment {
         let head = choose(&root, "head", HEADS.iter().map(|e| (e.key, e.read)), |read, reader| read(reader));
         let data = DataSpec::read(&root);
         let trains = ["subspace", "method", "optimizer", "train"].iter().any(|key| root.has(key));
-        let training = if trains { Training::read(&root, &data) } else { None };
+        let head_training = head.as_ref().map(|h| h.spec.training());
+        let training = if trains { Training::read(&root, &data, head_training) } else { None };
         let (Some(head), Some(data)) = (head, data) else {
             return Err(root.close(()).err().unwrap_or_default());
         };
@@ -267,7 +268,7 @@ impl DataSpec {
 }
 
 impl Training {
-    fn read(root: &Reader, data: &Option<DataSpec>) -> Option<Training> {
+    fn read(root: &Reader, data: &Option<DataSpec>, head: Option<crate::head::Training>) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
         let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));
@@ -276,6 +277,9 @@ impl Training {
         let train = TrainSpec::read(root.section("train"), validation);
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.cross_check(root);
+        if let Some(head) = head {
+            training.check_separation(root, head);
+        }
         Some(training)
     }
 
@@ -300,13 +304,20 @@ impl Training {
         if self.train.accumulate > self.train.batch_size {
             root.problem("train", format!("accumulate = {}: must not exceed batch_size", self.train.accumulate));
         }
+    }
+
+    /// Particles that start equal and see the same images at the same rate would stay equal.
+    fn check_separation(&self, root: &Reader, head: crate::head::Training) {
+        let rates = self.optimizer.spec.rates();
         let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
-        if particles > 1 && self.subspace.key == "full" && self.train.batches == Batches::Shared && equal_rates {
-            root.problem(
-                "train",
-                "batches = \"shared\" with subspace.full and one learning rate: all particles start equal and would stay \
+        let shared = self.train.batches == Batches::Shared;
+        if self.method.spec.particles() > 1 && self.subspace.spec.equal_starts(head) && shared && equal_rates {
+            let why = format!(
+                "batches = \"shared\" with subspace.{} and one learning rate: all particles start equal and would stay \
                  equal; use batches = \"independent\" or one learning rate a particle",
+                self.subspace.key
             );
+            root.problem("train", why);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use super::Experiment;
@@ -32,9 +32,9 @@ impl Experiment {
             remove(&mut settings, path);
         }
         hash.update(toml::to_string(&settings).context("cannot write the settings")?);
-        hash.update(file_hash(&self.checkpoint.path)?);
+        hash.update(file_hash(&self.checkpoint.path, "checkpoint.path")?);
         for file in self.head.spec.files() {
-            hash.update(file_hash(&file)?);
+            hash.update(file_hash(&file, &format!("head.{}", self.head.key))?);
         }
         let digest: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
         let method = match &self.training {
@@ -62,7 +62,8 @@ fn remove(table: &mut toml::Table, path: &[&str]) {
 }
 
 /// SHA-256 of a file's content.
-fn file_hash(path: &Path) -> Result<[u8; 32]> {
+fn file_hash(path: &Path, key: &str) -> Result<[u8; 32]> {
+    ensure!(path.is_file(), "{}: no such file: {key} must name an existing one", path.display());
     let mut file = File::open(path).with_context(|| format!("{}: cannot open", path.display()))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0u8; 1 << 20];

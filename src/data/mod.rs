@@ -19,6 +19,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::config::Reader;
 
@@ -145,6 +146,20 @@ impl Split {
     /// Whether there is no image.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
+    }
+
+    /// SHA-256 of labels and images (of files: names and sizes): whether a resumed run sees what it was started with.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
+        match &self.images {
+            Images::Packed(packed) => hash.update(&packed.pixels),
+            Images::Files(files) => files.paths.iter().for_each(|path| {
+                hash.update(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
+                hash.update(path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
+            }),
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The images at `indices`, in that order, as a split of its own.

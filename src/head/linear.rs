@@ -16,7 +16,11 @@ impl HeadSpec for Linear {
         let options = (Kind::Float, tch::Device::Cpu);
         // The particles' rows hold the weights that count; these give the shape.
         let weight = Tensor::zeros([classes, surroundings.width], options);
-        Ok(Head { weight, bias: Tensor::zeros([classes], options), normalised: false, training: Training::Always })
+        Ok(Head { weight, bias: Tensor::zeros([classes], options), normalised: false, training: self.training() })
+    }
+
+    fn training(&self) -> Training {
+        Training::Always
     }
 
     fn resolved(&self) -> toml::Table {

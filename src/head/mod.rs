@@ -36,6 +36,9 @@ pub struct Surroundings<'a> {
 pub trait HeadSpec {
     fn build(&self, surroundings: &Surroundings) -> Result<Head>;
 
+    /// When a subspace trains the head.
+    fn training(&self) -> Training;
+
     /// The resolved settings.
     fn resolved(&self) -> toml::Table;
 

@@ -28,8 +28,12 @@ impl HeadSpec for Own {
             weight: snapshot(&own.weight),
             bias: snapshot(&own.bias),
             normalised: false,
-            training: Training::WithBackbone,
+            training: self.training(),
         })
+    }
+
+    fn training(&self) -> Training {
+        Training::WithBackbone
     }
 
     fn resolved(&self) -> toml::Table {

@@ -48,7 +48,11 @@ impl HeadSpec for ZeroShot {
         );
         let bias = find("bias").unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
         ensure!(bias.size() == [classes], "{shown}: `bias` is not of shape [{classes}]");
-        Ok(Head { weight, bias, normalised: true, training: Training::Never })
+        Ok(Head { weight, bias, normalised: true, training: self.training() })
+    }
+
+    fn training(&self) -> Training {
+        Training::Never
     }
 
     fn resolved(&self) -> toml::Table {

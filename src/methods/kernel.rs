@@ -57,22 +57,20 @@ impl Kernel {
     /// From squared distances `[L, n, n]` in f64, n ≥ 2, without a read to the host.
     pub fn new(distances: &Tensor, rule: Bandwidth) -> Kernel {
         let particles = distances.size()[1];
+        let divisor = match rule {
+            Bandwidth::Median(_, LogN::N) => particles as f64,
+            _ => (particles + 1) as f64,
+        };
         let bandwidth = match rule {
             Bandwidth::Fixed(value) => Tensor::full([distances.size()[0]], value, (Kind::Double, distances.device())),
-            Bandwidth::Median(median, log_n) => {
-                let divisor = match log_n {
-                    LogN::N => particles as f64,
-                    LogN::NPlusOne => (particles + 1) as f64,
-                };
-                median_of(distances, median) / divisor.ln()
-            }
+            Bandwidth::Median(median, _) => median_of(distances, median) / divisor.ln(),
         };
         // Where all particles are equal the median rule's own limit holds: k = 1 / (n + 1) off the diagonal, no repulsion.
         let wide = bandwidth.view([-1, 1, 1]).expand_as(distances);
         let defined = wide.gt(0.0);
         let safe = wide.where_self(&defined, &wide.ones_like());
         let apart = (distances / -&safe).exp();
-        let equal = distances.zeros_like() + 1.0 / (particles + 1) as f64;
+        let equal = distances.zeros_like() + 1.0 / divisor;
         let limit = equal.where_self(&distances.eq(0.0), &distances.zeros_like());
         let values = apart.where_self(&defined, &limit);
         let slopes = (&values / -&safe).where_self(&defined, &values.zeros_like());

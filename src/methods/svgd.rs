@@ -120,11 +120,12 @@ impl Method for Svgd {
         }
         let distances = self.distances(theta);
         let kernel = Kernel::new(&distances, self.spec.rule());
-        let drive = self.drive(&kernel.values, gradients);
+        let mut drive = self.drive(&kernel.values, gradients);
         let repulsion = self.repulsion(theta, &kernel.slopes);
         let diagnostics = diagnose(&distances, &kernel, &drive, &repulsion);
-        let direction = (drive + repulsion) / self.spec.particles as f64;
-        self.parts.apply(theta, &direction, factor);
+        let _ = drive.g_add_(&repulsion);
+        let _ = drive.g_div_scalar_(self.spec.particles as f64);
+        self.parts.apply(theta, &drive, factor);
         Ok(Step { losses, diagnostics: Some(diagnostics) })
     }
 

@@ -48,6 +48,15 @@ pub struct Table {
 }
 
 impl Table {
+    /// The first row with these cells.
+    pub fn find(&self, cells: &[(&str, String)]) -> Option<Row> {
+        let fits = |row: &usize| cells.iter().all(|(column, value)| self.get(*row, column) == Some(value));
+        let at = (0..self.rows.len()).find(fits)?;
+        let mut found = Row::new();
+        self.columns.iter().zip(&self.rows[at]).for_each(|(column, value)| found.push(column, value));
+        Some(found)
+    }
+
     /// Place of a column.
     pub fn index(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|name| name == column)

@@ -4,7 +4,7 @@ mod record;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
@@ -12,6 +12,9 @@ use crate::config::Experiment;
 use crate::files::{create_folder, write_atomic};
 
 pub use record::Record;
+
+/// From when on a temporary file is nobody's.
+const LEFTOVER_AGE: Duration = Duration::from_secs(600);
 
 /// The folder of one run.
 #[derive(Clone, Debug)]
@@ -36,17 +39,24 @@ impl RunFolder {
         if let Some(named) = named {
             let direct = PathBuf::from(named);
             if direct.join("config.toml").is_file() {
-                return Ok(RunFolder { path: direct });
+                let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
+                return Ok(RunFolder { path });
             }
         }
         let found = all_runs(&runs)?;
         match named {
             Some(named) => {
-                let matching: Vec<&RunFolder> = found.iter().filter(|run| run.id().starts_with(named)).collect();
+                let exact: Vec<&RunFolder> = found.iter().filter(|run| run.id() == named).collect();
+                let starting: Vec<&RunFolder> = found.iter().filter(|run| run.id().starts_with(named)).collect();
+                let matching = if exact.is_empty() { starting } else { exact };
                 match matching[..] {
                     [run] => Ok(run.clone()),
                     [] => bail!("no run `{named}`: neither a run folder nor an id below {}", runs.display()),
-                    _ => bail!("`{named}` fits {} runs below {}: give more of the id", matching.len(), runs.display()),
+                    _ => bail!(
+                        "`{named}` fits {} runs below {}: give more of the id, or its folder",
+                        matching.len(),
+                        runs.display()
+                    ),
                 }
             }
             None => {
@@ -95,7 +105,9 @@ impl RunFolder {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             for entry in entries {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if name.starts_with('.') && name.ends_with(".tmp") {
+                let age = modified(&entry.path()).elapsed().unwrap_or_default();
+                // A young one may belong to an evaluation that is writing right now.
+                if name.starts_with('.') && name.ends_with(".tmp") && age > LEFTOVER_AGE {
                     let _ = std::fs::remove_file(entry.path());
                 }
             }
@@ -136,7 +148,7 @@ impl RunFolder {
 
     pub fn predictions(&self, set: &str, condition: &str) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
-        let name = format!("{}-{}.safetensors", safe(set), safe(condition));
+        let name = format!("{}@{}.safetensors", safe(set), safe(condition));
         self.path.join("predictions").join(name)
     }
 
@@ -147,7 +159,9 @@ impl RunFolder {
 
     /// Removes what a repeated run writes anew.
     pub fn clear(&self) -> Result<()> {
-        for file in [self.checkpoint(), self.posterior(), self.history(), self.metrics()] {
+        let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
+        let files = [self.checkpoint(), self.posterior(), self.history(), self.metrics(), self.record()];
+        for file in files.into_iter().chain(predictions.map(|entry| entry.path())) {
             match std::fs::remove_file(&file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error).with_context(|| format!("cannot remove {}", file.display()));

@@ -18,6 +18,10 @@ impl SubspaceSpec for Spec {
         ENTRY.key
     }
 
+    fn equal_starts(&self, head: Training) -> bool {
+        head != Training::Always
+    }
+
     fn rank(&self) -> Option<i64> {
         None
     }
@@ -89,9 +93,5 @@ impl Subspace for Full {
             weights.replace(name, leaf.shallow_clone());
         }
         weights
-    }
-
-    fn equal_starts(&self) -> bool {
-        self.head.training != Training::Always
     }
 }

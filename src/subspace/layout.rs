@@ -72,15 +72,14 @@ impl Layout {
         self.columns.iter().map(leaf).collect()
     }
 
-    /// Adds the leaves' gradients, times `weight`, into `[k, P]` rows.
-    pub fn gather(&self, gradients: &[Tensor], weight: f64, rows: &Tensor) {
+    /// Adds the leaves' gradients into `[k, P]` rows.
+    pub fn gather(&self, gradients: &[Tensor], rows: &Tensor) {
         let particles = rows.size()[0];
         for (column, gradient) in self.columns.iter().zip(gradients) {
             // A parameter that the loss does not reach comes back undefined: its gradient is zero.
             if gradient.defined() {
                 let mut target = rows.narrow(1, column.start, column.len());
-                let gradient = gradient.to_kind(rows.kind()).reshape([particles, -1]);
-                let _ = target.g_add_(&(gradient * weight));
+                let _ = target.g_add_(&gradient.to_kind(rows.kind()).reshape([particles, -1]));
             }
         }
     }

@@ -102,6 +102,10 @@ impl SubspaceSpec for Spec {
         ENTRY.key
     }
 
+    fn equal_starts(&self, _: Training) -> bool {
+        false
+    }
+
     fn rank(&self) -> Option<i64> {
         Some(self.rank as i64)
     }
@@ -182,10 +186,6 @@ impl Subspace for LowRankSubspace {
             weights.replace("head.bias", own[1].shallow_clone());
         }
         weights
-    }
-
-    fn equal_starts(&self) -> bool {
-        false
     }
 }
 

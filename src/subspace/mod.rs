@@ -3,7 +3,7 @@
 mod full;
 pub mod geometry;
 pub mod layout;
-mod low_rank;
+pub mod low_rank;
 
 use anyhow::Result;
 use tch::Tensor;
@@ -12,7 +12,7 @@ use crate::backbone::Base;
 use crate::backbone::weights::Weights;
 use crate::config::Reader;
 use crate::data::order::{Purpose, stream};
-use crate::head::Head;
+use crate::head::{Head, Training};
 
 pub use layout::{Block, Layout, Shape};
 
@@ -25,9 +25,6 @@ pub trait Subspace {
 
     /// The layer weights that leaves stand for (one `[k, …shape]` a column, in the layout's order).
     fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a>;
-
-    /// Whether all particles start at the same point.
-    fn equal_starts(&self) -> bool;
 }
 
 /// The settings of a subspace, as read from `[subspace.*]`.
@@ -36,6 +33,9 @@ pub trait SubspaceSpec {
 
     /// Lays out the columns for a model (`base` and `head` in f32, wherever they lie).
     fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>>;
+
+    /// Whether all particles start at the same point, with a head trained so.
+    fn equal_starts(&self, head: Training) -> bool;
 
     fn resolved(&self) -> toml::Table;
 

@@ -31,6 +31,9 @@ use progress::{EpochRow, Progress};
 /// Steps between looks at the losses on a device where a look costs a synchronisation.
 const LOOK_EVERY: usize = 20;
 
+/// Share of the widest mean distance so far below which particles count as collapsed.
+const COLLAPSED_SHARE: f64 = 0.01;
+
 /// Seconds between plain lines where there is no progress bar.
 const TELL_EVERY_SECONDS: u64 = 30;
 
@@ -45,12 +48,18 @@ pub struct Trainer<'a> {
     pub theta: Tensor,
     pub images: &'a ImageSet,
     pub holdout: Holdout,
+    /// Fingerprint of the training images.
+    pub data: String,
     pub run: &'a RunFolder,
     /// Set by Ctrl-C and SIGTERM.
     pub stop: Arc<AtomicBool>,
     pub progress: Progress,
     pub bar: ProgressBar,
 }
+
+/// What helps against a loss that is not finite.
+const ADVICE: &str = "lower optimizer.*.lr, raise train.warmup_steps, set train.clip_norm = 1.0, or use train.precision = \
+                      \"f32\"; a checkpoint holds finite particles only";
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +75,16 @@ struct Clock {
     saved: Instant,
     /// When the last plain line was written, where there is no progress bar.
     told: Instant,
+    /// Images of the current epoch in this process, each particle's counted, and the seconds spent on them.
     images: u64,
+    seconds: f64,
+}
+
+impl Clock {
+    /// Images a second in the current epoch.
+    fn rate(&self) -> f64 {
+        self.images as f64 / self.seconds.max(1e-9)
+    }
 }
 
 impl Trainer<'_> {
@@ -75,7 +93,8 @@ impl Trainer<'_> {
     /// # Errors
     /// A loss that is not finite, a batch that cannot be read, a checkpoint that cannot be written.
     pub fn train(&mut self) -> Result<Ending> {
-        let mut clock = Clock { started: Instant::now(), saved: Instant::now(), told: Instant::now(), images: 0 };
+        let mut clock =
+            Clock { started: Instant::now(), saved: Instant::now(), told: Instant::now(), images: 0, seconds: 0.0 };
         self.bar.set_length((self.spec.epochs * self.steps_per_epoch()) as u64);
         self.bar.set_position(self.progress.steps as u64);
         self.bar.reset_eta();
@@ -85,6 +104,9 @@ impl Trainer<'_> {
             }
             self.close_epoch(&clock)?;
             self.save(&mut clock)?;
+            if self.stop.load(Ordering::Relaxed) && self.progress.epoch < self.spec.epochs {
+                return Ok(Ending::Interrupted);
+            }
         }
         Ok(Ending::Finished)
     }
@@ -102,8 +124,31 @@ impl Trainer<'_> {
         self.progress.rows.last().map_or(self.progress.earlier_seconds, |row| row.wall_seconds)
     }
 
+    /// A loss may still be finite when the step after it is not.
+    ///
+    /// # Errors
+    /// The first particle with a parameter that is NaN or infinite.
+    pub fn check_finite(&self) -> Result<()> {
+        let finite = host_f64(&self.theta.isfinite().all_dim(1, false).to_kind(tch::Kind::Double))?;
+        match finite.iter().position(|ok| *ok == 0.0) {
+            Some(particle) => bail!(
+                "particle {particle} has parameters that are not finite after step {}: {ADVICE}",
+                self.progress.steps
+            ),
+            None => Ok(()),
+        }
+    }
+
     /// Restores the run from its checkpoint.
     pub fn resume(&mut self, state: &State) -> Result<()> {
+        if state.text("data")? != self.data {
+            bail!("the training images are not those that the run was started with: put them back");
+        }
+        let stored = state.text("computed_on")?;
+        if stored != computed_on(self.model) {
+            let now = computed_on(self.model);
+            tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
+        }
         state.copy_into("theta", &mut self.theta)?;
         self.method.load(state)?;
         self.progress.load(state)
@@ -113,7 +158,8 @@ impl Trainer<'_> {
         self.theta.size()[0]
     }
 
-    fn steps_per_epoch(&self) -> usize {
+    /// Steps of one epoch.
+    pub fn steps_per_epoch(&self) -> usize {
         self.holdout.train.len().div_ceil(self.spec.batch_size)
     }
 
@@ -139,6 +185,8 @@ impl Trainer<'_> {
         let mut unseen: Vec<Tensor> = Vec::new();
         let every = if self.theta.device() == tch::Device::Cpu { 1 } else { LOOK_EVERY };
         let images = self.images;
+        (clock.images, clock.seconds) = (0, 0.0);
+        let mut began = Instant::now();
         for batch in images.batches(plan) {
             let batch = batch?;
             clock.images += (batch.labels.size()[0] / orders * self.particles()) as u64;
@@ -149,6 +197,8 @@ impl Trainer<'_> {
                 self.look(&mut unseen, clock)?;
             }
             self.bar.inc(1);
+            // Checkpoints and validation do not count as training time of an image.
+            clock.seconds += began.elapsed().as_secs_f64();
             let due = clock.saved.elapsed().as_secs_f64() > self.spec.checkpoint_minutes * 60.0;
             let stopping = self.stop.load(Ordering::Relaxed);
             if due || stopping {
@@ -158,6 +208,7 @@ impl Trainer<'_> {
             if stopping {
                 return Ok(Ending::Interrupted);
             }
+            began = Instant::now();
         }
         self.look(&mut unseen, clock)?;
         Ok(Ending::Finished)
@@ -167,10 +218,12 @@ impl Trainer<'_> {
         let total = self.spec.epochs * self.steps_per_epoch();
         let factor = schedule::factor(self.spec.schedule, self.progress.steps, self.spec.warmup_steps, total);
         let cut = Cut { particle_chunk: self.spec.particle_chunk, accumulate: self.spec.accumulate };
-        let mut likelihood = Likelihood::new(self.model, self.subspace, cut, batch, orders);
+        let (model, subspace) = (self.model, self.subspace);
         let (method, theta) = (&mut self.method, &mut self.theta);
-        let at = self.progress.steps + 1;
-        guarded(&format!("step {at}"), || method.step(theta, &mut likelihood, factor))
+        guarded(&format!("step {}", self.progress.steps + 1), || {
+            let mut likelihood = Likelihood::new(model, subspace, cut, batch, orders);
+            method.step(theta, &mut likelihood, factor)
+        })
     }
 
     /// Reads the losses of the last steps and stops at the first that is not finite.
@@ -185,8 +238,7 @@ impl Trainer<'_> {
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
             let step = self.progress.steps - count + at / particles + 1;
             bail!(
-                "the loss of particle {} is {} in step {step} (epoch {}): lower optimizer.*.lr, raise train.warmup_steps, \
-                 set train.clip_norm = 1.0, or use train.precision = \"f32\"; the last checkpoint is intact",
+                "the loss of particle {} is {} in step {step} (epoch {}): {ADVICE}",
                 at % particles,
                 values[at],
                 self.progress.epoch + 1
@@ -194,7 +246,7 @@ impl Trainer<'_> {
         }
         let last = &values[values.len() - particles..];
         let loss = last.iter().sum::<f64>() / particles as f64;
-        let rate = clock.images as f64 / clock.started.elapsed().as_secs_f64();
+        let rate = clock.rate();
         self.bar.set_message(format!("loss {loss:.4}  {rate:.0} images/s"));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
             let total = self.spec.epochs * self.steps_per_epoch();
@@ -220,11 +272,13 @@ impl Trainer<'_> {
             validation_ece: None,
             diagnostics: names.iter().map(|n| n.to_string()).zip(diagnostics).collect(),
             wall_seconds: self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64(),
-            images_per_second: clock.images as f64 / clock.started.elapsed().as_secs_f64(),
+            images_per_second: clock.rate(),
         };
         if let Some([nll, accuracy, ece]) = validation {
             (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), Some(accuracy), Some(ece));
-            self.progress.offer(nll, &self.theta);
+            if self.spec.select == Selection::Best {
+                self.progress.offer(nll, &self.theta);
+            }
         }
         self.warn_on_collapse(&row);
         tracing::info!("{}", describe(&row, self.spec.epochs));
@@ -249,8 +303,10 @@ impl Trainer<'_> {
 
     fn warn_on_collapse(&self, row: &EpochRow) {
         let value = |name: &str| row.diagnostics.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-        if value("mean_distance").is_some_and(|distance| distance == 0.0) {
-            tracing::warn!("all particles are equal after epoch {}: SVGD has collapsed to one point", row.epoch);
+        let earlier = self.progress.rows.iter().flat_map(|row| &row.diagnostics);
+        let widest = earlier.filter(|(name, _)| name == "mean_distance").map(|(_, v)| *v).fold(0.0, f64::max);
+        if value("mean_distance").is_some_and(|distance| distance < COLLAPSED_SHARE * widest) {
+            tracing::warn!("the particles collapse to one point in epoch {}: raise method.svgd.gamma", row.epoch);
         }
         if value("repulsion_ratio").is_some_and(|ratio| ratio > 10.0) {
             tracing::warn!("repulsion outweighs the gradients in epoch {}: lower method.svgd.gamma", row.epoch);
@@ -259,13 +315,18 @@ impl Trainer<'_> {
 
     /// Writes everything that a resumed run needs.
     fn save(&self, clock: &mut Clock) -> Result<()> {
+        self.check_finite()?;
         let mut state = State::default();
         state.put("theta", &self.theta);
         self.method.save(&mut state);
         state.put_count("threads", i64::from(tch::get_num_threads()));
         let wall_seconds = self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64();
         self.progress.save(&mut state, wall_seconds)?;
-        state.write(&self.run.checkpoint())?;
+        state.put_text("data", &self.data);
+        state.put_text("computed_on", &computed_on(self.model));
+        state.write(&self.run.checkpoint()).context(
+            "the checkpoint could not be written; the one before it is intact: make room, and the same command goes on",
+        )?;
         clock.saved = Instant::now();
         Ok(())
     }
@@ -287,6 +348,11 @@ pub fn predictions(
     };
     let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
     Predictions::new(shape, logits, labels)
+}
+
+/// Device and type, on which bits depend.
+fn computed_on(model: &Model) -> String {
+    format!("{} in {}", crate::device::name(model.device), crate::device::precision_name(model.kind))
 }
 
 fn describe(row: &EpochRow, epochs: usize) -> String {

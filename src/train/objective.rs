@@ -69,8 +69,8 @@ impl Objective for Likelihood<'_> {
                 // A root without a graph would be a segmentation fault.
                 ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
                 let weight = samples as f64 / batch as f64;
-                let parts = Tensor::f_run_backward(&[loss.sum(Kind::Float)], &leaves, false, false)?;
-                layout.gather(&parts, weight, &rows);
+                let root = loss.sum(Kind::Float) * weight;
+                layout.gather(&Tensor::f_run_backward(&[root], &leaves, false, false)?, &rows);
                 total += loss.detach() * weight;
             }
             losses.push(total);
