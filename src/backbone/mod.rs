@@ -7,12 +7,15 @@ pub mod identify;
 mod names_clip;
 mod names_timm;
 mod names_torchvision;
+mod recognise;
 pub mod vit;
 pub mod weights;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tch::{Kind, Tensor};
+
+pub use recognise::{Named, recognise};
 
 /// How one family of archives names its parameters.
 pub struct Naming {
@@ -157,157 +160,4 @@ pub struct OwnHead {
     pub weight: Tensor,
     /// `[C]`.
     pub bias: Tensor,
-}
-
-/// An archive's parameters under canonical names.
-pub struct Named {
-    pub naming: &'static Naming,
-    pub base: Base,
-    pub head: Option<OwnHead>,
-}
-
-/// Finds the naming that fits, or says why none does.
-pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Named> {
-    ensure!(
-        !parameters.is_empty(),
-        "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze or traced by tch?): export the \
-         unfrozen module"
-    );
-    for naming in NAMINGS {
-        for prefix in naming.prefixes {
-            let landmark = format!("{prefix}{}", naming.landmark);
-            if parameters.iter().any(|(name, _)| *name == landmark) {
-                return named(naming, prefix, parameters)
-                    .with_context(|| format!("the checkpoint has {} names, but", naming.key));
-            }
-        }
-    }
-    let sample: Vec<&str> = parameters.iter().take(3).map(|(name, _)| name.as_str()).collect();
-    bail!(
-        "not a vision transformer that bella knows (its parameters are {}, …): known namings are {}",
-        sample.join(", "),
-        NAMINGS.iter().map(|n| n.key).collect::<Vec<_>>().join(", ")
-    )
-}
-
-fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)]) -> Result<Named> {
-    let mut canonical = Vec::new();
-    let mut foreign = Vec::new();
-    for (name, tensor) in parameters {
-        let Some(inner) = name.strip_prefix(prefix) else { continue };
-        match (naming.canonical)(inner) {
-            Some((known, form)) => canonical.push((known, shaped(tensor, form))),
-            None => foreign.push(name.as_str()),
-        }
-    }
-    ensure!(
-        foreign.is_empty(),
-        "it also has {} ({} such): a part that a plain pre-norm vision transformer does not have, so bella refuses it",
-        foreign[0],
-        foreign.len()
-    );
-    canonical.sort_by_key(|(name, _)| order_key(name));
-    let head = take_head(&mut canonical)?;
-    let geometry = geometry(&canonical)?;
-    let base = Base { geometry, parameters: canonical };
-    check_complete(&base)?;
-    Ok(Named { naming, base, head })
-}
-
-fn shaped(tensor: &Tensor, form: Form) -> Tensor {
-    let tensor = tensor.detach().to_kind(Kind::Float);
-    match form {
-        Form::AsIs => tensor.copy(),
-        Form::Squeezed => {
-            let mut squeezed = tensor.copy();
-            while squeezed.dim() > 1 && squeezed.size()[0] == 1 {
-                squeezed = squeezed.squeeze_dim(0);
-            }
-            squeezed
-        }
-        Form::Flattened => tensor.flatten(1, -1).copy(),
-        Form::Transposed => tensor.tr().contiguous(),
-    }
-}
-
-/// Order of a parameter in the forward: patch, class token, positions, ln_pre, blocks, ln_post, proj, head.
-fn order_key(name: &str) -> (usize, usize, usize, bool) {
-    const PARTS: [&str; 8] = ["patch", "class_token", "position", "ln_pre", "blocks", "ln_post", "proj", "head"];
-    const LAYERS: [&str; 6] = ["ln_1", "attn.qkv", "attn.proj", "ln_2", "mlp.fc", "mlp.proj"];
-    let part = PARTS.iter().position(|p| name == *p || name.starts_with(&format!("{p}."))).unwrap_or(PARTS.len());
-    let mut block = 0;
-    let mut layer = 0;
-    if let Some((index, rest)) = name.strip_prefix("blocks.").and_then(|r| r.split_once('.')) {
-        block = index.parse().unwrap_or(usize::MAX);
-        layer = LAYERS.iter().position(|l| rest.starts_with(&format!("{l}."))).unwrap_or(LAYERS.len());
-    }
-    (part, block, layer, name.ends_with(".bias"))
-}
-
-fn take_head(parameters: &mut Vec<(String, Tensor)>) -> Result<Option<OwnHead>> {
-    let mut take = |wanted: &str| {
-        let at = parameters.iter().position(|(name, _)| name == wanted)?;
-        Some(parameters.remove(at).1)
-    };
-    let (weight, bias) = (take("head.weight"), take("head.bias"));
-    let Some(weight) = weight else { return Ok(None) };
-    let (classes, _) = weight.size2().context("head.weight has another shape than [classes, width]")?;
-    let bias = bias.unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
-    Ok(Some(OwnHead { weight, bias }))
-}
-
-fn geometry(parameters: &[(String, Tensor)]) -> Result<Geometry> {
-    let size = |name: &str| -> Result<Vec<i64>> {
-        let found = parameters.iter().find(|(known, _)| known == name);
-        Ok(found.with_context(|| format!("it lacks the parameter that bella calls {name}"))?.1.size())
-    };
-    let (patch_weight, position, fc) = (size("patch.weight")?, size("position")?, size("blocks.0.mlp.fc.weight")?);
-    ensure!(patch_weight.len() == 2 && position.len() == 2 && fc.len() == 2, "its parameters have unusual shapes");
-    let width = patch_weight[0];
-    let patch = ((patch_weight[1] / 3) as f64).sqrt().round() as i64;
-    ensure!(patch_weight[1] == 3 * patch * patch, "its patch embedding is not a square one of three channels");
-    let grid = ((position[0] - 1) as f64).sqrt().round() as i64;
-    ensure!(
-        position[0] == grid * grid + 1,
-        "its {} position embeddings are not a class token and a square grid",
-        position[0]
-    );
-    let blocks = parameters
-        .iter()
-        .filter_map(|(name, _)| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok())
-        .max()
-        .map_or(0, |last| last + 1);
-    let output = size("proj.weight").map_or(width, |s| s[0]);
-    Ok(Geometry { width, blocks, patch, grid, mlp: fc[0], output })
-}
-
-/// Every parameter that the forward reads is there with the right shape.
-fn check_complete(base: &Base) -> Result<()> {
-    let Geometry { width, mlp, .. } = base.geometry;
-    let check = |name: String, shape: &[i64]| -> Result<()> {
-        let tensor = base.get(&name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?;
-        ensure!(tensor.size() == shape, "its {name} has shape {:?}, not {shape:?}", tensor.size());
-        Ok(())
-    };
-    check("class_token".into(), &[width])?;
-    for norm in ["ln_post"].into_iter().chain(base.get("ln_pre.weight").map(|_| "ln_pre")) {
-        check(format!("{norm}.weight"), &[width])?;
-        check(format!("{norm}.bias"), &[width])?;
-    }
-    for block in 0..base.geometry.blocks {
-        for (layer, rows, columns) in [
-            ("attn.qkv", 3 * width, width),
-            ("attn.proj", width, width),
-            ("mlp.fc", mlp, width),
-            ("mlp.proj", width, mlp),
-        ] {
-            check(format!("blocks.{block}.{layer}.weight"), &[rows, columns])?;
-            check(format!("blocks.{block}.{layer}.bias"), &[rows])?;
-        }
-        for norm in ["ln_1", "ln_2"] {
-            check(format!("blocks.{block}.{norm}.weight"), &[width])?;
-            check(format!("blocks.{block}.{norm}.bias"), &[width])?;
-        }
-    }
-    Ok(())
 }

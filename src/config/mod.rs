@@ -5,14 +5,14 @@
 mod experiment;
 mod identity;
 pub mod reader;
+mod training;
 pub mod tree;
 
 use serde::Serialize;
 
-pub use experiment::{
-    Batches, CheckpointSpec, DataSpec, Experiment, Normalize, Precision, Schedule, Selection, TrainSpec, Training,
-};
+pub use experiment::{CheckpointSpec, DataSpec, Experiment, Normalize};
 pub use reader::{Bounds, Choice, Reader};
+pub use training::{Batches, Precision, Schedule, Selection, TrainSpec, Training};
 pub use tree::{Problems, Tree};
 
 /// A settings struct as a TOML table, for the resolved config.

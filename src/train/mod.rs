@@ -1,5 +1,6 @@
 //! The training loop: batches, schedule, validation, checkpoints. It knows no method, model or data set by name.
 
+mod history;
 mod objective;
 pub mod progress;
 mod schedule;
@@ -281,9 +282,9 @@ impl Trainer<'_> {
             }
         }
         self.warn_on_collapse(&row);
-        tracing::info!("{}", describe(&row, self.spec.epochs));
+        tracing::info!("{}", history::describe(&row, self.spec.epochs));
         self.progress.finish_epoch(row);
-        write_history(self.run, &self.progress.rows)
+        history::write(self.run, &self.progress.rows)
     }
 
     /// NLL, accuracy and ECE of averaged logits on the held-out images.
@@ -353,49 +354,4 @@ pub fn predictions(
 /// Device and type, on which bits depend.
 fn computed_on(model: &Model) -> String {
     format!("{} in {}", crate::device::name(model.device), crate::device::precision_name(model.kind))
-}
-
-fn describe(row: &EpochRow, epochs: usize) -> String {
-    let mut text = format!("epoch {}/{epochs}  loss {:.4}", row.epoch, row.train_loss);
-    if let (Some(nll), Some(accuracy)) = (row.validation_nll, row.validation_accuracy) {
-        text += &format!("  validation NLL {nll:.4}, accuracy {:.2} %", accuracy * 100.0);
-    }
-    for (name, value) in &row.diagnostics {
-        text += &format!("  {name} {value:.3e}");
-    }
-    text + &format!("  {:.0} images/s", row.images_per_second)
-}
-
-/// `train.csv`, written whole after every epoch.
-fn write_history(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
-    crate::files::write_atomic(&run.history(), |file| {
-        let mut writer = csv::Writer::from_writer(file);
-        let mut header: Vec<String> = [
-            "epoch",
-            "step",
-            "rate_factor",
-            "train_loss",
-            "validation_nll_lm",
-            "validation_accuracy_lm",
-            "validation_ece_lm",
-        ]
-        .map(String::from)
-        .to_vec();
-        if let Some(first) = rows.first() {
-            header.extend(first.diagnostics.iter().map(|(name, _)| name.clone()));
-        }
-        header.extend(["wall_seconds".to_string(), "images_per_second".to_string()]);
-        writer.write_record(&header)?;
-        for row in rows {
-            let optional = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
-            let mut cells = vec![row.epoch.to_string(), row.step.to_string(), row.rate_factor.to_string()];
-            cells.push(row.train_loss.to_string());
-            cells.extend([row.validation_nll, row.validation_accuracy, row.validation_ece].map(optional));
-            cells.extend(row.diagnostics.iter().map(|(_, value)| value.to_string()));
-            cells.extend([row.wall_seconds.to_string(), row.images_per_second.to_string()]);
-            writer.write_record(&cells)?;
-        }
-        writer.flush()?;
-        Ok(())
-    })
 }

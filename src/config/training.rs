@@ -1,0 +1,161 @@
+//! What is trained and how: `[subspace.*]`, `[method.*]`, `[optimizer.*]`, `[train]`, and the rules that join them.
+
+use serde::Serialize;
+
+use super::experiment::{Chosen, DataSpec, choose};
+use super::reader::{Bounds, Choice, Reader};
+use crate::methods::{Circumstances, METHODS, MethodSpec};
+use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
+use crate::subspace::{SUBSPACES, SubspaceSpec};
+
+/// What is trained and how.
+pub struct Training {
+    pub subspace: Chosen<dyn SubspaceSpec>,
+    pub method: Chosen<dyn MethodSpec>,
+    pub optimizer: Chosen<dyn OptimizerSpec>,
+    pub train: TrainSpec,
+}
+
+/// `[train]`.
+#[derive(Serialize)]
+pub struct TrainSpec {
+    pub epochs: usize,
+    pub batch_size: usize,
+    pub warmup_steps: usize,
+    pub schedule: Schedule,
+    pub precision: Precision,
+    pub batches: Batches,
+    pub select: Selection,
+    /// Particles a forward; 0 for all at once.
+    pub particle_chunk: usize,
+    /// Parts that a batch is split into, their gradients added.
+    pub accumulate: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    pub eval_batch_size: usize,
+    /// Minutes between checkpoints within an epoch.
+    pub checkpoint_minutes: f64,
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),+ }
+
+        impl Choice for $name {
+            const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        }
+    };
+}
+
+words! {
+    /// The learning rate over time, after a linear warm-up.
+    Schedule { Cosine = "cosine", Constant = "constant" }
+}
+words! {
+    /// The type in which forward and backward run; masters, kernels and optimizer state are f32.
+    Precision {
+        F32 = "f32",
+        Bf16 = "bf16",
+        /// bf16 where this machine computes it natively.
+        Auto = "auto",
+    }
+}
+words! {
+    /// Whether each particle sees the images in its own order.
+    Batches { Independent = "independent", Shared = "shared" }
+}
+words! {
+    /// Which epoch's particles become the posterior.
+    Selection {
+        /// The one with the lowest validation NLL of the averaged logits.
+        Best = "best-epoch",
+        Last = "last-epoch",
+    }
+}
+
+impl Training {
+    /// Reads the tables that say what is trained and how.
+    pub(super) fn read(
+        root: &Reader,
+        data: &Option<DataSpec>,
+        head: Option<crate::head::Training>,
+    ) -> Option<Training> {
+        let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+        let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
+        let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));
+        let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+        let validation = data.as_ref().map_or(0.0, |d| d.validation);
+        let train = TrainSpec::read(root.section("train"), validation);
+        let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
+        training.cross_check(root);
+        if let Some(head) = head {
+            training.check_separation(root, head);
+        }
+        Some(training)
+    }
+
+    /// Rules that join several tables.
+    fn cross_check(&self, root: &Reader) {
+        let particles = self.method.spec.particles() as usize;
+        let rates = self.optimizer.spec.rates();
+        if rates.len() > 1 && rates.len() != particles {
+            let why = format!(
+                "{}.lr has {} learning rates for {particles} particles: give one, or one a particle",
+                self.optimizer.key,
+                rates.len()
+            );
+            root.problem("optimizer", why);
+        }
+        if self.train.particle_chunk > particles {
+            root.problem(
+                "train",
+                format!("particle_chunk = {}: must not exceed the {particles} particles", self.train.particle_chunk),
+            );
+        }
+        if self.train.accumulate > self.train.batch_size {
+            root.problem("train", format!("accumulate = {}: must not exceed batch_size", self.train.accumulate));
+        }
+    }
+
+    /// Particles that start equal and see the same images at the same rate would stay equal.
+    fn check_separation(&self, root: &Reader, head: crate::head::Training) {
+        let rates = self.optimizer.spec.rates();
+        let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
+        let shared = self.train.batches == Batches::Shared;
+        if self.method.spec.particles() > 1 && self.subspace.spec.equal_starts(head) && shared && equal_rates {
+            let why = format!(
+                "batches = \"shared\" with subspace.{} and one learning rate: all particles start equal and would stay \
+                 equal; use batches = \"independent\" or one learning rate a particle",
+                self.subspace.key
+            );
+            root.problem("train", why);
+        }
+    }
+}
+
+impl TrainSpec {
+    fn read(reader: Reader, validation: f64) -> TrainSpec {
+        let default = if validation > 0.0 { Selection::Best } else { Selection::Last };
+        let spec = TrainSpec {
+            epochs: reader.count("epochs", 1..=1_000_000).required(),
+            batch_size: reader.count("batch_size", 1..=1_000_000).required(),
+            warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).or(0),
+            schedule: reader.choice("schedule").or(Schedule::Cosine),
+            precision: reader.choice("precision").or(Precision::F32),
+            batches: reader.choice("batches").or(Batches::Independent),
+            select: reader.choice("select").or(default),
+            particle_chunk: reader.count("particle_chunk", 0..=1_000_000).or(0),
+            accumulate: reader.count("accumulate", 1..=1_000_000).or(1),
+            clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
+            eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
+            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).or(10.0),
+        };
+        if spec.select == Selection::Best && validation == 0.0 {
+            reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");
+        }
+        reader.finish();
+        spec
+    }
+}

@@ -1,0 +1,188 @@
+use super::*;
+use crate::optimizers::Optimizer;
+use crate::subspace::geometry::Geometry;
+use crate::subspace::{Layout, Shape};
+
+/// Moves theta by minus the direction, so that a step shows it.
+struct Plain;
+
+impl Optimizer for Plain {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        let _ = theta.g_sub_(&(gradient * factor));
+    }
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Fixed gradients, whatever theta is.
+struct Fixed(Tensor);
+
+impl Objective for Fixed {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let losses = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
+        Ok(Evaluation { losses, gradients: self.0.copy() })
+    }
+}
+
+fn dense(width: i64) -> Layout {
+    let mut layout = Layout::default();
+    layout.push("weight", &[width]);
+    layout.close_block("weight", 0, Shape::Dense);
+    layout
+}
+
+fn low_rank() -> Layout {
+    let mut layout = Layout::default();
+    for name in ["first", "second"] {
+        let start = layout.parameters();
+        layout.push(format!("{name}.A"), &[1, 3]);
+        layout.push(format!("{name}.B"), &[2, 1]);
+        layout.close_block(name, start, Shape::LowRank { rank: 1, inputs: 3, outputs: 2, scale: 2.0 });
+    }
+    layout
+}
+
+fn spec(particles: i64, gamma: f64, drive: Drive) -> Spec {
+    Spec {
+        particles,
+        gamma,
+        drive,
+        kernel: Domain::Layer,
+        bandwidth: None,
+        median: Median::OffDiagonal,
+        log_n: LogN::NPlusOne,
+    }
+}
+
+/// Minus the direction φ of one step.
+fn update(spec: Spec, layout: &Layout, theta: &Tensor, gradients: &Tensor) -> Tensor {
+    let parts = Parts { optimizer: Box::new(Plain), geometry: Geometry::new(layout), clip_norm: None };
+    let mut method = spec.build(parts);
+    let mut moved = theta.copy();
+    method.step(&mut moved, &mut Fixed(gradients.copy()), 1.0).unwrap();
+    moved - theta
+}
+
+fn assert_close(ours: &Tensor, expected: &[f64]) {
+    let ours = Vec::<f64>::try_from(ours.contiguous().view(-1)).unwrap();
+    for (a, b) in ours.iter().zip(expected) {
+        assert!((a - b).abs() < 1e-12, "{ours:?} is not {expected:?}");
+    }
+    assert_eq!(ours.len(), expected.len());
+}
+
+fn golden_theta() -> Tensor {
+    Tensor::from_slice(&[0.0f64, 0.0, 1.0, 0.5, -0.5, 2.0]).view([3, 2])
+}
+
+fn golden_gradients() -> Tensor {
+    -Tensor::from_slice(&[0.3f64, -0.2, -1.0, 0.4, 0.6, -0.7]).view([3, 2])
+}
+
+/// The SVGD authors' `python/svgd.py` on scores = −gradients: `kxy, dxkxy = SVGD().svgd_kernel(theta, h=-1);
+/// (kxy @ scores + dxkxy) / 3`. Weight 1 is γ = n / N with N = 1.
+#[test]
+fn reference_script() {
+    let spec = Spec { median: Median::Full, ..spec(3, 3.0, Drive::Shared) };
+    let phi = update(spec, &dense(2), &golden_theta(), &golden_gradients());
+    assert_close(
+        &phi,
+        &[
+            -0.16306016936096904,
+            -0.1411172225522901,
+            -0.11459110407281974,
+            0.19995660375427263,
+            0.18777004503321282,
+            -0.21221176059908195,
+        ],
+    );
+}
+
+/// The same with h = median of pairs / log n.
+#[test]
+fn off_diagonal_log_n() {
+    let spec = Spec { log_n: LogN::N, ..spec(3, 3.0, Drive::Shared) };
+    let phi = update(spec, &dense(2), &golden_theta(), &golden_gradients());
+    assert_close(
+        &phi,
+        &[
+            -0.17065505592683358,
+            -0.22518798940231563,
+            0.007071561865801749,
+            -0.006235415957307586,
+            0.019680316459015374,
+            -0.01823151101538963,
+        ],
+    );
+}
+
+fn low_rank_theta() -> Tensor {
+    let values: Vec<f64> = (0..30).map(|i| ((i * 37 % 41) as f64 / 41.0 - 0.4) * 1.3).collect();
+    Tensor::from_slice(&values).view([3, 10])
+}
+
+/// φ against autograd of Σ_l k_l on formed products: own drive scales, repulsion is the kernel's own gradient.
+#[test]
+fn low_rank_equals_autograd() {
+    let (theta, gamma) = (low_rank_theta(), 0.7);
+    let gradients = (&theta * 1.7).sin();
+    let mut expected = Vec::new();
+    for i in 0..3i64 {
+        let leaf = theta.copy().set_requires_grad(true);
+        let mut drive = vec![0.0f64; 10];
+        let mut total = Tensor::zeros([], (Kind::Double, tch::Device::Cpu));
+        for block in 0..2i64 {
+            let product = |j: i64| {
+                let row = leaf.get(j).narrow(0, block * 5, 5);
+                row.narrow(0, 3, 2).unsqueeze(1).matmul(&row.narrow(0, 0, 3).unsqueeze(0)) * 2.0
+            };
+            let distance = |a: i64, b: i64| (product(a) - product(b)).square().sum(Kind::Double);
+            let mut pairs = [distance(0, 1), distance(0, 2), distance(1, 2)].map(|d| d.double_value(&[]));
+            pairs.sort_by(f64::total_cmp);
+            let bandwidth = pairs[1] / 4.0f64.ln();
+            let mut sum = 1.0;
+            for j in (0..3).filter(|j| *j != i) {
+                let kernel = (-distance(i, j) / bandwidth).exp();
+                sum += kernel.double_value(&[]);
+                total = total + kernel;
+            }
+            for column in block * 5..(block + 1) * 5 {
+                drive[column as usize] = sum * gradients.double_value(&[i, column]);
+            }
+        }
+        // The bandwidth is a constant; only particle i's own factors are differentiated.
+        let gradient = Tensor::run_backward(&[total], &[&leaf], false, false).remove(0).get(i);
+        for column in 0..10 {
+            let repulsion = gamma / 3.0 * gradient.double_value(&[column]);
+            expected.push(-(drive[column as usize] + repulsion) / 3.0);
+        }
+    }
+    let phi = update(spec(3, gamma, Drive::Own), &low_rank(), &theta, &gradients);
+    assert_close(&phi, &expected);
+}
+
+#[test]
+fn repulsion_moves_close_particles_apart() {
+    for (layout, width) in [(dense(10), 10), (low_rank(), 10)] {
+        let first = low_rank_theta().narrow(0, 0, 1);
+        let theta = Tensor::cat(&[&first, &(&first * 1.01)], 0);
+        let geometry = Geometry::new(&layout);
+        let before = geometry.distances(&theta).sum(Kind::Double).double_value(&[]);
+        let zero = Tensor::zeros([2, width], (Kind::Double, tch::Device::Cpu));
+        let step = update(spec(2, 1e-4, Drive::Own), &layout, &theta, &zero);
+        let after = geometry.distances(&(theta + step)).sum(Kind::Double).double_value(&[]);
+        assert!(after > before, "{after} must exceed {before}");
+    }
+}
+
+#[test]
+fn one_particle_follows_its_gradient() {
+    let theta = golden_theta().narrow(0, 0, 1);
+    let gradient = golden_gradients().narrow(0, 0, 1);
+    let step = update(spec(1, 0.5, Drive::Shared), &dense(2), &theta, &gradient);
+    assert_close(&step, &[0.3, -0.2]);
+}
