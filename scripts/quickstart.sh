@@ -23,7 +23,11 @@ cargo build --release --locked
 for method in "${METHODS[@]}"; do
     step "Training ${method##*/}"
     bella train --config "$BASE" --config "$method"
-    bella eval --corrupt "$CORRUPTIONS"
+done
+
+for posterior in results/runs/quickstart/*/posterior.safetensors; do
+    step "Evaluating on corrupted digits"
+    bella eval "$(dirname "$posterior")" --corrupt "$CORRUPTIONS"
 done
 
 step "Comparison"

@@ -57,7 +57,7 @@ fn low_rank_svgd_trains_and_scores_itself_again() {
         assert!(number(&history, 1, column).is_finite(), "{column}");
     }
 
-    let predictions = run.join("predictions/digits-clean.safetensors");
+    let predictions = run.join("predictions/digits@clean.safetensors");
     let output = bella(&["score", "--csv", predictions.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     let scored = read(&place.write("scored.csv", &output.stdout)).unwrap();
@@ -219,7 +219,7 @@ fn eval_on_a_folder_of_images() {
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     let table = place.results();
     assert_cells(&table, 1, &[("set", "photographs"), ("samples", "20"), ("condition", "clean"), ("members", "2")]);
-    assert!(place.run().join("predictions/photographs-clean.safetensors").is_file());
+    assert!(place.run().join("predictions/photographs@clean.safetensors").is_file());
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_trained_run_keeps_its_settings_in_eval() {
     let place = Place::with_tiny();
     trained(&place, &[]);
     let line = error_line(place.command("eval", &["subspace.low-rank.rank=4"]), 2);
-    assert_has(&line, &["--set subspace.low-rank.rank=4", "eval takes data.* only"]);
+    assert_has(&line, &["--set subspace.low-rank.rank=4", "eval takes data.*, train.particle_chunk"]);
     let mut command = place.command("eval", &[]);
     command.args(["--corrupt", "gaussian-noise:9"]);
     assert_has(&error_line(command, 2), &["--corrupt: ", "9"]);

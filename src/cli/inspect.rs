@@ -81,9 +81,12 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
     let tree = Tree::parse("inspect", &format!("[subspace.low-rank]\nrank = {rank}"))?;
     let root = Reader::root(&tree);
-    let Some((_, reader)) = root.one_of("subspace", &[low_rank::ENTRY.key]) else { return Ok(()) };
+    let subspace = root.section("subspace");
+    let reader = subspace.section(low_rank::ENTRY.key);
     let spec = (low_rank::ENTRY.read)(&reader);
     reader.finish();
+    subspace.finish();
+    let spec = root.close(spec)?;
     let weight = tch::Tensor::zeros([1, identified.base.geometry.output], tch::kind::FLOAT_CPU);
     let bias = tch::Tensor::zeros([1], tch::kind::FLOAT_CPU);
     let head = Head { weight, bias, normalised: true, training: Training::Never };
