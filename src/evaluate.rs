@@ -52,7 +52,7 @@ impl Evaluation<'_> {
     }
 
     fn predict(&self, images: &ImageSet) -> Result<Predictions> {
-        let all: Vec<u32> = (0..images.len() as u32).collect();
+        let all: Vec<u32> = (0..images.samples() as u32).collect();
         let bar = crate::logging::bar(all.len() as u64, "predicting");
         let logits = predict::logits(&self.session.model, &self.members, images, &all, self.batch_size, &bar)?;
         bar.finish_and_clear();

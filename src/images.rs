@@ -52,7 +52,7 @@ impl ImageSet {
         Ok(ImageSet { store, labels, split: facts, device, workers })
     }
 
-    pub fn len(&self) -> usize {
+    pub fn samples(&self) -> usize {
         self.split.labels.len()
     }
 

@@ -155,7 +155,7 @@ fn hold_out(experiment: &Experiment, images: &ImageSet) -> Result<Holdout> {
             "data.{}.validation = {}: holds out no image of {}: raise it",
             experiment.data.key,
             experiment.data.validation,
-            images.len()
+            images.samples()
         );
     }
     Ok(holdout)

@@ -3,6 +3,8 @@
 //! For a low-rank block D_ij = ‖s B_i A_i − s B_j A_j‖²_F comes from r × r Gram blocks in f64, O(n² r² (in + out)),
 //! without ever forming B A (Bella, appendix G); for dense columns from direct differences.
 
+use std::cell::OnceCell;
+
 use tch::{Kind, Tensor};
 
 use super::layout::{Block, Layout, Shape};
@@ -20,6 +22,8 @@ struct Group {
     /// Index in the layout and first column of each block; all have `length` columns.
     members: Vec<(i64, i64)>,
     length: i64,
+    /// The members' indices on the device of the first theta seen: an upload a step would wait for the device.
+    indices: OnceCell<Tensor>,
 }
 
 impl Geometry {
@@ -30,7 +34,9 @@ impl Geometry {
             let joins = |g: &&mut Group| g.shape == *shape && g.length == length && *shape != Shape::Dense;
             match groups.iter_mut().find(joins) {
                 Some(group) => group.members.push(member),
-                None => groups.push(Group { shape: shape.clone(), members: vec![member], length }),
+                None => {
+                    groups.push(Group { shape: shape.clone(), members: vec![member], length, indices: OnceCell::new() })
+                }
             }
         }
         Geometry { groups, blocks: layout.blocks.len() as i64, parameters: layout.parameters() }
@@ -61,7 +67,7 @@ impl Geometry {
                 Shape::LowRank { scale, .. } => group.factors(theta).distances(scale),
                 Shape::Dense => group.dense_distances(theta),
             };
-            let _ = all.index_copy_(0, &group.indices(theta.device()), &distances);
+            let _ = all.index_copy_(0, group.indices(theta.device()), &distances);
         }
         all
     }
@@ -70,7 +76,7 @@ impl Geometry {
     pub fn weighted_gradients(&self, theta: &Tensor, coefficients: &Tensor) -> Tensor {
         let gradients = Tensor::zeros([theta.size()[0], self.parameters], (theta.kind(), theta.device()));
         for group in &self.groups {
-            let c = coefficients.index_select(0, &group.indices(theta.device()));
+            let c = coefficients.index_select(0, group.indices(theta.device()));
             // Row sums on the diagonal minus c: Σ_j c_ij (x_i − x_j) = (C' X)_i.
             let centred =
                 Tensor::diag_embed(&c.sum_dim_intlist([-1i64].as_slice(), false, Kind::Double), 0, -2, -1) - c;
@@ -110,9 +116,11 @@ impl Factors {
 }
 
 impl Group {
-    fn indices(&self, device: tch::Device) -> Tensor {
-        let indices: Vec<i64> = self.members.iter().map(|(index, _)| *index).collect();
-        Tensor::from_slice(&indices).to_device(device)
+    fn indices(&self, device: tch::Device) -> &Tensor {
+        self.indices.get_or_init(|| {
+            let indices: Vec<i64> = self.members.iter().map(|(index, _)| *index).collect();
+            Tensor::from_slice(&indices).to_device(device)
+        })
     }
 
     fn dense(&self, theta: &Tensor) -> Tensor {

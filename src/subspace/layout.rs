@@ -13,7 +13,7 @@ pub struct Column {
 }
 
 impl Column {
-    pub fn len(&self) -> i64 {
+    pub fn count(&self) -> i64 {
         self.shape.iter().product()
     }
 }
@@ -45,7 +45,7 @@ pub struct Layout {
 impl Layout {
     /// P, the trainable parameters a particle.
     pub fn parameters(&self) -> i64 {
-        self.columns.last().map_or(0, |c| c.start + c.len())
+        self.columns.last().map_or(0, |c| c.start + c.count())
     }
 
     /// Appends a parameter; its block is the caller's matter.
@@ -66,7 +66,7 @@ impl Layout {
         let leaf = |column: &Column| {
             let mut shape = vec![particles];
             shape.extend(&column.shape);
-            let leaf = theta.narrow(1, column.start, column.len()).detach().to_kind(kind).reshape(&shape);
+            let leaf = theta.narrow(1, column.start, column.count()).detach().to_kind(kind).reshape(&shape);
             leaf.set_requires_grad(differentiate)
         };
         self.columns.iter().map(leaf).collect()
@@ -78,7 +78,7 @@ impl Layout {
         for (column, gradient) in self.columns.iter().zip(gradients) {
             // A parameter that the loss does not reach comes back undefined: its gradient is zero.
             if gradient.defined() {
-                let mut target = rows.narrow(1, column.start, column.len());
+                let mut target = rows.narrow(1, column.start, column.count());
                 let _ = target.g_add_(&gradient.to_kind(rows.kind()).reshape([particles, -1]));
             }
         }

@@ -63,7 +63,7 @@ impl Spec {
             reader.problem("targets", "must name at least one layer");
         }
         if let Some(Err(error)) = spec.blocks.as_deref().map(|text| parse_blocks(text, usize::MAX)) {
-            reader.problem("blocks", &format!("{error}"));
+            reader.problem("blocks", format!("{error}"));
         }
         spec
     }
@@ -160,7 +160,7 @@ impl Subspace for LowRankSubspace {
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
         let mut parts = Vec::new();
         for (index, column) in self.layout.columns.iter().take(2 * self.layers.len()).enumerate() {
-            let count = column.len() as usize;
+            let count = column.count() as usize;
             parts.push(if index % 2 == 0 {
                 let bound = 1.0 / (column.shape[1] as f64).sqrt();
                 Tensor::from_slice(&uniform(seed, particle, index as u64, count, bound))

@@ -133,7 +133,7 @@ fn low_rank_equals_autograd() {
     let mut expected = Vec::new();
     for i in 0..3i64 {
         let leaf = theta.copy().set_requires_grad(true);
-        let mut drive = vec![0.0f64; 10];
+        let mut drive = [0.0f64; 10];
         let mut total = Tensor::zeros([], (Kind::Double, tch::Device::Cpu));
         for block in 0..2i64 {
             let product = |j: i64| {
@@ -148,7 +148,7 @@ fn low_rank_equals_autograd() {
             for j in (0..3).filter(|j| *j != i) {
                 let kernel = (-distance(i, j) / bandwidth).exp();
                 sum += kernel.double_value(&[]);
-                total = total + kernel;
+                total += kernel;
             }
             for column in block * 5..(block + 1) * 5 {
                 drive[column as usize] = sum * gradients.double_value(&[i, column]);
