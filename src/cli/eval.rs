@@ -125,7 +125,13 @@ fn untrained(args: &EvalArgs) -> Result<()> {
 /// The experiment with the test set that the command line asks for.
 fn read(args: &EvalArgs, files: &[PathBuf]) -> Result<Experiment> {
     let Some(data) = &args.data else {
-        return Ok(Experiment::read(&Tree::load(files, &args.config.sets)?)?);
+        let mut tree = Tree::load(files, &args.config.sets)?;
+        let (of_data, named) = (|set: &String| set.starts_with("data."), |set: &String| set.contains(".label="));
+        if args.config.configs.is_empty() && args.config.sets.iter().any(of_data) && !args.config.sets.iter().any(named)
+        {
+            forget_label(&mut tree.root);
+        }
+        return Ok(Experiment::read(&tree)?);
     };
     let (of_data, others): (Vec<String>, Vec<String>) =
         args.config.sets.iter().cloned().partition(|set| set.starts_with("data."));
@@ -151,6 +157,14 @@ fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     let root = std::path::absolute(root).with_context(|| format!("--data {key}={root}"))?;
     sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
     Ok(Tree::load(&[], &sets)?)
+}
+
+/// Removes the stored name of a test set that has been changed, so that its results get a row of their own.
+fn forget_label(root: &mut Node) {
+    let Value::Table(all) = &mut root.value else { return };
+    if let Some(Value::Table(sets)) = all.get_mut("data").map(|node| &mut node.value) {
+        sets.values_mut().for_each(|set| forget(set, &["label"]));
+    }
 }
 
 /// Removes the value at `path`, if there is one.

@@ -55,7 +55,8 @@ impl Dataset for ImageFolder {
 
     fn label(&self) -> String {
         // The folder's name: results of two folders must not be taken for each other.
-        self.root.file_name().map_or(ENTRY.key.to_string(), |name| name.to_string_lossy().into_owned())
+        let root = self.root.file_name().map_or(ENTRY.key.to_string(), |name| name.to_string_lossy().into_owned());
+        self.test.as_ref().map_or(root.clone(), |test| format!("{root}/{test}"))
     }
 
     fn classes(&self) -> Result<Vec<String>> {
