@@ -56,7 +56,9 @@ impl Dataset for ImageFolder {
     fn label(&self) -> String {
         // The folder's name: results of two folders must not be taken for each other.
         let root = self.root.file_name().map_or(ENTRY.key.to_string(), |name| name.to_string_lossy().into_owned());
-        self.test.as_ref().map_or(root.clone(), |test| format!("{root}/{test}"))
+        let inside = Path::new(self.test.as_deref().unwrap_or_default()).components();
+        let inside = inside.filter(|part| matches!(part, std::path::Component::Normal(_)));
+        inside.fold(root, |label, part| format!("{label}/{}", part.as_os_str().to_string_lossy()))
     }
 
     fn classes(&self) -> Result<Vec<String>> {
