@@ -155,6 +155,8 @@ pub struct Posterior {
     /// `[n, P]`, f32.
     pub theta: Tensor,
     pub classes: Vec<String>,
+    /// [`Experiment::file_hashes`] of what it was trained from.
+    pub file_hashes: String,
 }
 
 impl Posterior {
@@ -162,7 +164,18 @@ impl Posterior {
         let mut state = State::default();
         state.put("theta", &self.theta);
         state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
+        state.put_text("file_hashes", &self.file_hashes);
         state.write(path)
+    }
+
+    /// The posterior is an update of one checkpoint: under another it would mean something else.
+    pub fn check_files(&self, experiment: &Experiment) -> Result<()> {
+        ensure!(
+            experiment.file_hashes()? == self.file_hashes,
+            "{}: the checkpoint or the head's file has changed since the run was trained: put the old one back",
+            experiment.checkpoint.path.display()
+        );
+        Ok(())
     }
 
     pub fn read(path: &std::path::Path, device: Device) -> Result<Posterior> {
@@ -171,6 +184,6 @@ impl Posterior {
         ensure!(theta.dim() == 2, "{}: theta is not a matrix", path.display());
         let classes = serde_json::from_str(&state.text("classes")?);
         let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
-        Ok(Posterior { theta, classes })
+        Ok(Posterior { theta, classes, file_hashes: state.text("file_hashes")? })
     }
 }

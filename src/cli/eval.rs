@@ -56,11 +56,12 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     if args.run.is_some() && !args.config.configs.is_empty() {
         return Err(Usage("give a run or --config, not both: a run knows its config".into()).into());
     }
-    if args.config.configs.is_empty() { trained(args) } else { untrained(args) }
+    let conditions = conditions(&args.corrupt)?;
+    if args.config.configs.is_empty() { trained(args, conditions) } else { untrained(args, conditions) }
 }
 
 /// A finished run.
-fn trained(args: &EvalArgs) -> Result<()> {
+fn trained(args: &EvalArgs, conditions: Vec<Option<Applied>>) -> Result<()> {
     let run = RunFolder::find(&args.compute.out, args.run.as_deref())?;
     if !run.is_finished() {
         anyhow::bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
@@ -78,34 +79,20 @@ fn trained(args: &EvalArgs) -> Result<()> {
     crate::logging::open_log(&run.log())?;
     let settings = args.compute.settings();
     create_folder(&settings.out)?;
-    check_unchanged(&run)?;
     let experiment = read(args, &[run.config()])?;
     let device = settings.device.open()?;
     let posterior = Posterior::read(&run.posterior(), device)?;
+    posterior.check_files(&experiment)?;
     let record = Record::read(&run)?;
     let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
     let chunk = experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk);
     let theta = &posterior.theta;
     let members = || -> Result<Members> { Ok(Members::Rows { subspace: session.subspace()?, theta, chunk }) };
-    evaluate_all(args, &experiment, &session, &run, Some(&record), &members)
-}
-
-/// The posterior is an update of one checkpoint: under another it would mean something else.
-fn check_unchanged(run: &RunFolder) -> Result<()> {
-    let stored = Experiment::read(&Tree::load(&[run.config()], &[])?)?;
-    let id = stored.run_id()?;
-    if id != run.id() {
-        anyhow::bail!(
-            "{}: its checkpoint or head file has changed since it was trained (it would now be run {id}): put {} back",
-            run.path().display(),
-            stored.checkpoint.path.display()
-        );
-    }
-    Ok(())
+    evaluate_all(args, conditions, &experiment, &session, &run, Some(&record), &members)
 }
 
 /// The checkpoint as it is, with the configured head.
-fn untrained(args: &EvalArgs) -> Result<()> {
+fn untrained(args: &EvalArgs, conditions: Vec<Option<Applied>>) -> Result<()> {
     let mut experiment = read(args, &args.config.configs)?;
     experiment.training = None;
     let settings = args.compute.settings();
@@ -119,7 +106,7 @@ fn untrained(args: &EvalArgs) -> Result<()> {
         session.model.head.training != crate::head::Training::Always,
         "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
     );
-    evaluate_all(args, &experiment, &session, &run, None, &|| Ok(Members::Checkpoint))
+    evaluate_all(args, conditions, &experiment, &session, &run, None, &|| Ok(Members::Checkpoint))
 }
 
 /// The experiment with the test set that the command line asks for.
@@ -179,6 +166,7 @@ fn forget(node: &mut Node, path: &[&str]) {
 
 fn evaluate_all<'a>(
     args: &EvalArgs,
+    conditions: Vec<Option<Applied>>,
     experiment: &'a Experiment,
     session: &'a Session,
     run: &'a RunFolder,
@@ -188,14 +176,13 @@ fn evaluate_all<'a>(
     check_classes(&session.classes, &experiment.data.dataset.classes()?)?;
     let split = session.load(experiment, args.split)?;
     let configured = experiment.training.as_ref().map_or(256, |t| t.train.eval_batch_size);
-    let conditions = conditions(&args.corrupt)?;
     let mut rows: Vec<Row> = Vec::new();
     for corruption in conditions {
-        let mut part = split.clone();
-        if let Some(applied) = corruption {
-            part.images = part.images.corrupted(applied)?;
-        }
-        let images = ImageSet::new(part, session.device, session.settings.workers)?;
+        let images = match corruption {
+            Some(applied) => split.images.corrupted(applied)?,
+            None => split.images.clone(),
+        };
+        let images = ImageSet::new(split.with_images(images), session.device, session.settings.workers)?;
         let evaluation = Evaluation {
             experiment,
             session,

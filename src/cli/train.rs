@@ -119,7 +119,7 @@ fn train(
             run.id()
         );
     }
-    let record = finish(&trainer, &session, run)?;
+    let record = finish(experiment, &trainer, &session, run)?;
     let Some(test) = test else { return Ok(()) };
     if trainer.stop.load(Ordering::Relaxed) {
         bail!(
@@ -223,7 +223,7 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
 }
 
 /// Writes run.json, then the posterior, whose presence says that the run is finished.
-fn finish(trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Record> {
+fn finish(experiment: &Experiment, trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Record> {
     let (theta, selected_epoch) = trainer.selected();
     let (particles, parameters) = theta.size2()?;
     let rates: Vec<f64> = trainer.progress.rows.iter().map(|row| row.images_per_second).collect();
@@ -249,7 +249,8 @@ fn finish(trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Recor
         self_check_difference: session.self_check_difference,
     };
     record.write(run)?;
-    let posterior = Posterior { theta: theta.shallow_clone(), classes: session.classes.clone() };
+    let file_hashes = experiment.file_hashes()?.to_string();
+    let posterior = Posterior { theta: theta.shallow_clone(), classes: session.classes.clone(), file_hashes };
     posterior.write(&run.posterior())?;
     Ok(record)
 }

@@ -1,5 +1,6 @@
 //! The checked experiment: what every key of a config means.
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -21,6 +22,8 @@ pub struct Experiment {
     pub data: DataSpec,
     /// Absent where the checkpoint is only evaluated.
     pub training: Option<Training>,
+    /// Of the files it names, once asked for.
+    pub(super) file_hashes: OnceCell<String>,
 }
 
 /// A chosen entry of a registry.
@@ -92,7 +95,8 @@ impl Experiment {
             return Err(root.close(()).err().unwrap_or_default());
         };
         let incomplete = trains && training.is_none();
-        let experiment = Experiment { name, seed, checkpoint, head, data, training };
+        let file_hashes = OnceCell::new();
+        let experiment = Experiment { name, seed, checkpoint, head, data, training, file_hashes };
         let experiment = root.close(experiment)?;
         // A table that could not be read has been reported.
         debug_assert!(!incomplete);

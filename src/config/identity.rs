@@ -32,17 +32,34 @@ impl Experiment {
             remove(&mut settings, path);
         }
         hash.update(toml::to_string(&settings).context("cannot write the settings")?);
-        hash.update(file_hash(&self.checkpoint.path, "checkpoint.path")?);
-        for file in self.head.spec.files() {
-            hash.update(file_hash(&file, &format!("head.{}", self.head.key))?);
-        }
-        let digest: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+        hash.update(self.file_hashes()?);
+        let digest = hex(&hash.finalize()[..5]);
         let method = match &self.training {
             Some(training) => format!("{}-{}", training.subspace.key, training.method.key),
             None => "checkpoint".to_string(),
         };
         Ok(format!("{method}-s{}-{digest}", self.seed))
     }
+
+    /// SHA-256 of the checkpoint and of the head's files, one after the other; read once.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn file_hashes(&self) -> Result<&str> {
+        if let Some(known) = self.file_hashes.get() {
+            return Ok(known);
+        }
+        let mut all = hex(&file_hash(&self.checkpoint.path, "checkpoint.path")?);
+        for file in self.head.spec.files() {
+            all += &hex(&file_hash(&file, &format!("head.{}", self.head.key))?);
+        }
+        Ok(self.file_hashes.get_or_init(|| all))
+    }
+}
+
+/// Bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Removes the entry at `path`, where `*` stands for every key.

@@ -162,6 +162,12 @@ impl Split {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The same split with other versions of its images.
+    pub fn with_images(&self, images: Images) -> Split {
+        let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
+        Split { name, images, labels, groups, corrupt_skipped: self.corrupt_skipped }
+    }
+
     /// The images at `indices`, in that order, as a split of its own.
     pub fn select(&self, indices: &[u32]) -> Split {
         let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
