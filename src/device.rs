@@ -96,6 +96,7 @@ fn load_libtorch_cuda() -> Result<()> {
 /// `bf16` where the processor has no such instructions.
 pub fn compute_kind(precision: Precision, device: Device) -> Result<Kind> {
     match (precision, native_bf16(device)) {
+        (Precision::F64, _) => Ok(Kind::Double),
         (Precision::F32, _) | (Precision::Auto, false) => Ok(Kind::Float),
         (_, true) => Ok(Kind::BFloat16),
         (Precision::Bf16, false) => bail!(
@@ -128,6 +129,7 @@ pub fn name(device: Device) -> String {
 pub fn precision_name(kind: Kind) -> &'static str {
     match kind {
         Kind::BFloat16 => "bf16",
+        Kind::Double => "f64",
         _ => "f32",
     }
 }

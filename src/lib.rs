@@ -8,16 +8,20 @@
 //! [`subspace`] lays out theta → [`train`] (batch → `method.step(theta, objective)` → checkpoint) → [`predict`] →
 //! [`predictions`] saved → [`metrics`] → [`results`].
 
+pub mod attacks;
 pub mod backbone;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;
+pub mod contact_sheet;
 pub mod data;
 pub mod device;
 pub mod evaluate;
 pub mod files;
 pub mod head;
 pub mod images;
+pub mod inputs;
+pub mod landscape;
 pub mod logging;
 pub mod methods;
 pub mod metrics;
@@ -25,9 +29,11 @@ pub mod model;
 pub mod optimizers;
 pub mod predict;
 pub mod predictions;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod session;
+pub mod similarity;
 pub mod state;
 pub mod subspace;
 pub mod tensor;

@@ -10,6 +10,7 @@ use crate::backbone::weights::Weights;
 use crate::checkpoint::Archive;
 use crate::config::{CheckpointSpec, Experiment, Normalize};
 use crate::head::{Head, Surroundings};
+use crate::tensor::wide;
 
 /// A checkpoint with its head, on one device, in one compute type.
 pub struct Model {
@@ -55,12 +56,12 @@ impl Loaded {
     pub fn into_model(self, device: Device, kind: Kind) -> Model {
         let Identified { vit, base, .. } = self.identified;
         let preprocess = Preprocess::new(vit.geometry.image_size(), self.normalize, device, kind);
-        Model { vit, base: base.to(device, kind), head: self.head.to_device(device), preprocess, device, kind }
+        Model { vit, base: base.to(device, kind), head: self.head.to(device, wide(kind)), preprocess, device, kind }
     }
 }
 
 impl Model {
-    /// Logits `[p, B, C]` in f32 of preprocessed images `[p, B, 3, S, S]`.
+    /// Logits `[p, B, C]`, in f32 or wider, of preprocessed images `[p, B, 3, S, S]`.
     pub fn logits(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let features = self.vit.features(weights, images);
         self.head.logits(weights, &features)
@@ -78,7 +79,7 @@ pub struct Preprocess {
 impl Preprocess {
     fn new(size: i64, normalize: Normalize, device: Device, kind: Kind) -> Preprocess {
         let channels =
-            |values: &[f64; 3]| Tensor::from_slice(values).to_kind(Kind::Float).to_device(device).view([1, 3, 1, 1]);
+            |values: &[f64; 3]| Tensor::from_slice(values).to_kind(wide(kind)).to_device(device).view([1, 3, 1, 1]);
         Preprocess { size, mean: channels(&normalize.mean), std: channels(&normalize.std), kind }
     }
 
@@ -87,12 +88,16 @@ impl Preprocess {
         self.size
     }
 
-    /// Bytes `[K, 3, h, w]` to pixels in [0, 1] at the network's size: bicubic, antialiased, clipped.
-    pub fn pixels(&self, bytes: &Tensor) -> Tensor {
-        let pixels = bytes.to_kind(Kind::Float) / 255.0;
-        let size = bytes.size();
+    /// Bytes `[K, 3, h, w]` as pixels in [0, 1].
+    pub fn unit(&self, bytes: &Tensor) -> Tensor {
+        bytes.to_kind(wide(self.kind)) / 255.0
+    }
+
+    /// Pixels in [0, 1] `[K, 3, h, w]` at the network's size: bicubic, antialiased, clipped; differentiable.
+    pub fn resize(&self, pixels: &Tensor) -> Tensor {
+        let size = pixels.size();
         if size[2] == self.size && size[3] == self.size {
-            return pixels;
+            return pixels.shallow_clone();
         }
         // Bicubic interpolation leaves [0, 1].
         pixels.internal_upsample_bicubic2d_aa([self.size, self.size], false, None, None).clamp(0.0, 1.0)
@@ -105,7 +110,7 @@ impl Preprocess {
 
     /// Bytes `[p·B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
     pub fn images(&self, bytes: &Tensor, particles: i64) -> Tensor {
-        let images = self.normalise(&self.pixels(bytes));
+        let images = self.normalise(&self.resize(&self.unit(bytes)));
         images.view([particles, -1, 3, self.size, self.size])
     }
 }

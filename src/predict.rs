@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use indicatif::ProgressBar;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::backbone::weights::Weights;
 use crate::images::{ImageSet, in_order};
@@ -14,58 +14,74 @@ use crate::tensor::{guarded, host_f32};
 pub enum Members<'a> {
     /// The checkpoint as it is: m = 1.
     Checkpoint,
-    /// Rows of `theta: [m, P]`.
+    /// Rows of `theta: [m, P]`, `chunk` of them in one forward (0: all).
     Rows { subspace: &'a dyn Subspace, theta: &'a Tensor, chunk: usize },
 }
 
-impl Members<'_> {
-    pub fn count(&self) -> usize {
-        match self {
-            Self::Checkpoint => 1,
-            Self::Rows { theta, .. } => theta.size()[0] as usize,
-        }
-    }
+/// Members with their layer weights made, ready for any number of batches.
+pub struct Predictor<'a> {
+    pub model: &'a Model,
+    /// Layer weights, a chunk of members an entry.
+    sources: Vec<Weights<'a>>,
+    members: usize,
 }
 
-/// Logits `[m, N, C]`, row-major, of images `indices` in order.
-pub fn logits(
-    model: &Model,
-    members: &Members,
-    set: &ImageSet,
-    indices: &[u32],
-    batch_size: usize,
-    bar: &ProgressBar,
-) -> Result<Vec<f32>> {
-    let _guard = tch::no_grad_guard();
-    let sources = sources(model, members);
-    let mut parts = Vec::new();
-    for batch in set.batches(in_order(indices, batch_size)) {
-        let batch = batch?;
-        let logits = guarded("prediction", || {
-            let images = model.preprocess.images(&batch.bytes, 1);
-            let parts: Vec<Tensor> = sources.iter().map(|weights| model.logits(weights, &images)).collect();
-            Ok(Tensor::cat(&parts, 0).to_device(tch::Device::Cpu))
-        })?;
-        bar.inc(batch.labels.size()[0] as u64);
-        parts.push(logits);
-    }
-    host_f32(&Tensor::cat(&parts, 1).to_kind(Kind::Float))
-}
-
-/// Layer weights of all members, a chunk an entry.
-fn sources<'a>(model: &'a Model, members: &Members) -> Vec<Weights<'a>> {
-    match members {
-        Members::Checkpoint => vec![Weights::frozen(&model.base)],
-        Members::Rows { subspace, theta, chunk } => {
-            let count = theta.size()[0];
-            let chunk = if *chunk == 0 { count } else { *chunk as i64 };
-            let chunks = (0..count).step_by(chunk as usize);
-            chunks
-                .map(|start| {
+impl<'a> Predictor<'a> {
+    pub fn new(model: &'a Model, members: &Members) -> Predictor<'a> {
+        let (sources, members) = match members {
+            Members::Checkpoint => (vec![Weights::frozen(&model.base)], 1),
+            Members::Rows { subspace, theta, chunk } => {
+                let count = theta.size()[0];
+                let chunk = if *chunk == 0 { count } else { *chunk as i64 };
+                let weights = |start: i64| {
                     let rows = theta.narrow(0, start, chunk.min(count - start));
                     subspace.weights(&model.base, &subspace.layout().leaves(&rows, model.kind, false))
-                })
-                .collect()
-        }
+                };
+                ((0..count).step_by(chunk as usize).map(weights).collect(), count as usize)
+            }
+        };
+        Predictor { model, sources, members }
     }
+
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Layer weights, a chunk of members an entry.
+    pub fn sources(&self) -> &[Weights<'a>] {
+        &self.sources
+    }
+
+    /// Logits `[k, B, C]` of one chunk of members for pixels `[B, 3, h, w]` in [0, 1], differentiable.
+    pub fn forward(&self, source: &Weights, pixels: &Tensor) -> Tensor {
+        let preprocess = &self.model.preprocess;
+        let images = preprocess.normalise(&preprocess.resize(pixels));
+        self.model.logits(source, &images.unsqueeze(0))
+    }
+
+    /// Logits `[m, B, C]` of all members for pixels `[B, 3, h, w]` in [0, 1], without a graph.
+    pub fn logits(&self, pixels: &Tensor) -> Tensor {
+        tch::no_grad(|| {
+            let parts: Vec<Tensor> = self.sources.iter().map(|source| self.forward(source, pixels)).collect();
+            Tensor::cat(&parts, 0)
+        })
+    }
+
+    /// Logits `[m, N, C]`, row-major, of images `indices` in order.
+    pub fn all_logits(&self, set: &ImageSet, indices: &[u32], batch_size: usize, bar: &ProgressBar) -> Result<Vec<f32>> {
+        let mut parts = Vec::new();
+        for batch in set.batches(in_order(indices, batch_size)) {
+            let batch = batch?;
+            parts.push(guarded("prediction", || {
+                Ok(self.logits(&self.model.preprocess.unit(&batch.bytes)).to_device(Device::Cpu))
+            })?);
+            bar.inc(batch.labels.size()[0] as u64);
+        }
+        joined(&parts)
+    }
+}
+
+/// Logits of batches `[m, B, C]` as one row-major `[m, N, C]`.
+pub fn joined(parts: &[Tensor]) -> Result<Vec<f32>> {
+    host_f32(&Tensor::cat(parts, 1).to_kind(Kind::Float))
 }

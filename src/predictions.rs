@@ -1,4 +1,5 @@
-//! All members' logits on one test set, with labels and groups: what evaluation writes and every metric reads.
+//! All members' logits on one image set, with labels and groups: what evaluation writes and every metric reads.
+//! A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
 //! Kept as a safetensors file (`logits`, `labels`, `groups`) that is memory-mapped, never copied, when opened.
 
 mod file;
@@ -30,8 +31,8 @@ pub struct Predictions {
 }
 
 enum Storage {
-    Owned { logits: Vec<f32>, labels: Vec<u32>, groups: Option<Vec<u32>> },
-    Mapped { map: Mmap, logits: Range<usize>, labels: Range<usize>, groups: Option<Range<usize>> },
+    Owned { logits: Vec<f32>, labels: Option<Vec<u32>>, groups: Option<Vec<u32>> },
+    Mapped { map: Mmap, logits: Range<usize>, labels: Option<Range<usize>>, groups: Option<Range<usize>> },
 }
 
 impl Predictions {
@@ -40,9 +41,18 @@ impl Predictions {
     /// Errors: an empty axis, fewer than two classes, lengths that do not fit `shape`, a label ≥ C, a NaN or infinite
     /// logit (named by member and sample).
     pub fn new(shape: Shape, logits: Vec<f32>, labels: Vec<u32>) -> Result<Self> {
+        shape.check_labels(&labels)?;
+        Self::owned(shape, logits, Some(labels))
+    }
+
+    /// As [`Predictions::new`] for a set whose true classes are unknown, or none of the C.
+    pub fn unlabelled(shape: Shape, logits: Vec<f32>) -> Result<Self> {
+        Self::owned(shape, logits, None)
+    }
+
+    fn owned(shape: Shape, logits: Vec<f32>, labels: Option<Vec<u32>>) -> Result<Self> {
         let count = shape.logit_count()?;
         ensure!(logits.len() == count, "predictions: {} logits for shape {shape}, which needs {count}", logits.len());
-        shape.check_labels(&labels)?;
         for (row_index, row) in logits.chunks_exact(shape.classes).enumerate() {
             check_finite(row, row_index / shape.samples, row_index % shape.samples)?;
         }
@@ -110,11 +120,11 @@ impl Predictions {
         }
     }
 
-    /// True classes, `[N]`, each < C.
-    pub fn labels(&self) -> &[u32] {
+    /// True classes, `[N]`, each < C; `None` for an unlabelled set.
+    pub fn labels(&self) -> Option<&[u32]> {
         match &self.storage {
-            Storage::Owned { labels, .. } => labels,
-            Storage::Mapped { map, labels, .. } => as_u32(&map[labels.clone()]),
+            Storage::Owned { labels, .. } => labels.as_deref(),
+            Storage::Mapped { map, labels, .. } => labels.clone().map(|range| as_u32(&map[range])),
         }
     }
 

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::identify::{Evidence, Identified};
 use crate::config::{Experiment, Precision};
+use crate::data::versions::Version;
 use crate::data::{Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
 use crate::images::ImageSet;
@@ -25,6 +26,8 @@ pub struct Settings {
     pub threads: Option<i32>,
     /// Threads that decode images.
     pub workers: usize,
+    /// The compute type, where it is not the config's.
+    pub precision: Option<Precision>,
     /// The results folder.
     pub out: PathBuf,
 }
@@ -45,8 +48,8 @@ impl Session {
     pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
         // Always set, so that a resumed run has the very same set-up as the first one.
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
-        let precision = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
-        let kind = compute_kind(precision, device)?;
+        let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
+        let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
         let loaded = Loaded::open(experiment, &classes)?;
         let self_check_difference = report(&loaded.identified);
         let subspace = match &experiment.training {
@@ -69,18 +72,26 @@ impl Session {
 
     /// Reads one split.
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
+        self.read(|request| experiment.data.dataset.load(name, request))
+    }
+
+    /// Reads one published corrupted version of the test split.
+    pub fn load_version(&self, experiment: &Experiment, version: &Version) -> Result<Split> {
+        self.read(|request| experiment.data.dataset.load_version(version, request))
+    }
+
+    fn read(&self, load: impl Fn(&Request) -> Result<Split>) -> Result<Split> {
         let bar = crate::logging::bar(0, "decoding");
         let progress = |done: usize, total: usize| {
             bar.set_length(total as u64);
             bar.set_position(done as u64);
         };
-        let request = Request {
+        let split = load(&Request {
             image_size: self.model.preprocess.size() as usize,
             memory_bytes: MEMORY_BYTES,
             workers: self.settings.workers,
             progress: &progress,
-        };
-        let split = experiment.data.dataset.load(name, &request)?;
+        })?;
         bar.finish_and_clear();
         if split.corrupt_skipped > 0 {
             tracing::warn!("{}: {} corrupt images left out", split.name, split.corrupt_skipped);
@@ -123,31 +134,6 @@ fn report(identified: &Identified) -> Option<f64> {
             None
         }
     }
-}
-
-/// Classes of a test set must be the trained ones, in the same order.
-pub fn check_classes(trained: &[String], tested: &[String]) -> Result<()> {
-    ensure!(
-        trained.len() == tested.len(),
-        "the test set has {} classes, the model {}: choose a set with the same classes, or give data.*.classes",
-        tested.len(),
-        trained.len()
-    );
-    if trained == tested {
-        return Ok(());
-    }
-    let (mut a, mut b) = (trained.to_vec(), tested.to_vec());
-    a.sort();
-    b.sort();
-    if a == b {
-        bail!("the test set has the model's classes in another order: set data.*.classes = {trained:?}");
-    }
-    tracing::warn!(
-        "the test set names its classes differently ({:?}, …) from the model ({:?}, …)",
-        tested[0],
-        trained[0]
-    );
-    Ok(())
 }
 
 /// A trained posterior: members and the classes they know.

@@ -5,6 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use anyhow::{Result, anyhow};
 use tch::{Kind, TchError, Tensor};
 
+/// The type in which pixels, heads and losses are computed beside a compute type.
+pub fn wide(kind: Kind) -> Kind {
+    if kind == Kind::Double { Kind::Double } else { Kind::Float }
+}
+
 /// The first line of a libtorch error; the C++ trace that follows goes to the debug log.
 pub fn first_line(error: &TchError) -> String {
     let text = error.to_string();

@@ -8,7 +8,9 @@ use bella::data::order::{Purpose, normal, stream};
 use bella::images::Batch;
 use bella::methods::{Evaluation, Objective};
 use bella::model::{Loaded, Model};
-use bella::subspace::{Shape, Subspace};
+use bella::similarity::similarities;
+use bella::subspace::combine::mean;
+use bella::subspace::{Shape, Space, Subspace};
 use bella::train::{Cut, Likelihood};
 use common::fixture;
 use tch::{Device, Kind, Tensor};
@@ -243,4 +245,69 @@ fn layouts_count_the_parameters() {
     );
     let clip = Setting::clip("[subspace.full]");
     assert_eq!(clip.subspace.layout().parameters() as usize, clip.model.base.count(), "the text head is frozen");
+}
+
+#[test]
+fn combinations_equal_dense_ones() {
+    let coefficients = Tensor::from_slice(&[0.5f32, 0.2, 0.3, -0.4, 0.4, 1.0]).view([2, 3]);
+    for setting in [Setting::clip(&low_rank()), Setting::timm(&low_rank())] {
+        let (images, theta) = (setting.images(), setting.apart());
+        let combined = setting.subspace.combine(&theta, &coefficients).unwrap();
+        let leaves = combined.subspace.layout().leaves(&combined.theta, Kind::Float, false);
+        let ours = setting.model.logits(&combined.subspace.weights(&setting.model.base, &leaves), &images);
+        let mut weights = Weights::frozen(&setting.model.base);
+        let merged = setting.merged(&theta);
+        for block in &setting.subspace.layout().blocks {
+            let name = format!("{}.weight", block.name);
+            let own = merged.own(&name).unwrap();
+            let mixed = coefficients.matmul(&own.reshape([PARTICLES, -1])).reshape([2, own.size()[1], own.size()[2]]);
+            weights.replace(&name, mixed);
+        }
+        near(&ours, &setting.model.logits(&weights, &images), 1e-5, "logits of two combinations that sum to 1");
+    }
+}
+
+#[test]
+fn the_soup_of_whole_models_is_their_mean() {
+    let setting = Setting::timm("[subspace.full]");
+    let theta = setting.apart();
+    let soup = mean(&*setting.subspace, &theta, Space::Weights).unwrap();
+    near(&soup.theta, &theta.mean_dim([0i64].as_slice(), true, Kind::Float), 1e-6, "mean of weights");
+}
+
+#[test]
+fn the_soup_in_factors_is_another_model() {
+    let setting = Setting::clip(&low_rank());
+    let (theta, images) = (setting.apart(), setting.images());
+    let logits = |space| {
+        let soup = mean(&*setting.subspace, &theta, space).unwrap();
+        let leaves = soup.subspace.layout().leaves(&soup.theta, Kind::Float, false);
+        setting.model.logits(&soup.subspace.weights(&setting.model.base, &leaves), &images)
+    };
+    let (exact, factors) = (logits(Space::Weights), logits(Space::Factors));
+    let difference = (exact - factors).abs().max().double_value(&[]);
+    assert!(difference > 1e-3, "the mean of products is not the product of means: {difference}");
+}
+
+#[test]
+fn similarities_equal_those_of_formed_updates() {
+    let setting = Setting::timm(&low_rank());
+    let theta = setting.apart();
+    let found = similarities(&*setting.subspace, &theta).unwrap();
+    let merged = setting.merged(&theta);
+    let updates: Vec<Tensor> = setting.subspace.layout().blocks.iter().map(|block| {
+        let name = format!("{}.weight", block.name);
+        (merged.own(&name).unwrap() - setting.model.base.get(&name).unwrap()).reshape([PARTICLES, -1])
+    }).collect();
+    let all = Tensor::cat(&updates, 1).to_kind(Kind::Double);
+    let unit = &all / all.norm_scalaropt_dim(2.0, [1i64].as_slice(), true);
+    let cosines = unit.matmul(&unit.transpose(0, 1));
+    assert_eq!((found[0].block.as_str(), found.len()), ("all", updates.len() + 1));
+    for (pair, cosine) in found[0].cosines.iter().enumerate() {
+        let (i, j) = (pair as i64 / PARTICLES, pair as i64 % PARTICLES);
+        let expected = cosines.double_value(&[i, j]);
+        assert!((cosine.unwrap() - expected).abs() < 1e-4, "{i}, {j}: {cosine:?} and {expected}");
+        let distance = (all.get(i) - all.get(j)).norm().double_value(&[]);
+        assert!((found[0].distances[pair] - distance).abs() < 1e-4 * (1.0 + distance));
+    }
 }

@@ -34,7 +34,7 @@ fn methods() {
 #[test]
 fn subspaces() {
     let keys: Vec<&str> = bella::subspace::SUBSPACES.iter().map(|entry| entry.key).collect();
-    check("src/subspace", &["mod", "geometry", "layout"], &keys, snake);
+    check("src/subspace", &["mod", "combine", "geometry", "layout"], &keys, snake);
 }
 
 #[test]
@@ -51,10 +51,16 @@ fn optimizers() {
 }
 
 #[test]
+fn attacks() {
+    let keys: Vec<&str> = bella::attacks::ATTACKS.iter().map(|entry| entry.key).collect();
+    check("src/attacks", &["mod", "victim"], &keys, snake);
+}
+
+#[test]
 fn data_sets() {
     let keys: Vec<&str> = bella::data::DATASETS.iter().map(|entry| entry.key).collect();
-    let helpers = ["mod", "cifar", "decode", "images", "order", "stream", "subset"];
-    check("src/data", &helpers, &keys, snake);
+    let helpers = ["mod", "cifar", "cifar_c", "class_folders", "decode", "images", "labels", "npy", "order", "stream"];
+    check("src/data", &[&helpers[..], &["subset", "versions"]].concat(), &keys, snake);
 }
 
 #[test]
@@ -67,7 +73,9 @@ fn namings() {
 fn metrics_and_corruptions_have_keys_of_their_own() {
     let metrics: Vec<&str> = bella::metrics::METRICS.iter().map(|metric| metric.key).collect();
     let corruptions: Vec<&str> = bella::data::corruptions::CORRUPTIONS.iter().map(|entry| entry.key).collect();
-    for keys in [metrics, corruptions] {
+    let scores: Vec<&str> = bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect();
+    let measures: Vec<&str> = bella::metrics::ood::OOD_MEASURES.iter().map(|measure| measure.key).collect();
+    for keys in [metrics, scores, measures, corruptions] {
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len(), "{keys:?}");
     }
 }
@@ -84,6 +92,7 @@ fn list_prints_every_key() {
         bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key).collect(),
         bella::data::DATASETS.iter().map(|entry| entry.key).collect(),
         bella::metrics::METRICS.iter().map(|metric| metric.key).collect(),
+        bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect(),
     ];
     for key in registries.concat() {
         assert!(words.contains(key), "{key} is not listed: {text}");
@@ -92,7 +101,7 @@ fn list_prints_every_key() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["train", "eval", "score", "inspect", "check", "report", "list", "completions"] {
+    for command in ["train", "eval", "score", "compare", "inspect", "check", "report", "list", "completions"] {
         let output = common::bella(&[command, "--help"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command}");
         common::assert_has(&common::printed(&output), &["Usage: bella", "Example", &format!("bella {command}")]);

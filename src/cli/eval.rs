@@ -1,224 +1,209 @@
-//! `bella eval`: a trained run, or a checkpoint as it is, on a test set, clean or corrupted.
+//! `bella eval`: trained runs, or a checkpoint as it is, on a test set: clean, corrupted, attacked, or beside another set.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::{ComputeArgs, ConfigArgs, Usage};
-use crate::config::tree::{Node, Value};
-use crate::config::{Experiment, Tree};
-use crate::data::SplitName;
+use super::attack::AttackArgs;
+use super::opened::{Opened, Overrides, on_other_data};
+use super::{ComputeArgs, Usage};
 use crate::data::corruptions::Applied;
-use crate::evaluate::{Evaluation, experiment_csv};
-use crate::files::create_folder;
+use crate::data::labels::{Mapping, map_classes};
+use crate::data::{Split, SplitName};
+use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, experiment_csv, ood_csv};
 use crate::images::ImageSet;
-use crate::predict::Members;
+use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
-use crate::run::{Record, RunFolder};
-use crate::session::{Posterior, Session, check_classes};
 
-/// Evaluate a trained run, or with --config alone a checkpoint as it is.
+/// Evaluate trained runs, or with --config alone a checkpoint as it is.
+///
+/// Sets with published corrupted versions (cifar10-c, image-folder-c, …) are evaluated version by version, and their
+/// means are added.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  bella eval                                     # the latest run, its own test split\n  \
-    bella eval low-rank-svgd-s1 --data image-folder=photos --corrupt gaussian-noise:3\n  \
+    bella eval low-rank-svgd-s1 --attack fgsm --epsilon 0.001,0.005,0.01,0.03\n  \
+    bella eval low-rank-svgd-s1 --data cifar10-c=data/CIFAR-10-C\n  \
+    bella eval low-rank-svgd-s1 --corrupt gaussian-noise:3,jpeg:1\n  \
+    bella eval low-rank-svgd-s1 --ood cifar100=data\n  \
     bella eval --config configs/quickstart.toml    # the checkpoint before any training"
 )]
 pub struct EvalArgs {
-    /// A run: its folder or (the start of) its id [default: the latest finished run].
-    run: Option<String>,
+    /// Runs: folders or (the start of) ids [default: the latest finished run].
+    runs: Vec<String>,
+
+    /// A TOML experiment whose checkpoint is evaluated as it is; several merge left to right.
+    #[arg(short, long = "config", value_name = "FILE", conflicts_with = "runs")]
+    configs: Vec<std::path::PathBuf>,
 
     #[command(flatten)]
-    config: ConfigArgs,
+    overrides: Overrides,
 
-    /// Another test set: KEY=ROOT, or a TOML file with a [data.*] table.
-    #[arg(long, value_name = "KEY=ROOT|FILE")]
-    data: Option<String>,
+    #[command(flatten)]
+    pub tests: TestArgs,
 
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+}
+
+/// What a posterior is tested on.
+#[derive(Args)]
+pub struct TestArgs {
     /// Which split: train, val or test.
     #[arg(long, default_value = "test")]
     split: SplitName,
 
     /// Corruptions made by bella, as KIND:SEVERITY (see `bella list`); the clean set is evaluated only without this.
-    #[arg(long, value_name = "KIND:SEVERITY", value_delimiter = ',')]
+    #[arg(long, value_name = "KIND:SEVERITY", value_delimiter = ',', conflicts_with = "attack")]
     corrupt: Vec<String>,
+
+    /// Sets of other classes, as KEY=ROOT or a TOML file: how well uncertainty tells them from the test set.
+    #[arg(long, value_name = "KEY=ROOT|FILE", conflicts_with_all = ["attack", "corrupt"])]
+    ood: Vec<String>,
+
+    /// Fit temperatures on held-out training images, and report scaled metrics beside the raw ones.
+    #[arg(long)]
+    calibrate: bool,
 
     /// Images a forward.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: Option<u32>,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    attack: AttackArgs,
 }
 
 pub fn run(args: &EvalArgs) -> Result<()> {
-    if args.run.is_some() && !args.config.configs.is_empty() {
-        return Err(Usage("give a run or --config, not both: a run knows its config".into()).into());
+    let tests = Tests::read(&args.tests)?;
+    if !args.configs.is_empty() {
+        let opened = Opened::checkpoint(&args.configs, &args.overrides, &args.compute)?;
+        return test(&opened, opened.members()?, "", &tests).map(|rows| show(&opened, &rows));
     }
-    let conditions = conditions(&args.corrupt)?;
-    if args.config.configs.is_empty() { trained(args, conditions) } else { untrained(args, conditions) }
-}
-
-/// A finished run.
-fn trained(args: &EvalArgs, conditions: Vec<Option<Applied>>) -> Result<()> {
-    let run = RunFolder::find(&args.compute.out, args.run.as_deref())?;
-    if !run.is_finished() {
-        anyhow::bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
+    let named: Vec<Option<&str>> =
+        if args.runs.is_empty() { vec![None] } else { args.runs.iter().map(|run| Some(run.as_str())).collect() };
+    for name in named {
+        let opened = Opened::run(name, &args.overrides, &args.compute)?;
+        let rows = test(&opened, opened.members()?, "", &tests)?;
+        show(&opened, &rows);
     }
-    for set in &args.config.sets {
-        let how_it_computes = ["data.", "train.particle_chunk", "train.precision"];
-        if !how_it_computes.iter().any(|start| set.starts_with(start)) {
-            let why = format!(
-                "--set {set}: a run's settings are what it was trained with; eval takes data.*, train.particle_chunk and \
-                 train.precision"
-            );
-            return Err(Usage(why).into());
-        }
-    }
-    crate::logging::open_log(&run.log())?;
-    let settings = args.compute.settings();
-    create_folder(&settings.out)?;
-    let experiment = read(args, &[run.config()])?;
-    let device = settings.device.open()?;
-    let posterior = Posterior::read(&run.posterior(), device)?;
-    posterior.check_files(&experiment)?;
-    let record = Record::read(&run)?;
-    let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
-    let chunk = experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk);
-    let theta = &posterior.theta;
-    let members = || -> Result<Members> { Ok(Members::Rows { subspace: session.subspace()?, theta, chunk }) };
-    evaluate_all(args, conditions, &experiment, &session, &run, Some(&record), &members)
-}
-
-/// The checkpoint as it is, with the configured head.
-fn untrained(args: &EvalArgs, conditions: Vec<Option<Applied>>) -> Result<()> {
-    let mut experiment = read(args, &args.config.configs)?;
-    experiment.training = None;
-    let settings = args.compute.settings();
-    let run = RunFolder::of(&settings.out, &experiment)?;
-    run.create(&experiment)?;
-    crate::logging::open_log(&run.log())?;
-    let classes = experiment.data.dataset.classes()?;
-    let device = settings.device.open()?;
-    let session = Session::open(&experiment, settings, device, classes)?;
-    anyhow::ensure!(
-        session.model.head.training != crate::head::Training::Always,
-        "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
-    );
-    evaluate_all(args, conditions, &experiment, &session, &run, None, &|| Ok(Members::Checkpoint))
-}
-
-/// The experiment with the test set that the command line asks for.
-fn read(args: &EvalArgs, files: &[PathBuf]) -> Result<Experiment> {
-    let Some(data) = &args.data else {
-        let mut tree = Tree::load(files, &args.config.sets)?;
-        let (of_data, named) = (|set: &String| set.starts_with("data."), |set: &String| set.contains(".label="));
-        if args.config.configs.is_empty() && args.config.sets.iter().any(of_data) && !args.config.sets.iter().any(named)
-        {
-            forget_label(&mut tree.root);
-        }
-        return Ok(Experiment::read(&tree)?);
-    };
-    let (of_data, others): (Vec<String>, Vec<String>) =
-        args.config.sets.iter().cloned().partition(|set| set.starts_with("data."));
-    let mut tree = Tree::load(files, &others)?;
-    // The old set's settings do not describe the new one, and which epoch to take is settled.
-    forget(&mut tree.root, &["train", "select"]);
-    let (Value::Table(all), Value::Table(mut new)) = (&mut tree.root.value, data_table(data, of_data)?.root.value)
-    else {
-        unreachable!("the root of a config is a table")
-    };
-    match new.remove("data") {
-        Some(table) => drop(all.insert("data".into(), table)),
-        None => return Err(Usage(format!("--data {data}: the file has no [data.*] table")).into()),
-    }
-    Ok(Experiment::read(&tree)?)
-}
-
-/// The config that `--data` stands for: KEY=ROOT or a file, with the overrides of `data.*`.
-fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
-    let Some((key, root)) = data.split_once('=') else {
-        return Ok(Tree::load(&[PathBuf::from(data)], &sets)?);
-    };
-    let root = std::path::absolute(root).with_context(|| format!("--data {key}={root}"))?;
-    sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
-    Ok(Tree::load(&[], &sets)?)
-}
-
-/// Removes the stored name of a test set that has been changed, so that its results get a row of their own.
-fn forget_label(root: &mut Node) {
-    let Value::Table(all) = &mut root.value else { return };
-    if let Some(Value::Table(sets)) = all.get_mut("data").map(|node| &mut node.value) {
-        sets.values_mut().for_each(|set| forget(set, &["label"]));
-    }
-}
-
-/// Removes the value at `path`, if there is one.
-fn forget(node: &mut Node, path: &[&str]) {
-    let Value::Table(table) = &mut node.value else { return };
-    match path {
-        [] => {}
-        [last] => drop(table.remove(*last)),
-        [first, rest @ ..] => table.get_mut(*first).into_iter().for_each(|inner| forget(inner, rest)),
-    }
-}
-
-fn evaluate_all<'a>(
-    args: &EvalArgs,
-    conditions: Vec<Option<Applied>>,
-    experiment: &'a Experiment,
-    session: &'a Session,
-    run: &'a RunFolder,
-    record: Option<&'a Record>,
-    members: &dyn Fn() -> Result<Members<'a>>,
-) -> Result<()> {
-    check_classes(&session.classes, &experiment.data.dataset.classes()?)?;
-    let split = session.load(experiment, args.split)?;
-    let configured = experiment.training.as_ref().map_or(256, |t| t.train.eval_batch_size);
-    let mut rows: Vec<Row> = Vec::new();
-    for corruption in conditions {
-        let images = match corruption {
-            Some(applied) => split.images.corrupted(applied)?,
-            None => split.images.clone(),
-        };
-        let images = ImageSet::new(split.with_images(images), session.device, session.settings.workers)?;
-        let evaluation = Evaluation {
-            experiment,
-            session,
-            run,
-            record,
-            members: members()?,
-            batch_size: args.batch_size.map_or(configured, |size| size as usize),
-            set: set_name(experiment, args.split),
-            condition: corruption.map_or("clean".to_string(), |applied| format!("{applied} (bella)")),
-        };
-        rows.push(evaluation.run(&images)?);
-    }
-    super::report::print_rows(&rows);
-    let csv = experiment_csv(&session.settings.out, &experiment.name);
-    tracing::info!("results: {}", csv.display());
     Ok(())
 }
 
-/// The corruptions asked for, or the clean set.
-fn conditions(words: &[String]) -> Result<Vec<Option<Applied>>> {
-    if words.is_empty() {
-        return Ok(vec![None]);
+/// [`TestArgs`], checked.
+pub(super) struct Tests<'a> {
+    args: &'a TestArgs,
+    corruptions: Vec<Applied>,
+    attack: Option<AttackPlan>,
+}
+
+impl<'a> Tests<'a> {
+    pub fn read(args: &'a TestArgs) -> Result<Tests<'a>> {
+        // One noise for every run and seed, so that their results can be compared image by image.
+        const SEED: u64 = 0;
+        let parse = |word: &String| {
+            Applied::parse(word, SEED).map_err(|error| anyhow::Error::from(Usage(format!("--corrupt: {error}"))))
+        };
+        let corruptions = args.corrupt.iter().map(parse).collect::<Result<_>>()?;
+        Ok(Tests { args, corruptions, attack: args.attack.plan()? })
     }
-    // One noise for every run and seed, so that their results can be compared image by image.
-    const SEED: u64 = 0;
-    let parse = |word: &String| match Applied::parse(word, SEED) {
-        Ok(applied) => Ok(Some(applied)),
-        Err(error) => Err(Usage(format!("--corrupt: {error}")).into()),
+}
+
+/// Prints rows, and says where they are kept.
+pub(super) fn show(opened: &Opened, rows: &[Row]) {
+    super::report::print_rows(rows);
+    let csv = experiment_csv(&opened.session.settings.out, &opened.experiment.name);
+    tracing::info!("results: {}", csv.display());
+}
+
+/// Evaluates members of an opened run in every way asked for.
+pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &Tests) -> Result<Vec<Row>> {
+    let Opened { experiment, session, run, .. } = opened;
+    let mut evaluation = Evaluation {
+        experiment,
+        session,
+        run,
+        record: opened.record(),
+        predictor: Predictor::new(&session.model, &members),
+        predictive: predictive.to_string(),
+        batch_size: opened.batch_size(tests.args.batch_size),
+        set: set_name(&experiment.data.label, tests.args.split),
+        validation: None,
     };
-    words.iter().map(parse).collect()
+    if tests.args.calibrate {
+        let validation = evaluation.labelled(&opened.validation()?)?;
+        evaluation.validation = Some(validation);
+    }
+    let versions = experiment.data.dataset.versions()?;
+    if versions.is_empty() || tests.args.split != SplitName::Test {
+        return on_split(opened, &evaluation, tests);
+    }
+    ensure!(
+        tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
+        "{}: its images are corrupted already: --corrupt, --attack and --ood are for plain test sets",
+        experiment.data.label
+    );
+    let mut rows = Vec::new();
+    for version in versions {
+        let split = session.load_version(experiment, &version)?;
+        let row = evaluation.plain(&images(opened, split)?, &Condition::Published(version.clone()))?.0;
+        rows.push((version, row));
+    }
+    let means = evaluation.means(&rows)?;
+    let evaluated: Vec<_> = rows.iter().map(|(version, _)| version.clone()).collect();
+    for (condition, missing) in crate::data::versions::incomplete(&evaluated) {
+        tracing::info!("no {condition}: {} of its versions were not evaluated", missing.len());
+    }
+    Ok(rows.into_iter().map(|(_, row)| row).chain(means).collect())
+}
+
+/// One split: clean, corrupted, attacked, or beside foreign sets.
+fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests) -> Result<Vec<Row>> {
+    let split = opened.session.load(&opened.experiment, tests.args.split)?;
+    if !tests.corruptions.is_empty() {
+        let mut rows = Vec::new();
+        for applied in &tests.corruptions {
+            let corrupted = split.with_images(split.images.corrupted(*applied)?);
+            rows.push(evaluation.plain(&images(opened, corrupted)?, &Condition::Corrupted(*applied))?.0);
+        }
+        return Ok(rows);
+    }
+    let images = images(opened, split)?;
+    if let Some(plan) = &tests.attack {
+        let folder = tests.args.attack.save_images.as_deref();
+        folder.map_or(Ok(()), crate::files::create_folder)?;
+        let (rows, kept) = evaluation.attacked(&images, plan, folder.is_some())?;
+        folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(folder)))?;
+        return Ok(rows);
+    }
+    let (row, predictions) = evaluation.plain(&images, &Condition::Clean)?;
+    let mut ood = Vec::new();
+    for data in &tests.args.ood {
+        let other = on_other_data(&opened.run, data)?;
+        let images = opened.session.images(&other, tests.args.split)?;
+        ood.extend(evaluation.out_of_distribution(&predictions, &other.data.label, &images)?);
+    }
+    if !ood.is_empty() {
+        super::report::print_ood(&ood);
+        tracing::info!("results: {}", ood_csv(&opened.session.settings.out, &opened.experiment.name).display());
+    }
+    Ok(vec![row])
+}
+
+/// The images of a split with labels in the model's own numbering.
+fn images(opened: &Opened, mut split: Split) -> Result<ImageSet> {
+    let mapping = map_classes(&opened.session.classes, &opened.experiment.data.dataset.classes()?)?;
+    match mapping {
+        Mapping::Same => {}
+        Mapping::Mapped { .. } => tracing::info!("{mapping}"),
+        Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
+    }
+    mapping.relabel(&mut split.labels)?;
+    ImageSet::new(split, opened.session.device, opened.session.settings.workers)
 }
 
 /// `cifar10` for the test split, `cifar10-train` for another.
-fn set_name(experiment: &Experiment, split: SplitName) -> String {
+fn set_name(label: &str, split: SplitName) -> String {
     match split {
-        SplitName::Test => experiment.data.label.clone(),
-        other => format!("{}-{other}", experiment.data.label),
+        SplitName::Test => label.to_string(),
+        other => format!("{label}-{other}"),
     }
 }

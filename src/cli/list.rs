@@ -3,16 +3,18 @@
 use anyhow::Result;
 use clap::Args;
 
+use crate::attacks::ATTACKS;
 use crate::backbone::NAMINGS;
 use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
 use crate::head::HEADS;
 use crate::methods::METHODS;
 use crate::metrics::METRICS;
+use crate::metrics::ood::OOD_SCORES;
 use crate::optimizers::OPTIMIZERS;
 use crate::subspace::SUBSPACES;
 
-/// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions and metrics.
+/// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions, attacks and metrics.
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella list")]
 pub struct ListArgs {}
@@ -28,6 +30,8 @@ pub fn run(_: &ListArgs) -> Result<()> {
     }
     section("\n[optimizer.*]", OPTIMIZERS.iter().map(|e| (e.key, e.about)));
     section("eval --corrupt KIND:SEVERITY (1 to 5)", CORRUPTIONS.iter().map(|e| (e.key, e.about)));
+    section("eval --attack", ATTACKS.iter().map(|e| (e.key, e.about)));
+    section("out-of-distribution scores (eval --ood, score --ood)", OOD_SCORES.iter().map(|e| (e.key, e.definition)));
     section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
     Ok(())
 }

@@ -1,11 +1,18 @@
 //! The command line: one file a command.
 
+mod attack;
 mod check;
+mod compare;
 mod eval;
 mod inspect;
+mod landscape;
 mod list;
+mod opened;
+mod predict;
 mod report;
 mod score;
+mod similarity;
+mod soup;
 mod train;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +45,12 @@ struct Cli {
 enum Command {
     Train(train::TrainArgs),
     Eval(eval::EvalArgs),
+    Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
+    Compare(compare::CompareArgs),
+    Soup(soup::SoupArgs),
+    Similarity(similarity::SimilarityArgs),
+    Landscape(landscape::LandscapeArgs),
     Inspect(inspect::InspectArgs),
     Check(check::CheckArgs),
     Report(report::ReportArgs),
@@ -98,6 +110,7 @@ impl ComputeArgs {
             device: self.device,
             threads: self.threads,
             workers: self.workers.map_or(cores, usize::from),
+            precision: None,
             out: self.out.clone(),
         }
     }
@@ -134,7 +147,12 @@ fn dispatch(command: Command) -> Result<()> {
     match command {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Score(args) => score::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Soup(args) => soup::run(&args),
+        Command::Similarity(args) => similarity::run(&args),
+        Command::Landscape(args) => landscape::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Report(args) => report::run(&args),

@@ -1,78 +1,178 @@
-//! `bella report`: results files as readable tables, and the picture that compares their runs.
+//! `bella report`: what a results folder holds as tables and figures, beside the numbers of the papers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 
-use crate::results::store::{Row, Table, read};
+use super::Usage;
+use crate::report::export::{self, Format};
+use crate::report::tables::{self, RESULT_COLUMNS, RenderedTable};
+use crate::report::{Sources, figures, html};
+use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 
-/// Print results as a table, and draw them.
+/// Print results beside the papers' numbers, draw them, write tables, figures and a page.
 #[derive(Args)]
-#[command(after_help = "Example:\n  bella report results/quickstart.csv --picture results/quickstart.svg")]
+#[command(after_help = "Examples:\n  bella report\n  bella report --table bella-1 --format latex\n  \
+    bella report --out report --html results/report.html\n  bella report results/cifar10.csv --seeds\n  \
+    bella report results/quickstart.csv --picture results/quickstart.svg")]
 pub struct ReportArgs {
-    /// Results files.
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
+    /// A results folder, or results files [default: results].
+    #[arg(value_name = "FOLDER | CSV")]
+    paths: Vec<PathBuf>,
+
+    /// Tables to show: `results`, `ood`, `bella-1`, …, or `all` [default: those with a result of ours].
+    #[arg(long = "table", value_name = "KEY", value_delimiter = ',')]
+    tables: Vec<String>,
+
+    /// How tables are printed.
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    format: Format,
+
+    /// Numbers over seeds instead: mean, standard deviation, 95 % interval, count.
+    #[arg(long, conflicts_with = "tables")]
+    seeds: bool,
+
+    /// Write every table (Markdown, CSV, LaTeX) and every figure (SVG, PNG) to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+
+    /// Write one self-contained page with all tables and figures.
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
 
     /// Draw accuracy, NLL and ECE of every run and condition to this SVG.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 }
 
-/// What a reader wants to see first.
-const COLUMNS: &[&str] = &[
-    "subspace",
-    "method",
-    "particles",
-    "rank",
-    "seed",
-    "set",
-    "condition",
-    "accuracy_lm",
-    "nll_lm",
-    "ece_lm",
-    "accuracy_pm",
-    "nll_pm",
-    "ece_pm",
-    "brier_pm",
-    "mi_correct_pm",
-    "mi_wrong_pm",
-    "auroc_mi_error_pm",
-    "trainable_parameters",
-    "train_wall_seconds",
-];
-
 pub fn run(args: &ReportArgs) -> Result<()> {
-    let mut all = Table::default();
-    for file in &args.files {
-        let table = read(file)?;
-        for row in &table.rows {
-            let mut cells = Row::new();
-            table.columns.iter().zip(row).for_each(|(column, value)| cells.push(column, value));
-            all.append(&cells);
+    let sources = args.open()?;
+    sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
+    if args.seeds {
+        print_seeds(&sources, args.format)?;
+    } else {
+        args.print_tables(&sources)?;
+    }
+    if let Some(picture) = &args.picture {
+        crate::results::picture::draw(&sources.results, picture)?;
+        tracing::info!("picture: {}", picture.display());
+    }
+    args.write_files(&sources)
+}
+
+impl ReportArgs {
+    fn open(&self) -> Result<Sources> {
+        match &self.paths[..] {
+            [] => Sources::open(Path::new("results")),
+            [folder] if folder.is_dir() || !(folder.is_file() || is_csv(folder)) => Sources::open(folder),
+            files => {
+                if let Some(folder) = files.iter().find(|path| path.is_dir()) {
+                    let text = format!("{}: is a folder; name one folder, or files only", folder.display());
+                    return Err(Usage(text).into());
+                }
+                Sources::of_files(files)
+            }
         }
     }
-    ensure!(!all.rows.is_empty(), "no results yet: run `bella train` first");
-    print(&all);
-    if let Some(picture) = &args.picture {
-        crate::results::picture::draw(&all, picture)?;
-        tracing::info!("picture: {}", picture.display());
+
+    fn print_tables(&self, sources: &Sources) -> Result<()> {
+        let of_files = !self.paths.is_empty() && !self.paths[0].is_dir();
+        let (shown, others): (Vec<_>, Vec<_>) = match (self.tables.is_empty(), of_files) {
+            (true, true) => (vec![tables::results(sources), tables::ood(sources)], vec![]),
+            (true, false) => tables::all(sources)?.into_iter().partition(|table| table.matched > 0),
+            (false, _) => (tables::named(sources, &self.tables).map_err(|error| Usage(error.to_string()))?, vec![]),
+        };
+        let asked = !self.tables.is_empty();
+        let shown: Vec<_> = shown.into_iter().filter(|table| asked || !table.rows.is_empty()).collect();
+        if self.format == Format::Csv && shown.len() > 1 {
+            let keys: Vec<_> = shown.iter().map(|table| table.key.as_str()).collect();
+            let text =
+                format!("--format csv prints one table: choose it with --table ({}), or use --out", keys.join(", "));
+            return Err(Usage(text).into());
+        }
+        for (place, table) in shown.iter().enumerate() {
+            if place > 0 {
+                println!();
+            }
+            self.print_table(table, sources)?;
+        }
+        if !others.is_empty() && self.format == Format::Terminal {
+            let keys: Vec<_> = others.iter().map(|table| table.key.as_str()).collect();
+            println!("\nnothing of ours yet in: {} (shown with --table KEY or --table all)", keys.join(", "));
+        }
+        Ok(())
+    }
+
+    fn print_table(&self, table: &RenderedTable, sources: &Sources) -> Result<()> {
+        if table.key == "results" && self.format == Format::Terminal {
+            print(&sources.results);
+            return Ok(());
+        }
+        print!("{}", export::text(table, self.format)?);
+        Ok(())
+    }
+
+    fn write_files(&self, sources: &Sources) -> Result<()> {
+        if self.out.is_none() && self.html.is_none() {
+            return Ok(());
+        }
+        let papers = tables::papers(sources)?;
+        let results = [tables::results(sources), tables::seeds(sources), tables::ood(sources)];
+        let figures = figures::all(sources);
+        for figure in &figures {
+            figure.problems.iter().for_each(|problem| tracing::warn!("figure {}: {problem}", figure.key));
+        }
+        if let Some(folder) = &self.out {
+            export::tables(folder, &papers)?;
+            export::tables(folder, &results)?;
+            // Numbers over seeds are for reading on: all digits, every metric.
+            export::write(&folder.join("seeds.csv"), &tables::seeds_csv(sources)?)?;
+            export::figures(folder, &figures)?;
+            tracing::info!("tables and figures: {}", folder.display());
+        }
+        if let Some(path) = &self.html {
+            let contents = html::Contents { paper_tables: &papers, result_tables: &results, figures: &figures };
+            export::write(path, &html::page(sources, contents)?)?;
+            tracing::info!("page: {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+fn is_csv(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "csv")
+}
+
+fn print_seeds(sources: &Sources, format: Format) -> Result<()> {
+    match format {
+        Format::Csv => print!("{}", tables::seeds_csv(sources)?),
+        format => print!("{}", export::text(&tables::seeds(sources), format)?),
     }
     Ok(())
 }
 
-/// Prints rows as they were just computed.
+/// Prints result rows as they were just computed.
 pub fn print_rows(rows: &[Row]) {
+    print(&table_of(rows));
+}
+
+/// Prints out-of-distribution rows as they were just computed.
+pub fn print_ood(rows: &[Row]) {
+    let sources = Sources { ood: table_of(rows), ..Sources::default() };
+    print!("{}", tables::ood(&sources).to_terminal(Surface::of_stdout()));
+}
+
+fn table_of(rows: &[Row]) -> Table {
     let mut table = Table::default();
     rows.iter().for_each(|row| table.append(row));
-    print(&table);
+    table
 }
 
 fn print(table: &Table) {
     let spec = Spec {
-        columns: COLUMNS.iter().map(|column| column.to_string()).collect(),
+        columns: RESULT_COLUMNS.iter().map(|column| column.to_string()).collect(),
         group_by: vec!["set".into(), "condition".into()],
         surface: Surface::of_stdout(),
     };

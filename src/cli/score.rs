@@ -1,21 +1,31 @@
 //! `bella score`: every metric again from saved predictions, without the model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::metrics::{Scores, evaluate};
+use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
 use crate::predictions::Predictions;
-use crate::results::store::Row;
+use crate::results::store::{Row, Table};
+use crate::results::table::{Spec, Surface, render};
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]
-#[command(after_help = "Example:\n  bella score results/runs/quickstart/*/predictions/*.safetensors")]
+#[command(after_help = "Examples:\n  bella score results/runs/quickstart/*/predictions/*.safetensors\n  \
+                        bella score cifar10.safetensors --ood cifar100.safetensors --csv")]
 pub struct ScoreArgs {
     /// Predictions files (logits [m, N, C], labels [N]).
     #[arg(required = true)]
     files: Vec<PathBuf>,
+
+    /// Tell this set's samples from those of FILES by their uncertainty (no labels needed); may be repeated.
+    #[arg(long, value_name = "FILE", conflicts_with = "validation")]
+    ood: Vec<PathBuf>,
+
+    /// Fit temperatures on these validation predictions and add the scaled NLL, ECE and Brier score.
+    #[arg(long, value_name = "FILE")]
+    validation: Option<PathBuf>,
 
     /// CSV on standard output instead of a table.
     #[arg(long)]
@@ -23,13 +33,27 @@ pub struct ScoreArgs {
 }
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
-    let rows: Vec<Row> = args.files.iter().map(|file| score(file)).collect::<Result<_>>()?;
-    if !args.csv {
-        super::report::print_rows(&rows);
-        return Ok(());
+    let rows: Vec<Row> = match args.ood.as_slice() {
+        [] => args.files.iter().map(|file| score(file, args.validation.as_deref())).collect::<Result<_>>()?,
+        sets => detect(&args.files, sets)?,
+    };
+    if args.csv {
+        return print_csv(&rows);
     }
-    let mut table = crate::results::store::Table::default();
-    rows.iter().for_each(|row| table.append(row));
+    if args.ood.is_empty() {
+        super::report::print_rows(&rows);
+        if args.validation.is_some() {
+            print_scaled(&rows);
+        }
+    } else {
+        print_ood(&rows);
+    }
+    Ok(())
+}
+
+/// Rows as CSV on standard output.
+pub(super) fn print_csv(rows: &[Row]) -> Result<()> {
+    let table = table(rows);
     let mut writer = csv::Writer::from_writer(std::io::stdout());
     writer.write_record(&table.columns)?;
     for row in &table.rows {
@@ -38,17 +62,144 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
     Ok(writer.flush()?)
 }
 
-fn score(file: &std::path::Path) -> Result<Row> {
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::default();
+    rows.iter().for_each(|row| table.append(row));
+    table
+}
+
+fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
     let predictions = Predictions::open(file)?;
-    let mut row = Row::new();
-    for key in ["experiment", "run", "set", "condition"] {
-        row.push(key, predictions.metadata().get(key).cloned().unwrap_or_default());
-    }
+    let mut row = describe(&predictions, &["experiment", "run", "set", "condition"]);
     row.push("members", predictions.members().to_string());
     row.push("samples", predictions.samples().to_string());
     row.push("classes", predictions.classes().to_string());
-    for (column, value) in evaluate(&Scores::compute(&predictions)?) {
+    let scores = Scores::compute(&predictions).with_context(|| file.display().to_string())?;
+    for (column, value) in evaluate(&scores) {
         row.push_number(column, value);
     }
+    if let Some(validation) = validation {
+        let fitted = Predictions::open(validation)?;
+        let context = || format!("{} with --validation {}", file.display(), validation.display());
+        check_run(&fitted, &predictions).with_context(context)?;
+        for (column, value) in temperature::scaled_columns(&fitted, &predictions).with_context(context)? {
+            row.push_number(column, value);
+        }
+    }
     Ok(row)
+}
+
+/// Rows of every file against every out-of-distribution set.
+fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
+    let open = |file: &PathBuf| -> Result<(Predictions, Uncertainty)> {
+        let predictions = Predictions::open(file)?;
+        let uncertainty = Uncertainty::compute(&predictions).with_context(|| file.display().to_string())?;
+        Ok((predictions, uncertainty))
+    };
+    let sets: Vec<_> = sets.iter().map(|file| Ok((file, open(file)?))).collect::<Result<_>>()?;
+    let mut rows = vec![];
+    for file in files {
+        let (inside, inside_uncertainty) = open(file)?;
+        for (set, (outside, outside_uncertainty)) in &sets {
+            let context = || format!("{} with --ood {}", file.display(), set.display());
+            check_run(outside, &inside).with_context(context)?;
+            for found in ood::compare(&inside_uncertainty, outside_uncertainty).with_context(context)? {
+                let mut row = describe(&inside, &["experiment", "run", "set"]);
+                row.push("ood_set", outside.metadata().get("set").cloned().unwrap_or_default());
+                row.push("members", inside.members().to_string());
+                row.push("samples", inside.samples().to_string());
+                row.push("ood_samples", outside.samples().to_string());
+                found.describe(&mut row);
+                rows.push(row);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Errors if both files name the run they come from, and not the same.
+fn check_run(one: &Predictions, other: &Predictions) -> Result<()> {
+    if let (Some(one), Some(other)) = (one.metadata().get("run"), other.metadata().get("run")) {
+        ensure!(one == other, "predictions come from the runs {other} and {one}: must be of one run");
+    }
+    Ok(())
+}
+
+fn describe(predictions: &Predictions, keys: &[&str]) -> Row {
+    let mut row = Row::new();
+    for key in keys {
+        row.push(*key, predictions.metadata().get(*key).cloned().unwrap_or_default());
+    }
+    row
+}
+
+/// Raw and scaled numbers side by side.
+fn print_scaled(rows: &[Row]) {
+    let mut columns: Vec<String> = ["run", "set", "condition"].map(String::from).to_vec();
+    for average in ["lm", "pm"] {
+        let stems = ["temperature", "nll", "nll_ts", "ece", "ece_ts", "brier", "brier_ts"];
+        columns.extend(stems.map(|stem| format!("{stem}_{average}")));
+    }
+    let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: Surface::of_stdout() };
+    print!("\ntemperature scaling\n{}", render(&table(rows), &spec));
+}
+
+/// The table, and what its scores and measures are.
+fn print_ood(rows: &[Row]) {
+    super::report::print_ood(rows);
+    println!("\npositive = outside, higher score = more outside");
+    for score in ood::OOD_SCORES {
+        println!("  {}: {}", score.key, score.definition);
+    }
+    println!("  {}", ood::measure_definitions().replace("; ", "\n  "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predictions::Shape;
+
+    /// Two members, two classes, class 0 by `logit`; labels all 0, or none.
+    fn save(path: &Path, logits: &[f32], labelled: bool, run: &str) {
+        let shape = Shape { members: 2, samples: logits.len(), classes: 2 };
+        let rows: Vec<f32> = logits.iter().flat_map(|logit| [*logit, 0.0]).collect();
+        let predictions = match labelled {
+            true => Predictions::new(shape, rows.repeat(2), vec![0; logits.len()]),
+            false => Predictions::unlabelled(shape, rows.repeat(2)),
+        };
+        let metadata = [("run", run), ("set", run)].map(|(key, text)| (key.to_string(), text.to_string()));
+        predictions.unwrap().with_metadata(metadata.into()).unwrap().save(path).unwrap();
+    }
+
+    #[test]
+    fn an_unlabelled_set_is_told_apart_but_not_scored() {
+        let folder = tempfile::tempdir().unwrap();
+        let [inside, outside, foreign] = ["a", "b", "c"].map(|name| folder.path().join(name));
+        save(&inside, &[5.0, -6.0, 7.0], true, "r1");
+        save(&outside, &[0.5, 0.1], false, "r1");
+        save(&foreign, &[0.5], false, "r2");
+        let rows = detect(std::slice::from_ref(&inside), std::slice::from_ref(&outside)).unwrap();
+        let cell = |column: &str| rows[0].get(column).unwrap();
+        assert_eq!(
+            ["score", "average", "auroc", "fpr95", "ood_samples"].map(cell),
+            ["max_probability", "lm", "1", "0", "2"]
+        );
+        assert!(format!("{:#}", score(&outside, None).unwrap_err()).contains("have no labels"));
+        let other = detect(std::slice::from_ref(&inside), &[foreign]).unwrap_err();
+        assert!(format!("{other:#}").contains("the runs r1 and r2: must be of one run"), "{other:#}");
+    }
+
+    // Three of four right at logit 4: T = 4 / log 3 makes the confidence 3/4.
+    #[test]
+    fn validation_adds_scaled_columns() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        save(&file, &[4.0, 4.0, -4.0, 4.0], true, "r1");
+        let row = score(&file, Some(&file)).unwrap();
+        let number = |column: &str| row.get(column).unwrap().parse::<f64>().unwrap();
+        assert!((number("temperature_lm") - 4.0 / 3f64.ln()).abs() < 1e-6);
+        assert!((number("temperature_pm") - 4.0 / 3f64.ln()).abs() < 1e-6);
+        assert!(number("ece_ts_lm") < 1e-6 && number("ece_lm") > 0.2);
+        assert!(score(&file, None).unwrap().get("temperature_lm").is_none());
+    }
 }

@@ -12,11 +12,11 @@ use super::{ComputeArgs, ConfigArgs, Usage};
 use crate::config::{Experiment, Training};
 use crate::data::SplitName;
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::evaluate::{Evaluation, experiment_csv};
+use crate::evaluate::{Condition, Evaluation, experiment_csv};
 use crate::files::create_folder;
 use crate::images::ImageSet;
 use crate::methods::Parts;
-use crate::predict::Members;
+use crate::predict::{Members, Predictor};
 use crate::results::store::read;
 use crate::run::{Record, RunFolder};
 use crate::session::{Posterior, Session, Settings};
@@ -259,7 +259,7 @@ fn finish(experiment: &Experiment, trainer: &Trainer, session: &Session, run: &R
 fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) -> Result<bool> {
     let (set, condition) = (&experiment.data.label, "clean");
     let csv = experiment_csv(&settings.out, &experiment.name);
-    if !run.predictions(set, condition).is_file() || !csv.is_file() {
+    if !run.predictions(set, condition, "").is_file() || !csv.is_file() {
         return Ok(false);
     }
     let cells = [("run", run.id()), ("set", set.clone()), ("condition", condition.to_string())];
@@ -288,17 +288,19 @@ fn evaluate(
 ) -> Result<()> {
     let spec = experiment.training.as_ref().map(|t| (t.train.particle_chunk, t.train.eval_batch_size));
     let (chunk, batch_size) = spec.unwrap_or_default();
+    let members = Members::Rows { subspace: session.subspace()?, theta, chunk };
     let evaluation = Evaluation {
         experiment,
         session,
         run,
         record: Some(record),
-        members: Members::Rows { subspace: session.subspace()?, theta, chunk },
+        predictor: Predictor::new(&session.model, &members),
+        predictive: String::new(),
         batch_size,
         set: experiment.data.label.clone(),
-        condition: "clean".into(),
+        validation: None,
     };
-    let row = evaluation.run(test)?;
+    let (row, _) = evaluation.plain(test, &Condition::Clean)?;
     super::report::print_rows(&[row]);
     let csv = experiment_csv(&session.settings.out, &experiment.name);
     tracing::info!("results: {}", csv.display());

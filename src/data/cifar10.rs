@@ -13,7 +13,8 @@ pub static ENTRY: Entry =
     Entry { key: "cifar10", about: "CIFAR-10, binary version: 10 classes, 32x32, official train and test", read };
 
 const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, classes: 10 };
-const CLASSES: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+pub(super) static CLASSES: [&str; 10] =
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
 #[derive(Serialize)]
 struct Cifar10 {

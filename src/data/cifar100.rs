@@ -90,7 +90,7 @@ const COARSE: [&str; 20] = [
 ];
 
 #[rustfmt::skip]
-const FINE: [&str; 100] = [
+pub(super) static FINE: [&str; 100] = [
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
     "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
     "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",

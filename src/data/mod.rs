@@ -5,19 +5,28 @@
 mod cifar;
 mod cifar10;
 mod cifar100;
+mod cifar100_c;
+mod cifar10_c;
+mod cifar_c;
+pub mod class_folders;
 pub mod corruptions;
 mod decode;
 mod digits;
 mod image_folder;
+mod image_folder_c;
 mod images;
+pub mod labels;
+mod npy;
 pub mod order;
+mod stl10;
 pub mod stream;
-mod subset;
+pub mod subset;
+pub mod versions;
 
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -26,9 +35,19 @@ use crate::config::Reader;
 pub use decode::{Decode, Resize};
 pub use images::{Files, Images, Packed};
 pub use subset::Subset;
+pub use versions::Version;
 
 /// Every data set of `[data.*]`, in the order in which they are listed.
-pub static DATASETS: &[&Entry] = &[&cifar10::ENTRY, &cifar100::ENTRY, &image_folder::ENTRY, &digits::ENTRY];
+pub static DATASETS: &[&Entry] = &[
+    &cifar10::ENTRY,
+    &cifar100::ENTRY,
+    &stl10::ENTRY,
+    &image_folder::ENTRY,
+    &digits::ENTRY,
+    &cifar10_c::ENTRY,
+    &cifar100_c::ENTRY,
+    &image_folder_c::ENTRY,
+];
 
 /// A line of the registry: how one kind of data set is named and made from its config table.
 pub struct Entry {
@@ -61,6 +80,23 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     /// A split that the set does not have, missing or malformed files, a label out of range.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split>;
+
+    /// The published corrupted versions that the config asks for, each a test set of its own; empty for a set with plain
+    /// splits. A set has either versions or splits.
+    ///
+    /// # Errors
+    /// All missing files or folders, in one message.
+    fn versions(&self) -> Result<Vec<Version>> {
+        Ok(Vec::new())
+    }
+
+    /// Reads one of [`Dataset::versions`].
+    ///
+    /// # Errors
+    /// A version that the set does not have, missing or malformed files, a label out of range.
+    fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
+        bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
+    }
 
     /// The config with its defaults filled in, as stored with the results. `root` is its only path.
     fn resolved(&self) -> toml::Table;

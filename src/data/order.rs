@@ -26,6 +26,8 @@ pub enum Purpose {
     Corruption,
     /// Random start of an attack; indices: image.
     Attack,
+    /// Resampling of a test set; indices: resample.
+    Bootstrap,
     /// Random inputs of a self-check.
     Check,
 }
@@ -41,6 +43,7 @@ impl Purpose {
             Purpose::Augment => "augment",
             Purpose::Corruption => "corruption",
             Purpose::Attack => "attack",
+            Purpose::Bootstrap => "bootstrap",
             Purpose::Check => "check",
         }
     }

@@ -70,21 +70,25 @@ pub struct Head {
 }
 
 impl Head {
-    pub fn to_device(&self, device: Device) -> Head {
-        Head {
-            weight: self.weight.to_device(device).to_kind(Kind::Float),
-            bias: self.bias.to_device(device).to_kind(Kind::Float),
-            ..*self
-        }
+    /// The head elsewhere, in f32 or f64.
+    pub fn to(&self, device: Device, kind: Kind) -> Head {
+        let moved = |tensor: &Tensor| tensor.to_device(device).to_kind(kind);
+        Head { weight: moved(&self.weight), bias: moved(&self.bias), ..*self }
+    }
+
+    /// The same head, sharing its tensors.
+    pub fn again(&self) -> Head {
+        Head { weight: self.weight.shallow_clone(), bias: self.bias.shallow_clone(), ..*self }
     }
 
     pub fn classes(&self) -> i64 {
         self.weight.size()[0]
     }
 
-    /// Logits `[p, B, C]` in f32 from features `[p, B, d]`.
+    /// Logits `[p, B, C]` in the head's type from features `[p, B, d]`.
     pub fn logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
-        let features = features.to_kind(Kind::Float);
+        let kind = self.weight.kind();
+        let features = features.to_kind(kind);
         let features = if self.normalised {
             let norm = features.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
             features / norm
@@ -93,9 +97,9 @@ impl Head {
         };
         match (weights.own("head.weight"), weights.own("head.bias")) {
             (Some(weight), Some(bias)) => {
-                let weight = weight.to_kind(Kind::Float).transpose(1, 2);
+                let weight = weight.to_kind(kind).transpose(1, 2);
                 let particles = weight.size()[0];
-                let bias = bias.to_kind(Kind::Float).unsqueeze(1);
+                let bias = bias.to_kind(kind).unsqueeze(1);
                 bias.baddbmm(&features.expand([particles, -1, -1], false), &weight, 1.0, 1.0)
             }
             _ => features.linear(&self.weight, Some(&self.bias)),

@@ -29,12 +29,28 @@ pub static ECE: Metric = Metric {
     unit: Unit::Fraction,
     better: Better::Lower,
     scope: Scope::PerAverage,
-    eval: |scores, average| {
-        let bins = reliability(scores, average);
-        let samples: usize = bins.iter().map(|bin| bin.count).sum();
-        let weighted: f64 = bins.iter().map(|bin| bin.count as f64 * bin.gap()).sum();
-        (samples > 0).then(|| weighted / samples as f64)
-    },
+    eval: |scores, average| weighted(&reliability(scores, average), Bin::gap),
+};
+
+pub static ACE: Metric = Metric {
+    key: "ace",
+    about: "adaptive calibration error: bins of equal count",
+    definition: "sum over 15 bins of equal count (the first N mod 15 one larger), by falling confidence with ties by \
+                 index, of n_b / N |accuracy_b - confidence_b|",
+    unit: Unit::Fraction,
+    better: Better::Lower,
+    scope: Scope::PerAverage,
+    eval: |scores, average| weighted(&equal_count(scores, average), Bin::gap),
+};
+
+pub static RMSCE: Metric = Metric {
+    key: "rmsce",
+    about: "root mean square calibration error",
+    definition: "square root of the sum over 15 bins (lo, hi] of n_b / N (accuracy_b - confidence_b)^2",
+    unit: Unit::Fraction,
+    better: Better::Lower,
+    scope: Scope::PerAverage,
+    eval: |scores, average| weighted(&reliability(scores, average), |bin| bin.gap().powi(2)).map(f64::sqrt),
 };
 
 pub static MCE: Metric = Metric {
@@ -52,13 +68,27 @@ pub static MCE: Metric = Metric {
 
 /// The bins of a reliability diagram, lowest confidence first.
 pub fn reliability(scores: &Scores, average: Average) -> [Bin; BINS] {
-    let averaged = scores.averaged(average);
+    let confidence = scores.confidence(average);
+    let places = (0..confidence.len()).map(|i| (bin_of(confidence[i]), i));
+    fill(scores, average, places)
+}
+
+/// Bins of equal count, highest confidence first.
+fn equal_count(scores: &Scores, average: Average) -> [Bin; BINS] {
+    let order = scores.most_confident_first(average);
+    let (size, larger) = (order.len() / BINS, order.len() % BINS);
+    let sizes = (0..BINS).flat_map(|bin| std::iter::repeat_n(bin, size + usize::from(bin < larger)));
+    fill(scores, average, sizes.zip(order))
+}
+
+/// Bins from pairs of (bin, sample).
+fn fill(scores: &Scores, average: Average, places: impl Iterator<Item = (usize, usize)>) -> [Bin; BINS] {
+    let (confidence, correct) = (scores.confidence(average), &scores.averaged(average).correct);
     let mut bins = [Bin::default(); BINS];
-    for (confidence, correct) in averaged.confidence.iter().zip(&averaged.correct) {
-        let bin = &mut bins[bin_of(*confidence)];
-        bin.count += 1;
-        bin.confidence += confidence;
-        bin.accuracy += f64::from(u8::from(*correct));
+    for (bin, sample) in places {
+        bins[bin].count += 1;
+        bins[bin].confidence += confidence[sample];
+        bins[bin].accuracy += f64::from(u8::from(correct[sample]));
     }
     for bin in bins.iter_mut().filter(|bin| bin.count > 0) {
         bin.confidence /= bin.count as f64;
@@ -67,8 +97,15 @@ pub fn reliability(scores: &Scores, average: Average) -> [Bin; BINS] {
     bins
 }
 
+/// Mean of `value` over samples, each counting as its bin.
+fn weighted(bins: &[Bin; BINS], value: impl Fn(&Bin) -> f64) -> Option<f64> {
+    let samples: usize = bins.iter().map(|bin| bin.count).sum();
+    let sum: f64 = bins.iter().map(|bin| bin.count as f64 * value(bin)).sum();
+    (samples > 0).then(|| sum / samples as f64)
+}
+
 /// The bin b with b/15 < confidence ≤ (b + 1)/15; rounding may carry confidence a hair above 1.
-fn bin_of(confidence: f64) -> usize {
+pub(super) fn bin_of(confidence: f64) -> usize {
     (1..BINS).take_while(|edge| confidence > *edge as f64 / BINS as f64).count()
 }
 

@@ -10,7 +10,7 @@ pub static DIVERSITY_KL: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::Shared,
-    eval: |scores, _| mean(scores.spread.as_ref()?.diversity_kl.iter().copied()),
+    eval: |scores, _| mean(scores.uncertainty.spread.as_ref()?.diversity_kl.iter().copied()),
 };
 
 pub static PAIRWISE_KL: Metric = Metric {
@@ -20,7 +20,7 @@ pub static PAIRWISE_KL: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::Shared,
-    eval: |scores, _| mean(scores.spread.as_ref()?.pairwise_kl.iter().copied()),
+    eval: |scores, _| mean(scores.uncertainty.spread.as_ref()?.pairwise_kl.iter().copied()),
 };
 
 pub static DISAGREEMENT: Metric = Metric {
@@ -30,5 +30,5 @@ pub static DISAGREEMENT: Metric = Metric {
     unit: Unit::Fraction,
     better: Better::Neither,
     scope: Scope::Shared,
-    eval: |scores, _| mean(scores.spread.as_ref()?.disagreement.iter().copied()),
+    eval: |scores, _| mean(scores.uncertainty.spread.as_ref()?.disagreement.iter().copied()),
 };

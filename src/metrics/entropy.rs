@@ -11,7 +11,7 @@ pub static PREDICTIVE: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::Shared,
-    eval: |scores, _| mean(scores.predictive_entropy.iter().copied()),
+    eval: |scores, _| mean(scores.uncertainty.predictive_entropy.iter().copied()),
 };
 
 pub static EXPECTED: Metric = Metric {
@@ -21,7 +21,7 @@ pub static EXPECTED: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::Shared,
-    eval: |scores, _| mean(scores.expected_entropy.iter().copied()),
+    eval: |scores, _| mean(scores.uncertainty.expected_entropy.iter().copied()),
 };
 
 pub static MI: Metric = Metric {
@@ -31,7 +31,7 @@ pub static MI: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::Shared,
-    eval: |scores, _| mean(scores.spread.as_ref()?.mutual_information.iter().copied()),
+    eval: |scores, _| mean(scores.mutual_information()?.iter().copied()),
 };
 
 pub static MI_CORRECT: Metric = Metric {
@@ -55,7 +55,7 @@ pub static MI_WRONG: Metric = Metric {
 };
 
 fn mi_where(scores: &Scores, average: Average, correct: bool) -> Option<f64> {
-    let values = scores.spread.as_ref()?.mutual_information.iter();
+    let values = scores.mutual_information()?.iter();
     let chosen = values.zip(&scores.averaged(average).correct).filter(|(_, c)| **c == correct);
     mean(chosen.map(|(value, _)| *value))
 }

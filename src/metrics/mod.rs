@@ -3,15 +3,24 @@
 
 mod accuracy;
 mod auroc;
+mod average;
+pub mod bootstrap;
 mod brier;
 pub mod calibration;
 mod diversity;
 mod entropy;
 mod nll;
+pub mod ood;
+pub mod ranking;
 mod sample;
 mod scores;
+pub mod selective;
+pub mod temperature;
+pub mod uncertainty;
 
-pub use scores::{Average, Averaged, Scores, Spread};
+pub use average::{Average, PerAverage};
+pub use scores::{Averaged, Scores};
+pub use uncertainty::{Guesses, Spread, Uncertainty};
 
 /// Which way is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +72,8 @@ pub static METRICS: &[&Metric] = &[
     &brier::BRIER,
     &calibration::ECE,
     &calibration::MCE,
+    &calibration::ACE,
+    &calibration::RMSCE,
     &entropy::PREDICTIVE,
     &entropy::EXPECTED,
     &entropy::MI,
@@ -73,6 +84,11 @@ pub static METRICS: &[&Metric] = &[
     &diversity::DISAGREEMENT,
     &auroc::MI_ERROR,
     &auroc::ENTROPY_ERROR,
+    &selective::AURC,
+    &selective::AUGRC,
+    &selective::ACCURACY_AT_80,
+    &selective::ACCURACY_AT_90,
+    &selective::COVERAGE_AT_5,
 ];
 
 impl Metric {
@@ -84,6 +100,11 @@ impl Metric {
                 Average::ALL.map(|average| (format!("{}_{}", self.key, average.suffix()), average)).to_vec()
             }
         }
+    }
+
+    /// What the metric's columns hold.
+    fn column(&self) -> Column {
+        Column { definition: self.definition, unit: self.unit, better: self.better }
     }
 }
 
@@ -101,9 +122,20 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
     METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
-/// The metric that a column such as `ece_lm` or `mi` belongs to.
-pub fn of_column(column: &str) -> Option<&'static Metric> {
-    METRICS.iter().copied().find(|metric| metric.columns().iter().any(|(name, _)| name == column))
+/// What a column of results holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub definition: &'static str,
+    pub unit: Unit,
+    pub better: Better,
+}
+
+/// What is known of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
+/// of out-of-distribution detection (`fpr95`).
+pub fn of_column(column: &str) -> Option<Column> {
+    let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
+    let metric = metric.map(|metric| metric.column());
+    metric.or_else(|| temperature::of_column(column)).or_else(|| ood::of_column(column))
 }
 
 #[cfg(test)]

@@ -4,91 +4,126 @@
 //! members: Σ_{k≠l} KL(p_k‖p_l) = m Σ_kc p_kc log p_kc − Σ_c S_c T_c, and mean_k KL(p̄‖p_k) = Σ_c p̄_c (log p̄_c − T_c/m).
 
 use anyhow::Result;
+use rayon::prelude::*;
 
-use super::scores::Average;
+use super::average::{Average, PerAverage};
 use crate::predictions::{Predictions, check_finite};
 
-/// One averaged prediction for one sample.
-pub(super) struct Point {
+/// What one averaged prediction says of one sample.
+pub(super) struct Guess {
     pub predicted: u32,
     pub confidence: f64,
-    /// Number of classes ahead of the label; 0 means correct.
-    pub label_rank: usize,
-    pub nll: f64,
-    pub brier: f64,
 }
 
+/// What needs no label.
 pub(super) struct Sample {
-    probability: Point,
-    logit: Point,
+    pub guess: PerAverage<Guess>,
     pub predictive_entropy: f64,
     pub expected_entropy: f64,
     pub mutual_information: f64,
     pub diversity_kl: f64,
     pub pairwise_kl: f64,
     pub disagreement: f64,
+    pub energy: f64,
 }
 
-impl Sample {
-    pub fn point(&self, average: Average) -> &Point {
-        match average {
-            Average::Probability => &self.probability,
-            Average::Logit => &self.logit,
-        }
-    }
+/// How one averaged prediction does on the label.
+pub(super) struct Outcome {
+    /// Number of classes ahead of the label; 0 means correct.
+    pub label_rank: usize,
+    pub nll: f64,
+    pub brier: f64,
 }
 
-/// Buffers of one worker thread, each `[C]` except the two per member.
+/// Buffers of one worker thread, each `[C]` except the ones per member.
 pub(super) struct Scratch {
+    /// What logits are multiplied with: members' for `_pm` and all shared quantities, mean logits for `_lm`.
+    inverse_temperature: PerAverage<f64>,
+    /// A member's probabilities while it is added, then those of the mean logits.
     softmax: Vec<f64>,
     mean_probability: Vec<f64>,
     mean_log_probability: Vec<f64>,
     mean_logit: Vec<f64>,
+    mean_logit_log_sum: f64,
     votes: Vec<usize>,
+    log_sums: Vec<f64>,
     label_log_probabilities: Vec<f64>,
 }
 
+/// Runs `work` on every sample in parallel; results are in the order of the samples.
+pub(super) fn each_sample<T: Send>(
+    predictions: &Predictions,
+    temperatures: PerAverage<f64>,
+    work: impl Fn(&mut Scratch, usize) -> Result<T> + Sync + Send,
+) -> Result<Vec<T>> {
+    let scratch = || Scratch::new(predictions.classes(), temperatures);
+    (0..predictions.samples()).into_par_iter().map_init(scratch, work).collect()
+}
+
 impl Scratch {
-    pub fn new(classes: usize) -> Self {
+    pub fn new(classes: usize, temperatures: PerAverage<f64>) -> Self {
         let zeros = || vec![0.0; classes];
         Self {
+            inverse_temperature: PerAverage::each(|average| 1.0 / temperatures.of(average)),
             softmax: zeros(),
             mean_probability: zeros(),
             mean_log_probability: zeros(),
             mean_logit: zeros(),
+            mean_logit_log_sum: 0.0,
             votes: vec![],
+            log_sums: vec![],
             label_log_probabilities: vec![],
         }
     }
 
-    pub fn score(&mut self, predictions: &Predictions, sample: usize) -> Result<Sample> {
-        let label = predictions.labels()[sample] as usize;
+    /// Reads the sample's logits, the only pass over them.
+    pub fn read(&mut self, predictions: &Predictions, sample: usize) -> Result<Sample> {
         let members = predictions.members() as f64;
         self.reset();
         let mut negative_entropies = 0.0;
         for member in 0..predictions.members() {
             let row = predictions.logits(member, sample);
             check_finite(row, member, sample)?;
-            negative_entropies += self.add_member(row, label);
+            negative_entropies += self.add_member(row);
         }
         for sums in [&mut self.mean_probability, &mut self.mean_log_probability, &mut self.mean_logit] {
             sums.iter_mut().for_each(|sum| *sum /= members);
         }
+        self.mean_logit.iter_mut().for_each(|logit| *logit *= self.inverse_temperature.logit);
+        self.softmax.copy_from_slice(&self.mean_logit);
+        self.mean_logit_log_sum = softmax_in_place(&mut self.softmax);
         let (predictive_entropy, diversity_kl, cross) = self.divergences();
         let expected_entropy = -negative_entropies / members;
         // Σ_kc p_kc log p_kc − (1/m) Σ_c S_c T_c, over m − 1: the mean over the m (m − 1) ordered pairs.
         let pairwise_kl = (negative_entropies - members * cross) / (members - 1.0).max(1.0);
         // Each of the three is ≥ 0 in exact arithmetic; max takes off the rounding of equal members.
         Ok(Sample {
-            probability: self.probability_point(label),
-            logit: self.logit_point(label),
+            guess: PerAverage::each(|average| self.guess(average)),
             predictive_entropy,
             expected_entropy,
             mutual_information: (predictive_entropy - expected_entropy).max(0.0),
             diversity_kl: diversity_kl.max(0.0),
             pairwise_kl: pairwise_kl.max(0.0),
             disagreement: pair_disagreement(&mut self.votes),
+            energy: -self.mean_logit_log_sum,
         })
+    }
+
+    /// How the sample that was read does on `label`.
+    pub fn outcome(&mut self, predictions: &Predictions, sample: usize, label: usize) -> PerAverage<Outcome> {
+        let nll = PerAverage {
+            logit: self.mean_logit_log_sum - self.mean_logit[label],
+            probability: self.probability_nll(predictions, sample, label),
+        };
+        PerAverage::each(|average| {
+            let (probabilities, order) = self.averaged(average);
+            outcome(probabilities, order, label, *nll.of(average))
+        })
+    }
+
+    /// Probabilities `[C]` of the sample that was read.
+    pub fn probabilities(&self, average: Average) -> &[f64] {
+        self.averaged(average).0
     }
 
     fn reset(&mut self) {
@@ -96,23 +131,24 @@ impl Scratch {
             sums.fill(0.0);
         }
         self.votes.clear();
-        self.label_log_probabilities.clear();
+        self.log_sums.clear();
     }
 
     /// Adds one member's row `[C]` to the sums; returns Σ_c p_c log p_c.
-    fn add_member(&mut self, row: &[f32], label: usize) -> f64 {
+    fn add_member(&mut self, row: &[f32]) -> f64 {
+        let scale = self.inverse_temperature.probability;
         for (value, logit) in self.softmax.iter_mut().zip(row) {
-            *value = f64::from(*logit);
+            *value = f64::from(*logit) * scale;
         }
         self.votes.push(argmax(&self.softmax));
         let log_sum = softmax_in_place(&mut self.softmax);
-        self.label_log_probabilities.push(f64::from(row[label]) - log_sum);
+        self.log_sums.push(log_sum);
         let sums = self.mean_probability.iter_mut().zip(&mut self.mean_log_probability);
         let inputs = self.softmax.iter().zip(row);
         let mut negative_entropy = 0.0;
         for (((p_sum, log_p_sum), logit_sum), (p, logit)) in sums.zip(&mut self.mean_logit).zip(inputs) {
             let logit = f64::from(*logit);
-            let log_p = logit - log_sum;
+            let log_p = logit * scale - log_sum;
             *p_sum += p;
             *log_p_sum += log_p;
             *logit_sum += logit;
@@ -133,33 +169,38 @@ impl Scratch {
         (entropy, -entropy - cross, cross)
     }
 
-    fn probability_point(&self, label: usize) -> Point {
-        let members = self.label_log_probabilities.len() as f64;
-        let nll = members.ln() - log_sum_exp(&self.label_log_probabilities);
-        point(&self.mean_probability, &self.mean_probability, label, nll)
+    /// Probabilities, and what to rank classes by: the mean logits themselves, as their softmax may round different
+    /// logits to equal probabilities.
+    fn averaged(&self, average: Average) -> (&[f64], &[f64]) {
+        match average {
+            Average::Logit => (&self.softmax, &self.mean_logit),
+            Average::Probability => (&self.mean_probability, &self.mean_probability),
+        }
     }
 
-    /// Ranks by the mean logits themselves: their softmax may round different logits to equal probabilities.
-    fn logit_point(&mut self, label: usize) -> Point {
-        self.softmax.copy_from_slice(&self.mean_logit);
-        let log_sum = softmax_in_place(&mut self.softmax);
-        point(&self.softmax, &self.mean_logit, label, log_sum - self.mean_logit[label])
+    fn guess(&self, average: Average) -> Guess {
+        let (probabilities, order) = self.averaged(average);
+        let predicted = argmax(order);
+        Guess { predicted: predicted as u32, confidence: probabilities[predicted] }
+    }
+
+    /// −log of the mean probability, from the members' log-probabilities, so that none underflows.
+    fn probability_nll(&mut self, predictions: &Predictions, sample: usize, label: usize) -> f64 {
+        let scale = self.inverse_temperature.probability;
+        let of_label = |member| f64::from(predictions.logits(member, sample)[label]) * scale;
+        self.label_log_probabilities.clear();
+        let values = self.log_sums.iter().enumerate().map(|(member, log_sum)| of_label(member) - log_sum);
+        self.label_log_probabilities.extend(values);
+        (self.log_sums.len() as f64).ln() - log_sum_exp(&self.label_log_probabilities)
     }
 }
 
-fn point(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Point {
-    let predicted = argmax(order);
+fn outcome(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Outcome {
     let ahead = |(class, value): &(usize, &f64)| **value > order[label] || (**value == order[label] && *class < label);
     let squares: f64 = probabilities.iter().map(|p| p * p).sum();
     let off_label = squares - probabilities[label] * probabilities[label];
     let brier = off_label.max(0.0) + (1.0 - probabilities[label]).powi(2);
-    Point {
-        predicted: predicted as u32,
-        confidence: probabilities[predicted],
-        label_rank: order.iter().enumerate().filter(ahead).count(),
-        nll: nll.max(0.0),
-        brier,
-    }
+    Outcome { label_rank: order.iter().enumerate().filter(ahead).count(), nll: nll.max(0.0), brier }
 }
 
 /// Index of the largest value, the first of equals.
@@ -176,7 +217,7 @@ fn softmax_in_place(values: &mut [f64]) -> f64 {
     max + sum.ln()
 }
 
-fn log_sum_exp(values: &[f64]) -> f64 {
+pub(super) fn log_sum_exp(values: &[f64]) -> f64 {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     max + values.iter().map(|value| (value - max).exp()).sum::<f64>().ln()
 }

@@ -2,41 +2,17 @@
 //! Log-probabilities come from log-sum-exp of the logits, so nothing is clamped and no probability underflows
 //! on its way to a logarithm. Memory: a few numbers a sample, whatever C and m.
 
-use anyhow::Result;
-use rayon::prelude::*;
+use anyhow::{Context, Result, ensure};
 
-use super::sample::{Sample, Scratch};
+use super::average::{Average, PerAverage};
+use super::sample::{Outcome, each_sample};
+use super::temperature::UNSCALED;
+use super::uncertainty::Uncertainty;
 use crate::predictions::Predictions;
 
-/// How the members' outputs are averaged into one prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Average {
-    /// p̄ = mean of softmax: columns end in `_pm`.
-    Probability,
-    /// Softmax of the mean logits: columns end in `_lm`.
-    Logit,
-}
-
-impl Average {
-    /// In the order of the columns.
-    pub const ALL: [Average; 2] = [Average::Logit, Average::Probability];
-
-    /// The column suffix without underscore: `lm`, `pm`.
-    pub fn suffix(self) -> &'static str {
-        match self {
-            Average::Probability => "pm",
-            Average::Logit => "lm",
-        }
-    }
-}
-
-/// Per-sample quantities of one averaged prediction, each `[N]`.
+/// How one averaged prediction does on the labels, each `[N]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Averaged {
-    /// Class of the largest probability (the first of equals).
-    pub predicted: Vec<u32>,
-    /// The largest probability.
-    pub confidence: Vec<f64>,
     pub correct: Vec<bool>,
     /// Whether the label is among the five most probable classes; `None` where C ≤ 5.
     pub in_top5: Option<Vec<bool>>,
@@ -46,74 +22,80 @@ pub struct Averaged {
     pub brier: Vec<f64>,
 }
 
-/// Per-sample disagreement of at least two members, each `[N]`, in nats except `disagreement`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spread {
-    /// `H[p̄] − mean_k H[p_k]`.
-    pub mutual_information: Vec<f64>,
-    /// mean_k KL(p̄ ‖ p_k).
-    pub diversity_kl: Vec<f64>,
-    /// mean over ordered pairs k ≠ l of KL(p_k ‖ p_l).
-    pub pairwise_kl: Vec<f64>,
-    /// Share of member pairs whose predicted classes differ.
-    pub disagreement: Vec<f64>,
-}
-
 /// Everything the metrics read; one entry per sample in each vector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
-    pub probability: Averaged,
-    pub logit: Averaged,
-    /// `H[p̄]`, nats.
-    pub predictive_entropy: Vec<f64>,
-    /// `mean_k H[p_k]`, nats.
-    pub expected_entropy: Vec<f64>,
-    /// `None` for a single member, which cannot disagree.
-    pub spread: Option<Spread>,
+    /// What needs no label: predicted classes, confidences, entropies, spread.
+    pub uncertainty: Uncertainty,
+    pub outcomes: PerAverage<Averaged>,
 }
 
 impl Scores {
-    /// One parallel pass over the samples. Errors: a NaN or infinite logit, named by member and sample.
+    /// One parallel pass over the samples. Errors: unlabelled predictions, a NaN or infinite logit, named by member
+    /// and sample.
     pub fn compute(predictions: &Predictions) -> Result<Self> {
-        let samples: Vec<Sample> = (0..predictions.samples())
-            .into_par_iter()
-            .map_init(|| Scratch::new(predictions.classes()), |scratch, i| scratch.score(predictions, i))
-            .collect::<Result<_>>()?;
-        let column = |get: fn(&Sample) -> f64| samples.iter().map(get).collect::<Vec<_>>();
-        let spread = (predictions.members() > 1).then(|| Spread {
-            mutual_information: column(|s| s.mutual_information),
-            diversity_kl: column(|s| s.diversity_kl),
-            pairwise_kl: column(|s| s.pairwise_kl),
-            disagreement: column(|s| s.disagreement),
-        });
+        Self::compute_scaled(predictions, UNSCALED)
+    }
+
+    /// As [`Scores::compute`], with softmax(z_k / T) for every member (probability mean, and all that averages share)
+    /// and softmax(mean_k z_k / T) (logit mean), each by its own positive temperature T.
+    pub fn compute_scaled(predictions: &Predictions, temperatures: PerAverage<f64>) -> Result<Self> {
+        for average in Average::ALL {
+            let temperature = *temperatures.of(average);
+            let scalable = temperature.is_finite() && temperature > 0.0;
+            ensure!(scalable, "temperature_{} = {temperature}: must be positive", average.suffix());
+        }
+        let labels = labels(predictions)?;
+        let rows = each_sample(predictions, temperatures, |scratch, i| {
+            let sample = scratch.read(predictions, i)?;
+            Ok((sample, scratch.outcome(predictions, i, labels[i] as usize)))
+        })?;
         let has_top5 = predictions.classes() > 5;
+        let averaged = |average| Averaged::gather(has_top5, || rows.iter().map(|(_, outcome)| outcome.of(average)));
         Ok(Self {
-            probability: Averaged::gather(&samples, has_top5, Average::Probability),
-            logit: Averaged::gather(&samples, has_top5, Average::Logit),
-            predictive_entropy: column(|s| s.predictive_entropy),
-            expected_entropy: column(|s| s.expected_entropy),
-            spread,
+            uncertainty: Uncertainty::gather(predictions.shape(), &rows, |(sample, _)| sample),
+            outcomes: PerAverage::each(averaged),
         })
     }
 
     pub fn averaged(&self, average: Average) -> &Averaged {
-        match average {
-            Average::Probability => &self.probability,
-            Average::Logit => &self.logit,
-        }
+        self.outcomes.of(average)
+    }
+
+    /// The largest probability of each sample, `[N]`.
+    pub fn confidence(&self, average: Average) -> &[f64] {
+        &self.uncertainty.guesses.of(average).confidence
+    }
+
+    /// Sample indices by falling confidence, ties in their own order.
+    pub fn most_confident_first(&self, average: Average) -> Vec<usize> {
+        let confidence = self.confidence(average);
+        let mut order: Vec<usize> = (0..confidence.len()).collect();
+        order.sort_by(|a, b| confidence[*b].total_cmp(&confidence[*a]));
+        order
+    }
+
+    /// `H[p̄] − mean_k H[p_k]` of each sample, `[N]`; `None` for a single member.
+    pub fn mutual_information(&self) -> Option<&[f64]> {
+        self.uncertainty.spread.as_ref().map(|spread| spread.mutual_information.as_slice())
     }
 }
 
+/// The labels, `[N]`, or an error that says what an unlabelled set is good for.
+pub(super) fn labels(predictions: &Predictions) -> Result<&[u32]> {
+    predictions.labels().context(
+        "predictions: have no labels (no tensor `labels`), so they cannot be scored; an unlabelled set serves as \
+         out-of-distribution set",
+    )
+}
+
 impl Averaged {
-    fn gather(samples: &[Sample], has_top5: bool, average: Average) -> Self {
-        let points = || samples.iter().map(|sample| sample.point(average));
+    fn gather<'a, I: Iterator<Item = &'a Outcome>>(has_top5: bool, outcomes: impl Fn() -> I) -> Self {
         Self {
-            predicted: points().map(|p| p.predicted).collect(),
-            confidence: points().map(|p| p.confidence).collect(),
-            correct: points().map(|p| p.label_rank == 0).collect(),
-            in_top5: has_top5.then(|| points().map(|p| p.label_rank < 5).collect()),
-            nll: points().map(|p| p.nll).collect(),
-            brier: points().map(|p| p.brier).collect(),
+            correct: outcomes().map(|o| o.label_rank == 0).collect(),
+            in_top5: has_top5.then(|| outcomes().map(|o| o.label_rank < 5).collect()),
+            nll: outcomes().map(|o| o.nll).collect(),
+            brier: outcomes().map(|o| o.brier).collect(),
         }
     }
 }

@@ -44,6 +44,12 @@ const THREE_MEMBERS: [f32; 54] = [
 //     mi[~wrong].mean(); mi[wrong].mean(); roc_auc_score(wrong, mi); roc_auc_score(wrong, H(pm))
 // np.mean([(pm * np.log(pm / p)).sum(-1) for p in P])                                        # diversity_kl
 // np.mean([(P[j] * np.log(P[j] / P[l])).sum(-1) for j in range(3) for l in range(3) if j != l])  # pairwise_kl
+// def selective(p, y):
+//     n, conf, right = len(y), p.max(1), p.argmax(1) == y; o = np.argsort(-conf, kind="stable"); i = np.arange(1, n + 1)
+//     e = np.cumsum(~right[o]); k = -(-np.array([80, 90]) * n // 100); ok = i[100 * e <= 5 * i]
+//     gap = lambda b: abs((right[b] - conf[b]).sum()); b = np.ceil(conf * 15) - 1; bins = [b == v for v in np.unique(b)]
+//     return ((e / i).mean(), np.trapezoid(e / n) / (n - 1), 1 - e[k - 1] / k, max([0, *ok]) / n,     # aurc, augrc, …
+//             sum(map(gap, np.array_split(o, 15))) / n, sum(gap(b)**2 / b.sum() / n for b in bins)**.5)  # ace, rmsce
 // torchmetrics multiclass_calibration_error(p, y, 3, 15, norm="l1" | "max") gives the same ECE and MCE to 1e-7.
 #[test]
 fn three_members_match_the_golden_numbers() {
@@ -69,6 +75,14 @@ fn three_members_match_the_golden_numbers() {
         ("diversity_kl", 0.5374213556692364),
         ("pairwise_kl", 1.28204441413244),
         ("disagreement", 2.0 / 3.0),
+        ("ace_lm", 0.5497058983972226),
+        ("ace_pm", 0.48519083370829225),
+        ("rmsce_lm", 0.4858403609351432),
+        ("rmsce_pm", 0.40364239096131843),
+        ("aurc_lm", 0.8416666666666667),
+        ("aurc_pm", 0.7583333333333333),
+        ("augrc_lm", 0.4666666666666666),
+        ("augrc_pm", 0.4333333333333333),
     ];
     assert_values(&scores, 3e-7, &expected);
     assert_eq!(value(&scores, "top5_lm"), None);
@@ -85,7 +99,7 @@ fn seven_classes() -> Scores {
 }
 
 #[rustfmt::skip]
-const SEVEN: [(&str, f64); 26] = [
+const SEVEN: [(&str, f64); 40] = [
     ("accuracy_lm", 0.15), ("accuracy_pm", 0.225),
     ("top5_lm", 0.825), ("top5_pm", 0.75),
     ("nll_lm", 2.9828661650647934), ("nll_pm", 2.863369347410168),
@@ -99,6 +113,13 @@ const SEVEN: [(&str, f64); 26] = [
     ("predictive_entropy", 1.3169187021519793), ("expected_entropy", 0.9662568906702976),
     ("mi", 0.3506618114816817), ("diversity_kl", 0.5626308140578816),
     ("pairwise_kl", 1.3699389383093452), ("disagreement", 0.775),
+    ("ace_lm", 0.34184615803139295), ("ace_pm", 0.2452703187607582),
+    ("rmsce_lm", 0.3749456794967366), ("rmsce_pm", 0.22743289033377098),
+    ("aurc_lm", 0.7477881573490908), ("aurc_pm", 0.7278201295859075),
+    ("augrc_lm", 0.4086538461538461), ("augrc_pm", 0.3679487179487179),
+    ("accuracy_at_80_coverage_lm", 0.15625), ("accuracy_at_80_coverage_pm", 0.28125),
+    ("accuracy_at_90_coverage_lm", 0.13888888888888884), ("accuracy_at_90_coverage_pm", 0.25),
+    ("coverage_at_5_risk_lm", 0.0), ("coverage_at_5_risk_pm", 0.0),
 ];
 
 // k, i, c = np.ogrid[:3, :40, :7]; z = 3*np.sin(1.7*i + 0.9*c*c) + 2*np.sin(2.1*k + i*c)
@@ -190,7 +211,7 @@ fn values_stay_in_their_ranges() {
     for scale in [0.01f32, 1.0, 30.0] {
         let logits = THREE_MEMBERS.map(|logit| logit * scale);
         let scores = scores(3, &[0, 1, 2, 1, 0, 2], logits.to_vec());
-        let spread = scores.spread.as_ref().unwrap();
+        let spread = scores.uncertainty.spread.as_ref().unwrap();
         for values in [&spread.mutual_information, &spread.diversity_kl, &spread.pairwise_kl] {
             assert!(values.iter().all(|value| *value >= 0.0));
         }
@@ -217,8 +238,26 @@ fn columns_are_distinct_and_lead_back_to_their_metric() {
     let columns: Vec<_> = evaluate(&seven_classes()).into_iter().map(|(column, _)| column).collect();
     for (i, column) in columns.iter().enumerate() {
         assert!(!columns[..i].contains(column), "{column} twice");
-        assert!(column.starts_with(of_column(column).unwrap().key));
+        let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column)).unwrap();
+        assert!(column.starts_with(metric.key));
+        assert_eq!(of_column(column), Some(metric.column()));
     }
     assert_eq!(columns[..2], ["accuracy_lm", "accuracy_pm"]);
     assert!(columns.contains(&"predictive_entropy".to_string()) && of_column("seed").is_none());
+}
+
+#[test]
+fn unlabelled_predictions_have_no_scores() {
+    let shape = Shape { members: 1, samples: 1, classes: 2 };
+    let unlabelled = Predictions::unlabelled(shape, vec![0.0, 1.0]).unwrap();
+    let message = Scores::compute(&unlabelled).unwrap_err().to_string();
+    assert!(message.contains("have no labels"), "{message}");
+}
+
+#[test]
+fn label_free_parts_are_the_same_with_and_without_labels() {
+    let shape = Shape { members: 3, samples: 6, classes: 3 };
+    let unlabelled = Predictions::unlabelled(shape, THREE_MEMBERS.to_vec()).unwrap();
+    let alone = Uncertainty::compute(&unlabelled).unwrap();
+    assert_eq!(alone, scores(3, &[0, 1, 2, 1, 0, 2], THREE_MEMBERS.to_vec()).uncertainty);
 }

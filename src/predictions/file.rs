@@ -1,4 +1,5 @@
-//! The predictions file: safetensors with `logits` F32 `[m, N, C]`, `labels` U32 `[N]`, optional `groups` U32 `[N]`.
+//! The predictions file: safetensors with `logits` F32 `[m, N, C]`, and optionally `labels` and
+//! `groups` U32 `[N]`.
 //! Name lists are JSON arrays in the header's metadata. Read through a memory map, written without a copy.
 
 use std::collections::BTreeMap;
@@ -34,12 +35,11 @@ impl Predictions {
     /// Writes `path` atomically. Equal predictions give equal bytes.
     pub fn save(&self, path: &Path) -> Result<()> {
         let Shape { members, samples, classes } = self.shape;
-        let mut tensors = vec![
-            ("logits", "F32", vec![members, samples, classes], bytes_of(self.all_logits())),
-            ("labels", "U32", vec![samples], bytes_of(self.labels())),
-        ];
-        if let Some(groups) = self.groups() {
-            tensors.push(("groups", "U32", vec![samples], bytes_of(groups)));
+        let mut tensors = vec![("logits", "F32", vec![members, samples, classes], bytes_of(self.all_logits()))];
+        for (name, ids) in [("labels", self.labels()), ("groups", self.groups())] {
+            if let Some(ids) = ids {
+                tensors.push((name, "U32", vec![samples], bytes_of(ids)));
+            }
         }
         // Not through the safetensors crate: its metadata order is random, and it copies or does not sync.
         let metadata = serde_json::to_value(header_metadata(self)?)?;
@@ -84,18 +84,18 @@ fn map(path: &Path) -> Result<Predictions> {
     let shape = Shape { members, samples, classes };
     shape.logit_count()?;
     let labels = locate_ids(&map, &tensors, "labels", samples)?;
-    shape.check_labels(as_u32(&map[labels.clone()]))?;
+    if let Some(range) = &labels {
+        shape.check_labels(as_u32(&map[range.clone()]))?;
+    }
     let metadata = header.metadata().clone().unwrap_or_default();
     let mut metadata: BTreeMap<_, _> = metadata.into_iter().collect();
     let class_names = take_names(&mut metadata, CLASS_NAMES)?;
     let group_names = take_names(&mut metadata, GROUP_NAMES)?;
     let named = class_names.len();
     ensure!(named == 0 || named == classes, "{named} class names for {classes} classes");
-    let mut groups = None;
-    if tensors.names().contains(&"groups") {
-        let range = locate_ids(&map, &tensors, "groups", samples)?;
+    let groups = locate_ids(&map, &tensors, "groups", samples)?;
+    if let Some(range) = &groups {
         shape.check_groups(as_u32(&map[range.clone()]), &group_names)?;
-        groups = Some(range);
     }
     let storage = Storage::Mapped { map, logits, labels, groups };
     Ok(Predictions { shape, storage, class_names, group_names, metadata })
@@ -104,7 +104,7 @@ fn map(path: &Path) -> Result<Predictions> {
 /// Byte range of a tensor in the file, and its shape.
 fn locate(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, dtype: Dtype) -> Result<(Range<usize>, Vec<usize>)> {
     let Ok(tensor) = tensors.tensor(name) else {
-        bail!("has no tensor `{name}`; a predictions file holds `logits` and `labels`")
+        bail!("has no tensor `{name}`; a predictions file holds `logits` and, for a labelled set, `labels`")
     };
     let found = tensor.dtype();
     ensure!(found == dtype, "tensor `{name}` has type {found:?}; it must be {dtype:?}");
@@ -114,10 +114,14 @@ fn locate(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, dtype: Dtype) -> Re
     Ok((start..start + tensor.data().len(), tensor.shape().to_vec()))
 }
 
-fn locate_ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Range<usize>> {
+/// Byte range of an optional tensor of ids `[N]`.
+fn locate_ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Option<Range<usize>>> {
+    if !tensors.names().contains(&name) {
+        return Ok(None);
+    }
     let (range, shape) = locate(map, tensors, name, Dtype::U32)?;
     ensure!(shape == [samples], "tensor `{name}` has shape {shape:?}; it must be [{samples}], as `logits` has");
-    Ok(range)
+    Ok(Some(range))
 }
 
 fn take_names(metadata: &mut BTreeMap<String, String>, key: &str) -> Result<Vec<String>> {

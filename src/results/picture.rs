@@ -3,9 +3,10 @@
 
 mod comparison;
 mod figure;
-mod labels;
-mod marks;
+pub(crate) mod labels;
+pub(crate) mod marks;
 mod panel;
+pub(crate) mod scale;
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -51,6 +51,28 @@ pub fn render(table: &Table, spec: &Spec) -> String {
     text
 }
 
+/// A table as plain texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Texts {
+    pub titles: Vec<String>,
+    /// One text per title.
+    pub rows: Vec<Vec<String>>,
+    /// How many of the first columns come before the first number that is more than a name.
+    pub labels: usize,
+}
+
+/// The chosen columns of `table` as texts: those it lacks or leaves empty throughout are left out.
+pub fn texts(table: &Table, columns: &[&str]) -> Texts {
+    let chosen: Vec<_> = columns.iter().filter_map(|name| Column::of(table, name)).collect();
+    let columns: Vec<_> = chosen.iter().map(|column| column.render(table, &group_keys(table, &[]))).collect();
+    let cells = |row: usize| columns.iter().map(|column| column.cells[row].clone()).collect();
+    Texts {
+        titles: columns.iter().map(|column| column.title.clone()).collect(),
+        rows: (0..table.rows.len()).map(cells).collect(),
+        labels: columns.iter().position(|column| column.measured).unwrap_or(columns.len()),
+    }
+}
+
 /// A column to show, with what the metric registry knows of it.
 struct Column<'a> {
     name: &'a str,

@@ -146,10 +146,11 @@ impl RunFolder {
         self.path.join("metrics.csv")
     }
 
-    pub fn predictions(&self, set: &str, condition: &str) -> PathBuf {
+    /// Predictions on one set under one condition; `predictive` is empty for the run's own members.
+    pub fn predictions(&self, set: &str, condition: &str, predictive: &str) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
-        let name = format!("{}@{}.safetensors", safe(set), safe(condition));
-        self.path.join("predictions").join(name)
+        let parts: Vec<String> = [set, condition, predictive].iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
+        self.path.join("predictions").join(format!("{}.safetensors", parts.join("@")))
     }
 
     /// A run is finished once its posterior is written.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use super::{Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head};
+use super::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head};
 use crate::backbone::Base;
 use crate::backbone::weights::Weights;
 use crate::head::{Head, Training};
@@ -52,7 +52,7 @@ impl SubspaceSpec for Spec {
         if head.training != Training::Never {
             push_head(&mut layout, head);
         }
-        Ok(Box::new(Full { layout, names, start: Tensor::cat(&start, 0), head: head.to_device(Device::Cpu) }))
+        Ok(Box::new(Full { layout, names, start: Tensor::cat(&start, 0), head: head.to(Device::Cpu, Kind::Float) }))
     }
 }
 
@@ -80,7 +80,7 @@ impl Subspace for Full {
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
         let head = match self.head.training {
             Training::Never => return Ok(self.start.copy()),
-            Training::WithBackbone => Tensor::cat(&[self.head.weight.reshape([-1]), self.head.bias.reshape([-1])], 0),
+            Training::WithBackbone => flat_head(&self.head),
             Training::Always => initial_head(seed, particle, &self.head),
         };
         Ok(Tensor::cat(&[&self.start, &head], 0))
@@ -94,4 +94,29 @@ impl Subspace for Full {
         }
         weights
     }
+
+    fn origin(&self) -> Tensor {
+        let head = match self.head.training {
+            Training::Never => return self.start.copy(),
+            Training::WithBackbone => flat_head(&self.head),
+            Training::Always => flat_head(&self.head).zeros_like(),
+        };
+        Tensor::cat(&[&self.start, &head], 0)
+    }
+
+    fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
+        super::combine::check(theta, coefficients)?;
+        let origin = self.origin().to_device(theta.device());
+        let theta = coefficients.matmul(&(theta - &origin)) + origin;
+        Ok(Combined { subspace: self.again(), theta })
+    }
+
+    fn again(&self) -> Box<dyn Subspace> {
+        let (layout, names) = (self.layout.clone(), self.names.clone());
+        Box::new(Full { layout, names, start: self.start.shallow_clone(), head: self.head.again() })
+    }
+}
+
+fn flat_head(head: &Head) -> Tensor {
+    Tensor::cat(&[head.weight.reshape([-1]), head.bias.reshape([-1])], 0)
 }

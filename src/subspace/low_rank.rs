@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
-use super::{Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head, uniform};
+use super::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head, uniform};
 use crate::backbone::Base;
 use crate::backbone::weights::{LowRank, Weights};
 use crate::config::{Bounds, Choice, Reader};
@@ -139,7 +139,7 @@ impl SubspaceSpec for Spec {
         if trained_head {
             super::full::push_head(&mut layout, head);
         }
-        let head = trained_head.then(|| head.to_device(tch::Device::Cpu));
+        let head = trained_head.then(|| head.to(tch::Device::Cpu, Kind::Float));
         Ok(Box::new(LowRankSubspace { layout, layers, scale, head }))
     }
 }
@@ -186,6 +186,45 @@ impl Subspace for LowRankSubspace {
             weights.replace("head.bias", own[1].shallow_clone());
         }
         weights
+    }
+
+    fn origin(&self) -> Tensor {
+        Tensor::zeros([self.layout.parameters()], (Kind::Float, tch::Device::Cpu))
+    }
+
+    /// Rank n·r: A is all particles' A one below the other, B all of theirs side by side, each times its coefficient.
+    fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
+        super::combine::check(theta, coefficients)?;
+        let (particles, points) = (theta.size()[0], coefficients.size()[0]);
+        let mut layout = Layout::default();
+        let mut parts = Vec::new();
+        for (layer, block) in self.layers.iter().zip(&self.layout.blocks) {
+            let Shape::LowRank { rank, inputs, outputs, scale } = block.shape else {
+                unreachable!("layer {layer} of a low-rank subspace is low-rank")
+            };
+            let (start, joint) = (layout.parameters(), particles * rank);
+            layout.push(format!("{layer}.A"), &[joint, inputs]);
+            layout.push(format!("{layer}.B"), &[outputs, joint]);
+            layout.close_block(layer, start, Shape::LowRank { rank: joint, inputs, outputs, scale });
+            let a = theta.narrow(1, block.columns.start, rank * inputs).reshape([1, joint * inputs]);
+            let b = theta.narrow(1, block.columns.start + rank * inputs, outputs * rank);
+            let b = b.reshape([1, particles, outputs, rank]) * coefficients.view([points, particles, 1, 1]);
+            parts.push(a.expand([points, -1], false));
+            parts.push(b.permute([0, 2, 1, 3]).reshape([points, outputs * joint]));
+        }
+        if let (Some(head), Some(block)) = (&self.head, self.layout.blocks.last()) {
+            super::full::push_head(&mut layout, head);
+            let length = block.columns.end - block.columns.start;
+            parts.push(coefficients.matmul(&theta.narrow(1, block.columns.start, length)));
+        }
+        let head = self.head.as_ref().map(Head::again);
+        let subspace = Box::new(LowRankSubspace { layout, layers: self.layers.clone(), scale: self.scale, head });
+        Ok(Combined { subspace, theta: Tensor::cat(&parts, 1) })
+    }
+
+    fn again(&self) -> Box<dyn Subspace> {
+        let (layout, layers) = (self.layout.clone(), self.layers.clone());
+        Box::new(LowRankSubspace { layout, layers, scale: self.scale, head: self.head.as_ref().map(Head::again) })
     }
 }
 

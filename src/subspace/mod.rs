@@ -1,5 +1,6 @@
 //! Subspaces: what the P columns of `theta` `[n, P]` mean. One file a subspace, registered in [`SUBSPACES`].
 
+pub mod combine;
 mod full;
 pub mod geometry;
 pub mod layout;
@@ -14,6 +15,7 @@ use crate::config::Reader;
 use crate::data::order::{Purpose, stream};
 use crate::head::{Head, Training};
 
+pub use combine::{Combined, Space};
 pub use layout::{Block, Layout, Shape};
 
 /// A laid-out subspace.
@@ -25,6 +27,19 @@ pub trait Subspace {
 
     /// The layer weights that leaves stand for (one `[k, …shape]` a column, in the layout's order).
     fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a>;
+
+    /// The columns of the checkpoint itself, `[P]`, from which updates ΔW count; zeros for a new head.
+    fn origin(&self) -> Tensor;
+
+    /// The points ΔW_k = Σ_j c_kj ΔW_j of particles `theta: [n, P]`, for coefficients `[k, n]` (f32), exactly. The columns
+    /// of a new head, which has no update, are combined themselves.
+    ///
+    /// # Errors
+    /// Coefficients of another shape.
+    fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined>;
+
+    /// The same subspace once more.
+    fn again(&self) -> Box<dyn Subspace>;
 }
 
 /// The settings of a subspace, as read from `[subspace.*]`.

@@ -19,7 +19,7 @@ use crate::images::{Batch, ImageSet};
 use crate::methods::{Method, Step};
 use crate::metrics::Average;
 use crate::model::Model;
-use crate::predict::{self, Members};
+use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
 use crate::run::RunFolder;
 use crate::state::State;
@@ -341,9 +341,10 @@ pub fn predictions(
     indices: &[u32],
     batch_size: usize,
 ) -> Result<Predictions> {
-    let logits = predict::logits(model, members, set, indices, batch_size, &ProgressBar::hidden())?;
+    let predictor = Predictor::new(model, members);
+    let logits = predictor.all_logits(set, indices, batch_size, &ProgressBar::hidden())?;
     let shape = crate::predictions::Shape {
-        members: members.count(),
+        members: predictor.members(),
         samples: indices.len(),
         classes: model.head.classes() as usize,
     };

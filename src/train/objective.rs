@@ -44,8 +44,8 @@ impl<'a> Likelihood<'a> {
         let labels = rows(&self.labels).narrow(1, from, count).expand([particles, -1], false);
         let weights = self.subspace.weights(&self.model.base, leaves);
         let logits = self.model.logits(&weights, &images);
-        let picked = logits.log_softmax(-1, Kind::Float).gather(2, &labels.unsqueeze(2), false);
-        -picked.squeeze_dim(2).mean_dim([1i64].as_slice(), false, Kind::Float)
+        let picked = logits.log_softmax(-1, logits.kind()).gather(2, &labels.unsqueeze(2), false);
+        -picked.squeeze_dim(2).mean_dim([1i64].as_slice(), false, picked.kind())
     }
 }
 
@@ -69,7 +69,7 @@ impl Objective for Likelihood<'_> {
                 // A root without a graph would be a segmentation fault.
                 ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
                 let weight = samples as f64 / batch as f64;
-                let root = loss.sum(Kind::Float) * weight;
+                let root = loss.sum(loss.kind()) * weight;
                 layout.gather(&Tensor::f_run_backward(&[root], &leaves, false, false)?, &rows);
                 total += loss.detach() * weight;
             }

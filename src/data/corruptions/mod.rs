@@ -82,6 +82,16 @@ impl Applied {
         Ok(Applied { corruption, severity, seed })
     }
 
+    /// The corruption's name.
+    pub fn key(&self) -> &'static str {
+        self.corruption.key
+    }
+
+    /// 1 to 5.
+    pub fn severity(&self) -> u8 {
+        self.severity as u8
+    }
+
     /// Damages image number `index` of its split, `pixels: [3, height, width]`, in place.
     ///
     /// # Errors

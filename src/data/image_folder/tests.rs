@@ -1,7 +1,10 @@
+use std::path::Path;
+
 use image::RgbImage;
 
 use super::*;
 use crate::config::Tree;
+use crate::data::Images;
 
 fn put(root: &Path, file: &str, gray: u8) {
     let path = root.join(file);

@@ -37,6 +37,18 @@ fn saved_predictions_open_as_they_were() {
 }
 
 #[test]
+fn an_unlabelled_set_has_no_labels_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let shape = Shape { members: 1, samples: 2, classes: 2 };
+    Predictions::unlabelled(shape, vec![0.0, 1.0, 2.0, 3.0]).unwrap().save(&path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(SafeTensors::deserialize(&bytes).unwrap().names(), ["logits"]);
+    let opened = Predictions::open(&path).unwrap();
+    assert_eq!((opened.labels(), opened.logits(0, 1)), (None, [2.0, 3.0].as_slice()));
+}
+
+#[test]
 fn every_truncation_and_changed_header_byte_is_an_error_or_valid_never_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");
@@ -80,7 +92,6 @@ fn wrong_contents_are_named() {
         assert!(message.contains(text), "{message}");
     };
     says(&[labels], 0, "no tensor `logits`");
-    says(&[logits], 0, "no tensor `labels`");
     says(&[("logits", Dtype::F16, logits.2), labels], 0, "type F16; it must be F32");
     says(&[("logits", Dtype::F32, &[6, 2]), labels], 0, "shape [6, 2]");
     says(&[("logits", Dtype::F32, &[0, 3, 2]), labels], 0, "[0, 3, 2]");

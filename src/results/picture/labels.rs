@@ -5,6 +5,8 @@ use plotters::style::{Color, FontDesc, FontFamily, FontStyle, RGBColor, TextStyl
 
 pub const INK: RGBColor = RGBColor(31, 35, 40);
 pub const MUTED: RGBColor = RGBColor(89, 99, 110);
+pub const BAND: RGBColor = RGBColor(245, 247, 249);
+pub const GRID: RGBColor = RGBColor(216, 222, 228);
 
 const FAMILY: &str = "Helvetica, Arial, Liberation Sans, sans-serif";
 

@@ -5,11 +5,12 @@ use std::ops::Range;
 use anyhow::Result;
 use plotters::element::{Circle, Rectangle};
 use plotters::style::text_anchor::HPos;
-use plotters::style::{Color, FontStyle, RGBColor};
+use plotters::style::{Color, FontStyle};
 
 use super::comparison::Comparison;
-use super::labels::{INK, MUTED, style, width};
+use super::labels::{BAND, GRID, INK, MUTED, style, width};
 use super::marks::{Canvas, Fill, color, line, mark};
+use super::scale::Scale;
 
 pub const LABEL_SIZE: f64 = 15.0;
 pub const LABEL_LINE: i32 = 18;
@@ -22,8 +23,6 @@ const VALUE_SIZES: [f64; 2] = [13.0, 12.0];
 const RADIUS: f64 = 5.0;
 /// Room inside the axis above the largest and below the smallest mark, for value labels.
 const INSET: i32 = 24;
-const BAND: RGBColor = RGBColor(245, 247, 249);
-const GRID: RGBColor = RGBColor(216, 222, 228);
 
 /// What a panel shows.
 pub struct Quantity {
@@ -184,7 +183,7 @@ struct Frame {
 
 impl Frame {
     fn pixel(&self, value: f64) -> i32 {
-        let share = (value - self.scale.low) / (self.scale.high - self.scale.low);
+        let share = self.scale.share(value);
         let (bottom, top) = (self.y.end - INSET, self.y.start + INSET);
         (f64::from(bottom) - share * f64::from(bottom - top)).round() as i32
     }
@@ -228,49 +227,4 @@ impl Frame {
         }
         Ok(())
     }
-}
-
-/// An axis from 0 or a round number to the largest value, with round ticks.
-#[derive(Debug, PartialEq)]
-pub struct Scale {
-    low: f64,
-    high: f64,
-    step: f64,
-}
-
-impl Scale {
-    /// From 0, unless the values are so close that the differences would not be seen.
-    pub fn around(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) =
-            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-        let base = if low >= 0.0 && low < 0.6 * high || high <= 0.0 && low == 0.0 { 0.0 } else { low };
-        let span = if high > base { high - base } else { base.abs().max(1.0) * 0.1 };
-        let step = round_step(span / 5.0);
-        let low = (base / step + 1e-9).floor() * step;
-        Self { low, high: high.max(low + 2.0 * step), step }
-    }
-
-    fn ticks(&self) -> impl Iterator<Item = f64> {
-        let count = ((self.high - self.low) / self.step + 1e-9).floor() as usize;
-        (0..=count).map(|tick| self.low + tick as f64 * self.step)
-    }
-
-    fn decimals(&self) -> usize {
-        (-(self.step.log10() + 1e-9).floor()).max(0.0) as usize
-    }
-
-    fn tick(&self, value: f64) -> String {
-        format!("{value:.*}", self.decimals())
-    }
-
-    /// A value, one digit finer than the ticks.
-    fn value(&self, value: f64) -> String {
-        format!("{value:.*}", self.decimals() + 1)
-    }
-}
-
-/// The smallest of 1, 2, 5, 10, … × a power of ten that is no less than `least`.
-fn round_step(least: f64) -> f64 {
-    let power = 10_f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0].into_iter().map(|digit| digit * power).find(|step| *step >= least).unwrap_or(10.0 * power)
 }

@@ -1,0 +1,128 @@
+//! Attacks: pixels moved inside the L∞ ball of radius epsilon around an image and inside [0, 1], so that the loss rises.
+//! Untargeted, true labels. One file an attack, registered in [`ATTACKS`]; an attack sees gradients, never a model.
+
+mod fgsm;
+mod pgd;
+pub mod victim;
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+pub use victim::{Resolution, Target, Victim};
+
+/// Every known attack.
+pub static ATTACKS: &[&Entry] = &[&fgsm::ENTRY, &pgd::ENTRY];
+
+/// A registered attack.
+pub struct Entry {
+    pub key: &'static str,
+    pub about: &'static str,
+    pub build: fn(Settings) -> Box<dyn Attack>,
+}
+
+/// What an attack in several steps may be told; others ignore it.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub steps: usize,
+    /// Of a step, in pixel units; 2.5 epsilon / steps where absent (Madry et al. 2018, arXiv 1706.06083).
+    pub step_size: Option<f64>,
+    pub random_start: bool,
+    pub seed: u64,
+}
+
+/// Images under attack: pixels `[B, 3, h, w]` in [0, 1], and their numbers in the set (for random starts).
+pub struct Clean<'a> {
+    pub pixels: &'a Tensor,
+    pub indices: &'a [u32],
+}
+
+/// Gradient of the summed loss at pixels `[B, 3, h, w]`.
+pub type Gradient<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+
+/// A way to move pixels.
+pub trait Attack {
+    /// Moved pixels `[B, 3, h, w]`, one tensor an epsilon: each within epsilon of the clean ones and within [0, 1].
+    ///
+    /// # Errors
+    /// Those of `gradient`.
+    fn run(&self, clean: &Clean, epsilons: &[f64], gradient: Gradient) -> Result<Vec<Tensor>>;
+
+    /// Settings that tell two rows apart, for the condition's name; empty where there are none.
+    fn settings(&self, epsilon: f64) -> String;
+}
+
+/// The pixels nearest to `moved` (f64) that lie in [0, 1] and differ from the clean ones by no more than epsilon, exactly:
+/// where rounding to the pixels' type would step over the border, the next number inside is taken.
+fn project(clean: &Tensor, moved: &Tensor, epsilon: f64) -> Tensor {
+    let centre = clean.to_kind(Kind::Double);
+    let inside = moved.maximum(&(&centre - epsilon)).minimum(&(&centre + epsilon)).clamp(0.0, 1.0);
+    let rounded = inside.to_kind(clean.kind());
+    let over = (rounded.to_kind(Kind::Double) - &centre).abs().gt(epsilon);
+    rounded.nextafter(clean).where_self(&over, &rounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pixels(count: i64) -> Tensor {
+        let values: Vec<f32> = (0..count).map(|i| (i * 7919 % 1009) as f32 / 1008.0).collect();
+        Tensor::from_slice(&values).view([1, 1, 1, count])
+    }
+
+    fn largest_move(clean: &Tensor, moved: &Tensor) -> f64 {
+        (moved.to_kind(Kind::Double) - clean.to_kind(Kind::Double)).abs().max().double_value(&[])
+    }
+
+    #[test]
+    fn no_pixel_leaves_the_ball_by_a_rounding() {
+        let clean = pixels(1009);
+        for epsilon in [0.0, 0.001, 0.005, 0.01, 0.03, 8.0 / 255.0, 1.0] {
+            for sign in [-1.0, 1.0] {
+                let moved = project(&clean, &(clean.to_kind(Kind::Double) + sign * epsilon), epsilon);
+                assert_eq!(moved.kind(), Kind::Float);
+                assert!(largest_move(&clean, &moved) <= epsilon, "{epsilon}");
+                assert!(moved.min().double_value(&[]) >= 0.0 && moved.max().double_value(&[]) <= 1.0);
+                // No further inside than one rounding: pixels away from 0 and 1 move by all of epsilon.
+                let free = clean.gt(epsilon).logical_and(&clean.lt(1.0 - epsilon));
+                let short = (moved - &clean).to_kind(Kind::Double).abs() - epsilon;
+                let short = short.abs().where_self(&free, &Tensor::from(0.0));
+                assert!(short.max().double_value(&[]) < 2e-7);
+            }
+        }
+    }
+
+    #[test]
+    fn budget_zero_changes_no_bit() {
+        let clean = pixels(500);
+        let gradient = |x: &Tensor| Ok(x - 0.5);
+        for entry in ATTACKS {
+            let attack = (entry.build)(Settings { steps: 3, step_size: None, random_start: true, seed: 0 });
+            let moved = attack.run(&Clean { pixels: &clean, indices: &[0] }, &[0.0], &gradient).unwrap();
+            assert!(moved[0].equal(&clean), "{}", entry.key);
+        }
+    }
+
+    #[test]
+    fn attacks_climb_a_concave_hill_inside_the_ball() {
+        // loss = -Σ (x - t)²: the best point in the ball is known.
+        let clean = pixels(300);
+        let target = clean.flip([3]);
+        let gradient = |x: &Tensor| Ok((&target - x) * 2.0);
+        let loss = |x: &Tensor| -(x - &target).square().sum(Kind::Double).double_value(&[]);
+        let epsilon = 0.05;
+        let best = target.maximum(&(&clean - epsilon)).minimum(&(&clean + epsilon)).clamp(0.0, 1.0);
+        let run = |key: &str, steps| {
+            let entry = ATTACKS.iter().find(|entry| entry.key == key).unwrap();
+            let attack = (entry.build)(Settings { steps, step_size: None, random_start: true, seed: 3 });
+            let clean = Clean { pixels: &clean, indices: &[7] };
+            attack.run(&clean, &[epsilon], &gradient).unwrap().remove(0)
+        };
+        let (fgsm, pgd) = (run("fgsm", 1), run("pgd", 100));
+        assert!(loss(&fgsm) > loss(&clean));
+        assert!(loss(&pgd) > loss(&fgsm), "many small steps do not overshoot");
+        assert!(largest_move(&pgd, &best) < 2.5 * epsilon / 100.0 + 1e-6);
+        assert!(largest_move(&clean, &fgsm) <= epsilon && largest_move(&clean, &pgd) <= epsilon);
+        assert!(run("pgd", 5).equal(&run("pgd", 5)), "random starts are fixed by the seed");
+    }
+}

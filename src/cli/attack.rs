@@ -1,0 +1,87 @@
+//! Options of `--attack`.
+
+use anyhow::Result;
+use clap::Args;
+
+use super::Usage;
+use crate::attacks::{ATTACKS, Entry, Resolution, Settings, Target};
+use crate::evaluate::AttackPlan;
+
+#[derive(Args)]
+#[command(next_help_heading = "Attack")]
+pub(super) struct AttackArgs {
+    /// Attack the test images: fgsm or pgd (L∞, untargeted, pixels in [0, 1]).
+    #[arg(long, value_name = "NAME", value_parser = parse_attack)]
+    attack: Option<&'static Entry>,
+
+    /// Budgets, each from 0 to 1.
+    #[arg(long, value_name = "E,…", value_delimiter = ',', value_parser = parse_unit, requires = "attack",
+          default_value = "0.001,0.005,0.01,0.03")]
+    epsilon: Vec<f64>,
+
+    /// Whose loss is raised: mean-probability, mean-logit, mean-loss, or member-K (a transfer attack).
+    #[arg(long, value_name = "TARGET", default_value = "mean-probability", requires = "attack")]
+    attack_target: Target,
+
+    /// Which pixels are moved: those the network sees, or the data set's, through the resizing.
+    #[arg(long, value_name = "WHICH", default_value = "model", requires = "attack")]
+    attack_resolution: Resolution,
+
+    /// Steps of pgd.
+    #[arg(long, value_name = "N", default_value = "10", requires = "attack",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    attack_steps: u32,
+
+    /// Size of a pgd step in pixel units, from 0 to 1 [default: 2.5 epsilon / steps].
+    #[arg(long, value_name = "S", value_parser = parse_unit, requires = "attack")]
+    attack_step_size: Option<f64>,
+
+    /// Start pgd at the image instead of a random point of the ball.
+    #[arg(long, requires = "attack")]
+    attack_from_image: bool,
+
+    /// Of pgd's random starts.
+    #[arg(long, value_name = "SEED", default_value = "0", requires = "attack")]
+    attack_seed: u64,
+
+    /// Write the attacked pixels as images-<epsilon>.safetensors (`images` [N, 3, h, w]) into this folder.
+    #[arg(long, value_name = "FOLDER", requires = "attack")]
+    pub save_images: Option<std::path::PathBuf>,
+}
+
+impl AttackArgs {
+    pub fn plan(&self) -> Result<Option<AttackPlan>> {
+        let Some(entry) = self.attack else { return Ok(None) };
+        let mut epsilons = self.epsilon.clone();
+        epsilons.sort_by(f64::total_cmp);
+        epsilons.dedup();
+        if self.attack_step_size == Some(0.0) {
+            return Err(Usage("--attack-step-size 0: such an attack does not move; give more than 0".into()).into());
+        }
+        let settings = Settings {
+            steps: self.attack_steps as usize,
+            step_size: self.attack_step_size,
+            random_start: !self.attack_from_image,
+            seed: self.attack_seed,
+        };
+        Ok(Some(AttackPlan {
+            entry,
+            settings,
+            epsilons,
+            target: self.attack_target,
+            resolution: self.attack_resolution,
+        }))
+    }
+}
+
+fn parse_attack(text: &str) -> Result<&'static Entry, String> {
+    let known = ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
+    let found = ATTACKS.iter().copied().find(|entry| entry.key == text);
+    found.ok_or_else(|| format!("unknown attack `{text}`; known: {known}"))
+}
+
+fn parse_unit(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse::<f64>().map_err(|_| "is no number".to_string())?;
+    let rule = "must be from 0 to 1: pixels are in [0, 1] (write 8/255 as 0.0314)";
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(rule.to_string()) }
+}

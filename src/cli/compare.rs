@@ -1,0 +1,131 @@
+//! `bella compare`: two predictors on one test set, with paired bootstrap intervals.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use super::score::print_csv;
+use crate::metrics::bootstrap::{Difference, RESAMPLES, compare};
+use crate::metrics::{Average, Unit};
+use crate::predictions::Predictions;
+use crate::results::store::{Row, Table};
+use crate::results::table::{Spec, Surface, render};
+
+/// Compare two predictions files of one test set: differences with 95 % intervals (paired bootstrap).
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella compare a/predictions/cifar10.safetensors b/predictions/cifar10.safetensors")]
+pub struct CompareArgs {
+    /// Predictions file of the one.
+    a: PathBuf,
+
+    /// Predictions file of the other; differences are B - A.
+    b: PathBuf,
+
+    /// Mean over members: of logits (lm) or of probabilities (pm) [default: both].
+    #[arg(long)]
+    average: Option<Suffix>,
+
+    /// Number of resamples.
+    #[arg(long, value_name = "N", default_value_t = RESAMPLES, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    resamples: u32,
+
+    /// Seed of the resamples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// CSV on standard output (fractions, all digits) instead of a table.
+    #[arg(long)]
+    csv: bool,
+}
+
+/// An average by the suffix of its columns.
+#[derive(Clone, Copy, ValueEnum)]
+enum Suffix {
+    Lm,
+    Pm,
+}
+
+impl Suffix {
+    fn average(self) -> Average {
+        match self {
+            Suffix::Lm => Average::Logit,
+            Suffix::Pm => Average::Probability,
+        }
+    }
+}
+
+pub fn run(args: &CompareArgs) -> Result<()> {
+    let (a, b) = (Predictions::open(&args.a)?, Predictions::open(&args.b)?);
+    let averages = args.average.map_or(Average::ALL.to_vec(), |suffix| vec![suffix.average()]);
+    let differences = compare(&a, &b, &averages, args.resamples, args.seed)
+        .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
+    if args.csv {
+        let rows: Vec<Row> = differences.iter().map(|difference| full_row(difference, args)).collect();
+        return print_csv(&rows);
+    }
+    let mut table = Table::default();
+    differences.iter().for_each(|difference| table.append(&readable_row(difference)));
+    let spec = Spec { columns: table.columns.clone(), group_by: vec![], surface: Surface::of_stdout() };
+    print!("A: {}\nB: {}\n{}", args.a.display(), args.b.display(), render(&table, &spec));
+    println!("differences are B - A; {} paired resamples, seed {}", args.resamples, args.seed);
+    Ok(())
+}
+
+fn full_row(of: &Difference, args: &CompareArgs) -> Row {
+    let mut row = Row::new();
+    row.push("metric", of.metric.key);
+    row.push("average", of.average.suffix());
+    let [low, high] = of.interval;
+    let numbers = [("a", of.a), ("b", of.b), ("difference", of.difference), ("low", low), ("high", high), ("p", of.p)];
+    numbers.into_iter().for_each(|(column, number)| row.push_number(column, Some(number)));
+    row.push("resamples", args.resamples.to_string());
+    row.push("seed", args.seed.to_string());
+    row
+}
+
+/// Numbers as tables have them: fractions as percent.
+fn readable_row(of: &Difference) -> Row {
+    let (name, scale, digits) = match of.metric.unit {
+        Unit::Fraction => (format!("{} [%]", of.metric.key), 100.0, 2),
+        Unit::Nats | Unit::One => (of.metric.key.to_string(), 1.0, 4),
+    };
+    let number = |value: f64| format!("{:.digits$}", scale * value);
+    let signed = |value: f64| format!("{:+.digits$}", scale * value);
+    let mut row = Row::new();
+    row.push("metric", name);
+    row.push("average", of.average.suffix());
+    row.push("A", number(of.a));
+    row.push("B", number(of.b));
+    row.push("difference", signed(of.difference));
+    row.push("95 % interval", format!("{} to {}", signed(of.interval[0]), signed(of.interval[1])));
+    row.push("p", format!("{:.4}", of.p));
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predictions::Shape;
+
+    // B has one of four samples right more than A, with the same confidences.
+    #[test]
+    fn rows_show_percent_and_keep_fractions() {
+        let shape = Shape { members: 1, samples: 4, classes: 2 };
+        let predictions = |signs: [f32; 4]| {
+            let logits = signs.into_iter().flat_map(|sign| [sign, 0.0]).collect();
+            Predictions::new(shape, logits, vec![0; 4]).unwrap()
+        };
+        let (a, b) = (predictions([1.0, 1.0, -1.0, -1.0]), predictions([1.0, 1.0, 1.0, -1.0]));
+        let found = compare(&a, &b, &[Average::Logit], 200, 0).unwrap();
+        let readable = readable_row(&found[0]);
+        let cells = ["metric", "average", "A", "B", "difference"].map(|column| readable.get(column).unwrap());
+        assert_eq!(cells, ["accuracy [%]", "lm", "50.00", "75.00", "+25.00"]);
+        let file = std::path::PathBuf::new();
+        let args = CompareArgs { a: file.clone(), b: file, average: None, resamples: 200, seed: 0, csv: true };
+        let full = full_row(&found[0], &args);
+        let cells = ["a", "b", "difference", "low", "resamples"].map(|column| full.get(column).unwrap());
+        assert_eq!(cells, ["0.5", "0.75", "0.25", "0", "200"]);
+        assert!(readable_row(&found[1]).get("metric") == Some("nll"));
+    }
+}

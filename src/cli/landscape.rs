@@ -1,0 +1,99 @@
+//! `bella landscape`: train and test error over the plane through three particles of a run.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow, ensure};
+use clap::Args;
+
+use super::ComputeArgs;
+use super::opened::{Opened, Overrides};
+use crate::data::SplitName;
+use crate::data::subset::{Subset, chosen};
+use crate::files::write_atomic;
+use crate::images::ImageSet;
+use crate::landscape::{Plane, errors};
+
+/// Train and test error over the plane through three particles (landscape.csv and landscape.svg of the run).
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella landscape low-rank-svgd-s1 --particles 0,1,2 --grid 21 --samples 2000")]
+pub struct LandscapeArgs {
+    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    run: Option<String>,
+
+    /// Three particles, counted from 0.
+    #[arg(long, value_name = "I,J,K", value_delimiter = ',', default_value = "0,1,2")]
+    particles: Vec<i64>,
+
+    /// Points a side.
+    #[arg(long, value_name = "N", default_value = "21", value_parser = clap::value_parser!(u16).range(2..=1001))]
+    grid: u16,
+
+    /// How far the grid reaches beyond the triangle, as a share of its extent.
+    #[arg(long, value_name = "SHARE", default_value = "0.4")]
+    margin: f64,
+
+    /// Images of the training and of the test split, class by class in turn.
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
+    samples: u32,
+
+    /// Points in one forward.
+    #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    chunk: u16,
+
+    #[command(flatten)]
+    overrides: Overrides,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: &LandscapeArgs) -> Result<()> {
+    let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
+    let theta = &opened.posterior()?.theta;
+    let count = theta.size()[0];
+    let three = args.particles.len() == 3 && args.particles.iter().all(|i| (0..count).contains(i));
+    ensure!(three, "--particles {:?}: name three of this run's {count} particles, counted from 0", args.particles);
+    ensure!((0.0..=10.0).contains(&args.margin), "--margin {}: must be from 0 to 10", args.margin);
+    let rows = theta.index_select(0, &tch::Tensor::from_slice(&args.particles).to_device(theta.device()));
+    let subspace = opened.session.subspace()?;
+    let plane = Plane::through(subspace, &rows)?;
+    let points = plane.grid(usize::from(args.grid), args.margin);
+    let coefficients: Vec<[f64; 3]> = points.iter().map(|point| plane.coefficients(*point)).collect();
+    let sizes = (usize::from(args.chunk), opened.batch_size(None));
+    let over = |split| -> Result<Vec<f64>> {
+        let images = subset(&opened, split, args.samples as usize)?;
+        errors(&opened.session.model, subspace, &rows, &coefficients, &images, sizes)
+    };
+    let (train, test) = (over(SplitName::Train)?, over(SplitName::Test)?);
+    let (csv, marks) = (opened.run.path().join("landscape.csv"), opened.run.path().join("landscape-particles.csv"));
+    let lines = points.iter().zip(train.iter().zip(&test)).map(|((x, y), (train, test))| [*x, *y, *train, *test]);
+    write(&csv, ["x", "y", "train_error", "test_error"], lines)?;
+    let named = args.particles.iter().zip(plane.particles()).map(|(particle, (x, y))| [*particle as f64, x, y]);
+    write(&marks, ["particle", "x", "y"], named)?;
+    let picture = opened.run.path().join("landscape.svg");
+    crate::report::figures::landscape::draw(&csv, &marks, &picture)?;
+    let best = |errors: &[f64]| errors.iter().copied().fold(f64::INFINITY, f64::min);
+    println!("lowest error on the plane: train {:.4}, test {:.4}", best(&train), best(&test));
+    tracing::info!("picture: {}, numbers: {}", picture.display(), csv.display());
+    Ok(())
+}
+
+/// `count` images of a split, or all where it has no more, class by class in turn.
+fn subset(opened: &Opened, split: SplitName, count: usize) -> Result<ImageSet> {
+    let split_images = opened.session.load(&opened.experiment, split)?;
+    let count = count.min(split_images.len());
+    let chosen = chosen(Some(Subset::Each(count)), split, &split_images.labels)?;
+    let chosen = chosen.ok_or_else(|| anyhow!("{split}: no images"))?;
+    ImageSet::new(split_images.select(&chosen), opened.session.device, opened.session.settings.workers)
+}
+
+fn write<const N: usize>(path: &Path, header: [&str; N], lines: impl Iterator<Item = [f64; N]>) -> Result<()> {
+    write_atomic(path, |file| {
+        let mut writer = csv::Writer::from_writer(file);
+        writer.write_record(header)?;
+        for line in lines {
+            writer.write_record(line.map(|value| value.to_string()))?;
+        }
+        Ok(writer.flush()?)
+    })
+}

@@ -1,0 +1,222 @@
+//! A run, or a checkpoint as it is, opened for everything that comes after training.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::{ComputeArgs, Usage};
+use crate::config::tree::{Node, Value};
+use crate::config::{Choice, Experiment, Precision, Tree};
+use crate::data::SplitName;
+use crate::data::order::stratified_validation_split;
+use crate::images::ImageSet;
+use crate::predict::Members;
+use crate::run::{Record, RunFolder};
+use crate::session::{Posterior, Session};
+
+/// What may differ from the run's own config.
+#[derive(Args, Clone, Default)]
+pub(super) struct Overrides {
+    /// Another test set: KEY=ROOT, or a TOML file with a [data.*] table.
+    #[arg(long, value_name = "KEY=ROOT|FILE")]
+    pub data: Option<String>,
+
+    /// Override a key of data.*, train.particle_chunk or train.precision.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+
+    /// Compute in f32, bf16, f64 or auto [default: as the run was trained; a checkpoint as it is: f32].
+    #[arg(long, value_name = "TYPE", value_parser = parse_precision)]
+    pub precision: Option<Precision>,
+}
+
+pub(super) fn parse_precision(text: &str) -> Result<Precision> {
+    let known = Precision::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    let found = Precision::CHOICES.iter().find(|(word, _)| *word == text);
+    found.map(|(_, precision)| *precision).with_context(|| format!("unknown precision `{text}`; known: {known}"))
+}
+
+/// Ready to predict.
+pub(super) struct Opened {
+    pub experiment: Experiment,
+    pub session: Session,
+    pub run: RunFolder,
+    /// Absent for a checkpoint as it is.
+    pub trained: Option<(Posterior, Record)>,
+}
+
+impl Opened {
+    /// A finished run: named, or the latest.
+    pub fn run(named: Option<&str>, overrides: &Overrides, compute: &ComputeArgs) -> Result<Opened> {
+        let run = RunFolder::find(&compute.out, named)?;
+        if !run.is_finished() {
+            bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
+        }
+        check_sets(&overrides.sets)?;
+        crate::logging::open_log(&run.log())?;
+        tracing::info!("run: {}", run.path().display());
+        let mut settings = compute.settings();
+        settings.precision = overrides.precision;
+        crate::files::create_folder(&settings.out)?;
+        let experiment = read_for_run(&run, overrides)?;
+        let device = settings.device.open()?;
+        let posterior = Posterior::read(&run.posterior(), device)?;
+        posterior.check_files(&experiment)?;
+        let record = Record::read(&run)?;
+        let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
+        Ok(Opened { experiment, session, run, trained: Some((posterior, record)) })
+    }
+
+    /// The checkpoint of config files as it is, with the configured head.
+    pub fn checkpoint(files: &[PathBuf], overrides: &Overrides, compute: &ComputeArgs) -> Result<Opened> {
+        let mut experiment = read(files, overrides)?;
+        experiment.training = None;
+        let mut settings = compute.settings();
+        settings.precision = overrides.precision;
+        let run = RunFolder::of(&settings.out, &experiment)?;
+        run.create(&experiment)?;
+        crate::logging::open_log(&run.log())?;
+        let classes = experiment.data.dataset.classes()?;
+        let device = settings.device.open()?;
+        let session = Session::open(&experiment, settings, device, classes)?;
+        ensure!(
+            session.model.head.training != crate::head::Training::Always,
+            "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
+        );
+        Ok(Opened { experiment, session, run, trained: None })
+    }
+
+    /// The run's own members.
+    pub fn members(&self) -> Result<Members<'_>> {
+        let Some((posterior, _)) = &self.trained else { return Ok(Members::Checkpoint) };
+        Ok(Members::Rows { subspace: self.session.subspace()?, theta: &posterior.theta, chunk: self.chunk() })
+    }
+
+    /// Members in one forward.
+    pub fn chunk(&self) -> usize {
+        self.experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk)
+    }
+
+    pub fn posterior(&self) -> Result<&Posterior> {
+        let trained = self.trained.as_ref().map(|(posterior, _)| posterior);
+        trained.context("this is a checkpoint as it is: it has no posterior; name a trained run")
+    }
+
+    pub fn record(&self) -> Option<&Record> {
+        self.trained.as_ref().map(|(_, record)| record)
+    }
+
+    /// Images a forward, unless the command line says.
+    pub fn batch_size(&self, asked: Option<u32>) -> usize {
+        let configured = self.experiment.training.as_ref().map_or(256, |t| t.train.eval_batch_size);
+        asked.map_or(configured, |size| size as usize)
+    }
+
+    /// Training images that the run held out, or else a published validation split.
+    ///
+    /// # Errors
+    /// Neither is there.
+    pub fn validation(&self) -> Result<ImageSet> {
+        // The run's own data: `--data` names another test set, not another training set.
+        let experiment = match &self.trained {
+            Some(_) => Experiment::read(&Tree::load(&[self.run.config()], &[])?)?,
+            None => bail!("a checkpoint as it is held no images out: name a trained run"),
+        };
+        if experiment.data.validation > 0.0 {
+            let split = self.session.load(&experiment, SplitName::Train)?;
+            let held = stratified_validation_split(experiment.seed, &split.labels, experiment.data.validation);
+            let split = split.select(&held.validation);
+            return ImageSet::new(split, self.session.device, self.session.settings.workers);
+        }
+        let split = self.session.images(&experiment, SplitName::Val);
+        split.context(
+            "nothing to calibrate on: the run held no training images out (data.*.validation = 0) and its data set has no \
+             val split",
+        )
+    }
+}
+
+fn check_sets(sets: &[String]) -> Result<()> {
+    let how_it_computes = ["data.", "train.particle_chunk", "train.precision"];
+    for set in sets.iter().filter(|set| !how_it_computes.iter().any(|start| set.starts_with(start))) {
+        let why = format!(
+            "--set {set}: a run's settings are what it was trained with; only data.*, train.particle_chunk and \
+             train.precision can be set"
+        );
+        return Err(Usage(why).into());
+    }
+    Ok(())
+}
+
+/// The experiment of a run with the test set that the command line asks for.
+fn read_for_run(run: &RunFolder, overrides: &Overrides) -> Result<Experiment> {
+    let files = [run.config()];
+    if overrides.data.is_some() {
+        return read(&files, overrides);
+    }
+    let mut tree = Tree::load(&files, &overrides.sets)?;
+    let changed = overrides.sets.iter().any(|set| set.starts_with("data."));
+    if changed && !overrides.sets.iter().any(|set| set.contains(".label=")) {
+        forget_label(&mut tree.root);
+    }
+    Ok(Experiment::read(&tree)?)
+}
+
+/// The experiment of config files with the test set that the command line asks for.
+fn read(files: &[PathBuf], overrides: &Overrides) -> Result<Experiment> {
+    let Some(data) = &overrides.data else { return Ok(Experiment::read(&Tree::load(files, &overrides.sets)?)?) };
+    let (of_data, others): (Vec<String>, Vec<String>) =
+        overrides.sets.iter().cloned().partition(|set| set.starts_with("data."));
+    let mut tree = Tree::load(files, &others)?;
+    replace_data(&mut tree, data, of_data)?;
+    Ok(Experiment::read(&tree)?)
+}
+
+/// The same experiment on another data set, `KEY=ROOT` or a TOML file.
+pub(super) fn on_other_data(run: &RunFolder, data: &str) -> Result<Experiment> {
+    let mut tree = Tree::load(&[run.config()], &[])?;
+    replace_data(&mut tree, data, vec![])?;
+    Ok(Experiment::read(&tree)?)
+}
+
+fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {
+    // The old set's settings do not describe the new one, and which epoch to take is settled.
+    forget(&mut tree.root, &["train", "select"]);
+    let (Value::Table(all), Value::Table(mut new)) = (&mut tree.root.value, data_table(data, sets)?.root.value) else {
+        unreachable!("the root of a config is a table")
+    };
+    match new.remove("data") {
+        Some(table) => drop(all.insert("data".into(), table)),
+        None => return Err(Usage(format!("{data}: the file has no [data.*] table")).into()),
+    }
+    Ok(())
+}
+
+/// The config that `KEY=ROOT` or a file stands for, with the overrides of `data.*`.
+fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
+    let Some((key, root)) = data.split_once('=') else {
+        return Ok(Tree::load(&[PathBuf::from(data)], &sets)?);
+    };
+    let root = std::path::absolute(root).with_context(|| format!("{key}={root}: no path"))?;
+    sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
+    Ok(Tree::load(&[], &sets)?)
+}
+
+/// Removes the stored name of a test set that has been changed, so that its results get a row of their own.
+fn forget_label(root: &mut Node) {
+    let Value::Table(all) = &mut root.value else { return };
+    if let Some(Value::Table(sets)) = all.get_mut("data").map(|node| &mut node.value) {
+        sets.values_mut().for_each(|set| forget(set, &["label"]));
+    }
+}
+
+/// Removes the value at `path`, if there is one.
+fn forget(node: &mut Node, path: &[&str]) {
+    let Value::Table(table) = &mut node.value else { return };
+    match path {
+        [] => {}
+        [last] => drop(table.remove(*last)),
+        [first, rest @ ..] => table.get_mut(*first).into_iter().for_each(|inner| forget(inner, rest)),
+    }
+}

@@ -1,0 +1,195 @@
+//! `bella predict`: classes and uncertainties of new images.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use tch::Tensor;
+
+use super::ComputeArgs;
+use super::opened::{Opened, Overrides};
+use crate::config::Choice;
+use crate::contact_sheet::{Section, Tile, draw};
+use crate::data::{Decode, Resize};
+use crate::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
+use crate::metrics::Uncertainty;
+use crate::predict::Predictor;
+use crate::predictions::{Predictions, Shape};
+use crate::tensor::{guarded, host_f32};
+
+/// Predict the classes of images, with the uncertainty of each prediction.
+///
+/// A record an image: path, class, probability, predictive entropy, mutual information, disagreement of members, error.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
+    find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
+    bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png"
+)]
+pub struct PredictArgs {
+    /// A run: its folder or (the start of) its id; or `latest`.
+    run: String,
+
+    /// Image files, folders, or - for a list of paths on standard input.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+
+    /// csv, or jsonl (a JSON object a line).
+    #[arg(long, default_value = "csv", value_parser = parse_choice::<Format>)]
+    format: Format,
+
+    /// Write the records to a file instead of standard output.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Draw the most and the least certain images with their predictions.
+    #[arg(long, value_name = "FILE.png")]
+    contact_sheet: Option<PathBuf>,
+
+    /// How images get the network's size: shorter-side-crop or stretch.
+    #[arg(long, default_value = "shorter-side-crop", value_parser = parse_choice::<Resize>)]
+    resize: Resize,
+
+    /// Images a forward.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    batch_size: Option<u32>,
+
+    #[arg(long, value_name = "TYPE", value_parser = super::opened::parse_precision)]
+    /// Compute in f32, bf16, f64 or auto [default: as the run was trained].
+    precision: Option<crate::config::Precision>,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+fn parse_choice<T: Choice + Copy + Send + Sync + 'static>(text: &str) -> Result<T> {
+    let known = T::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    let found = T::CHOICES.iter().find(|(word, _)| *word == text);
+    found.map(|(_, choice)| *choice).with_context(|| format!("unknown word `{text}`; known: {known}"))
+}
+
+pub fn run(args: &PredictArgs) -> Result<()> {
+    ensure!(args.resize != Resize::None, "--resize none: new images need the network's size; use shorter-side-crop or stretch");
+    let lists = args.paths.iter().filter(|path| path.as_os_str() == LIST).count();
+    ensure!(lists <= 1, "standard input can be read once: give - once");
+    if let Some(sheet) = &args.contact_sheet {
+        ensure!(sheet.extension().is_some_and(|e| e == "png"), "--contact-sheet {}: must end in .png", sheet.display());
+    }
+    let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
+    let named = (args.run != "latest").then_some(args.run.as_str());
+    let overrides = Overrides { precision: args.precision, ..Overrides::default() };
+    let opened = Opened::run(named, &overrides, &args.compute)?;
+    let out: Box<dyn Write> = match &args.output {
+        Some(path) => {
+            Box::new(std::fs::File::create(path).with_context(|| format!("{}: cannot create", path.display()))?)
+        }
+        None => Box::new(std::io::stdout()),
+    };
+    let mut extremes = Extremes::default();
+    let failed = predict(args, &opened, &inputs, &mut Writer::new(out, args.format), &mut extremes)?;
+    if failed > 0 {
+        tracing::warn!("{failed} of {} images could not be read: see their error", inputs.len());
+    }
+    ensure!(failed < inputs.len(), "none of the {} images could be read", inputs.len());
+    match &args.contact_sheet {
+        Some(sheet) => extremes.draw(sheet),
+        None => Ok(()),
+    }
+}
+
+/// Writes a record an image; returns how many have an error.
+fn predict(
+    args: &PredictArgs,
+    opened: &Opened,
+    inputs: &[Input],
+    writer: &mut Writer<Box<dyn Write>>,
+    extremes: &mut Extremes,
+) -> Result<usize> {
+    let side = opened.session.model.preprocess.size() as usize;
+    let how = Decode { resize: args.resize, height: side, width: side };
+    let predictor = Predictor::new(&opened.session.model, &opened.members()?);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
+    let bar = crate::logging::bar(inputs.len() as u64, "predicting");
+    let mut failed = 0;
+    for batch in inputs.chunks(opened.batch_size(args.batch_size)) {
+        let decoded = pool.install(|| decode(batch, how));
+        let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
+        let mut predicted = predict_batch(opened, &predictor, &pixels, side)?.into_iter();
+        for (input, decoded) in batch.iter().zip(&decoded) {
+            let outcome = match decoded {
+                Ok(_) => Ok(predicted.next().context("an image has no prediction")?),
+                Err(why) => Err(why.clone()),
+            };
+            failed += usize::from(outcome.is_err());
+            if let (Ok(prediction), Ok(pixels), true) = (&outcome, decoded, args.contact_sheet.is_some()) {
+                extremes.offer(&input.path, prediction, pixels, side);
+            }
+            writer.write(&Record { path: input.path.clone(), outcome })?;
+        }
+        bar.inc(batch.len() as u64);
+    }
+    bar.finish_and_clear();
+    Ok(failed)
+}
+
+/// Predictions of decoded images `[3, side, side]`.
+fn predict_batch(opened: &Opened, predictor: &Predictor, images: &[&[u8]], side: usize) -> Result<Vec<Prediction>> {
+    if images.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (model, side) = (&opened.session.model, side as i64);
+    let logits = guarded("prediction", || {
+        let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
+        host_f32(&predictor.logits(&model.preprocess.unit(&bytes)))
+    })?;
+    let shape =
+        Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
+    let uncertainty = Uncertainty::compute(&Predictions::unlabelled(shape, logits)?)?;
+    (0..images.len()).map(|i| Prediction::of(&uncertainty, i, &opened.session.classes)).collect()
+}
+
+/// The images of lowest and of highest predictive entropy so far.
+#[derive(Default)]
+struct Extremes {
+    certain: Vec<(f64, Tile)>,
+    uncertain: Vec<(f64, Tile)>,
+}
+
+impl Extremes {
+    /// Images a section.
+    const SHOWN: usize = 12;
+
+    fn offer(&mut self, path: &Path, prediction: &Prediction, pixels: &[u8], side: usize) {
+        let entropy = prediction.predictive_entropy;
+        let tile = || {
+            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            let lines = vec![
+                prediction.class.clone(),
+                format!("p {:.3}  H {entropy:.3}", prediction.probability),
+                prediction.mutual_information.map_or_else(String::new, |mi| format!("MI {mi:.4}")),
+                name,
+            ];
+            let lines = lines.into_iter().filter(|line| !line.is_empty()).collect();
+            Tile { pixels: pixels.to_vec(), height: side, width: side, lines }
+        };
+        for (list, order) in [(&mut self.certain, entropy), (&mut self.uncertain, -entropy)] {
+            let at = list.partition_point(|(other, _)| *other <= order);
+            if at < Self::SHOWN {
+                list.insert(at, (order, tile()));
+                list.truncate(Self::SHOWN);
+            }
+        }
+    }
+
+    fn draw(self, path: &Path) -> Result<()> {
+        let section = |heading: &str, list: Vec<(f64, Tile)>| Section {
+            heading: heading.to_string(),
+            tiles: list.into_iter().map(|(_, tile)| tile).collect(),
+        };
+        let sections = [section("Most certain", self.certain), section("Least certain", self.uncertain)];
+        draw(&sections, 6, path)?;
+        tracing::info!("contact sheet: {}", path.display());
+        Ok(())
+    }
+}

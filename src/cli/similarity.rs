@@ -1,0 +1,55 @@
+//! `bella similarity`: how alike the particles of a run are.
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::ComputeArgs;
+use super::opened::{Opened, Overrides};
+use crate::files::write_atomic;
+use crate::similarity::{Similarity, similarities};
+
+/// Pairwise cosines and distances of the particles' updates (similarity.csv of the run).
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella similarity low-rank-svgd-s1")]
+pub struct SimilarityArgs {
+    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    run: Option<String>,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: &SimilarityArgs) -> Result<()> {
+    let opened = Opened::run(args.run.as_deref(), &Overrides::default(), &args.compute)?;
+    let theta = &opened.posterior()?.theta;
+    let particles = theta.size()[0] as usize;
+    let all = similarities(opened.session.subspace()?, theta)?;
+    let path = opened.run.path().join("similarity.csv");
+    write_atomic(&path, |file| {
+        let mut writer = csv::Writer::from_writer(file);
+        writer.write_record(["block", "i", "j", "cosine", "distance"])?;
+        for Similarity { block, cosines, distances } in &all {
+            for (pair, (cosine, distance)) in cosines.iter().zip(distances).enumerate() {
+                let (i, j) = ((pair / particles).to_string(), (pair % particles).to_string());
+                let cosine = cosine.map_or(String::new(), |cosine| cosine.to_string());
+                writer.write_record([block.as_str(), &i, &j, &cosine, &distance.to_string()])?;
+            }
+        }
+        Ok(writer.flush()?)
+    })?;
+    let total = all.first().context("a subspace has at least one block")?;
+    print(total, particles);
+    tracing::info!("per block: {}", path.display());
+    Ok(())
+}
+
+fn print(total: &Similarity, particles: usize) {
+    println!("cosine of the updates of all layers, particles 0 to {}", particles - 1);
+    let cell = |cosine: &Option<f64>| cosine.map_or("     -".to_string(), |cosine| format!("{cosine:8.4}"));
+    for row in total.cosines.chunks_exact(particles) {
+        println!("{}", row.iter().map(cell).collect::<Vec<_>>().join(" "));
+    }
+    let pairs = (0..particles * particles).filter(|pair| pair / particles != pair % particles);
+    let distances: Vec<f64> = pairs.map(|pair| total.distances[pair]).collect();
+    println!("mean pairwise distance {:.4}", distances.iter().sum::<f64>() / distances.len() as f64);
+}

@@ -1,0 +1,48 @@
+//! `bella soup`: the average of a run's particles as one model, evaluated like any posterior (Bella, Table 7).
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use super::ComputeArgs;
+use super::eval::{TestArgs, Tests, show, test};
+use super::opened::{Opened, Overrides};
+use crate::predict::Members;
+use crate::subspace::Space;
+use crate::subspace::combine::mean;
+
+/// Average the particles of a run into one model and evaluate it.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella soup low-rank-svgd-s1\n  bella soup low-rank-svgd-s1 --space factors --attack fgsm")]
+pub struct SoupArgs {
+    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    run: Option<String>,
+
+    /// What is averaged: the updates of the weights (exact), or the factors of low-rank particles.
+    #[arg(long, value_name = "SPACE", default_value = "weights")]
+    space: Space,
+
+    #[command(flatten)]
+    overrides: Overrides,
+
+    #[command(flatten)]
+    tests: TestArgs,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: &SoupArgs) -> Result<()> {
+    let tests = Tests::read(&args.tests)?;
+    let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
+    let theta = &opened.posterior()?.theta;
+    ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
+    let soup = mean(opened.session.subspace()?, theta, args.space)?;
+    let members = Members::Rows { subspace: &*soup.subspace, theta: &soup.theta, chunk: 0 };
+    let name = match args.space {
+        Space::Weights => "soup",
+        Space::Factors => "soup-factors",
+    };
+    let rows = test(&opened, members, name, &tests)?;
+    show(&opened, &rows);
+    Ok(())
+}

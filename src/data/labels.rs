@@ -1,0 +1,201 @@
+//! Labels of a test set in terms of the classes that a model knows: by name where the names tell, else by position.
+
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+
+/// Words that mean one class.
+const ALIASES: [(&str, &str); 1] = [("car", "automobile")];
+
+/// How the labels of a test set become classes of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// The same classes in the same order.
+    Same,
+    /// As many classes, but not one name in common (`n01440764` and `tench`): by position, which is worth a warning.
+    Renamed {
+        /// The test set's first name.
+        tested: String,
+        /// The model's first name.
+        trained: String,
+    },
+    /// By name: another order, or fewer classes than the model has.
+    Mapped {
+        /// `to[label]` is the class of the model; one entry a class of the test set, all different.
+        to: Vec<u32>,
+        /// The model's classes.
+        trained: usize,
+    },
+}
+
+impl Mapping {
+    /// Replaces labels of the test set by classes of the model.
+    ///
+    /// # Errors
+    /// A label beyond the classes of the test set.
+    pub fn relabel(&self, labels: &mut [u32]) -> Result<()> {
+        let Mapping::Mapped { to, .. } = self else { return Ok(()) };
+        for label in labels {
+            let class = to.get(*label as usize);
+            *label = *class.with_context(|| format!("label {label}, but the test set has {} classes", to.len()))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mapping::Same => write!(f, "the test set has the model's classes"),
+            Mapping::Renamed { tested, trained } => write!(
+                f,
+                "the test set names its classes differently (`{tested}`, …) from the model (`{trained}`, …): taken by \
+                 position"
+            ),
+            Mapping::Mapped { to, trained } if to.len() == *trained => {
+                write!(f, "the test set has the model's {trained} classes in another order: matched by name")
+            }
+            Mapping::Mapped { to, trained } => {
+                write!(f, "the test set has {} of the model's {trained} classes: matched by name", to.len())
+            }
+        }
+    }
+}
+
+/// Matches the classes of a test set with those of a model. Names are equal up to case, spaces, `-` and `_`, and
+/// `car` is `automobile`; an exact match goes before.
+///
+/// # Errors
+/// Names that the model does not know, unless the number of classes is the model's and it knows none of them; two names
+/// of one class; a name that fits several classes of the model.
+pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
+    if trained == tested {
+        return Ok(Mapping::Same);
+    }
+    let found: Vec<Option<u32>> = tested.iter().map(|name| find(trained, name)).collect::<Result<_>>()?;
+    let (known, count) = (found.iter().flatten().count(), trained.len());
+    if known == 0 && tested.len() == count {
+        let first = |names: &[String]| names.first().cloned().unwrap_or_default();
+        return Ok(Mapping::Renamed { tested: first(tested), trained: first(trained) });
+    }
+    let strangers: Vec<&str> =
+        tested.iter().zip(&found).filter(|(_, class)| class.is_none()).map(|(name, _)| name.as_str()).collect();
+    ensure!(
+        strangers.is_empty(),
+        "the model does not know {} of the test set's {} classes: {}; leave them out with data.*.classes, or name them \
+         as the model does: {}",
+        strangers.len(),
+        tested.len(),
+        some(&strangers),
+        some(&trained.iter().map(String::as_str).collect::<Vec<_>>())
+    );
+    let to: Vec<u32> = found.into_iter().flatten().collect();
+    for (i, class) in to.iter().enumerate() {
+        if let Some(other) = to[..i].iter().position(|before| before == class) {
+            let (a, b, class) = (&tested[other], &tested[i], &trained[*class as usize]);
+            anyhow::bail!("the test set's classes `{a}` and `{b}` are both the model's `{class}`: set data.*.classes");
+        }
+    }
+    let in_order = to.len() == count && to.iter().zip(0..).all(|(class, i)| *class == i);
+    Ok(if in_order { Mapping::Same } else { Mapping::Mapped { to, trained: count } })
+}
+
+/// The class that `name` means.
+fn find(trained: &[String], name: &str) -> Result<Option<u32>> {
+    let exact: Vec<u32> = places(trained, |class| class == name);
+    let fitting = if exact.is_empty() { places(trained, |class| plain(class) == plain(name)) } else { exact };
+    ensure!(
+        fitting.len() < 2,
+        "the test set's class `{name}` fits several of the model's: {}; set data.*.classes",
+        some(&fitting.iter().map(|&class| trained[class as usize].as_str()).collect::<Vec<_>>())
+    );
+    Ok(fitting.first().copied())
+}
+
+fn places(names: &[String], fits: impl Fn(&str) -> bool) -> Vec<u32> {
+    (0..).zip(names).filter(|(_, name)| fits(name)).map(|(place, _)| place).collect()
+}
+
+/// A name without what does not tell classes apart.
+fn plain(name: &str) -> String {
+    let letters: String = name.chars().filter(|c| !matches!(c, '-' | '_') && !c.is_whitespace()).collect();
+    let letters = letters.to_lowercase();
+    ALIASES.iter().find(|(alias, _)| *alias == letters).map_or(letters, |(_, name)| name.to_string())
+}
+
+/// The first ten, and how many more there are.
+fn some(names: &[&str]) -> String {
+    let shown = names[..names.len().min(10)].join(", ");
+    if names.len() > 10 { format!("{shown}, … ({} in all)", names.len()) } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CIFAR10: [&str; 10] =
+        ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
+    fn map(trained: &[&str], tested: &[&str]) -> Result<Mapping> {
+        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        map_classes(&owned(trained), &owned(tested))
+    }
+
+    fn error(trained: &[&str], tested: &[&str]) -> String {
+        map(trained, tested).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn equal_classes_stay() {
+        assert_eq!(map(&CIFAR10, &CIFAR10).unwrap(), Mapping::Same);
+        assert_eq!(map(&["fire truck", "tree_frog"], &["Fire-Truck", "treeFrog"]).unwrap(), Mapping::Same);
+        let mut labels = [1, 0];
+        Mapping::Same.relabel(&mut labels).unwrap();
+        assert_eq!(labels, [1, 0]);
+    }
+
+    #[test]
+    fn a_part_and_another_order_go_by_name() {
+        let nine = ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "ship", "truck"];
+        let mapping = map(&CIFAR10, &nine).unwrap();
+        assert_eq!(mapping, Mapping::Mapped { to: vec![0, 2, 1, 3, 4, 5, 7, 8, 9], trained: 10 });
+        assert_eq!(mapping.to_string(), "the test set has 9 of the model's 10 classes: matched by name");
+        let mut labels = [8, 2, 2, 0];
+        mapping.relabel(&mut labels).unwrap();
+        assert_eq!(labels, [9, 1, 1, 0]);
+        assert!(mapping.relabel(&mut [9]).unwrap_err().to_string().contains("label 9, but the test set has 9 classes"));
+        assert_eq!(map(&["a", "b"], &["b", "a"]).unwrap(), Mapping::Mapped { to: vec![1, 0], trained: 2 });
+    }
+
+    #[test]
+    fn an_exact_name_goes_before_a_similar_one() {
+        assert_eq!(
+            map(&["car", "automobile", "Car"], &["Car", "car"]).unwrap(),
+            Mapping::Mapped { to: vec![2, 0], trained: 3 }
+        );
+        assert!(
+            error(&["car", "automobile"], &["CAR", "x"]).contains("`CAR` fits several of the model's: car, automobile")
+        );
+    }
+
+    #[test]
+    fn foreign_names_go_by_position_only_if_all_are_foreign() {
+        let mapping = map(&["tench", "goldfish"], &["n01440764", "n01443537"]).unwrap();
+        assert_eq!(mapping, Mapping::Renamed { tested: "n01440764".into(), trained: "tench".into() });
+        assert!(mapping.to_string().contains("taken by position"));
+        let text = error(&CIFAR10, &["cat", "monkey", "okapi"]);
+        assert!(
+            text.starts_with("the model does not know 2 of the test set's 3 classes: monkey, okapi; leave"),
+            "{text}"
+        );
+        assert!(error(&["a", "b", "c"], &["x", "y"]).contains("2 of the test set's 2 classes: x, y"));
+        let hundred: Vec<String> = (0..100).map(|i| format!("c{i}")).collect();
+        let hundred: Vec<&str> = hundred.iter().map(String::as_str).collect();
+        assert!(error(&CIFAR10, &hundred).contains("c9, … (100 in all)"));
+    }
+
+    #[test]
+    fn two_names_of_one_class_are_refused() {
+        assert!(error(&CIFAR10, &["car", "automobile", "cat"]).contains("`car` and `automobile` are both the model's"));
+    }
+}

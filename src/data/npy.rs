@@ -1,0 +1,82 @@
+//! Reading `.npy` files of a known shape: some rows of an array of bytes, or a vector of whole numbers.
+//! Anything else (another shape or type, Fortran order, a file that is cut off) is refused by name.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use npyz::{DType, Deserialize, NpyFile, NpyHeader, Order};
+
+/// Rows `rows` of the u8 array of `shape` in `path`; the rest of the file is not read.
+///
+/// # Errors
+/// A file that cannot be read, is cut off, or is no C-ordered u8 array of that shape.
+pub fn byte_rows(path: &Path, shape: &[u64], rows: Range<u64>) -> Result<Vec<u8>> {
+    let at = path.display();
+    let (header, mut file) = open(path, shape)?;
+    let kind = kind(&header.dtype());
+    ensure!(kind == "u1", "{at}: elements of type {kind}, but images are bytes (u1, NumPy's uint8): fetch it again");
+    let row: u64 = shape[1..].iter().product();
+    let mut bytes = vec![0; usize::try_from((rows.end - rows.start) * row)?];
+    file.seek(SeekFrom::Current(i64::try_from(rows.start * row)?))
+        .and_then(|_| file.read_exact(&mut bytes))
+        .with_context(|| format!("{at}: cannot read"))?;
+    Ok(bytes)
+}
+
+/// The `count` whole numbers in `path`, of any integer type.
+///
+/// # Errors
+/// A file that cannot be read, is cut off, or is no vector of that many integers.
+pub fn integers(path: &Path, count: u64) -> Result<Vec<i64>> {
+    let (header, file) = open(path, &[count])?;
+    let kind = kind(&header.dtype());
+    let npy = NpyFile::with_header(header, std::io::BufReader::new(file));
+    let numbers = match kind.as_str() {
+        "u1" => numbers::<u8>(npy),
+        "i1" => numbers::<i8>(npy),
+        "u2" => numbers::<u16>(npy),
+        "i2" => numbers::<i16>(npy),
+        "u4" => numbers::<u32>(npy),
+        "i4" => numbers::<i32>(npy),
+        "u8" => numbers::<u64>(npy),
+        "i8" => numbers::<i64>(npy),
+        _ => bail!("{}: elements of type {kind}, but labels are integers: fetch it again", path.display()),
+    };
+    numbers.with_context(|| format!("{}: cannot read", path.display()))
+}
+
+fn numbers<T>(npy: NpyFile<impl Read>) -> Result<Vec<i64>>
+where
+    T: Deserialize + TryInto<i64, Error: std::error::Error + Send + Sync + 'static>,
+{
+    npy.into_vec::<T>()?.into_iter().map(|value| Ok(value.try_into()?)).collect()
+}
+
+/// Opens a file whose array has `shape`, at the first element.
+fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
+    let at = path.display();
+    let mut file = File::open(path).with_context(|| format!("{at}: cannot open"))?;
+    let header = NpyHeader::from_reader(&mut file).with_context(|| format!("{at}: not a .npy file: fetch it again"))?;
+    let found = header.shape();
+    ensure!(found == shape, "{at}: an array of shape {found:?}, but the shape must be {shape:?}: fetch it again");
+    ensure!(header.order() == Order::C, "{at}: in Fortran order; store it with numpy.ascontiguousarray");
+    // shape is the caller's, so the product is small
+    let data = header.dtype().num_bytes().map(|bytes| bytes as u64 * shape.iter().product::<u64>());
+    let size = file.metadata().with_context(|| format!("{at}: cannot read"))?.len();
+    let needed = data.map(|data| Ok::<u64, std::io::Error>(data + file.stream_position()?)).transpose()?;
+    if let Some(needed) = needed.filter(|&needed| needed != size) {
+        bail!("{at}: {size} bytes, but its header needs {needed}: the file is damaged, fetch it again");
+    }
+    Ok((header, file))
+}
+
+/// The type as NumPy writes it, without byte order: `u1`, `f8`; a record's whole description.
+fn kind(dtype: &DType) -> String {
+    match dtype {
+        DType::Plain(plain) => plain.to_string().trim_start_matches(['|', '<', '>', '=']).to_string(),
+        other => other.descr(),
+    }
+}

@@ -1,0 +1,107 @@
+//! Predictions under attack: the same fixed members give the gradient and the prediction.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use tch::{Device, Tensor};
+
+use super::condition::Attacked;
+use super::{Condition, Evaluation};
+use crate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim};
+use crate::images::{Batch, ImageSet, in_order};
+use crate::predict::joined;
+use crate::results::store::Row;
+use crate::state::State;
+
+/// An attack at several budgets.
+pub struct AttackPlan {
+    pub entry: &'static Entry,
+    pub settings: Settings,
+    /// L∞, in units of pixels in [0, 1].
+    pub epsilons: Vec<f64>,
+    pub target: Target,
+    pub resolution: Resolution,
+}
+
+/// Attacked pixels of all images at one budget: `[N, 3, h, w]` on the CPU.
+pub struct Adversarial {
+    pub epsilon: f64,
+    pub images: Tensor,
+    /// `[N]`.
+    pub labels: Tensor,
+}
+
+impl Adversarial {
+    /// Writes `images-<epsilon>.safetensors` into `folder`.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(format!("images-{}.safetensors", self.epsilon));
+        let mut state = State::default();
+        state.put("images", &self.images);
+        state.put("labels", &self.labels);
+        state.write(&path)?;
+        tracing::info!("attacked images: {}", path.display());
+        Ok(())
+    }
+}
+
+impl AttackPlan {
+    fn condition(&self, attack: &dyn Attack, epsilon: f64) -> Condition {
+        let (target, resolution) = (self.target, self.resolution);
+        let settings = attack.settings(epsilon);
+        Condition::Attacked(Attacked { attack: self.entry.key, epsilon, settings, target, resolution })
+    }
+}
+
+impl Evaluation<'_> {
+    /// A row an epsilon; `images` are attacked batch by batch. With `keep`, the attacked pixels come back as well.
+    pub fn attacked(&self, images: &ImageSet, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+        let started = Instant::now();
+        let attack = (plan.entry.build)(plan.settings);
+        let victim = Victim::new(&self.predictor, plan.target, plan.resolution)?;
+        let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
+        let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
+        let bar = crate::logging::bar(images.samples() as u64, plan.entry.key);
+        let all: Vec<u32> = (0..images.samples() as u32).collect();
+        let batches = in_order(&all, self.batch_size);
+        for (indices, batch) in batches.iter().zip(images.batches(batches.clone())) {
+            let moved = attack_batch(&*attack, &victim, plan, indices, &batch?)?;
+            for (at, x) in moved.into_iter().enumerate() {
+                logits[at].push(self.predictor.logits(&x).to_device(Device::Cpu));
+                if keep {
+                    pixels[at].push(x.to_device(Device::Cpu));
+                }
+            }
+            bar.inc(indices.len() as u64);
+        }
+        bar.finish_and_clear();
+        let seconds = started.elapsed().as_secs_f64() / plan.epsilons.len() as f64;
+        let rows = plan.epsilons.iter().zip(&logits).map(|(epsilon, parts)| {
+            let condition = plan.condition(&*attack, *epsilon);
+            self.keep(joined(parts)?, images, &condition, seconds).map(|(row, _)| row)
+        });
+        let labels: Vec<i64> = images.split.labels.iter().map(|label| i64::from(*label)).collect();
+        let labels = Tensor::from_slice(&labels);
+        let kept = plan.epsilons.iter().zip(&pixels).filter(|(_, parts)| !parts.is_empty());
+        let kept = kept.map(|(epsilon, parts)| Adversarial {
+            epsilon: *epsilon,
+            images: Tensor::cat(parts, 0),
+            labels: labels.shallow_clone(),
+        });
+        Ok((rows.collect::<Result<_>>()?, kept.collect()))
+    }
+}
+
+fn attack_batch(
+    attack: &dyn Attack,
+    victim: &Victim,
+    plan: &AttackPlan,
+    indices: &[u32],
+    batch: &Batch,
+) -> Result<Vec<Tensor>> {
+    let pixels = victim.pixels(&batch.bytes);
+    let gradient = |x: &Tensor| victim.gradient(x, &batch.labels);
+    let moved = attack.run(&Clean { pixels: &pixels, indices }, &plan.epsilons, &gradient)?;
+    ensure!(moved.len() == plan.epsilons.len(), "{}: an attack must give one result an epsilon", plan.entry.key);
+    Ok(moved)
+}

@@ -1,0 +1,84 @@
+//! Under what the images of a test set are seen: as they are, corrupted, attacked. A condition is the cell that tells
+//! rows of one run and set apart, and the tidy columns beside it.
+
+use std::fmt;
+
+use crate::attacks::{Resolution, Target};
+use crate::data::corruptions::Applied;
+use crate::data::versions::Version;
+use crate::results::store::Row;
+
+/// What was done to the images.
+#[derive(Clone, Debug)]
+pub enum Condition {
+    Clean,
+    /// Corrupted by bella.
+    Corrupted(Applied),
+    /// A published corrupted version.
+    Published(Version),
+    /// A mean over published corrupted versions: `mean-15:3` at one severity, `mean-15` over all.
+    Mean { name: String, severity: Option<u8> },
+    Attacked(Attacked),
+}
+
+/// An attack with its budget.
+#[derive(Clone, Debug)]
+pub struct Attacked {
+    pub attack: &'static str,
+    /// L∞, in units of pixels in [0, 1].
+    pub epsilon: f64,
+    /// What else tells it apart.
+    pub settings: String,
+    pub target: Target,
+    pub resolution: Resolution,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::Clean => f.write_str("clean"),
+            Condition::Corrupted(applied) => write!(f, "{applied} (bella)"),
+            Condition::Published(version) => write!(f, "{version}"),
+            Condition::Mean { name, .. } => f.write_str(name),
+            Condition::Attacked(attacked) => attacked.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Attacked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Attacked { attack, epsilon, settings, target, resolution } = self;
+        write!(f, "{attack} {epsilon}{settings}")?;
+        if *target != Target::MeanProbability {
+            write!(f, " {target}")?;
+        }
+        if *resolution != Resolution::Model { write!(f, " {resolution}") } else { Ok(()) }
+    }
+}
+
+impl Condition {
+    /// The condition and its parts as columns.
+    pub fn describe(&self, row: &mut Row) {
+        row.push("condition", self.to_string());
+        match self {
+            Condition::Clean => {}
+            Condition::Corrupted(applied) => shift(row, applied.key(), Some(applied.severity()), "bella"),
+            Condition::Published(version) => shift(row, &version.corruption, Some(version.severity), "published"),
+            Condition::Mean { name, severity } => {
+                shift(row, name.split(':').next().unwrap_or(name), *severity, "published");
+            }
+            Condition::Attacked(Attacked { attack, epsilon, target, resolution, .. }) => {
+                row.push("attack", *attack);
+                row.push("epsilon", epsilon.to_string());
+                row.push("attack_target", target.to_string());
+                row.push("attack_resolution", resolution.to_string());
+            }
+        }
+    }
+}
+
+fn shift(row: &mut Row, corruption: &str, severity: Option<u8>, source: &str) {
+    row.push("corruption", corruption);
+    row.push("severity", severity.map_or(String::new(), |severity| severity.to_string()));
+    row.push("shift_source", source);
+}

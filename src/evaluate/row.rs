@@ -1,0 +1,87 @@
+//! The cells of a row: what was run, what it cost, and with which settings.
+
+use super::{Condition, Evaluation};
+use crate::metrics;
+use crate::predictions::Predictions;
+use crate::results::store::Row;
+
+impl Evaluation<'_> {
+    pub(super) fn describe(&self, predictions: &Predictions, condition: &Condition) -> Row {
+        let mut row = self.who();
+        row.push("set", &self.set);
+        condition.describe(&mut row);
+        row.push("members", predictions.members().to_string());
+        row.push("samples", predictions.samples().to_string());
+        row.push("classes", predictions.classes().to_string());
+        row
+    }
+
+    /// Run, subspace, method, seed: the cells that name a posterior.
+    pub(super) fn who(&self) -> Row {
+        let mut row = Row::new();
+        row.push("experiment", &self.experiment.name);
+        row.push("run", self.run.id());
+        let stem = self.experiment.checkpoint.path.file_stem();
+        row.push("checkpoint", stem.map_or(String::new(), |stem| stem.to_string_lossy().into_owned()));
+        match &self.experiment.training {
+            Some(training) => {
+                row.push("subspace", &training.subspace.key);
+                row.push("method", &training.method.key);
+                row.push("rank", training.subspace.spec.rank().map_or(String::new(), |rank| rank.to_string()));
+                row.push("particles", training.method.spec.particles().to_string());
+            }
+            None => {
+                row.push("subspace", "");
+                row.push("method", "checkpoint");
+            }
+        }
+        row.push("predictive", &self.predictive);
+        row.push("seed", self.experiment.seed.to_string());
+        row
+    }
+
+    pub(super) fn add_cost(&self, row: &mut Row, predict_images_per_second: f64) {
+        if let Some(record) = self.record {
+            row.push("trainable_parameters", record.trainable_parameters.to_string());
+            row.push_number("train_wall_seconds", Some(record.wall_seconds));
+            row.push_number("train_images_per_second", Some(record.images_per_second));
+            row.push_number("train_peak_memory_bytes", record.peak_memory_bytes.map(|bytes| bytes as f64));
+            row.push("selected_epoch", record.selected_epoch.to_string());
+        }
+        row.push_number("predict_images_per_second", Some(predict_images_per_second));
+        row.push("device", crate::device::name(self.session.device));
+        row.push("precision", crate::device::precision_name(self.session.model.kind));
+        self.add_settings(row);
+    }
+
+    fn add_settings(&self, row: &mut Row) {
+        let Some(training) = &self.experiment.training else { return };
+        let settings = [
+            (training.method.key.as_str(), training.method.spec.resolved()),
+            (training.optimizer.key.as_str(), training.optimizer.spec.resolved()),
+        ];
+        for (key, table) in settings {
+            for (name, value) in table.into_iter().filter(|(name, _)| name != "particles") {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+                row.push(format!("{key}.{name}"), text);
+            }
+        }
+    }
+
+    /// A row under `condition` whose metrics are means over `rows`; empty where one of them is.
+    pub(super) fn mean_row(&self, rows: &[&Row], condition: &Condition) -> Row {
+        let mut row = self.who();
+        row.push("set", &self.set);
+        condition.describe(&mut row);
+        let Some(first) = rows.first() else { return row };
+        for (column, value) in first.cells() {
+            if metrics::of_column(column).is_some() {
+                let values: Option<Vec<f64>> = rows.iter().map(|row| row.get(column)?.parse().ok()).collect();
+                row.push_number(column, values.map(|values| values.iter().sum::<f64>() / values.len() as f64));
+            } else if row.get(column).is_none() && rows.iter().all(|row| row.get(column) == Some(value)) {
+                row.push(column, value);
+            }
+        }
+        row
+    }
+}

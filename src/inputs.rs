@@ -1,0 +1,232 @@
+//! What `bella predict` reads and writes: image files from paths, folders and lists; one record an image, as CSV or JSON
+//! lines. A file that is missing or damaged is a record with its error, and the rest go on.
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::config::Choice;
+use crate::data::Decode;
+use crate::data::class_folders::{entries, is_image};
+use crate::metrics::Uncertainty;
+
+/// The path that stands for a list of paths on standard input.
+pub const LIST: &str = "-";
+
+/// One image to predict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// As given, or as found in a given folder.
+    pub path: PathBuf,
+    /// Why there is no image to read, where that is known before reading.
+    pub problem: Option<String>,
+}
+
+/// All images that `paths` name, in that order: files as they are, folders with the image files below them, sorted
+/// (known extensions; hidden ones and links to folders left out), and `-` for the paths that `list` holds: one a line
+/// without the empty ones, or each ended by a NUL where there are NULs. What does not exist is an input with a problem.
+///
+/// # Errors
+/// No path at all; `list` that cannot be read.
+pub fn collect(paths: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<Input>> {
+    let mut inputs = Vec::new();
+    for path in paths {
+        if path.as_os_str() == LIST {
+            let mut bytes = Vec::new();
+            list.read_to_end(&mut bytes).context("cannot read the list of paths on standard input")?;
+            listed(&bytes).for_each(|path| add(&path, &mut inputs));
+        } else {
+            add(path, &mut inputs);
+        }
+    }
+    ensure!(!inputs.is_empty(), "no images to predict: name files or folders, or give - and a list on standard input");
+    Ok(inputs)
+}
+
+/// The paths of a list.
+fn listed(bytes: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let end = if bytes.contains(&0) { 0 } else { b'\n' };
+    let lines = bytes.split(move |&byte| byte == end);
+    let plain = lines.map(move |line| if end == 0 { line } else { line.strip_suffix(b"\r").unwrap_or(line) });
+    plain.filter(|line| !line.is_empty()).map(to_path)
+}
+
+#[cfg(unix)]
+fn to_path(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+#[cfg(not(unix))]
+fn to_path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn add(path: &Path, inputs: &mut Vec<Input>) {
+    let mut problem = |why: String| inputs.push(Input { path: path.to_path_buf(), problem: Some(why) });
+    if path.is_dir() {
+        let mut found = Vec::new();
+        match search(path, &mut found) {
+            Err(error) => problem(format!("{error:#}")),
+            Ok(()) if found.is_empty() => problem(format!("{}: no image files in this folder", path.display())),
+            Ok(()) => inputs.extend(found.into_iter().map(|path| Input { path, problem: None })),
+        }
+    } else if path.exists() {
+        inputs.push(Input { path: path.to_path_buf(), problem: None });
+    } else {
+        problem(format!("{}: no such file", path.display()));
+    }
+}
+
+/// Adds the image files below `folder`, each folder's in the order of their names.
+fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let mut inside = entries(folder)?;
+    inside.sort();
+    let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    for entry in inside.into_iter().filter(|path| !hidden(path)) {
+        // a link to a folder may lead back to it
+        if entry.is_dir() {
+            if !entry.is_symlink() {
+                search(&entry, found)?;
+            }
+        } else if is_image(&entry) {
+            found.push(entry);
+        }
+    }
+    Ok(())
+}
+
+/// `[3, height, width]` of each input on the calling thread's rayon pool, or why there is none. One file's error never
+/// stops the others.
+pub fn decode(inputs: &[Input], decode: Decode) -> Vec<Result<Vec<u8>, String>> {
+    let one = |input: &Input| match &input.problem {
+        Some(why) => Err(why.clone()),
+        None => decode.file(&input.path).map_err(|error| format!("{error:#}")),
+    };
+    inputs.par_iter().map(one).collect()
+}
+
+/// What the members say of one image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// The class of the largest mean probability.
+    pub class: String,
+    /// That probability.
+    pub probability: f64,
+    /// `H[p̄]`, nats.
+    pub predictive_entropy: f64,
+    /// `H[p̄] − mean_k H[p_k]`, nats; `None` for a single member.
+    pub mutual_information: Option<f64>,
+    /// Share of member pairs whose predicted classes differ; `None` for a single member.
+    pub disagreement: Option<f64>,
+}
+
+impl Prediction {
+    /// Of sample `i`, by the mean probabilities; `classes` are the model's names.
+    ///
+    /// # Errors
+    /// No such sample, or a class without a name.
+    pub fn of(uncertainty: &Uncertainty, i: usize, classes: &[String]) -> Result<Prediction> {
+        let (guesses, spread) = (&uncertainty.guesses.probability, uncertainty.spread.as_ref());
+        let samples = guesses.predicted.len();
+        let class = *guesses.predicted.get(i).with_context(|| format!("sample {i} is asked of {samples}"))?;
+        let name = classes.get(class as usize);
+        let name = name.with_context(|| format!("class {class} is predicted, but {} have names", classes.len()))?;
+        Ok(Prediction {
+            class: name.clone(),
+            probability: guesses.confidence[i],
+            predictive_entropy: uncertainty.predictive_entropy[i],
+            mutual_information: spread.map(|spread| spread.mutual_information[i]),
+            disagreement: spread.map(|spread| spread.disagreement[i]),
+        })
+    }
+}
+
+/// One image with what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    pub path: PathBuf,
+    /// The prediction, or why there is none.
+    pub outcome: Result<Prediction, String>,
+}
+
+/// The columns of a record; the cells of an error are empty but for `path` and `error`.
+#[derive(Serialize)]
+struct Columns<'a> {
+    path: std::borrow::Cow<'a, str>,
+    class: Option<&'a str>,
+    probability: Option<f64>,
+    predictive_entropy: Option<f64>,
+    mutual_information: Option<f64>,
+    disagreement: Option<f64>,
+    error: Option<&'a str>,
+}
+
+impl Record {
+    fn columns(&self) -> Columns<'_> {
+        let found = self.outcome.as_ref().ok();
+        Columns {
+            path: self.path.to_string_lossy(),
+            class: found.map(|p| p.class.as_str()),
+            probability: found.map(|p| p.probability),
+            predictive_entropy: found.map(|p| p.predictive_entropy),
+            mutual_information: found.and_then(|p| p.mutual_information),
+            disagreement: found.and_then(|p| p.disagreement),
+            error: self.outcome.as_ref().err().map(String::as_str),
+        }
+    }
+}
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Csv,
+    /// One JSON object a line; what a record does not have is null.
+    JsonLines,
+}
+
+impl Choice for Format {
+    const CHOICES: &'static [(&'static str, Format)] = &[("csv", Format::Csv), ("jsonl", Format::JsonLines)];
+}
+
+/// Writes records one by one; each is on its way before the next image is predicted.
+pub struct Writer<W: Write>(Sink<W>);
+
+enum Sink<W: Write> {
+    Csv(Box<csv::Writer<W>>),
+    JsonLines(W),
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes to `out`, in CSV with a header before the first record.
+    pub fn new(out: W, format: Format) -> Writer<W> {
+        Writer(match format {
+            Format::Csv => Sink::Csv(Box::new(csv::Writer::from_writer(out))),
+            Format::JsonLines => Sink::JsonLines(out),
+        })
+    }
+
+    /// Writes one record through to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`, such as a closed pipe or a full disk.
+    pub fn write(&mut self, record: &Record) -> Result<()> {
+        let failed = || format!("cannot write the record of {}", record.path.display());
+        match &mut self.0 {
+            Sink::Csv(out) => {
+                out.serialize(record.columns()).with_context(failed)?;
+                out.flush().with_context(failed)
+            }
+            Sink::JsonLines(out) => {
+                let line = serde_json::to_string(&record.columns()).with_context(failed)?;
+                writeln!(out, "{line}").and_then(|()| out.flush()).with_context(failed)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! The two ways of averaging members into one prediction. They differ a lot, so both are reported.
+
+/// How the members' outputs are averaged into one prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Average {
+    /// p̄ = mean of softmax: columns end in `_pm`.
+    Probability,
+    /// Softmax of the mean logits: columns end in `_lm`.
+    Logit,
+}
+
+impl Average {
+    /// In the order of the columns.
+    pub const ALL: [Average; 2] = [Average::Logit, Average::Probability];
+
+    /// The column suffix without underscore: `lm`, `pm`.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Average::Probability => "pm",
+            Average::Logit => "lm",
+        }
+    }
+}
+
+/// One value for each way of averaging.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerAverage<T> {
+    pub logit: T,
+    pub probability: T,
+}
+
+impl<T> PerAverage<T> {
+    /// Both values from `make`.
+    pub fn each(mut make: impl FnMut(Average) -> T) -> Self {
+        Self { logit: make(Average::Logit), probability: make(Average::Probability) }
+    }
+
+    pub fn of(&self, average: Average) -> &T {
+        match average {
+            Average::Logit => &self.logit,
+            Average::Probability => &self.probability,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Temperature scaling (Guo et al. 2017): one positive number T that divides all logits, fitted to the NLL of held-out
+//! predictions. Probability mean: mean_k softmax(z_k / T); logit mean: softmax(mean_k z_k / T).
+
+use anyhow::{Result, ensure};
+use rayon::prelude::*;
+
+use super::sample::log_sum_exp;
+use super::scores::labels;
+use super::{Average, Better, Column, Metric, PerAverage, Scores, Unit};
+use super::{brier, calibration, nll};
+use crate::predictions::{Predictions, check_finite};
+
+/// Temperatures that change nothing.
+pub const UNSCALED: PerAverage<f64> = PerAverage { logit: 1.0, probability: 1.0 };
+
+/// The temperatures that are searched. A minimum at either end is not one: see [`Fit::at_bound`].
+pub const BOUNDS: [f64; 2] = [0.01, 100.0];
+
+/// Start of the search: this many temperatures, even in log T over [`BOUNDS`].
+const GRID: usize = 17;
+
+/// What is reported after scaling, beside the raw numbers: columns `<key>_ts_lm`, `<key>_ts_pm`.
+static SCALED: [&Metric; 3] = [&nll::NLL, &calibration::ECE, &brier::BRIER];
+
+/// The temperature of least NLL on the predictions it was fitted to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fit {
+    pub temperature: f64,
+    /// Mean NLL at `temperature`, nats.
+    pub nll: f64,
+    /// NLL still falls at the end of [`BOUNDS`] (labels all right, or worse than chance): there is no such temperature.
+    pub at_bound: bool,
+}
+
+/// Mean NLL and its derivative at one log T.
+#[derive(Clone, Copy)]
+struct Point {
+    log_temperature: f64,
+    nll: f64,
+    slope: f64,
+}
+
+/// Finds T in [`BOUNDS`] with the least mean NLL. For the logit mean NLL has one minimum (it is convex in 1/T); for the
+/// probability mean the one nearest to the best of 17 grid points is taken.
+///
+/// Errors: unlabelled predictions, a NaN or infinite logit, named by member and sample.
+pub fn fit(predictions: &Predictions, average: Average) -> Result<Fit> {
+    let labels = labels(predictions)?;
+    let nll = |log_temperature: f64| mean_nll(predictions, labels, average, log_temperature);
+    let [low, high] = BOUNDS.map(f64::ln);
+    let place = |i: usize| low + (high - low) * i as f64 / (GRID - 1) as f64;
+    let grid: Vec<Point> = (0..GRID).map(|i| nll(place(i))).collect::<Result<_>>()?;
+    let best = (1..GRID).fold(0, |best, i| if grid[i].nll < grid[best].nll { i } else { best });
+    let ahead = if grid[best].slope > 0.0 { best.checked_sub(1) } else { Some(best + 1) };
+    let beyond = ahead.and_then(|i| grid.get(i));
+    let found = match beyond {
+        Some(beyond) => descend(grid[best], *beyond, nll)?,
+        None => grid[best],
+    };
+    Ok(Fit { temperature: found.log_temperature.exp(), nll: found.nll, at_bound: beyond.is_none() })
+}
+
+/// The minimum between `inner`, from where NLL falls towards `outer`, and `outer`, where it is higher or rises again:
+/// false position on the slope (Illinois rule), bisection while both slopes have one sign.
+fn descend(mut inner: Point, mut outer: Point, nll: impl Fn(f64) -> Result<Point>) -> Result<Point> {
+    let (mut inner_pull, mut outer_pull) = (inner.slope, outer.slope);
+    let (mut kept_inner, mut kept_outer) = (false, false);
+    while inner.slope.abs() > 1e-11 && (inner.log_temperature - outer.log_temperature).abs() > 1e-10 {
+        let (a, b) = (inner.log_temperature, outer.log_temperature);
+        let crosses = inner.slope * outer.slope < 0.0;
+        let between =
+            if crosses { (a * outer_pull - b * inner_pull) / (outer_pull - inner_pull) } else { (a + b) / 2.0 };
+        let point = nll(between)?;
+        if point.slope * inner.slope >= 0.0 && point.nll <= inner.nll {
+            (inner, inner_pull) = (point, point.slope);
+            outer_pull *= if kept_outer { 0.5 } else { 1.0 };
+            (kept_inner, kept_outer) = (false, true);
+        } else {
+            (outer, outer_pull) = (point, point.slope);
+            inner_pull *= if kept_inner { 0.5 } else { 1.0 };
+            (kept_inner, kept_outer) = (true, false);
+        }
+        if outer.slope.abs() <= 1e-11 && outer.nll <= inner.nll {
+            return Ok(outer);
+        }
+    }
+    Ok(inner)
+}
+
+fn mean_nll(predictions: &Predictions, labels: &[u32], average: Average, log_temperature: f64) -> Result<Point> {
+    let scale = (-log_temperature).exp();
+    let buffer = || vec![0.0; predictions.classes()];
+    // Collected and added up in order: a parallel sum would differ from run to run in its last digits.
+    let terms: Vec<(f64, f64)> = (0..predictions.samples())
+        .into_par_iter()
+        .map_init(buffer, |row, sample| {
+            let label = labels[sample] as usize;
+            match average {
+                Average::Logit => logit_mean(predictions, sample, label, scale, row),
+                Average::Probability => probability_mean(predictions, sample, label, scale, row),
+            }
+        })
+        .collect::<Result<_>>()?;
+    let samples = terms.len() as f64;
+    let sum = terms.iter().fold((0.0, 0.0), |sum, term| (sum.0 + term.0, sum.1 + term.1));
+    Ok(Point { log_temperature, nll: sum.0 / samples, slope: sum.1 / samples })
+}
+
+/// −log p_y and its derivative by log T.
+fn logit_mean(
+    predictions: &Predictions,
+    sample: usize,
+    label: usize,
+    scale: f64,
+    row: &mut [f64],
+) -> Result<(f64, f64)> {
+    row.fill(0.0);
+    for member in 0..predictions.members() {
+        let logits = predictions.logits(member, sample);
+        check_finite(logits, member, sample)?;
+        row.iter_mut().zip(logits).for_each(|(sum, logit)| *sum += f64::from(*logit));
+    }
+    let scale = scale / predictions.members() as f64;
+    row.iter_mut().for_each(|logit| *logit *= scale);
+    let (log_probability, slope) = label_term(row, label);
+    Ok((-log_probability, -slope))
+}
+
+/// −log mean_k p_ky and its derivative by log T.
+fn probability_mean(
+    predictions: &Predictions,
+    sample: usize,
+    label: usize,
+    scale: f64,
+    row: &mut [f64],
+) -> Result<(f64, f64)> {
+    let (mut log_probabilities, mut slopes) = (vec![], vec![]);
+    for member in 0..predictions.members() {
+        let logits = predictions.logits(member, sample);
+        check_finite(logits, member, sample)?;
+        row.iter_mut().zip(logits).for_each(|(value, logit)| *value = f64::from(*logit) * scale);
+        let (log_probability, slope) = label_term(row, label);
+        log_probabilities.push(log_probability);
+        slopes.push(slope);
+    }
+    let log_sum = log_sum_exp(&log_probabilities);
+    let weights = log_probabilities.iter().map(|log_p| (log_p - log_sum).exp());
+    let slope: f64 = weights.zip(&slopes).map(|(weight, slope)| weight * slope).sum();
+    Ok(((slopes.len() as f64).ln() - log_sum, -slope))
+}
+
+/// log p_y of scaled logits a, and its derivative by log T, Σ_c p_c a_c − a_y. Overwrites `scaled`.
+fn label_term(scaled: &mut [f64], label: usize) -> (f64, f64) {
+    // Taking a_y off first keeps the differences exact where logits are large.
+    let of_label = scaled[label];
+    scaled.iter_mut().for_each(|logit| *logit -= of_label);
+    let largest = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (sum, weighted) = scaled.iter().fold((0.0, 0.0), |(sum, weighted), logit| {
+        let weight = (logit - largest).exp();
+        (sum + weight, weighted + weight * logit)
+    });
+    (-(largest + sum.ln()), weighted / sum)
+}
+
+/// Fits both temperatures on `validation` and gives `temperature_*`, `nll_ts_*`, `ece_ts_*` and `brier_ts_*` of `test`;
+/// empty, with a warning, where there is no least NLL inside [`BOUNDS`].
+///
+/// Errors: no labels, another number of classes or members, a NaN or infinite logit.
+pub fn scaled_columns(validation: &Predictions, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
+    let (a, b) = (validation.shape(), test.shape());
+    ensure!(
+        a.classes == b.classes && a.members == b.members,
+        "validation predictions have {} members and {} classes, those to scale {} and {}: must be of one predictor",
+        a.members,
+        a.classes,
+        b.members,
+        b.classes
+    );
+    let fits =
+        PerAverage { logit: fit(validation, Average::Logit)?, probability: fit(validation, Average::Probability)? };
+    let inside = |average| Some(fits.of(average)).filter(|fit| !fit.at_bound).map(|fit| fit.temperature);
+    let temperatures = PerAverage::each(inside);
+    let scores = Scores::compute_scaled(test, PerAverage::each(|average| temperatures.of(average).unwrap_or(1.0)))?;
+    let mut columns = vec![];
+    for average in Average::ALL {
+        let temperature = *temperatures.of(average);
+        if temperature.is_none() {
+            let [low, high] = BOUNDS;
+            tracing::warn!("validation NLL ({}) has no minimum for T in {low} to {high}: no scaling", average.suffix());
+        }
+        columns.push((format!("temperature_{}", average.suffix()), temperature));
+    }
+    for metric in SCALED {
+        for average in Average::ALL {
+            let value = temperatures.of(average).and_then(|_| (metric.eval)(&scores, average));
+            columns.push((column_name(metric, average), value));
+        }
+    }
+    Ok(columns)
+}
+
+fn column_name(metric: &Metric, average: Average) -> String {
+    format!("{}_ts_{}", metric.key, average.suffix())
+}
+
+/// What a column of [`scaled_columns`] holds.
+pub(super) fn of_column(column: &str) -> Option<Column> {
+    let named = |metric: &&&Metric| Average::ALL.iter().any(|average| column_name(metric, *average) == column);
+    let temperature = Average::ALL.iter().any(|average| format!("temperature_{}", average.suffix()) == column);
+    let definition = "T of least NLL on validation predictions, 0.01 to 100";
+    let temperature = temperature.then_some(Column { definition, unit: Unit::One, better: Better::Neither });
+    temperature.or_else(|| SCALED.iter().find(named).map(|metric| metric.column()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Numbers over seeds: mean, standard deviation, 95 % interval of the mean (Student's t), count.
+
+use std::f64::consts::{FRAC_PI_2, PI};
+
+use super::sources::{RowView, Sources};
+use crate::results::series::Series;
+
+/// CAMELYON17-WILDS asks for ten seeds, since results on its test hospital vary that much.
+pub const CAMELYON_SEEDS: usize = 10;
+
+/// A sample of seeds in a few numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    pub count: usize,
+    pub mean: f64,
+    /// `None` for one value.
+    pub spread: Option<Spread>,
+}
+
+/// What needs at least two values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// With n − 1.
+    pub sd: f64,
+    /// Half of the 95 % interval: t · sd / √n.
+    pub half_width: f64,
+}
+
+impl Summary {
+    /// `None` for no values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len();
+        if count == 0 {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let spread = (count > 1).then(|| {
+            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+            let sd = (squares / (count - 1) as f64).sqrt();
+            Spread { sd, half_width: t_quantile(count - 1) * sd / (count as f64).sqrt() }
+        });
+        Some(Self { count, mean, spread })
+    }
+
+    /// Ends of the 95 % interval.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        self.spread.map(|spread| (self.mean - spread.half_width, self.mean + spread.half_width))
+    }
+}
+
+/// The t that Student's distribution of `degrees` ≥ 1 degrees of freedom exceeds with probability 2.5 %.
+fn t_quantile(degrees: usize) -> f64 {
+    let (mut low, mut high) = (0.0, FRAC_PI_2);
+    for _ in 0..200 {
+        let middle = 0.5 * (low + high);
+        if central_probability(middle, degrees) < 0.95 { low = middle } else { high = middle }
+    }
+    (degrees as f64).sqrt() * low.tan()
+}
+
+/// P(|T| ≤ √ν tan θ) for integer ν: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+fn central_probability(theta: f64, degrees: usize) -> f64 {
+    let (sine, cosine) = theta.sin_cos();
+    let odd = degrees % 2 == 1;
+    let (mut term, mut sum) = (if odd { cosine } else { 1.0 }, 0.0);
+    // The last power of the cosine is ν − 2.
+    let mut power = usize::from(odd);
+    while power + 2 <= degrees {
+        sum += term;
+        term *= (power + 1) as f64 / (power + 2) as f64 * cosine * cosine;
+        power += 2;
+    }
+    if odd { 2.0 / PI * (theta + sine * sum) } else { sine * sum }
+}
+
+/// What a row measures: a test set under a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub set: String,
+    pub condition: String,
+}
+
+/// A series under one condition, over its seeds.
+pub struct Aggregate<'a> {
+    pub series: String,
+    pub group: Group,
+    rows: Vec<RowView<'a>>,
+}
+
+impl Aggregate<'_> {
+    /// Number of seeds.
+    pub fn seeds(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// A metric over seeds; `None` where no row has it. Its count may be below the number of seeds.
+    pub fn summary(&self, column: &str) -> Option<Summary> {
+        Summary::of(&self.rows.iter().filter_map(|row| row.number(column)).collect::<Vec<_>>())
+    }
+}
+
+/// Every series × condition of the results, in the order of the legend.
+pub fn aggregates(sources: &Sources) -> Vec<Aggregate<'_>> {
+    sources.series().iter().flat_map(|series| of_series(sources, series)).collect()
+}
+
+fn of_series<'a>(sources: &'a Sources, series: &Series) -> Vec<Aggregate<'a>> {
+    let mut found: Vec<Aggregate> = vec![];
+    for row in series.rows.iter().map(|row| RowView::new(&sources.results, *row)) {
+        let group = Group { set: row.get("set").into(), condition: row.get("condition").into() };
+        match found.iter_mut().find(|one| one.group == group) {
+            Some(one) => one.rows.push(row),
+            None => found.push(Aggregate { series: series.name.clone(), group, rows: vec![row] }),
+        }
+    }
+    found
+}
+
+/// The warning that a result on CAMELYON17 over few seeds deserves.
+pub fn seed_warning(set: &str, seeds: usize) -> Option<String> {
+    let few = set.to_lowercase().contains("camelyon17") && seeds < CAMELYON_SEEDS;
+    few.then(|| format!("{set}: {seeds} of the {CAMELYON_SEEDS} seeds that WILDS asks for on CAMELYON17"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // scipy.stats.t.ppf(0.975, v) for v in (1, 2, 3, 4, 5, 9, 29, 30, 100)
+    const QUANTILES: &[(usize, f64)] = &[
+        (1, 12.706204736174705),
+        (2, 4.302652729749464),
+        (3, 3.182446305283708),
+        (4, 2.776445105197793),
+        (5, 2.5705818356363146),
+        (9, 2.2621571628540997),
+        (29, 2.045229642132703),
+        (30, 2.042272456301238),
+        (100, 1.983971518523552),
+    ];
+
+    #[test]
+    fn quantiles_are_those_of_scipy() {
+        for (degrees, expected) in QUANTILES {
+            let quantile = t_quantile(*degrees);
+            assert!((quantile / expected - 1.0).abs() < 1e-9, "{degrees}: {quantile}");
+        }
+    }
+
+    #[test]
+    fn summary_is_that_of_numpy_and_scipy() {
+        // x = [0.951, 0.947, 0.962, 0.939, 0.955]; numpy.mean(x), numpy.std(x, ddof=1)
+        // scipy.stats.t.interval(0.95, 4, numpy.mean(x), scipy.stats.sem(x))
+        let summary = Summary::of(&[0.951, 0.947, 0.962, 0.939, 0.955]).unwrap();
+        let (low, high) = summary.interval().unwrap();
+        let close = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-12, "{value} {expected}");
+        close(summary.mean, 0.9507999999999999);
+        close(summary.spread.unwrap().sd, 0.008613942186943219);
+        close(low, 0.9401043781038638);
+        close(high, 0.9614956218961359);
+        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(Summary::of(&[0.5]), Some(Summary { count: 1, mean: 0.5, spread: None }));
+    }
+
+    #[test]
+    fn camelyon_wants_ten_seeds() {
+        assert!(seed_warning("camelyon17", 9).unwrap().starts_with("camelyon17: 9 of the 10 seeds"));
+        assert!(seed_warning("camelyon17", 10).is_none() && seed_warning("cifar10", 1).is_none());
+    }
+}

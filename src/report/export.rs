@@ -1,0 +1,102 @@
+//! Tables and figures as files, and a table in the form that was asked for.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::figures::Figure;
+use super::raster::png;
+use super::tables::RenderedTable;
+use crate::files::{create_folder, write_atomic};
+use crate::results::table::Surface;
+
+/// Pixels of a PNG per unit of the SVG.
+const PNG_SCALE: f32 = 2.0;
+
+/// How a table is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Terminal,
+    Markdown,
+    Csv,
+    Latex,
+}
+
+/// The table in this form, ending in a line break.
+pub fn text(table: &RenderedTable, format: Format) -> Result<String> {
+    Ok(match format {
+        Format::Terminal => table.to_terminal(Surface::of_stdout()),
+        Format::Markdown => table.to_markdown(),
+        Format::Csv => table.to_csv()?,
+        Format::Latex => table.to_latex(),
+    })
+}
+
+/// Writes `<key>.md`, `<key>.csv` and `<key>.tex` of every table that has rows into `folder`, which is created.
+pub fn tables(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
+    create_folder(folder)?;
+    for table in tables.iter().filter(|table| !table.rows.is_empty()) {
+        for (ending, format) in [("md", Format::Markdown), ("csv", Format::Csv), ("tex", Format::Latex)] {
+            write(&folder.join(format!("{}.{ending}", table.key)), &text(table, format)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes `<key>.svg` and `<key>.png` of every figure that could be drawn into `folder`, which is created.
+pub fn figures(folder: &Path, figures: &[Figure]) -> Result<()> {
+    create_folder(folder)?;
+    for figure in figures {
+        let Some(svg) = &figure.svg else { continue };
+        let pixels = png(svg, PNG_SCALE).with_context(|| format!("figure {}", figure.key))?;
+        write(&folder.join(format!("{}.svg", figure.key)), svg)?;
+        write_atomic(&folder.join(format!("{}.png", figure.key)), |writer| Ok(writer.write_all(&pixels)?))?;
+    }
+    Ok(())
+}
+
+/// Replaces the file at `path` atomically.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    write_atomic(path, |writer| Ok(writer.write_all(text.as_bytes())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Sources;
+    use crate::report::tables::all;
+
+    #[test]
+    fn every_table_with_rows_is_written_in_three_forms() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("new/out");
+        let rendered = all(&Sources::default()).unwrap();
+        tables(&out, &rendered).unwrap();
+        // No results: the two tables of our own have no rows.
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3 * (rendered.len() - 2));
+        let latex = std::fs::read_to_string(out.join("bella-1.tex")).unwrap();
+        assert!(latex.contains("\\label{tab:bella-1}") && latex.ends_with("\\end{table}\n"));
+        assert!(std::fs::read_to_string(out.join("bella-1.md")).unwrap().contains("| CIFAR10 | paper | 97.57 |"));
+    }
+    #[test]
+    fn drawn_figures_are_written_as_svg_and_png_and_others_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"3\"></svg>";
+        let figure = |key, svg: Option<&str>| Figure {
+            key,
+            title: "",
+            paper: "",
+            caption: String::new(),
+            svg: svg.map(String::from),
+            command: "",
+            problems: vec![],
+        };
+        figures(folder.path(), &[figure("a", Some(svg)), figure("b", None)]).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join("a.svg")).unwrap(), svg);
+        let png = std::fs::read(folder.path().join("a.png")).unwrap();
+        // Width and height in the header: 2 pixels per unit.
+        assert_eq!((&png[1..4], &png[16..24]), (&b"PNG"[..], &[0, 0, 0, 8, 0, 0, 0, 6][..]));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}

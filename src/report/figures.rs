@@ -1,0 +1,200 @@
+//! The figures of a report: each is drawn from what a results folder holds, or says which command would make its data.
+//! A new figure is one entry in `KINDS`.
+
+mod ablations;
+mod attacks;
+mod axis;
+mod calibration;
+mod chart;
+mod conditions;
+mod densities;
+mod density;
+pub mod landscape;
+mod layers;
+mod readings;
+mod samples;
+mod training;
+
+use anyhow::{Context as _, Result};
+
+use self::chart::Chart;
+use self::samples::Measured;
+use super::sources::Sources;
+use crate::results::series::Series;
+
+/// A figure as it will be seen.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Stem of its file name.
+    pub key: &'static str,
+    pub title: &'static str,
+    /// The published figure it stands beside; empty if there is none.
+    pub paper: &'static str,
+    /// What it shows, and from which results.
+    pub caption: String,
+    /// `None`: not run.
+    pub svg: Option<String>,
+    /// Makes results that it is drawn from; sweeps need it with several values.
+    pub command: &'static str,
+    /// What could not be drawn, a line each.
+    pub problems: Vec<String>,
+}
+
+/// A picture with what it shows.
+struct Drawing {
+    svg: String,
+    caption: String,
+}
+
+impl Drawing {
+    fn of(chart: &Chart, caption: impl Into<String>) -> Result<Option<Self>> {
+        Ok(Some(Self { svg: chart.render()?, caption: caption.into() }))
+    }
+}
+
+/// What all figures are drawn from.
+struct Material<'a> {
+    sources: &'a Sources,
+    series: Vec<Series<'a>>,
+    /// Per-sample scores of the predictions that figures show.
+    measured: Vec<Measured>,
+}
+
+/// One figure of the registry; `draw` is `None` where the results hold nothing for it.
+struct Kind {
+    key: &'static str,
+    title: &'static str,
+    paper: &'static str,
+    command: &'static str,
+    draw: fn(&Material) -> Result<Option<Drawing>>,
+}
+
+const TRAIN: &str = "bella train --config EXPERIMENT.toml";
+
+/// In the order of the page.
+static KINDS: &[Kind] = &[
+    Kind { key: "training", title: "Training curves", paper: "", command: TRAIN, draw: training::draw },
+    Kind {
+        key: "mi-density",
+        title: "Mutual information of right and wrong predictions",
+        paper: "Bella, figures 2 and 9",
+        command: TRAIN,
+        draw: densities::mutual_information,
+    },
+    Kind {
+        key: "entropy-density",
+        title: "Predictive entropy of right and wrong predictions",
+        paper: "Bella, figures 10 and 11",
+        command: TRAIN,
+        draw: densities::entropy,
+    },
+    Kind {
+        key: "fgsm",
+        title: "Accuracy under attack",
+        paper: "Bella, figure 3",
+        command: "bella eval RUN --attack fgsm --epsilon 0,0.001,0.005,0.01,0.03",
+        draw: attacks::budgets,
+    },
+    Kind {
+        key: "gamma",
+        title: "Accuracy under attack by repulsion strength",
+        paper: "Bella, table 8",
+        command: "bella train --config EXPERIMENT.toml --set method.svgd.gamma=0.3 && bella eval --attack fgsm --epsilon 0.01",
+        draw: attacks::gamma,
+    },
+    Kind {
+        key: "rank",
+        title: "Rank of the low-rank updates",
+        paper: "Bella, figure 4",
+        command: "bella train --config EXPERIMENT.toml --set subspace.low-rank.rank=8",
+        draw: ablations::rank,
+    },
+    Kind {
+        key: "particles",
+        title: "Number of particles",
+        paper: "Bella, figure 4",
+        command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=10",
+        draw: ablations::particles,
+    },
+    Kind {
+        key: "parameters",
+        title: "Accuracy over trainable parameters",
+        paper: "Bella, figure 5",
+        command: TRAIN,
+        draw: ablations::parameters,
+    },
+    Kind {
+        key: "diversity",
+        title: "Diversity of the members",
+        paper: "Bella, figure 7",
+        command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=5",
+        draw: conditions::diversity,
+    },
+    Kind {
+        key: "stl10",
+        title: "Uncertainty on STL-10",
+        paper: "Bella, figure 8",
+        command: "bella eval RUN --data stl10=data",
+        draw: conditions::stl10,
+    },
+    Kind {
+        key: "shift",
+        title: "Corrupted images",
+        paper: "",
+        command: "bella eval RUN --corrupt gaussian-noise:1,gaussian-noise:3,gaussian-noise:5",
+        draw: conditions::shift,
+    },
+    Kind {
+        key: "reliability",
+        title: "Reliability diagrams",
+        paper: "",
+        command: TRAIN,
+        draw: calibration::reliability,
+    },
+    Kind {
+        key: "risk-coverage",
+        title: "Risk over coverage",
+        paper: "",
+        command: TRAIN,
+        draw: calibration::risk_coverage,
+    },
+    Kind {
+        key: "landscape",
+        title: "Error over the plane through three particles",
+        paper: "Bella, figure 1",
+        command: "bella landscape RUN",
+        draw: landscape::of_runs,
+    },
+];
+
+/// All figures in the order of the page. What cannot be read or drawn is said in the figure's `problems`.
+pub fn all(sources: &Sources) -> Vec<Figure> {
+    let series = sources.series();
+    let (measured, unread) = samples::measure(sources, &series);
+    let material = Material { sources, series, measured };
+    let mut figures: Vec<_> = KINDS.iter().map(|kind| kind.figure(&material)).collect();
+    // Files that figures share are named once, at the first figure that reads predictions.
+    if let Some(figure) = figures.iter_mut().find(|figure| figure.key == "mi-density") {
+        figure.problems.extend(unread);
+    }
+    figures
+}
+
+impl Kind {
+    fn figure(&self, material: &Material) -> Figure {
+        let drawn = (self.draw)(material).with_context(|| format!("figure {}", self.key));
+        let (drawing, problems) = match drawn {
+            Ok(drawing) => (drawing, vec![]),
+            Err(error) => (None, vec![format!("{error:#}")]),
+        };
+        let (svg, caption) = match drawing {
+            Some(Drawing { svg, caption }) => (Some(svg), caption),
+            None => (None, String::new()),
+        };
+        let Kind { key, title, paper, command, .. } = *self;
+        Figure { key, title, paper, caption, svg, command, problems }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Accuracy under attack: over the budget of each attack, and over the strength of the repulsion.
+
+use anyhow::Result;
+
+use super::readings::{Place, Plan, Reading, ladder, sweeps};
+use super::{Drawing, Material};
+use crate::report::sources::RowView;
+
+const UNIT: &str = "accuracy (%), logits averaged";
+
+pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
+    let several_sets = sets(material) > 1;
+    let mut readings = vec![];
+    for (series, one) in material.series.iter().enumerate() {
+        for row in one.rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
+            let (Some(epsilon), Some(value)) = (row.number("epsilon"), row.number("accuracy_lm")) else { continue };
+            if row.get("attack").is_empty() {
+                continue;
+            }
+            let set = if several_sets { format!(", {}", row.get("set")) } else { String::new() };
+            let panel = format!("{}{set}", attack(&row));
+            readings.push(Reading { panel, unit: UNIT, series, place: Place::number(epsilon), value: 100.0 * value });
+        }
+    }
+    let names: Vec<_> = material.series.iter().map(|one| one.name.clone()).collect();
+    let plan = Plan {
+        x_title: "budget ε (fraction of the pixel range, not to scale)",
+        columns: 2,
+        joined: true,
+        notes: vec![],
+    };
+    let Some(mut chart) = ladder(&names, &readings, plan) else { return Ok(None) };
+    chart.plot_height = 230;
+    Drawing::of(
+        &chart,
+        "Accuracy on test images that were changed by at most ε in any pixel to raise the loss of the named target. \
+         Rows of the results files with an attack; ε = 0 is the clean row of the same pipeline.",
+    )
+}
+
+/// `FGSM on mean-probability`, with the resolution where it is not the model's.
+fn attack(row: &RowView) -> String {
+    let resolution = match row.get("attack_resolution") {
+        "" | "model" => String::new(),
+        other => format!(", {other} resolution"),
+    };
+    let target = match row.get("attack_target") {
+        "" => String::new(),
+        target => format!(" on {target}"),
+    };
+    format!("{}{target}{resolution}", row.get("attack").to_uppercase())
+}
+
+/// Whether the attack is the usual one: on the members' mean probability, at the resolution of the model.
+fn on_members_mean(row: &RowView) -> bool {
+    ["", "mean-probability"].contains(&row.get("attack_target"))
+        && ["", "model"].contains(&row.get("attack_resolution"))
+}
+
+fn sets(material: &Material) -> usize {
+    let attacked = material.sources.result_rows().filter(|row| !row.get("attack").is_empty());
+    super::readings::distinct(attacked.map(|row| row.get("set"))).len()
+}
+
+pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
+    let sweeps = sweeps(&material.series, "svgd.gamma", &[]);
+    let mut budgets: Vec<f64> = vec![];
+    let mut found = vec![];
+    for sweep in &sweeps {
+        for (gamma, series) in &sweep.steps {
+            for row in material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
+                let budget = match (row.get("attack"), row.get("condition")) {
+                    ("", "clean") => Some(0.0),
+                    ("fgsm", _) if on_members_mean(&row) => row.number("epsilon"),
+                    _ => None,
+                };
+                if let (Some(budget), Some(value)) = (budget, row.number("accuracy_lm")) {
+                    // The clean row and the row of the attack with budget 0 are one.
+                    let twice = budget == 0.0 && !row.get("attack").is_empty();
+                    if !twice {
+                        budgets.push(budget);
+                        found.push((sweep.name.clone(), row.get("set").to_string(), *gamma, budget, 100.0 * value));
+                    }
+                }
+            }
+        }
+    }
+    budgets.sort_by(f64::total_cmp);
+    budgets.dedup();
+    let reading = |(name, set, gamma, budget, value): (String, String, f64, f64, f64)| Reading {
+        panel: format!("{name} · {set}"),
+        unit: UNIT,
+        series: budgets.iter().position(|one| *one == budget).unwrap_or(0),
+        place: Place::number(gamma),
+        value,
+    };
+    let readings: Vec<_> = found.into_iter().map(reading).collect();
+    let name = |budget: &f64| if *budget == 0.0 { "clean".to_string() } else { format!("FGSM ε = {budget}") };
+    let names: Vec<_> = budgets.iter().map(name).collect();
+    let plan = Plan { x_title: "repulsion strength γ (not to scale)", columns: 2, joined: true, notes: vec![] };
+    match ladder(&names, &readings, plan) {
+        Some(chart) => Drawing::of(
+            &chart,
+            "Accuracy of SVGD runs that differ in γ alone, on clean images and under FGSM of several budgets (on \
+             the members' mean probability).",
+        ),
+        None => Ok(None),
+    }
+}

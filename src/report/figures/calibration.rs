@@ -1,0 +1,126 @@
+//! Whether confidence can be trusted: reliability diagrams, and the error among the most confident predictions.
+
+use anyhow::Result;
+
+use super::axis::{Axis, Ticks};
+use super::chart::{Chart, Entry, Panel, Swatch, small_columns};
+use super::layers::{Layer, Tone};
+use super::readings::distinct;
+use super::samples::Measured;
+use super::{Drawing, Material};
+use crate::metrics::calibration::{BINS, Bin, reliability as bins_of};
+use crate::metrics::selective::risk_coverage as curve_of;
+use crate::metrics::{self, Average};
+
+const ACCURACY: usize = 2;
+const GAP: usize = 3;
+const CURVE_POINTS: usize = 101;
+
+pub fn reliability(material: &Material) -> Result<Option<Drawing>> {
+    let clean: Vec<_> = material.measured.iter().filter(|one| one.is_clean()).collect();
+    let cells = distinct(clean.iter().map(|one| (&one.set, one.series)));
+    let several_sets = distinct(cells.iter().map(|cell| cell.0)).len() > 1;
+    let panel = |(set, series): &(&String, usize)| {
+        let runs: Vec<_> = clean.iter().copied().filter(|one| one.set == **set && one.series == *series).collect();
+        let name = &material.series[*series].name;
+        diagram(&runs, if several_sets { format!("{name} · {set}") } else { name.clone() })
+    };
+    let panels: Vec<_> = cells.iter().map(panel).collect();
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let entry = |name: &str, paint| Entry { name: name.into(), paint, swatch: Swatch::Area };
+    let legend = vec![entry("accuracy of the bin", ACCURACY), entry("gap to the mean confidence", GAP)];
+    let columns = small_columns(&panels);
+    let chart = Chart { legend, panels, columns, plot_height: 210, notes: vec![] };
+    Drawing::of(
+        &chart,
+        format!(
+            "Accuracy of the predictions in {BINS} equal bins of confidence (largest probability of the averaged \
+             logits), and its gap to the mean confidence; on the diagonal they are equal. Clean test images; bins over \
+             all seeds together, ECE as the mean over seeds."
+        ),
+    )
+}
+
+fn diagram(runs: &[&Measured], title: String) -> Panel {
+    let mut bins = [Bin::default(); BINS];
+    for run in runs {
+        for (sum, bin) in bins.iter_mut().zip(bins_of(&run.scores, Average::Logit)) {
+            let (old, new) = (sum.count as f64, bin.count as f64);
+            if bin.count > 0 {
+                sum.accuracy = (old * sum.accuracy + new * bin.accuracy) / (old + new);
+                sum.confidence = (old * sum.confidence + new * bin.confidence) / (old + new);
+                sum.count += bin.count;
+            }
+        }
+    }
+    let errors: Vec<_> = runs.iter().filter_map(|run| metrics::value(&run.scores, "ece", Average::Logit)).collect();
+    let ece = 100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+    let mut layers = vec![Layer::Reference { from: (0.0, 0.0), to: (1.0, 1.0) }];
+    for (place, bin) in bins.iter().enumerate().filter(|(_, bin)| bin.count > 0) {
+        let edge = |at: f64| (place as f64 + at) / BINS as f64;
+        let bar = |paint, low: f64, high: f64, tone| Layer::Bar {
+            paint,
+            from: (edge(0.08), high),
+            to: (edge(0.92), low),
+            tone,
+        };
+        layers.push(bar(ACCURACY, 0.0, bin.accuracy, Tone::Full));
+        layers.push(bar(GAP, bin.accuracy.min(bin.confidence), bin.accuracy.max(bin.confidence), Tone::Pale));
+    }
+    let axis = |title| Axis::new(title, Ticks::between(0.0, 1.0));
+    Panel { title, x: axis("confidence"), y: axis(&format!("accuracy; ECE {ece:.2} %")), layers }
+}
+
+pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
+    let places = distinct(material.measured.iter().map(Measured::place));
+    let mut panels = vec![];
+    for place in &places {
+        let here: Vec<_> = material.measured.iter().filter(|one| one.place() == *place).collect();
+        let mut layers = vec![];
+        let mut top: f64 = 0.0;
+        for series in distinct(here.iter().map(|one| one.series)) {
+            let curves: Vec<_> = here.iter().filter(|one| one.series == series).map(|one| curve(one)).collect();
+            let points = mean_curve(&curves);
+            top = points.iter().fold(top, |top, (_, risk)| top.max(*risk));
+            layers.push(Layer::Curve { paint: series, points });
+        }
+        panels.push(Panel {
+            title: place.clone(),
+            x: Axis::new("coverage: share of most confident predictions kept (%)", Ticks::between(0.0, 100.0)),
+            y: Axis::new("error among them (%)", Ticks::between(0.0, top.max(0.1))),
+            layers,
+        });
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let mut present = distinct(material.measured.iter().map(|one| one.series));
+    present.sort_unstable();
+    let entry =
+        |series: usize| Entry { name: material.series[series].name.clone(), paint: series, swatch: Swatch::Line };
+    let legend = present.into_iter().map(entry).collect();
+    let columns = panels.len().min(2);
+    let chart = Chart { legend, panels, columns, plot_height: 240, notes: vec![] };
+    Drawing::of(
+        &chart,
+        "Share of wrong predictions among the most confident ones (largest probability of the averaged logits), over the \
+         share that is kept; lower is better. Means over seeds, from the saved predictions.",
+    )
+}
+
+/// In percent.
+fn curve(one: &Measured) -> Vec<(f64, f64)> {
+    let curve = curve_of(&one.scores, Average::Logit, CURVE_POINTS);
+    curve.into_iter().map(|(coverage, risk)| (100.0 * coverage, 100.0 * risk)).collect()
+}
+
+/// The mean of curves on one grid.
+fn mean_curve(curves: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
+    let length = curves.iter().map(Vec::len).min().unwrap_or(0);
+    let mean = |at: usize, part: fn(&(f64, f64)) -> f64| {
+        curves.iter().map(|curve| part(&curve[at])).sum::<f64>() / curves.len() as f64
+    };
+    (0..length).map(|at| (mean(at, |point| point.0), mean(at, |point| point.1))).collect()
+}

@@ -1,0 +1,133 @@
+//! Quantities of every method under the conditions that it was tested in: diversity, STL-10, corruptions.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::readings::{Place, Plan, Reading, distinct, ladder};
+use super::{Drawing, Material};
+use crate::report::sources::RowView;
+
+/// A column with the title of its panel, its unit and the factor to it.
+type Quantity = (&'static str, &'static str, &'static str, f64);
+
+const DIVERSITY: &[Quantity] = &[("diversity_kl", "Diversity", "mean KL of the members from their mean (nats)", 1.0)];
+
+const UNCERTAINTY: &[Quantity] = &[
+    ("mi", "Mutual information", "mean over the test images (nats)", 1.0),
+    ("predictive_entropy", "Predictive entropy", "mean over the test images (nats)", 1.0),
+    ("accuracy_lm", "Accuracy", "%, logits averaged", 100.0),
+    ("nll_lm", "Negative log-likelihood", "nats, logits averaged", 1.0),
+];
+
+/// More conditions than this do not fit side by side.
+const MOST_CONDITIONS: usize = 6;
+
+pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
+    let caption = "Mean divergence KL(p̄ ‖ p_k) of the members' predictions from their mean (Bella, appendix A), on each test \
+                   set, clean and under each corruption at its highest severity. Single models have none.";
+    let highest = highest_severities(material);
+    by_condition(material, DIVERSITY, 1, caption, |row| {
+        row.get("attack").is_empty()
+            && highest.get(row.get("corruption")).is_none_or(|most| row.number("severity") == Some(*most))
+    })
+}
+
+/// Of each corruption, over all rows.
+fn highest_severities<'a>(material: &Material<'a>) -> BTreeMap<&'a str, f64> {
+    let mut highest: BTreeMap<_, f64> = BTreeMap::new();
+    for row in material.sources.result_rows() {
+        if let Some(severity) = row.number("severity").filter(|_| !row.get("corruption").is_empty()) {
+            let most = highest.entry(row.get("corruption")).or_insert(severity);
+            *most = most.max(severity);
+        }
+    }
+    highest
+}
+
+pub fn stl10(material: &Material) -> Result<Option<Drawing>> {
+    let is_stl = |row: &RowView| row.get("set").to_lowercase().starts_with("stl");
+    if !material.sources.result_rows().any(|row| is_stl(&row)) {
+        return Ok(None);
+    }
+    let caption = "Methods on STL-10 images of the classes shared with the set they were trained on, beside the clean \
+                   images of that set.";
+    by_condition(material, UNCERTAINTY, 2, caption, |row| row.get("condition") == "clean")
+}
+
+fn by_condition(
+    material: &Material,
+    quantities: &[Quantity],
+    columns: usize,
+    caption: &str,
+    keep: impl Fn(&RowView) -> bool,
+) -> Result<Option<Drawing>> {
+    let rows: Vec<_> = rows(material).filter(|(_, row)| keep(row)).collect();
+    let name = |row: &RowView| format!("{} {}", row.get("set"), row.get("condition"));
+    let filled = |row: &RowView| quantities.iter().any(|(column, ..)| row.number(column).is_some());
+    let conditions = distinct(rows.iter().filter(|(_, row)| filled(row)).map(|(_, row)| name(row)));
+    let mut readings = vec![];
+    for (column, panel, unit, factor) in quantities {
+        for (series, row) in &rows {
+            let Some(order) = conditions.iter().position(|one| *one == name(row)) else { continue };
+            if let (Some(value), true) = (row.number(column), order < MOST_CONDITIONS) {
+                let place = Place { order: order as f64, name: name(row) };
+                let (panel, value) = (panel.to_string(), factor * value);
+                readings.push(Reading { panel, unit, series: *series, place, value });
+            }
+        }
+    }
+    let mut notes = vec![];
+    if conditions.len() > MOST_CONDITIONS {
+        notes
+            .push(format!("The first {MOST_CONDITIONS} of {} test conditions; the tables hold all.", conditions.len()));
+    }
+    let plan = Plan { x_title: "", columns, joined: false, notes };
+    match ladder(&names(material), &readings, plan) {
+        Some(chart) => Drawing::of(&chart, caption),
+        None => Ok(None),
+    }
+}
+
+fn names(material: &Material) -> Vec<String> {
+    material.series.iter().map(|one| one.name.clone()).collect()
+}
+
+/// All rows with the index of their series.
+fn rows<'a>(material: &'a Material) -> impl Iterator<Item = (usize, RowView<'a>)> {
+    let of_series = move |(series, one): (usize, &'a crate::results::series::Series)| {
+        one.rows.iter().map(move |row| (series, RowView::new(&material.sources.results, *row)))
+    };
+    material.series.iter().enumerate().flat_map(of_series)
+}
+
+/// Means over the published corruptions where there are any, and each corruption by severity.
+pub fn shift(material: &Material) -> Result<Option<Drawing>> {
+    let mut readings = vec![];
+    for (series, row) in rows(material).filter(|(_, row)| !row.get("corruption").is_empty()) {
+        let severity = row.number("severity");
+        let Some(severity) = severity.filter(|severity| *severity >= 1.0) else { continue };
+        let source = match row.get("shift_source") {
+            "bella" => " (made by bella)",
+            _ => "",
+        };
+        let of = format!("{}: {}{source}", row.get("set"), row.get("corruption"));
+        for (column, unit, factor) in [("accuracy_lm", "accuracy (%)", 100.0), ("nll_lm", "NLL (nats)", 1.0)] {
+            let Some(value) = row.number(column) else { continue };
+            let (panel, place) = (format!("{of}, {}", &unit[..unit.find(' ').unwrap_or(0)]), Place::number(severity));
+            readings.push(Reading { panel, unit, series, place, value: factor * value });
+        }
+    }
+    let plan = Plan { x_title: "severity", columns: 2, joined: true, notes: vec![] };
+    match ladder(&names(material), &readings, plan) {
+        Some(mut chart) => {
+            chart.plot_height = 130;
+            Drawing::of(
+                &chart,
+                "Accuracy and negative log-likelihood (logits averaged) under each corruption by severity. Panels of a mean \
+                 are over several corruptions, as the results files name it.",
+            )
+        }
+        None => Ok(None),
+    }
+}

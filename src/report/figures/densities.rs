@@ -1,0 +1,108 @@
+//! Densities of uncertainty over right and wrong predictions: a good one separates them.
+
+use anyhow::Result;
+
+use super::axis::{Axis, Ticks};
+use super::chart::{Chart, Entry, Panel, Swatch, small_columns};
+use super::density::{density, quantile};
+use super::layers::Layer;
+use super::readings::distinct;
+use super::samples::Measured;
+use super::{Drawing, Material};
+use crate::metrics::{Average, Scores};
+
+const RIGHT: usize = 2;
+const WRONG: usize = 3;
+const POINTS: usize = 110;
+/// More panels are more than one looks at.
+const MOST_PANELS: usize = 24;
+
+/// Panels start from this share of the largest value, so that few far samples do not squeeze the rest.
+const SHOWN_SHARE: f64 = 0.99;
+
+pub fn mutual_information(material: &Material) -> Result<Option<Drawing>> {
+    draw(material, "mutual information (nats)", "Mutual information (what the members do not agree on)", |scores| {
+        scores.mutual_information()
+    })
+}
+
+pub fn entropy(material: &Material) -> Result<Option<Drawing>> {
+    draw(material, "predictive entropy (nats)", "Entropy of the mean probabilities", |scores| {
+        Some(&scores.uncertainty.predictive_entropy)
+    })
+}
+
+fn draw(
+    material: &Material,
+    axis: &str,
+    subject: &str,
+    quantity: for<'a> fn(&'a Scores) -> Option<&'a [f64]>,
+) -> Result<Option<Drawing>> {
+    let with: Vec<_> = material.measured.iter().filter(|one| quantity(&one.scores).is_some()).collect();
+    let places = distinct(with.iter().map(|one| one.place()));
+    let mut panels = vec![];
+    for place in &places {
+        let here: Vec<_> = with.iter().copied().filter(|one| one.place() == *place).collect();
+        let all: Vec<f64> = here.iter().flat_map(|one| quantity(&one.scores).unwrap_or_default()).copied().collect();
+        let Some(high) = quantile(&all, SHOWN_SHARE).filter(|high| *high > 0.0) else { continue };
+        for series in distinct(here.iter().map(|one| one.series)) {
+            let own: Vec<_> = here.iter().copied().filter(|one| one.series == series).collect();
+            panels.extend(panel(&own, high, axis, quantity, title(material, series, place, places.len())));
+        }
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let mut notes = vec![];
+    if panels.len() > MOST_PANELS {
+        notes.push(format!("{} further panels are not shown.", panels.len() - MOST_PANELS));
+        panels.truncate(MOST_PANELS);
+    }
+    let entry = |name: &str, paint| Entry { name: name.into(), paint, swatch: Swatch::Area };
+    let columns = small_columns(&panels);
+    let legend = vec![entry("right predictions", RIGHT), entry("wrong predictions", WRONG)];
+    let chart = Chart { legend, panels, columns, plot_height: 150, notes };
+    let caption = format!(
+        "{subject} over the rightly and the wrongly classified test images (class of the averaged logits), each density \
+         with area 1, all seeds of a method together. Gaussian kernel, bandwidth after Silverman, reflected at 0; the \
+         axis ends at the {:.0} % quantile of the test condition. From the saved predictions of: {}.",
+        100.0 * SHOWN_SHARE,
+        places.join("; ")
+    );
+    Drawing::of(&chart, caption)
+}
+
+fn title(material: &Material, series: usize, place: &str, places: usize) -> String {
+    let name = material.series.get(series).map_or("", |one| one.name.as_str());
+    if places > 1 { format!("{name} · {place}") } else { name.to_string() }
+}
+
+/// `None` where neither right nor wrong predictions have a density.
+fn panel(
+    runs: &[&Measured],
+    high: f64,
+    axis: &str,
+    quantity: for<'a> fn(&'a Scores) -> Option<&'a [f64]>,
+    title: String,
+) -> Option<Panel> {
+    let mut layers = vec![];
+    let mut top: f64 = 0.0;
+    for (wanted, paint) in [(true, RIGHT), (false, WRONG)] {
+        let of_run = |run: &&Measured| {
+            let right = &run.scores.averaged(Average::Logit).correct;
+            let values = quantity(&run.scores).unwrap_or_default().iter().zip(right);
+            values.filter(|(_, right)| **right == wanted).map(|(value, _)| *value).collect::<Vec<_>>()
+        };
+        let values: Vec<f64> = runs.iter().flat_map(of_run).collect();
+        if let Some(points) = density(&values, high, POINTS) {
+            top = points.iter().fold(top, |top, (_, height)| top.max(*height));
+            layers.push(Layer::Area { paint, points });
+        }
+    }
+    (!layers.is_empty()).then(|| Panel {
+        title,
+        x: Axis::new(axis, Ticks::between(0.0, high)),
+        y: Axis::new("density", Ticks::between(0.0, top)),
+        layers,
+    })
+}

@@ -1,0 +1,145 @@
+//! Numbers from result rows, sorted into panels, series and places on an axis; seeds gathered at each place.
+
+use super::axis::{Axis, Ticks};
+use super::chart::{Chart, Entry, Panel, Swatch};
+use super::layers::{Joined, Layer, Mean};
+use crate::results::series::{Series, Settings, names};
+
+/// One number of one run.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Title of its panel.
+    pub panel: String,
+    /// Unit of the panel.
+    pub unit: &'static str,
+    /// Index into the names of the series.
+    pub series: usize,
+    pub place: Place,
+    pub value: f64,
+}
+
+/// A place on the axis: sorted by number, shown by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    pub order: f64,
+    pub name: String,
+}
+
+impl Place {
+    pub fn number(value: f64) -> Self {
+        Self { order: value, name: format!("{value}") }
+    }
+}
+
+/// How readings are laid out.
+pub struct Plan {
+    pub x_title: &'static str,
+    pub columns: usize,
+    pub joined: bool,
+    pub notes: Vec<String>,
+}
+
+/// Panels with named places at equal distances, in the order in which their titles first appear. Panels of lines with one
+/// place are left out; `None` if no panel remains.
+pub fn ladder(names: &[String], readings: &[Reading], plan: Plan) -> Option<Chart> {
+    let titles = distinct(readings.iter().map(|reading| &reading.panel));
+    let panels: Vec<_> = titles.iter().filter_map(|title| panel(title, readings, &plan)).collect();
+    let mut present = distinct(readings.iter().map(|reading| reading.series));
+    present.sort_unstable();
+    let legend = present.into_iter().map(|series| Entry {
+        name: names.get(series).cloned().unwrap_or_default(),
+        paint: series,
+        swatch: Swatch::Mark,
+    });
+    let columns = plan.columns.min(panels.len());
+    let mut notes = plan.notes;
+    notes.extend(seeds_note(readings));
+    (!panels.is_empty()).then(|| Chart { legend: legend.collect(), panels, columns, plot_height: 200, notes })
+}
+
+fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
+    let own: Vec<_> = readings.iter().filter(|reading| reading.panel == title).collect();
+    let mut places = distinct(own.iter().map(|reading| &reading.place));
+    places.sort_by(|a, b| a.order.total_cmp(&b.order));
+    if plan.joined && places.len() < 2 {
+        return None; // no line leads anywhere
+    }
+    let mut series = distinct(own.iter().map(|reading| reading.series));
+    series.sort_unstable();
+    let count = series.len();
+    let layers = series.iter().enumerate().map(|(rank, one)| {
+        let mean = |(at, place): (usize, &&Place)| {
+            let seeds = own.iter().filter(|reading| reading.series == *one && reading.place == **place);
+            Mean::of(at as f64, &seeds.map(|reading| reading.value).collect::<Vec<_>>())
+        };
+        let joined = match plan.joined {
+            true => Joined::Line,
+            false => Joined::Apart(apart(rank, count, places.len(), plan.columns)),
+        };
+        Layer::Means { paint: *one, joined, points: places.iter().enumerate().filter_map(mean).collect() }
+    });
+    let layers = layers.collect();
+    let values = own.iter().map(|reading| reading.value);
+    Some(Panel {
+        title: title.to_string(),
+        x: Axis::new(plan.x_title, Ticks::Names(places.iter().map(|place| place.name.clone()).collect())),
+        y: Axis::new(own.first()?.unit, Ticks::around(values)?),
+        layers,
+    })
+}
+
+/// Pixels by which the mark of the series `rank` of `count` is moved, so that all stand side by side.
+fn apart(rank: usize, count: usize, places: usize, columns: usize) -> i32 {
+    let room = 800.0 / (columns.max(1) * places.max(1)) as f64;
+    let step = (0.8 * room / count as f64).min(16.0);
+    ((rank as f64 - (count as f64 - 1.0) / 2.0) * step).round() as i32
+}
+
+/// What whiskers are, where there are several seeds.
+fn seeds_note(readings: &[Reading]) -> Option<String> {
+    let peers = |one: &Reading| {
+        let same =
+            |other: &&Reading| (&other.panel, other.series, &other.place) == (&one.panel, one.series, &one.place);
+        readings.iter().filter(same).count()
+    };
+    let most = readings.iter().map(peers).max().filter(|most| *most > 1)?;
+    Some(format!("Marks are means over up to {most} seeds, whiskers reach from the smallest to the largest."))
+}
+
+/// The items without repetitions, in order.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut list = vec![];
+    for item in items {
+        if !list.contains(&item) {
+            list.push(item);
+        }
+    }
+    list
+}
+
+/// Series that differ in nothing but one setting.
+pub struct Sweep {
+    pub name: String,
+    /// (value of the setting, index into the series), at least two values.
+    pub steps: Vec<(f64, usize)>,
+}
+
+/// All sweeps over `column` (and over `implied`, columns that follow from it) among the series.
+pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
+    let rest = |one: &Series| -> Vec<(String, String)> {
+        let kept = one.settings.iter().filter(|(name, _)| *name != column && !implied.contains(name));
+        kept.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    };
+    let rests = distinct(series.iter().filter(|one| !one.setting(column).is_empty()).map(rest));
+    let steps = |wanted: &Vec<(String, String)>| {
+        let own = series.iter().enumerate().filter(|(_, one)| rest(one) == *wanted);
+        own.filter_map(|(at, one)| Some((one.setting(column).parse().ok()?, at))).collect::<Vec<(f64, usize)>>()
+    };
+    let swept: Vec<_> = rests.iter().map(|rest| (rest, steps(rest))).filter(|(_, steps)| steps.len() > 1).collect();
+    let settings: Vec<Settings> = swept
+        .iter()
+        .map(|(rest, _)| rest.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
+        .collect();
+    let named = names(&settings).into_iter().zip(swept);
+    named.map(|(name, (_, steps))| Sweep { name, steps }).collect()
+}

@@ -1,0 +1,73 @@
+//! Per-sample scores of the predictions that figures show: clean images, and of each test set the strongest shifts.
+
+use super::readings::distinct;
+use crate::metrics::Scores;
+use crate::predictions::Predictions;
+use crate::report::sources::{RowView, Sources};
+use crate::results::series::Series;
+
+/// Shifted conditions shown beside the clean one, for each test set.
+const MOST_SHIFTS: usize = 2;
+
+/// Scores of one run on one test set under one condition.
+pub struct Measured {
+    /// Index into the series.
+    pub series: usize,
+    pub set: String,
+    pub condition: String,
+    pub scores: Scores,
+}
+
+impl Measured {
+    /// Whether nothing was done to the images.
+    pub fn is_clean(&self) -> bool {
+        self.condition == "clean"
+    }
+
+    /// As in the title of a panel.
+    pub fn place(&self) -> String {
+        format!("{}, {}", self.set, self.condition)
+    }
+}
+
+/// Scores of the chosen predictions, and what could not be read, a line each.
+pub fn measure(sources: &Sources, series: &[Series]) -> (Vec<Measured>, Vec<String>) {
+    let shown = shown(sources);
+    let (mut measured, mut problems) = (vec![], vec![]);
+    for (at, one) in series.iter().enumerate() {
+        let rows = one.rows.iter().map(|row| RowView::new(&sources.results, *row));
+        for row in rows.filter(|row| shown.contains(&place(row))) {
+            let Some(path) = sources.predictions_of(&row) else { continue };
+            match Predictions::open(&path).and_then(|predictions| Scores::compute(&predictions)) {
+                Ok(scores) => {
+                    let (set, condition) = place(&row);
+                    measured.push(Measured { series: at, set, condition, scores });
+                }
+                Err(error) => problems.push(format!("{}: {error:#}; left out", path.display())),
+            }
+        }
+    }
+    (measured, problems)
+}
+
+fn place(row: &RowView) -> (String, String) {
+    (row.get("set").to_string(), row.get("condition").to_string())
+}
+
+/// (set, condition): every clean one, and the most severe corruptions that have predictions.
+fn shown(sources: &Sources) -> Vec<(String, String)> {
+    let saved: Vec<_> = sources.result_rows().filter(|row| sources.predictions_of(row).is_some()).collect();
+    let mut shown = vec![];
+    for set in distinct(saved.iter().map(|row| row.get("set"))) {
+        let own = || saved.iter().filter(move |row| row.get("set") == set);
+        shown.extend(own().filter(|row| row.get("condition") == "clean").map(place));
+        let mut shifts: Vec<_> = own().filter(|row| !row.get("corruption").is_empty()).collect();
+        shifts.sort_by(|a, b| severity(b).total_cmp(&severity(a)));
+        shown.extend(distinct(shifts.into_iter().map(place)).into_iter().take(MOST_SHIFTS));
+    }
+    distinct(shown)
+}
+
+fn severity(row: &RowView) -> f64 {
+    row.number("severity").unwrap_or(0.0)
+}

@@ -1,0 +1,137 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::predictions::{Predictions, Shape};
+use crate::results::store::{Row, append_row};
+
+/// A row of a run: method `svgd` or `map`, with the columns of a result and `more`.
+fn row(run: &str, method: &str, more: &[(&str, &str)]) -> Row {
+    let given = |column: &str| more.iter().any(|(name, _)| *name == column);
+    let particles = if method == "svgd" { "2" } else { "1" };
+    let plain = [
+        ("experiment", "toy"),
+        ("run", run),
+        ("subspace", "low-rank"),
+        ("method", method),
+        ("rank", "4"),
+        ("particles", particles),
+        ("seed", "1"),
+        ("set", "digits"),
+        ("condition", "clean"),
+        ("accuracy_lm", "0.9"),
+        ("nll_lm", "0.3"),
+        ("mi", "0.05"),
+        ("predictive_entropy", "0.4"),
+        ("diversity_kl", "0.06"),
+        ("trainable_parameters", "23000"),
+    ];
+    let mut row = Row::new();
+    plain.iter().filter(|(column, _)| !given(column)).chain(more).for_each(|(column, value)| row.push(*column, *value));
+    row
+}
+
+fn predictions(path: &Path, run: &str) {
+    let shape = Shape { members: 2, samples: 60, classes: 3 };
+    let logit = |at: usize| ((at * 37 % 101) as f32 / 25.0).sin() * 2.0;
+    let labels = (0..60).map(|sample| sample * 7 % 3).collect();
+    let text = [("experiment", "toy"), ("run", run), ("set", "digits"), ("condition", "clean")];
+    let metadata: BTreeMap<_, _> = text.map(|(key, value)| (key.to_string(), value.to_string())).into();
+    let predictions = Predictions::new(shape, (0..360).map(logit).collect(), labels).unwrap();
+    predictions.with_metadata(metadata).unwrap().save(path).unwrap();
+}
+
+/// A results folder with data for every figure.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("toy.csv");
+    let add = |run: &str, method: &str, more: &[(&str, &str)]| append_row(&csv, &row(run, method, more)).unwrap();
+    let gamma = ("svgd.gamma", "0.01");
+    add("a", "svgd", &[gamma]);
+    add("b", "map", &[]);
+    for epsilon in ["0", "0.01"] {
+        let attack = [("attack", "fgsm"), ("epsilon", epsilon), ("attack_target", "mean-probability"), gamma];
+        add("a", "svgd", &[("condition", &format!("fgsm {epsilon}")), attack[0], attack[1], attack[2], gamma]);
+    }
+    for severity in ["1", "2"] {
+        let condition = format!("blur:{severity} (bella)");
+        add("a", "svgd", &[("condition", &condition), ("corruption", "blur"), ("severity", severity), gamma]);
+    }
+    add("a", "svgd", &[("set", "stl10"), gamma]);
+    add("c", "svgd", &[("rank", "8"), gamma]);
+    add("d", "svgd", &[("particles", "4"), gamma]);
+    add("e", "svgd", &[("svgd.gamma", "0.1")]);
+    for run in ["a", "b"] {
+        let run_folder = folder.path().join("runs/toy").join(run);
+        fs::create_dir_all(run_folder.join("predictions")).unwrap();
+        predictions(&run_folder.join("predictions/digits@clean.safetensors"), run);
+        fs::write(run_folder.join("train.csv"), "epoch,train_loss,mean_kernel\n1,1.5,0.2\n2,1.0,0.3\n").unwrap();
+    }
+    let map = "x,y,train_error,test_error\n0,0,0.1,0.2\n1,0,0.2,0.3\n0,1,0.1,0.2\n1,1,0.3,0.4\n";
+    fs::write(folder.path().join("runs/toy/a/landscape.csv"), map).unwrap();
+    fs::write(folder.path().join("runs/toy/a/landscape-particles.csv"), "particle,x,y\n0,0.2,0.2\n7,0.8,0.3\n")
+        .unwrap();
+    folder
+}
+
+#[test]
+fn every_figure_is_drawn_from_its_data_and_names_its_series() {
+    let folder = folder();
+    let sources = Sources::open(folder.path()).unwrap();
+    let series = sources.series();
+    assert_eq!(series.len(), 5);
+    let named = |figure: &str| match figure {
+        "landscape" => vec!["Train error (%)", "7"],
+        "gamma" => vec!["clean", "FGSM ε = 0.01"],
+        "rank" | "particles" => vec!["Bella-SVGD"],
+        "fgsm" => vec!["Bella-SVGD (n=2)", "FGSM on mean-probability", "0.01"],
+        "stl10" => vec!["Bella-SVGD (n=2)", "stl10"],
+        "shift" => vec!["Bella-SVGD (n=2)", "digits: blur, accuracy"],
+        "diversity" => vec!["Bella-SVGD (n=2)", "Diversity"],
+        _ => vec!["Bella-SVGD (n=2)", "Single, low-rank"],
+    };
+    for figure in all(&sources) {
+        assert!(figure.problems.is_empty(), "{:?}", figure.problems);
+        let svg = figure.svg.unwrap_or_else(|| panic!("{} is not drawn", figure.key));
+        assert!(!figure.caption.is_empty(), "{}", figure.key);
+        for text in named(figure.key) {
+            assert!(svg.contains(text), "{} lacks {text}", figure.key);
+        }
+        let png = crate::report::raster::png(&svg, 0.5).unwrap();
+        assert_eq!(&png[1..4], b"PNG", "{}", figure.key);
+    }
+}
+
+#[test]
+fn figures_without_data_are_not_drawn_and_name_a_command() {
+    let mut sources = Sources::default();
+    sources.results.append(&row("a", "map", &[("trainable_parameters", ""), ("diversity_kl", "")]));
+    for figure in all(&sources) {
+        assert!(figure.svg.is_none() && figure.problems.is_empty(), "{}", figure.key);
+        assert!(figure.command.starts_with("bella "), "{}", figure.key);
+    }
+}
+
+#[test]
+fn a_broken_landscape_is_a_problem_of_its_figure_alone() {
+    let folder = folder();
+    fs::write(folder.path().join("runs/toy/a/landscape.csv"), "x,y,train_error,test_error\n0,0,0.1,0.2\n").unwrap();
+    let figures = all(&Sources::open(folder.path()).unwrap());
+    let broken: Vec<_> = figures.iter().filter(|figure| figure.svg.is_none()).collect();
+    assert_eq!(broken.len(), 1);
+    assert!(
+        broken[0].problems[0].contains("landscape.csv: 1 points for 1 × 1 coordinates"),
+        "{:?}",
+        broken[0].problems
+    );
+}
+
+#[test]
+fn a_landscape_is_written_to_a_file() {
+    let folder = folder();
+    let run = folder.path().join("runs/toy/a");
+    let out = folder.path().join("landscape.svg");
+    landscape::draw(&run.join("landscape.csv"), &run.join("landscape-particles.csv"), &out).unwrap();
+    assert!(fs::read_to_string(out).unwrap().contains("Test error (%)"));
+}

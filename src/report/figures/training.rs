@@ -1,0 +1,112 @@
+//! How runs were trained: loss, validation and the diagnostics of the particles, by epoch.
+
+use anyhow::Result;
+
+use super::axis::{Axis, Ticks};
+use super::chart::{Chart, Entry, Panel, Swatch, small_columns};
+use super::layers::Layer;
+use super::readings::distinct;
+use super::{Drawing, Material};
+use crate::report::sources::RunFiles;
+use crate::results::store::Table;
+
+/// Column of `train.csv`, title and unit of its panel, factor to the unit.
+const QUANTITIES: [(&str, &str, &str, f64); 7] = [
+    ("train_loss", "Training loss", "nats", 1.0),
+    ("validation_nll_lm", "Validation NLL", "nats, logits averaged", 1.0),
+    ("validation_accuracy_lm", "Validation accuracy", "%, logits averaged", 100.0),
+    ("mean_distance", "Distance between particles", "mean over pairs, in weights", 1.0),
+    ("mean_kernel", "Kernel between particles", "mean over pairs", 1.0),
+    ("bandwidth", "Bandwidth", "mean over layers", 1.0),
+    ("repulsion_ratio", "Repulsion beside drive", "ratio of norms", 1.0),
+];
+
+/// Training curve of one run, with the paint of its series.
+struct Trained<'a> {
+    paint: usize,
+    history: &'a Table,
+}
+
+pub fn draw(material: &Material) -> Result<Option<Drawing>> {
+    let mut legend: Vec<Entry> = vec![];
+    let mut runs = vec![];
+    let mut unfinished = material.series.len();
+    for files in &material.sources.runs {
+        let Some(history) = files.history.as_ref().filter(|history| !history.rows.is_empty()) else { continue };
+        let (paint, name) = match series_of(material, files) {
+            Some(series) => (series, material.series[series].name.clone()),
+            None => {
+                unfinished += 1;
+                (unfinished - 1, format!("{} (no results yet)", files.run))
+            }
+        };
+        if !legend.iter().any(|entry| entry.paint == paint) {
+            legend.push(Entry { name, paint, swatch: Swatch::Line });
+        }
+        runs.push(Trained { paint, history });
+    }
+    legend.sort_by_key(|entry| entry.paint);
+    let panels: Vec<_> = QUANTITIES.iter().filter_map(|quantity| panel(quantity, &runs)).collect();
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let columns = small_columns(&panels);
+    let chart = Chart { legend, panels, columns, plot_height: 150, notes: vec![] };
+    Drawing::of(
+        &chart,
+        "By epoch, a line for each run (seeds of a method share its colour), from train.csv of the runs.",
+    )
+}
+
+fn series_of(material: &Material, files: &RunFiles) -> Option<usize> {
+    let cell = |row: usize, column: &str| material.sources.results.get(row, column).unwrap_or_default();
+    let own = |row: usize| {
+        cell(row, "run") == files.run && [files.experiment.as_str(), ""].contains(&cell(row, "experiment"))
+    };
+    // The plain members first: a soup of the run has the same training.
+    let plain = |row: usize| own(row) && cell(row, "predictive").is_empty();
+    let position =
+        |fits: &dyn Fn(usize) -> bool| material.series.iter().position(|one| one.rows.iter().any(|row| fits(*row)));
+    position(&plain).or_else(|| position(&own))
+}
+
+fn panel((column, title, unit, factor): &(&str, &str, &str, f64), runs: &[Trained]) -> Option<Panel> {
+    let curve = |run: &Trained| {
+        let number = |row: usize, column: &str| {
+            run.history.get(row, column)?.parse().ok().filter(|value: &f64| value.is_finite())
+        };
+        let point = |row: usize| Some((number(row, "epoch")?, factor * number(row, column)?));
+        (0..run.history.rows.len()).filter_map(point).collect::<Vec<(f64, f64)>>()
+    };
+    let curves: Vec<_> =
+        runs.iter().map(|run| (run.paint, curve(run))).filter(|(_, curve)| !curve.is_empty()).collect();
+    let points = || curves.iter().flat_map(|(_, curve)| curve);
+    let last = points().map(|point| point.0).reduce(f64::max)?;
+    let epochs = distinct(points().map(|point| point.0)).len();
+    let ticks = match epochs {
+        1..=12 => {
+            let mut epochs = distinct(points().map(|point| point.0 as i64));
+            epochs.sort_unstable();
+            Ticks::Names(epochs.iter().map(i64::to_string).collect())
+        }
+        _ => Ticks::between(1.0, last),
+    };
+    let first = points().map(|point| point.0).reduce(f64::min)?;
+    let place = |epoch: f64| if matches!(ticks, Ticks::Names(_)) { epoch - first } else { epoch };
+    let layers = curves.iter().flat_map(|(paint, curve)| {
+        let points: Vec<_> = curve.iter().map(|(epoch, value)| (place(*epoch), *value)).collect();
+        // One epoch alone is no line.
+        let dot =
+            points.first().filter(|_| points.len() == 1).and_then(|point| super::layers::Mean::of(point.0, &[point.1]));
+        let dot =
+            dot.map(|mean| Layer::Means { paint: *paint, joined: super::layers::Joined::Apart(0), points: vec![mean] });
+        std::iter::once(Layer::Curve { paint: *paint, points }).chain(dot)
+    });
+    let layers = layers.collect();
+    Some(Panel {
+        title: title.to_string(),
+        x: Axis::new("epoch", ticks),
+        y: Axis::new(*unit, Ticks::around(points().map(|point| point.1))?),
+        layers,
+    })
+}

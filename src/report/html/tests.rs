@@ -1,0 +1,74 @@
+use super::*;
+use crate::report::figures;
+use crate::results::store::Row;
+
+/// A row of a run, with names that would be markup.
+fn hostile() -> Sources {
+    let mut sources = Sources::default();
+    let mut row = Row::new();
+    for column in ["experiment", "run", "checkpoint", "subspace", "method", "set", "adamw.lr", "seed"] {
+        row.push(column, format!("<script>alert('{column}')</script>\"&"));
+    }
+    row.push("condition", "clean");
+    row.push("accuracy_lm", "0.9");
+    row.push("trainable_parameters", "1000");
+    sources.results.append(&row);
+    sources.problems.push("<img src=x onerror=alert(1)>".to_string());
+    sources
+}
+
+fn rendered(sources: &Sources) -> String {
+    let figures = figures::all(sources);
+    let tables = crate::report::tables::all(sources).unwrap();
+    page(sources, Contents { paper_tables: &tables, result_tables: &[], figures: &figures }).unwrap()
+}
+
+#[test]
+fn text_of_files_is_never_markup() {
+    let html = rendered(&hostile());
+    assert!(!html.contains("<script") && !html.contains("<img"), "markup of a file");
+    assert!(html.contains("&lt;script&gt;alert(&#39;method&#39;)") && html.contains("&lt;img src=x"));
+}
+
+#[test]
+fn nothing_is_requested_from_elsewhere() {
+    let html = rendered(&hostile());
+    for attribute in ["src=", "url(", "@import", "<link", "<iframe", "<script"] {
+        assert!(!html.replace("&lt;img src=x", "").contains(attribute), "{attribute}");
+    }
+    for href in html.split("href=\"").skip(1) {
+        assert!(href.starts_with('#'), "{}", &href[..href.len().min(60)]);
+    }
+    let elsewhere = html.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    assert!(!elsewhere.contains("http://"), "a plain address");
+}
+
+#[test]
+fn every_link_of_the_contents_leads_somewhere_and_tags_are_balanced() {
+    let html = rendered(&hostile());
+    for anchor in html.split("href=\"#").skip(1).map(|rest| &rest[..rest.find('"').unwrap()]) {
+        assert_eq!(html.matches(&format!("id=\"{anchor}\"")).count(), 1, "{anchor}");
+    }
+    for tag in ["section", "figure", "table", "tr", "ul", "li", "h2", "h3", "p", "div", "svg", "main", "nav"] {
+        let open = html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
+        assert_eq!(open, html.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+}
+
+#[test]
+fn a_figure_without_data_names_its_command_and_one_with_data_is_labelled() {
+    let html = rendered(&hostile());
+    assert!(html.contains("Not run. Its data comes from, for example: <code>bella landscape RUN</code>"));
+    assert!(html.contains("<svg role=\"img\" aria-label=\"Accuracy over trainable parameters."));
+    assert!(html.contains("<html lang=\"en\">") && html.contains("prefers-color-scheme: dark"));
+}
+
+#[test]
+fn colours_of_figures_that_need_light_ground_are_replaced_on_dark() {
+    use crate::results::picture::labels::{BAND, GRID, INK, MUTED};
+    use crate::results::picture::marks::color;
+    for color in [INK, MUTED, GRID, BAND, color(0), color(2)] {
+        let hex = format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2);
+        assert!(STYLE.contains(&format!("=\"{hex}\"]")), "{hex}");
+    }
+}

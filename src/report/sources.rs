@@ -1,0 +1,215 @@
+//! What a results folder holds: result rows, out-of-distribution rows, and the files of each run. What is half-written
+//! or unreadable is named in `problems` and counts as not run: never a wrong number, never the end of a report.
+
+mod run_files;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::metrics;
+use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
+use crate::results::store::{self, Row, Table};
+use run_files::{folders, listed};
+
+pub use run_files::{PredictionsFile, RunFiles};
+
+/// A results folder as read once.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// Rows of all `<experiment>.csv`: one per run, set, condition and predictive.
+    pub results: Table,
+    /// Rows of all `<experiment>-ood.csv`: one per run, set, out-of-distribution set, score and average.
+    pub ood: Table,
+    pub runs: Vec<RunFiles>,
+    /// What could not be read, a line each, naming the file.
+    pub problems: Vec<String>,
+}
+
+/// One row of a table by column name.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a> {
+    table: &'a Table,
+    row: usize,
+}
+
+impl<'a> RowView<'a> {
+    pub fn new(table: &'a Table, row: usize) -> Self {
+        Self { table, row }
+    }
+
+    /// A cell; empty where there is none.
+    pub fn get(&self, column: &str) -> &'a str {
+        self.table.get(self.row, column).unwrap_or_default()
+    }
+
+    /// A cell as a finite number.
+    pub fn number(&self, column: &str) -> Option<f64> {
+        self.get(column).parse().ok().filter(|value: &f64| value.is_finite())
+    }
+}
+
+/// The rows of a table in order.
+pub fn rows(table: &Table) -> impl Iterator<Item = RowView<'_>> {
+    (0..table.rows.len()).map(move |row| RowView::new(table, row))
+}
+
+impl Sources {
+    /// Reads every `*.csv` at the top of `folder` and the run folders below `runs/`.
+    ///
+    /// Errors: no such folder, or nothing in it that could be read.
+    pub fn open(folder: &Path) -> Result<Self> {
+        ensure!(folder.is_dir(), "no results folder {}: run `bella train` first, or name another", folder.display());
+        let mut sources = Self::default();
+        let listed = listed(folder).with_context(|| format!("results folder {}: cannot list", folder.display()))?;
+        for path in listed.iter().filter(|path| path.extension().is_some_and(|ending| ending == "csv")) {
+            sources.add_csv(path);
+        }
+        sources.add_runs(folder);
+        let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty() && sources.runs.is_empty();
+        let found = sources.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default();
+        ensure!(!empty, "results folder {}: no results in it{found}; run `bella train` first", folder.display());
+        Ok(sources)
+    }
+
+    /// Reads results files that the user named, and the run folders beside them.
+    ///
+    /// Errors: a file that cannot be read, or is no results file; no rows at all.
+    pub fn of_files(files: &[PathBuf]) -> Result<Self> {
+        let mut sources = Self::default();
+        let mut folders = vec![];
+        for path in files {
+            sources.take(path, store::read(path)?)?;
+            let folder = path.parent().map_or(PathBuf::new(), Path::to_path_buf);
+            if !folders.contains(&folder) {
+                sources.add_runs(&folder);
+                folders.push(folder);
+            }
+        }
+        let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty();
+        ensure!(!empty, "no results yet: run `bella train` first");
+        Ok(sources)
+    }
+
+    pub fn result_rows(&self) -> impl Iterator<Item = RowView<'_>> {
+        rows(&self.results)
+    }
+
+    pub fn ood_rows(&self) -> impl Iterator<Item = RowView<'_>> {
+        rows(&self.ood)
+    }
+
+    /// Series of the result rows, in the order of a legend.
+    pub fn series(&self) -> Vec<Series<'_>> {
+        of_table(&self.results, RESULT_KEYS)
+    }
+
+    /// Series of the out-of-distribution rows.
+    pub fn ood_series(&self) -> Vec<Series<'_>> {
+        of_table(&self.ood, OOD_KEYS)
+    }
+
+    pub fn run(&self, run: &str) -> Option<&RunFiles> {
+        self.runs.iter().find(|files| files.run == run)
+    }
+
+    /// The predictions of the plain members of a run.
+    pub fn predictions(&self, run: &str, set: &str, condition: &str) -> Option<PathBuf> {
+        let fits =
+            |file: &&PredictionsFile| file.set == set && file.condition == condition && file.predictive.is_empty();
+        Some(self.run(run)?.predictions.iter().find(fits)?.path.clone())
+    }
+
+    /// The run that a row is of.
+    pub fn run_of(&self, row: &RowView) -> Option<&RunFiles> {
+        let fits = |files: &&RunFiles| files.run == row.get("run") && files.experiment == row.get("experiment");
+        self.runs.iter().find(fits)
+    }
+
+    /// The predictions behind a result row.
+    pub fn predictions_of(&self, row: &RowView) -> Option<PathBuf> {
+        let wanted = ["set", "condition", "predictive"].map(|column| row.get(column));
+        let fits = |file: &&PredictionsFile| [&*file.set, &*file.condition, &*file.predictive] == wanted;
+        Some(self.run_of(row)?.predictions.iter().find(fits)?.path.clone())
+    }
+
+    /// The training curve of a run, a row per epoch.
+    pub fn history(&self, run: &str) -> Option<&Table> {
+        self.run(run)?.history.as_ref()
+    }
+
+    fn add_csv(&mut self, path: &Path) {
+        let read = store::read(path).and_then(|table| self.take(path, table));
+        if let Err(error) = read {
+            self.problems.push(format!("{error:#}; its rows count as not run"));
+        }
+    }
+
+    /// Adds the rows of `table` to the results or the out-of-distribution rows.
+    fn take(&mut self, path: &Path, mut table: Table) -> Result<()> {
+        let has = |columns: &[&str]| columns.iter().all(|column| table.index(column).is_some());
+        let ood = has(OOD_KEYS);
+        ensure!(
+            ood || has(&["method", "condition"]),
+            "results file {}: has neither the columns `method` and `condition` of results nor `ood_set` and `score`",
+            path.display()
+        );
+        self.drop_torn_row(path, &mut table)?;
+        self.blank_broken_numbers(path, &mut table);
+        let all = if ood { &mut self.ood } else { &mut self.results };
+        for row in &table.rows {
+            let mut cells = Row::new();
+            table.columns.iter().zip(row).for_each(|(column, value)| cells.push(column, value));
+            all.append(&cells);
+        }
+        Ok(())
+    }
+
+    /// A file that does not end in a line break was cut off within its last row, whose last number may be shortened.
+    fn drop_torn_row(&mut self, path: &Path, table: &mut Table) -> Result<()> {
+        let bytes = fs::read(path).with_context(|| format!("results file {}", path.display()))?;
+        if bytes.last().is_some_and(|byte| *byte != b'\n') && table.rows.pop().is_some() {
+            self.problems.push(format!(
+                "results file {}: ends within a row; its last row counts as not run (end the file with a line break)",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Empties metric cells that hold no finite number.
+    fn blank_broken_numbers(&mut self, path: &Path, table: &mut Table) {
+        for (index, column) in table.columns.iter().enumerate().filter(|(_, name)| is_number(name)) {
+            for (place, row) in table.rows.iter_mut().enumerate() {
+                let cell = &mut row[index];
+                if !cell.is_empty() && !cell.parse().is_ok_and(f64::is_finite) {
+                    self.problems.push(format!(
+                        "results file {}: row {}, column `{column}` = `{cell}`: must be a finite number or empty; left out",
+                        path.display(),
+                        place + 1
+                    ));
+                    cell.clear();
+                }
+            }
+        }
+    }
+
+    fn add_runs(&mut self, results: &Path) {
+        for experiment in folders(&results.join("runs")) {
+            for folder in folders(&experiment) {
+                let (files, problems) = RunFiles::read(&experiment, folder);
+                self.problems.extend(problems);
+                self.runs.push(files);
+            }
+        }
+    }
+}
+
+fn is_number(column: &str) -> bool {
+    const MEASURED: &[&str] = &["auroc", "aupr_in", "aupr_out", "fpr95", "detection_error"];
+    metrics::of_column(column).is_some() || MEASURED.contains(&column)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The files of one run folder, as far as they can be read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+use crate::predictions::Predictions;
+use crate::results::store::{self, Table};
+
+/// The readable files of one run folder.
+#[derive(Debug)]
+pub struct RunFiles {
+    pub experiment: String,
+    pub run: String,
+    pub folder: PathBuf,
+    /// The resolved `config.toml`.
+    pub config: Option<toml::Table>,
+    /// `run.json`, where the run is finished.
+    pub record: Option<serde_json::Value>,
+    /// `train.csv`: a row per epoch.
+    pub history: Option<Table>,
+    pub predictions: Vec<PredictionsFile>,
+}
+
+/// A complete predictions file with what its header says.
+#[derive(Clone, Debug)]
+pub struct PredictionsFile {
+    pub path: PathBuf,
+    pub set: String,
+    pub condition: String,
+    /// Empty for the plain members.
+    pub predictive: String,
+}
+
+impl RunFiles {
+    /// Reads what is there; the second part names what could not be read.
+    pub(super) fn read(experiment: &Path, folder: PathBuf) -> (Self, Vec<String>) {
+        let name = |path: &Path| path.file_name().map_or(String::new(), |name| name.to_string_lossy().into());
+        let mut files = Self {
+            experiment: name(experiment),
+            run: name(&folder),
+            config: None,
+            record: None,
+            history: None,
+            predictions: vec![],
+            folder,
+        };
+        let problems = files.fill();
+        (files, problems)
+    }
+
+    fn fill(&mut self) -> Vec<String> {
+        let mut problems = vec![];
+        let mut left_out = |what: &Path, error: anyhow::Error| {
+            problems.push(format!("{}: {error:#}; left out", what.display()));
+        };
+        let config = self.folder.join("config.toml");
+        if config.is_file() {
+            match fs::read_to_string(&config).map_err(anyhow::Error::from).and_then(|text| Ok(text.parse()?)) {
+                Ok(table) => self.config = Some(table),
+                Err(error) => left_out(&config, error),
+            }
+        }
+        let record = self.folder.join("run.json");
+        if record.is_file() {
+            match fs::read(&record).map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?)) {
+                Ok(value) => self.record = Some(value),
+                Err(error) => left_out(&record, error),
+            }
+        }
+        let history = self.folder.join("train.csv");
+        if history.is_file() {
+            match store::read(&history) {
+                Ok(table) => self.history = Some(table),
+                Err(error) => left_out(&history, error),
+            }
+        }
+        let predictions = listed(&self.folder.join("predictions")).unwrap_or_default();
+        for path in predictions.into_iter().filter(|path| path.extension().is_some_and(|e| e == "safetensors")) {
+            match PredictionsFile::read(&path) {
+                Ok(file) => self.predictions.push(file),
+                Err(error) => left_out(&path, error),
+            }
+        }
+        problems
+    }
+}
+
+impl PredictionsFile {
+    fn read(path: &Path) -> Result<Self> {
+        let predictions = Predictions::open(path)?;
+        let text = |key: &str| predictions.metadata().get(key).cloned().unwrap_or_default();
+        let file = Self {
+            path: path.to_path_buf(),
+            set: text("set"),
+            condition: text("condition"),
+            predictive: text("predictive"),
+        };
+        ensure!(!file.set.is_empty(), "predictions file {}: its header names no set", path.display());
+        Ok(file)
+    }
+}
+
+/// Entries of a folder in the order of their names, without hidden (temporary) ones.
+pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = vec![];
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Folders within a folder; none where there is no such folder.
+pub(super) fn folders(path: &Path) -> Vec<PathBuf> {
+    listed(path).unwrap_or_default().into_iter().filter(|path| path.is_dir()).collect()
+}

@@ -1,0 +1,122 @@
+//! Folders as users have them: whole, half-written, empty.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::predictions::{Predictions, Shape};
+
+const RESULTS: &str = "experiment,run,subspace,method,particles,seed,set,condition,accuracy_lm\n\
+    a,r1,full,map,1,1,cifar10,clean,0.71\na,r2,full,map,1,2,cifar10,clean,0.73\n";
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+fn predictions(path: &Path, condition: &str) {
+    let shape = Shape { members: 1, samples: 2, classes: 2 };
+    let metadata = [("set", "cifar10"), ("condition", condition)].map(|(key, text)| (key.into(), text.into()));
+    let predictions = Predictions::new(shape, vec![0.0, 1.0, 2.0, 0.0], vec![1, 0]).unwrap();
+    predictions.with_metadata(BTreeMap::from(metadata)).unwrap().save(path).unwrap();
+}
+
+fn accuracies(sources: &Sources) -> Vec<Option<f64>> {
+    sources.result_rows().map(|row| row.number("accuracy_lm")).collect()
+}
+
+#[test]
+fn result_files_are_merged_and_sorted_by_their_columns() {
+    let ood = "run,method,set,ood_set,score,average,auroc\nr1,map,cifar10,svhn,mi,,0.9\n";
+    let folder = folder(&[
+        ("a.csv", RESULTS),
+        ("b.csv", "experiment,run,method,seed,set,condition,nll_lm\nb,r3,svgd,1,cifar10,clean,0.5\n"),
+        ("a-ood.csv", ood),
+        ("paper/bella-1.csv", "table\nbella-1\n"),
+        ("notes.txt", "x"),
+    ]);
+    let sources = Sources::open(folder.path()).unwrap();
+    assert!(sources.problems.is_empty(), "{:?}", sources.problems);
+    assert_eq!(accuracies(&sources), [Some(0.71), Some(0.73), None]);
+    assert_eq!(sources.ood_rows().next().unwrap().number("auroc"), Some(0.9));
+    let series: Vec<_> = sources.series().iter().map(|one| (one.name.clone(), one.rows.clone())).collect();
+    assert_eq!(series, [("Single".to_string(), vec![0, 1]), ("svgd".to_string(), vec![2])]);
+    assert_eq!(sources.ood_series().len(), 1);
+}
+
+#[test]
+fn what_is_half_written_is_named_and_never_a_number() {
+    let torn = RESULTS.strip_suffix("3\n").unwrap();
+    let folder = folder(&[
+        ("a.csv", torn),
+        ("b.csv", "run,method,condition,accuracy_lm\nr4,map,clean\n"),
+        ("c.csv", "run,method,condition,accuracy_lm\nr5,map,clean,0.9x\nr6,map,clean,NaN\n"),
+        ("d.csv", "x,y\n1,2\n"),
+        ("e.csv", ""),
+    ]);
+    let sources = Sources::open(folder.path()).unwrap();
+    assert_eq!(accuracies(&sources), [Some(0.71), None, None], "row r2 was 0.7 of 0.73");
+    let expected = [
+        "a.csv: ends within a row",
+        "b.csv: line 2: 3 cells where the header has 4",
+        "c.csv: row 1, column `accuracy_lm` = `0.9x`",
+        "c.csv: row 2, column `accuracy_lm` = `NaN`",
+        "d.csv: has neither the columns",
+        "e.csv: has neither the columns",
+    ];
+    assert_eq!(sources.problems.len(), expected.len(), "{:?}", sources.problems);
+    for (problem, expected) in sources.problems.iter().zip(expected) {
+        assert!(problem.contains(expected), "{problem}: {expected}");
+    }
+}
+
+#[test]
+fn run_folders_are_read_and_broken_files_left_out() {
+    let folder = folder(&[
+        ("a.csv", RESULTS),
+        ("runs/a/r1/config.toml", "seed = 1\n[subspace.low-rank]\nrank = 4\n"),
+        ("runs/a/r1/train.csv", "epoch,train_loss\n1,0.5\n"),
+        ("runs/a/r1/run.json", "{\"particles\": 1}"),
+        ("runs/a/r2/config.toml", "seed = "),
+        ("runs/a/r2/run.json", "{\"partic"),
+        ("runs/a/r2/predictions/cifar10@clean.safetensors", "half"),
+        ("runs/a/r2/predictions/.x.tmp", "half"),
+    ]);
+    let path = folder.path().join("runs/a/r1/predictions");
+    fs::create_dir(&path).unwrap();
+    predictions(&path.join("cifar10@clean.safetensors"), "clean");
+    predictions(&path.join("cifar10@other.safetensors"), "fgsm 0.01");
+    let sources = Sources::open(folder.path()).unwrap();
+    assert_eq!(sources.problems.len(), 3, "{:?}", sources.problems);
+    assert_eq!(sources.history("r1").unwrap().get(0, "train_loss"), Some("0.5"));
+    assert!(sources.history("r2").is_none() && sources.history("r9").is_none());
+    assert_eq!(sources.run("r1").unwrap().record.as_ref().unwrap()["particles"], 1);
+    assert_eq!(sources.predictions("r1", "cifar10", "fgsm 0.01"), Some(path.join("cifar10@other.safetensors")));
+    assert_eq!(sources.predictions("r1", "cifar10", "jpeg"), None);
+    let row = sources.result_rows().next().unwrap();
+    assert_eq!(sources.predictions_of(&row), Some(path.join("cifar10@clean.safetensors")));
+}
+
+#[test]
+fn empty_and_missing_folders_are_errors_with_a_way_out() {
+    let empty = tempfile::tempdir().unwrap();
+    let failure = |path: &Path| format!("{:#}", Sources::open(path).unwrap_err());
+    assert!(failure(empty.path()).ends_with("no results in it; run `bella train` first"));
+    assert!(failure(&empty.path().join("none")).contains("no results folder"));
+    let broken = folder(&[("a.csv", "x\n1\n")]);
+    assert!(failure(broken.path()).contains("a.csv: has neither"));
+}
+
+#[test]
+fn files_named_by_the_user_must_be_readable() {
+    let folder = folder(&[("a.csv", RESULTS), ("b.csv", "x\n1\n"), ("c.csv", "method,condition\n")]);
+    let open = |name: &str| Sources::of_files(&[folder.path().join(name)]);
+    assert_eq!(open("a.csv").unwrap().results.rows.len(), 2);
+    assert!(format!("{:#}", open("b.csv").unwrap_err()).contains("b.csv: has neither"));
+    assert!(format!("{:#}", open("c.csv").unwrap_err()).contains("no results yet"));
+    assert!(format!("{:#}", open("none.csv").unwrap_err()).contains("none.csv"));
+}

@@ -1,0 +1,111 @@
+//! Which of our rows stand beside a published cell: strictly those that have everything the cell asks for, one value
+//! per run, kept apart by checkpoint and by series.
+
+use std::collections::BTreeMap;
+
+use crate::report::paper::{Cell, Demand, Origin, Severities};
+use crate::report::sources::{RowView, Sources};
+use crate::results::series::Series;
+
+/// Our number for a cell under one checkpoint and series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Name of the checkpoint, or of the experiment where a row does not tell.
+    pub checkpoint: String,
+    /// Name of the series.
+    pub series: String,
+    /// One per run (seed).
+    pub values: Vec<f64>,
+}
+
+/// Our rows, prepared for many look-ups.
+pub struct Matcher<'a> {
+    sources: &'a Sources,
+    results: Vec<Series<'a>>,
+    ood: Vec<Series<'a>>,
+}
+
+impl<'a> Matcher<'a> {
+    pub fn new(sources: &'a Sources) -> Self {
+        Self { sources, results: sources.series(), ood: sources.ood_series() }
+    }
+
+    /// Our numbers for a cell, in the order of the legend; none: not run.
+    pub fn find(&self, cell: &Cell) -> Vec<Found> {
+        if !cell.is_comparable() || cell.origin == Origin::MeanOfCells {
+            return vec![];
+        }
+        let of_ood = cell.demands.iter().any(|demand| demand.column == "ood_set");
+        let (series, table) =
+            if of_ood { (&self.ood, &self.sources.ood) } else { (&self.results, &self.sources.results) };
+        let mut found: Vec<Found> = vec![];
+        for one in series {
+            let rows = one.rows.iter().map(|row| RowView::new(table, *row));
+            let rows: Vec<_> = rows.filter(|row| cell.demands.iter().all(|demand| self.has(row, demand))).collect();
+            for (checkpoint, values) in values(&rows, cell) {
+                found.push(Found { checkpoint, series: one.name.clone(), values });
+            }
+        }
+        found
+    }
+
+    fn has(&self, row: &RowView, demand: &Demand) -> bool {
+        match row.get(&demand.column) {
+            "" => demand.fits(&self.configured(row, &demand.column)),
+            cell => demand.fits(cell),
+        }
+    }
+
+    /// A setting that rows do not carry (`low-rank.targets`), from the config of the run; empty where it is unknown.
+    fn configured(&self, row: &RowView, column: &str) -> String {
+        let value = || {
+            let (choice, key) = column.split_once('.')?;
+            let config = self.sources.run_of(row)?.config.as_ref()?;
+            let value = config.get("subspace")?.get(choice)?.get(key)?;
+            Some(value.as_str().map_or_else(|| value.to_string(), String::from))
+        };
+        value().unwrap_or_default()
+    }
+}
+
+/// Name of the checkpoint of a row, or else of its experiment.
+pub fn checkpoint(row: &RowView) -> String {
+    match row.get("checkpoint") {
+        "" => format!("experiment {}", row.get("experiment")),
+        name => name.to_string(),
+    }
+}
+
+/// By checkpoint, a value per run: the last row's, or the mean over all severities asked for.
+fn values(rows: &[RowView], cell: &Cell) -> Vec<(String, Vec<f64>)> {
+    let mut runs: BTreeMap<(String, &str), Vec<RowView>> = BTreeMap::new();
+    for row in rows {
+        runs.entry((checkpoint(row), row.get("run"))).or_default().push(*row);
+    }
+    let mut values: Vec<(String, Vec<f64>)> = vec![];
+    for ((checkpoint, _), rows) in runs {
+        let value = match &cell.severities {
+            None => rows.iter().rev().find_map(|row| row.number(&cell.metric)),
+            Some(severities) => mean_over(severities, &rows, &cell.metric),
+        };
+        let Some(value) = value else { continue };
+        match values.last_mut().filter(|(name, _)| *name == checkpoint) {
+            Some((_, values)) => values.push(value),
+            None => values.push((checkpoint, vec![value])),
+        }
+    }
+    values
+}
+
+/// `None` unless every severity is there.
+fn mean_over(severities: &Severities, rows: &[RowView], metric: &str) -> Option<f64> {
+    let value = |severity: u8| {
+        let condition = format!("{}:{severity}", severities.corruption);
+        rows.iter().rev().find(|row| row.get("condition") == condition)?.number(metric)
+    };
+    let values: Vec<f64> = severities.range.clone().map(value).collect::<Option<_>>()?;
+    Some(values.iter().sum::<f64>() / values.len() as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Tables of what a results folder holds, without a paper beside: every result row, every out-of-distribution row, and
+//! the numbers over seeds.
+
+use anyhow::Result;
+
+use super::rendered::RenderedTable;
+use crate::metrics::{self, Unit};
+use crate::report::aggregate::{Aggregate, Summary, aggregates, seed_warning};
+use crate::report::sources::Sources;
+use crate::results::store::Table;
+use crate::results::table::texts;
+
+/// What a reader wants to see first of a result row.
+pub const RESULT_COLUMNS: &[&str] = &[
+    "checkpoint",
+    "subspace",
+    "method",
+    "particles",
+    "rank",
+    "predictive",
+    "seed",
+    "set",
+    "condition",
+    "accuracy_lm",
+    "nll_lm",
+    "ece_lm",
+    "accuracy_pm",
+    "nll_pm",
+    "ece_pm",
+    "brier_pm",
+    "mi_correct_pm",
+    "mi_wrong_pm",
+    "auroc_mi_error_pm",
+    "trainable_parameters",
+    "train_wall_seconds",
+];
+
+const OOD_COLUMNS: &[&str] = &[
+    "checkpoint",
+    "subspace",
+    "method",
+    "particles",
+    "rank",
+    "predictive",
+    "seed",
+    "set",
+    "ood_set",
+    "score",
+    "average",
+    "auroc",
+    "aupr_in",
+    "aupr_out",
+    "fpr95",
+    "detection_error",
+];
+
+/// Metrics that are shown over seeds.
+const SEED_METRICS: &[&str] = &["accuracy_lm", "nll_lm", "ece_lm", "accuracy_pm", "nll_pm", "ece_pm", "mi"];
+
+/// Every result row.
+pub fn results(sources: &Sources) -> RenderedTable {
+    plain(
+        "results",
+        "Results of this folder",
+        "One row per run, test set and condition.",
+        &sources.results,
+        RESULT_COLUMNS,
+    )
+}
+
+/// Every out-of-distribution row.
+pub fn ood(sources: &Sources) -> RenderedTable {
+    let caption = "Fractions; one row per run, out-of-distribution set, score and average (lm: of logits, pm: of \
+                   probabilities). Definitions and orientation: column `definition` of the files.";
+    plain("ood", "Out-of-distribution detection in this folder", caption, &sources.ood, OOD_COLUMNS)
+}
+
+fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str]) -> RenderedTable {
+    let texts = texts(table, columns);
+    let first_number = texts.titles.iter().position(|title| title == "auroc").unwrap_or(texts.labels);
+    RenderedTable {
+        key: key.into(),
+        title: title.into(),
+        caption: caption.into(),
+        labels: texts.labels.min(first_number),
+        columns: texts.titles,
+        matched: texts.rows.len(),
+        rows: texts.rows,
+        notes: vec![],
+    }
+}
+
+/// Series × condition over seeds: mean ± standard deviation and 95 % interval.
+pub fn seeds(sources: &Sources) -> RenderedTable {
+    let aggregates = aggregates(sources);
+    let shown = |metric: &&&str| aggregates.iter().any(|one| one.summary(metric).is_some());
+    let columns: Vec<&str> = SEED_METRICS.iter().filter(shown).copied().collect();
+    let title = |column: &&str| match is_fraction(column) {
+        true => format!("{column} [%]"),
+        false => column.to_string(),
+    };
+    let heads = ["series", "set", "condition", "seeds"].map(String::from);
+    RenderedTable {
+        key: "seeds".into(),
+        title: "Results over seeds".into(),
+        caption: "Mean ± standard deviation (n − 1) and the 95 % interval of the mean (Student's t).".into(),
+        columns: heads.into_iter().chain(columns.iter().map(title)).collect(),
+        labels: 3,
+        rows: aggregates.iter().map(|one| seed_row(one, &columns)).collect(),
+        notes: warnings(&aggregates),
+        matched: aggregates.len(),
+    }
+}
+
+fn seed_row(one: &Aggregate, columns: &[&str]) -> Vec<String> {
+    let heads = [one.series.clone(), one.group.set.clone(), one.group.condition.clone(), one.seeds().to_string()];
+    let cell = |column: &&str| one.summary(column).map_or(String::new(), |summary| show(&summary, is_fraction(column)));
+    heads.into_iter().chain(columns.iter().map(cell)).collect()
+}
+
+/// `68.37 ± 0.22 [66.40, 70.33]`.
+fn show(summary: &Summary, percent: bool) -> String {
+    let number = |value: f64| if percent { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") };
+    match (summary.spread, summary.interval()) {
+        (Some(spread), Some((low, high))) => {
+            let [mean, sd, low, high] = [summary.mean, spread.sd, low, high].map(number);
+            format!("{mean} ± {sd} [{low}, {high}]")
+        }
+        _ => number(summary.mean),
+    }
+}
+
+fn warnings(aggregates: &[Aggregate]) -> Vec<String> {
+    let mut warnings = vec![];
+    for one in aggregates {
+        let warning = seed_warning(&one.group.set, one.seeds()).map(|text| format!("Warning: {}, {text}.", one.series));
+        warnings.extend(warning.filter(|text| !warnings.contains(text)).into_iter().collect::<Vec<_>>());
+    }
+    warnings
+}
+
+/// One line per series, condition and metric, in the units of the results files.
+pub fn seeds_csv(sources: &Sources) -> Result<String> {
+    let mut csv = csv::Writer::from_writer(vec![]);
+    csv.write_record(["series", "set", "condition", "metric", "n", "mean", "sd", "low_95", "high_95"])?;
+    let columns: Vec<&String> =
+        sources.results.columns.iter().filter(|name| metrics::of_column(name).is_some()).collect();
+    for one in aggregates(sources) {
+        for column in &columns {
+            let Some(summary) = one.summary(column) else { continue };
+            let spread =
+                [summary.spread.map(|s| s.sd), summary.interval().map(|i| i.0), summary.interval().map(|i| i.1)];
+            let names = [&one.series, &one.group.set, &one.group.condition, *column].map(String::clone);
+            let numbers = [summary.count.to_string(), summary.mean.to_string()];
+            let spread = spread.map(|value| value.map_or(String::new(), |value| value.to_string()));
+            csv.write_record(names.into_iter().chain(numbers).chain(spread))?;
+        }
+    }
+    Ok(String::from_utf8(csv.into_inner().map_err(|error| error.into_error())?)?)
+}
+
+fn is_fraction(column: &str) -> bool {
+    metrics::of_column(column).is_some_and(|metric| metric.unit == Unit::Fraction)
+}

@@ -1,0 +1,160 @@
+//! A table as it will be seen, and the forms it is written in: terminal, Markdown, CSV, LaTeX, HTML.
+
+use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
+
+use crate::results::table::Surface;
+
+/// Stands where nothing of ours fits.
+pub const NOT_RUN: &str = "not run";
+
+/// A table of texts, in percent and short numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedTable {
+    /// What `--table` takes.
+    pub key: String,
+    pub title: String,
+    /// Where the published numbers are from, or what the rows are.
+    pub caption: String,
+    pub columns: Vec<String>,
+    /// How many of the first columns name the row; the others hold numbers.
+    pub labels: usize,
+    /// One text per column.
+    pub rows: Vec<Vec<String>>,
+    pub notes: Vec<String>,
+    /// Cells with a result of ours.
+    pub matched: usize,
+}
+
+impl RenderedTable {
+    /// With title and notes, ending in a line break.
+    pub fn to_terminal(&self, surface: Surface) -> String {
+        let mut table = comfy_table::Table::new();
+        match surface {
+            Surface::Plain => table.load_style(ASCII_MARKDOWN).force_no_tty(),
+            Surface::Terminal { width } => {
+                table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+                table.load_style(UTF8_FULL_CONDENSED).force_no_tty().enforce_styling()
+            }
+        };
+        let align = |place| if place < self.labels { CellAlignment::Left } else { CellAlignment::Right };
+        let cell = |(place, text): (usize, &String)| Cell::new(text).set_alignment(align(place));
+        table.set_header(self.columns.iter().enumerate().map(|item| match surface {
+            Surface::Plain => cell(item),
+            Surface::Terminal { .. } => cell(item).add_attribute(Attribute::Bold),
+        }));
+        for row in self.shown_rows() {
+            table.add_row(row.iter().enumerate().map(cell));
+        }
+        let mut text = format!("{}: {}\n{}\n{}\n", self.key, self.title, self.caption, table.trim_fmt());
+        self.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+        text
+    }
+
+    /// GitHub's dialect, with the title as a heading.
+    pub fn to_markdown(&self) -> String {
+        let line = |cells: &[String]| {
+            let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let mut text = format!("## {}\n\n{}\n\n{}", self.title, self.caption, line(&self.columns));
+        let ruler = (0..self.columns.len()).map(|place| if place < self.labels { "---" } else { "---:" });
+        text.push_str(&format!("|{}|\n", ruler.collect::<Vec<_>>().join("|")));
+        self.shown_rows().iter().for_each(|row| text.push_str(&line(row)));
+        if !self.notes.is_empty() {
+            text.push('\n');
+        }
+        self.notes.iter().for_each(|note| text.push_str(&format!("- {note}\n")));
+        text
+    }
+
+    /// Header and rows; every row carries its labels.
+    pub fn to_csv(&self) -> anyhow::Result<String> {
+        let mut csv = csv::Writer::from_writer(vec![]);
+        csv.write_record(&self.columns)?;
+        self.rows.iter().try_for_each(|row| csv.write_record(row))?;
+        Ok(String::from_utf8(csv.into_inner().map_err(|error| error.into_error())?)?)
+    }
+
+    /// A `<figure>` with the table and its notes, without any style of its own.
+    pub fn to_html(&self) -> String {
+        let row = |cells: Vec<(usize, &String)>, head: bool| {
+            let cell = |(place, text): (usize, &String)| {
+                let class = match (place < self.labels, text.as_str()) {
+                    (true, _) => "label",
+                    (false, NOT_RUN) => "number not-run",
+                    (false, _) => "number",
+                };
+                let tag = match (head, place < self.labels) {
+                    (true, _) => ("th scope=\"col\"", "th"),
+                    (false, true) => ("th scope=\"row\"", "th"),
+                    (false, false) => ("td", "td"),
+                };
+                format!("<{} class=\"{class}\">{}</{}>", tag.0, escape_html(text), tag.1)
+            };
+            cells.into_iter().map(cell).collect::<String>()
+        };
+        let mut html =
+            format!("<figure class=\"table\" id=\"table-{}\">\n<div class=\"scroll\">\n", escape_html(&self.key));
+        html.push_str(&format!(
+            "<table>\n<caption><strong>{}</strong> <span>{}</span></caption>\n",
+            escape_html(&self.title),
+            escape_html(&self.caption)
+        ));
+        html.push_str(&format!(
+            "<thead>\n<tr>{}</tr>\n</thead>\n<tbody>\n",
+            row(self.columns.iter().enumerate().collect(), true)
+        ));
+        for (shown, full) in self.shown_rows().iter().zip(&self.rows) {
+            let class = self.row_class(full);
+            html.push_str(&format!("<tr class=\"{class}\">{}</tr>\n", row(shown.iter().enumerate().collect(), false)));
+        }
+        html.push_str("</tbody>\n</table>\n</div>\n");
+        if !self.notes.is_empty() {
+            let notes: String = self.notes.iter().map(|note| format!("<li>{}</li>\n", escape_html(note))).collect();
+            html.push_str(&format!("<ul class=\"notes\">\n{notes}</ul>\n"));
+        }
+        html.push_str("</figure>\n");
+        html
+    }
+
+    fn row_class(&self, row: &[String]) -> &'static str {
+        match row.get(1).map(String::as_str) {
+            Some(super::PUBLISHED) => "published",
+            Some(text) if text.starts_with(super::OURS.trim_end_matches(": ")) => "ours",
+            _ => "plain",
+        }
+    }
+
+    /// Rows whose leading label is left out where it repeats the one above.
+    pub(super) fn shown_rows(&self) -> Vec<Vec<String>> {
+        let mut rows = self.rows.clone();
+        if self.labels < 2 {
+            return rows;
+        }
+        for (shown, pair) in rows.iter_mut().skip(1).zip(self.rows.windows(2)) {
+            if pair[0].first() == pair[1].first()
+                && let Some(label) = shown.first_mut()
+            {
+                label.clear();
+            }
+        }
+        rows
+    }
+}
+
+/// Text that is safe within HTML elements and quoted attributes.
+pub fn escape_html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}

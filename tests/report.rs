@@ -1,0 +1,113 @@
+//! `bella report` as a user calls it: over a folder, over files, over what is half-written.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+
+const RESULTS: &str = "\
+experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm,nll_lm,ece_lm
+e,r1,ViT-B-32,low-rank,svgd,5,4,,1,cifar10,clean,0.9790,0.07,0.01
+e,r2,ViT-B-32,low-rank,svgd,5,4,,2,cifar10,clean,0.9800,0.06,0.01
+e,r3,ViT-B-32,low-rank,svgd,3,4,,1,cifar10,clean,0.5000,0.06,0.01
+";
+
+fn report(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_bella")).current_dir(folder).arg("report").args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("results")).unwrap();
+    fs::write(folder.path().join("results/e.csv"), RESULTS).unwrap();
+    folder
+}
+
+#[test]
+fn a_folder_shows_the_tables_with_results_and_names_the_others() {
+    let folder = folder();
+    let (code, out, _) = report(folder.path(), &[]);
+    assert_eq!(code, Some(0));
+    let row = out.lines().find(|line| line.contains("ours: ViT-B-32")).unwrap();
+    assert!(row.contains("97.95 ± 0.07 (2 seeds)") && row.contains("not run") && !row.contains("50.00"), "{row}");
+    let others = out.lines().last().unwrap();
+    assert!(others.starts_with("nothing of ours yet in: ood, bella-2, ") && !others.contains("bella-1,"), "{others}");
+}
+
+#[test]
+fn files_and_a_picture_work_as_in_the_readme() {
+    let folder = folder();
+    let (code, out, _) = report(folder.path(), &["results/e.csv", "--picture", "results/e.svg"]);
+    assert_eq!((code, out.lines().count()), (Some(0), 5));
+    assert!(fs::read_to_string(folder.path().join("results/e.svg")).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn a_table_in_every_format() {
+    let folder = folder();
+    let print = |format| report(folder.path(), &["--table", "bella-1", "--format", format]).1;
+    assert!(print("csv").starts_with("row,source,") && print("latex").contains("\\toprule"));
+    assert!(print("markdown").contains("| CIFAR10 | paper | 97.57 |"));
+    let seeds = report(folder.path(), &["--seeds", "--format", "csv"]).1;
+    assert!(seeds.contains("accuracy_lm,2,0.9795,"), "{seeds}");
+}
+
+#[test]
+fn mistakes_are_named_with_the_way_out() {
+    let folder = folder();
+    let failure = |arguments: &[&str]| {
+        let (code, out, err) = report(folder.path(), arguments);
+        assert!(out.is_empty(), "{out}");
+        (code, err)
+    };
+    let (code, err) = failure(&["--table", "bella-5"]);
+    assert!(code == Some(2) && err.contains("unknown table `bella-5`; known: all, results"), "{err}");
+    let (code, err) = failure(&["none"]);
+    assert!(code == Some(1) && err.contains("no results folder none: run `bella train` first"), "{err}");
+    let (code, err) = failure(&["none.csv"]);
+    assert!(code == Some(1) && err.contains("results file none.csv"), "{err}");
+    let (code, err) = failure(&["results", "results/e.csv"]);
+    assert!(code == Some(2) && err.contains("is a folder; name one folder, or files only"), "{err}");
+    let (code, err) = failure(&["--format", "csv"]);
+    assert!(code == Some(2) && err.contains("choose it with --table"), "{err}");
+    fs::remove_file(folder.path().join("results/e.csv")).unwrap();
+    let (code, err) = failure(&[]);
+    assert!(code == Some(1) && err.contains("no results in it; run `bella train` first"), "{err}");
+}
+
+#[test]
+fn a_half_written_file_is_said_and_its_row_is_not_run() {
+    let folder = folder();
+    let whole = fs::read(folder.path().join("results/e.csv")).unwrap();
+    let second = RESULTS.find("e,r2").unwrap();
+    // Cut within the accuracy of the second run, and within its last number.
+    for (end, problem) in [(second + 45, "line 3"), (RESULTS.find("e,r3").unwrap() - 2, "ends within a row")] {
+        fs::write(folder.path().join("results/e.csv"), &whole[..end]).unwrap();
+        fs::write(folder.path().join("results/other.csv"), RESULTS.replace("e,r", "o,q").replace(",0.9", ",0.6"))
+            .unwrap();
+        let (code, out, err) = report(folder.path(), &["--table", "bella-1"]);
+        assert_eq!(code, Some(0), "{err}");
+        assert!(err.contains("e.csv") && err.contains(problem), "{err}");
+        assert!(out.contains("67.95 ± 0.07 (2 seeds)") && !out.contains("98.00"), "{out}");
+    }
+}
+
+#[test]
+fn everything_is_written_to_a_folder_and_a_page() {
+    let folder = folder();
+    let (code, _, err) = report(folder.path(), &["--out", "all", "--html", "results/report.html"]);
+    assert_eq!(code, Some(0), "{err}");
+    for name in ["bella-1.md", "bella-1.csv", "bella-1.tex", "results.csv", "seeds.md", "ibdr-2.tex"] {
+        assert!(folder.path().join("all").join(name).is_file(), "{name}");
+    }
+    let seeds = fs::read_to_string(folder.path().join("all/seeds.csv")).unwrap();
+    assert!(seeds.starts_with("series,set,condition,metric,n,mean,sd"), "{seeds}");
+    let page = fs::read_to_string(folder.path().join("results/report.html")).unwrap();
+    assert!(page.contains("id=\"table-bella-1\"") && page.contains("97.95 ± 0.07 (2 seeds)"));
+    for outside in ["src=\"http", "href=\"http", "url(http", "@import", "<script"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
