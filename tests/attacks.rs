@@ -23,7 +23,7 @@ fn eval(place: &Place, arguments: &[&str]) {
 
 /// The row of a condition.
 #[track_caller]
-fn row<'a>(table: &'a Table, condition: &str) -> impl Fn(&str) -> &'a str {
+fn row<'a>(table: &'a Table, condition: &str) -> impl Fn(&str) -> &'a str + use<'a> {
     let index = table.index("condition").unwrap();
     let at = table.rows.iter().position(|row| row[index] == condition);
     let at = at.unwrap_or_else(|| panic!("no row {condition}"));
@@ -41,7 +41,8 @@ fn budget_zero_is_the_clean_row_bit_for_bit_and_larger_ones_hurt() {
         eval(&place, &["--attack", "fgsm", "--epsilon", "0,0.05,0.3", "--attack-resolution", resolution]);
         let table = place.results();
         let suffix = if resolution == "model" { "" } else { " native" };
-        let (clean, zero) = (row(&table, "clean"), row(&table, &format!("fgsm 0{suffix}")));
+        let clean = row(&table, "clean");
+        let zero = row(&table, &format!("fgsm 0{suffix}"));
         for column in ["accuracy_lm", "nll_lm", "nll_pm", "ece_lm", "mi", "predictive_entropy", "brier_pm"] {
             assert_eq!(clean(column), zero(column), "{column}");
         }

@@ -241,14 +241,29 @@ fn another_folder_of_the_same_kind_is_another_row() {
 }
 
 #[test]
-fn eval_refuses_another_number_of_classes() {
+fn eval_refuses_classes_that_the_model_does_not_know() {
     let place = Place::with_tiny();
     trained(&place, &[]);
     photographs(&place, 3);
+    std::fs::rename(place.path("photographs/2"), place.path("photographs/cat")).unwrap();
     let mut command = place.command("eval", &[]);
     command.args(["--data", &format!("image-folder={}", place.path("photographs").display())]);
-    assert_has(&error_line(command, 1), &["the test set has 3 classes, the model 10", "data.*.classes"]);
+    assert_has(&error_line(command, 1), &["cat", "data.*.classes"]);
     assert_eq!(place.results().rows.len(), 1);
+}
+
+#[test]
+fn a_set_with_some_of_the_classes_is_matched_by_name() {
+    let place = Place::with_tiny();
+    trained(&place, &[]);
+    photographs(&place, 3);
+    std::fs::rename(place.path("photographs/0"), place.path("photographs/7")).unwrap();
+    let data = format!("image-folder={}", place.path("photographs").display());
+    let output = place.command("eval", &[]).args(["--data", &data]).output().unwrap();
+    assert_has(&messages(&output), &["3 of the model's 10 classes: matched by name"]);
+    let labels = tensor_bytes(&place.run().join("predictions/photographs@clean.safetensors"), "labels");
+    let labels: Vec<u32> = labels.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    assert_eq!(labels, [1, 1, 2, 2, 7, 7]);
 }
 
 #[test]

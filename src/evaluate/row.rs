@@ -56,14 +56,17 @@ impl Evaluation<'_> {
 
     fn add_settings(&self, row: &mut Row) {
         let Some(training) = &self.experiment.training else { return };
+        let (subspace, table) = (&training.subspace, training.subspace.spec.resolved());
+        for (name, value) in table.into_iter().filter(|(name, _)| name != "rank") {
+            row.push(format!("{}.{name}", subspace.key), shown(&value));
+        }
         let settings = [
             (training.method.key.as_str(), training.method.spec.resolved()),
             (training.optimizer.key.as_str(), training.optimizer.spec.resolved()),
         ];
         for (key, table) in settings {
             for (name, value) in table.into_iter().filter(|(name, _)| name != "particles") {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-                row.push(format!("{key}.{name}"), text);
+                row.push(format!("{key}.{name}"), shown(&value));
             }
         }
     }
@@ -83,5 +86,13 @@ impl Evaluation<'_> {
             }
         }
         row
+    }
+}
+
+/// A setting as a cell.
+fn shown(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }

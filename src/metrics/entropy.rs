@@ -41,7 +41,7 @@ pub static MI_CORRECT: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::PerAverage,
-    eval: |scores, average| mi_where(scores, average, true),
+    eval: |scores, average| mean_where(scores.mutual_information()?, scores, average, true),
 };
 
 pub static MI_WRONG: Metric = Metric {
@@ -51,11 +51,30 @@ pub static MI_WRONG: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::PerAverage,
-    eval: |scores, average| mi_where(scores, average, false),
+    eval: |scores, average| mean_where(scores.mutual_information()?, scores, average, false),
 };
 
-fn mi_where(scores: &Scores, average: Average, correct: bool) -> Option<f64> {
-    let values = scores.mutual_information()?.iter();
-    let chosen = values.zip(&scores.averaged(average).correct).filter(|(_, c)| **c == correct);
+pub static ENTROPY_CORRECT: Metric = Metric {
+    key: "entropy_correct",
+    about: "predictive entropy over the correctly classified samples",
+    definition: "mean of H[mean_k p_k] where argmax_c p_c = y; empty if there are none",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::PerAverage,
+    eval: |scores, average| mean_where(&scores.uncertainty.predictive_entropy, scores, average, true),
+};
+
+pub static ENTROPY_WRONG: Metric = Metric {
+    key: "entropy_wrong",
+    about: "predictive entropy over the wrongly classified samples",
+    definition: "mean of H[mean_k p_k] where argmax_c p_c differs from y; empty if there are none",
+    unit: Unit::Nats,
+    better: Better::Neither,
+    scope: Scope::PerAverage,
+    eval: |scores, average| mean_where(&scores.uncertainty.predictive_entropy, scores, average, false),
+};
+
+fn mean_where(values: &[f64], scores: &Scores, average: Average, correct: bool) -> Option<f64> {
+    let chosen = values.iter().zip(&scores.averaged(average).correct).filter(|(_, c)| **c == correct);
     mean(chosen.map(|(value, _)| *value))
 }

@@ -79,6 +79,8 @@ pub static METRICS: &[&Metric] = &[
     &entropy::MI,
     &entropy::MI_CORRECT,
     &entropy::MI_WRONG,
+    &entropy::ENTROPY_CORRECT,
+    &entropy::ENTROPY_WRONG,
     &diversity::DIVERSITY_KL,
     &diversity::PAIRWISE_KL,
     &diversity::DISAGREEMENT,
