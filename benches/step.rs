@@ -50,13 +50,16 @@ fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let experiment = experiment(&args, folder.path())?;
     let training = experiment.training.as_ref().context("the bench config trains")?;
-    let settings = Settings { device: args.device, threads: args.threads, workers: 1, out: folder.path().into() };
+    let settings =
+        Settings { device: args.device, threads: args.threads, workers: 1, precision: None, out: folder.path().into() };
     let classes = (0..CLASSES).map(|class| class.to_string()).collect();
     let device = settings.device.open()?;
     let session = Session::open(&experiment, settings, device, classes)?;
     let subspace = session.subspace()?;
     let mut theta = session.initial_theta(1, args.particles)?;
     let parts = Parts {
+        theta: theta.copy(),
+        seed: 1,
         optimizer: training.optimizer.spec.build(&theta),
         geometry: Geometry::new(subspace.layout()),
         clip_norm: None,

@@ -53,6 +53,13 @@ pub fn create_folder(path: &Path) -> Result<()> {
     File::create(&probe.path).map(drop).with_context(rule)
 }
 
+/// Checks that `path` can be written, so that a wrong one fails before the work whose result it is for.
+pub fn expect_writable(path: &Path) -> Result<()> {
+    let rule = || format!("cannot write {}: must be a file name in a folder that exists and can be written to", path.display());
+    let probe = Temporary::beside(path).with_context(rule)?;
+    File::create(&probe.path).map(drop).with_context(rule)
+}
+
 /// A file name that is removed again on every way out; after a successful rename there is nothing left to remove.
 struct Temporary {
     path: PathBuf,
@@ -138,6 +145,15 @@ mod tests {
         let path = folder.path().join("none/a.csv");
         let text = format!("{:#}", write_atomic(&path, |_| Ok(())).unwrap_err());
         assert!(text.contains("none/a.csv"), "{text}");
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_refused_beforehand() {
+        let folder = tempfile::tempdir().unwrap();
+        expect_writable(&folder.path().join("a.png")).unwrap();
+        assert!(names(folder.path()).is_empty());
+        let text = format!("{:#}", expect_writable(&folder.path().join("none/a.png")).unwrap_err());
+        assert!(text.contains("none/a.png: must be a file name in a folder that exists"), "{text}");
     }
 
     #[test]

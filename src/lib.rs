@@ -27,6 +27,7 @@ pub mod methods;
 pub mod metrics;
 pub mod model;
 pub mod optimizers;
+pub mod posterior;
 pub mod predict;
 pub mod predictions;
 pub mod report;

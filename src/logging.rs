@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use anyhow::{Context, Result};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing::Level;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -24,10 +24,16 @@ pub fn start(verbosity: u8) {
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let terminal = fmt::layer().event_format(Plain).with_writer(Terminal).with_filter(level);
-    let file = fmt::layer().with_ansi(false).with_writer(LogFile).with_filter(LevelFilter::DEBUG);
+    let terminal = fmt::layer().event_format(Plain).with_writer(Terminal).with_filter(of_bella(level));
+    let file = fmt::layer().with_ansi(false).with_writer(LogFile).with_filter(of_bella(LevelFilter::DEBUG));
     tracing_subscriber::registry().with(terminal).with(file).init();
     std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
+}
+
+/// Everything at `level` but what reading a drawing back into pixels says of its invisible parts, such as bars of no
+/// height.
+fn of_bella(level: LevelFilter) -> Targets {
+    Targets::new().with_default(level).with_target("usvg", LevelFilter::OFF)
 }
 
 /// From now on messages also go to `path`.

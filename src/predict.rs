@@ -68,7 +68,13 @@ impl<'a> Predictor<'a> {
     }
 
     /// Logits `[m, N, C]`, row-major, of images `indices` in order.
-    pub fn all_logits(&self, set: &ImageSet, indices: &[u32], batch_size: usize, bar: &ProgressBar) -> Result<Vec<f32>> {
+    pub fn all_logits(
+        &self,
+        set: &ImageSet,
+        indices: &[u32],
+        batch_size: usize,
+        bar: &ProgressBar,
+    ) -> Result<Vec<f32>> {
         let mut parts = Vec::new();
         for batch in set.batches(in_order(indices, batch_size)) {
             let batch = batch?;

@@ -53,11 +53,18 @@ impl Predictions {
     fn owned(shape: Shape, logits: Vec<f32>, labels: Option<Vec<u32>>) -> Result<Self> {
         let count = shape.logit_count()?;
         ensure!(logits.len() == count, "predictions: {} logits for shape {shape}, which needs {count}", logits.len());
-        for (row_index, row) in logits.chunks_exact(shape.classes).enumerate() {
-            check_finite(row, row_index / shape.samples, row_index % shape.samples)?;
-        }
         let storage = Storage::Owned { logits, labels, groups: None };
-        Ok(Self { shape, storage, class_names: vec![], group_names: vec![], metadata: BTreeMap::new() })
+        let made = Self { shape, storage, class_names: vec![], group_names: vec![], metadata: BTreeMap::new() };
+        made.check_all_finite()?;
+        Ok(made)
+    }
+
+    /// Errors if there is a NaN or infinite logit, naming the first. Files are not checked when they are opened but
+    /// while their metrics are computed; this tells which of several files it is.
+    pub fn check_all_finite(&self) -> Result<()> {
+        let Shape { samples, classes, .. } = self.shape;
+        let mut rows = self.all_logits().chunks_exact(classes).enumerate();
+        rows.try_for_each(|(at, row)| check_finite(row, at / samples, at % samples))
     }
 
     /// Adds the names of the C classes.

@@ -12,7 +12,6 @@ use crate::data::{Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
 use crate::images::ImageSet;
 use crate::model::{Loaded, Model};
-use crate::state::State;
 use crate::subspace::Subspace;
 
 /// Image files are decoded once where all of them fit in this many bytes.
@@ -133,43 +132,5 @@ fn report(identified: &Identified) -> Option<f64> {
             tracing::warn!("the archive's own forward does not run here, so the native one is not checked ({reason})");
             None
         }
-    }
-}
-
-/// A trained posterior: members and the classes they know.
-pub struct Posterior {
-    /// `[n, P]`, f32.
-    pub theta: Tensor,
-    pub classes: Vec<String>,
-    /// [`Experiment::file_hashes`] of what it was trained from.
-    pub file_hashes: String,
-}
-
-impl Posterior {
-    pub fn write(&self, path: &std::path::Path) -> Result<()> {
-        let mut state = State::default();
-        state.put("theta", &self.theta);
-        state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
-        state.put_text("file_hashes", &self.file_hashes);
-        state.write(path)
-    }
-
-    /// The posterior is an update of one checkpoint: under another it would mean something else.
-    pub fn check_files(&self, experiment: &Experiment) -> Result<()> {
-        ensure!(
-            experiment.file_hashes()? == self.file_hashes,
-            "{}: the checkpoint or the head's file has changed since the run was trained: put the old one back",
-            experiment.checkpoint.path.display()
-        );
-        Ok(())
-    }
-
-    pub fn read(path: &std::path::Path, device: Device) -> Result<Posterior> {
-        let state = State::read(path)?;
-        let theta = state.get("theta")?.to_device(device);
-        ensure!(theta.dim() == 2, "{}: theta is not a matrix", path.display());
-        let classes = serde_json::from_str(&state.text("classes")?);
-        let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
-        Ok(Posterior { theta, classes, file_hashes: state.text("file_hashes")? })
     }
 }

@@ -69,6 +69,17 @@ pub fn host_f32(tensor: &Tensor) -> Result<Vec<f32>> {
     Vec::<f32>::try_from(&flat).map_err(|e| anyhow!("{}", first_line(&e)))
 }
 
+/// Quantiles of all elements, each of `shares` from 0 to 1; of a million evenly spaced ones where there are more.
+pub fn quantiles(tensor: &Tensor, shares: &[f64]) -> Result<Vec<f64>> {
+    const ENOUGH: i64 = 1_000_000;
+    let flat = tensor.detach().reshape([-1]);
+    let step = (flat.numel() as i64 + ENOUGH - 1) / ENOUGH;
+    let mut values = host_f64(&flat.slice(0, None, None, step.max(1)))?;
+    values.sort_by(f64::total_cmp);
+    anyhow::ensure!(!values.is_empty(), "quantiles of nothing");
+    Ok(shares.iter().map(|share| values[(share * (values.len() - 1) as f64).round() as usize]).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

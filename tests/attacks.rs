@@ -51,7 +51,10 @@ fn budget_zero_is_the_clean_row_bit_for_bit_and_larger_ones_hurt() {
         let name = format!("digits@fgsm-0{}.safetensors", suffix.replace(' ', "-"));
         assert_eq!(logits("digits@clean.safetensors"), logits(&name));
         let attacked = row(&table, &format!("fgsm 0.3{suffix}"));
-        assert_eq!((attacked("attack"), attacked("epsilon"), attacked("attack_target")), ("fgsm", "0.3", "mean-probability"));
+        assert_eq!(
+            (attacked("attack"), attacked("epsilon"), attacked("attack_target")),
+            ("fgsm", "0.3", "mean-probability")
+        );
         assert_eq!(attacked("attack_resolution"), resolution);
         let number = |text: &str| text.parse::<f64>().unwrap();
         assert!(number(attacked("nll_pm")) > number(clean("nll_pm")));

@@ -295,10 +295,16 @@ fn similarities_equal_those_of_formed_updates() {
     let theta = setting.apart();
     let found = similarities(&*setting.subspace, &theta).unwrap();
     let merged = setting.merged(&theta);
-    let updates: Vec<Tensor> = setting.subspace.layout().blocks.iter().map(|block| {
-        let name = format!("{}.weight", block.name);
-        (merged.own(&name).unwrap() - setting.model.base.get(&name).unwrap()).reshape([PARTICLES, -1])
-    }).collect();
+    let updates: Vec<Tensor> = setting
+        .subspace
+        .layout()
+        .blocks
+        .iter()
+        .map(|block| {
+            let name = format!("{}.weight", block.name);
+            (merged.own(&name).unwrap() - setting.model.base.get(&name).unwrap()).reshape([PARTICLES, -1])
+        })
+        .collect();
     let all = Tensor::cat(&updates, 1).to_kind(Kind::Double);
     let unit = &all / all.norm_scalaropt_dim(2.0, [1i64].as_slice(), true);
     let cosines = unit.matmul(&unit.transpose(0, 1));

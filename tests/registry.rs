@@ -28,7 +28,7 @@ fn snake(key: &str) -> String {
 #[test]
 fn methods() {
     let keys: Vec<&str> = bella::methods::METHODS.iter().map(|entry| entry.key).collect();
-    check("src/methods", &["mod", "kernel"], &keys, snake);
+    check("src/methods", &["mod", "kernel", "noise"], &keys, snake);
 }
 
 #[test]

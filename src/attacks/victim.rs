@@ -45,7 +45,9 @@ impl FromStr for Target {
             _ => {
                 let member = text.strip_prefix("member-").and_then(|digits| digits.parse().ok());
                 member.map(Target::Member).ok_or_else(|| {
-                    anyhow!("unknown target `{text}`; known: mean-probability, mean-logit, mean-loss, member-K (from 0)")
+                    anyhow!(
+                        "unknown target `{text}`; known: mean-probability, mean-logit, mean-loss, member-K (from 0)"
+                    )
                 })
             }
         }
@@ -150,7 +152,9 @@ impl<'a> Victim<'a> {
                 let mean = logits.mean_dim([0i64].as_slice(), true, kind);
                 -label_log_probabilities(&mean, labels).sum(kind)
             }
-            Target::MeanLoss => -label_log_probabilities(logits, labels).mean_dim([0i64].as_slice(), false, kind).sum(kind),
+            Target::MeanLoss => {
+                -label_log_probabilities(logits, labels).mean_dim([0i64].as_slice(), false, kind).sum(kind)
+            }
             Target::Member(member) => -label_log_probabilities(&logits.narrow(0, member as i64, 1), labels).sum(kind),
         }
     }

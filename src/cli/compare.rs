@@ -56,7 +56,12 @@ impl Suffix {
 }
 
 pub fn run(args: &CompareArgs) -> Result<()> {
-    let (a, b) = (Predictions::open(&args.a)?, Predictions::open(&args.b)?);
+    let open = |file: &PathBuf| -> Result<Predictions> {
+        let predictions = Predictions::open(file)?;
+        predictions.check_all_finite().with_context(|| file.display().to_string())?;
+        Ok(predictions)
+    };
+    let (a, b) = (open(&args.a)?, open(&args.b)?);
     let averages = args.average.map_or(Average::ALL.to_vec(), |suffix| vec![suffix.average()]);
     let differences = compare(&a, &b, &averages, args.resamples, args.seed)
         .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;

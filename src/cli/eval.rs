@@ -6,10 +6,11 @@ use clap::Args;
 use super::attack::AttackArgs;
 use super::opened::{Opened, Overrides, on_other_data};
 use super::{ComputeArgs, Usage};
+use crate::config::Experiment;
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::{Split, SplitName};
-use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, experiment_csv, ood_csv};
+use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Predictive, experiment_csv, ood_csv};
 use crate::images::ImageSet;
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
@@ -37,6 +38,10 @@ pub struct EvalArgs {
 
     #[command(flatten)]
     overrides: Overrides,
+
+    /// Draws a particle from Gaussian posteriors; 0 predicts with the means [default: as the method is configured].
+    #[arg(long, value_name = "N", conflicts_with = "configs", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    draws: Option<u32>,
 
     #[command(flatten)]
     pub tests: TestArgs,
@@ -76,13 +81,20 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     if !args.configs.is_empty() {
         let opened = Opened::checkpoint(&args.configs, &args.overrides, &args.compute)?;
-        return test(&opened, opened.members()?, "", &tests).map(|rows| show(&opened, &rows));
+        return test(&opened, Members::Checkpoint, "", &tests).map(|rows| show(&opened, &rows));
     }
     let named: Vec<Option<&str>> =
         if args.runs.is_empty() { vec![None] } else { args.runs.iter().map(|run| Some(run.as_str())).collect() };
     for name in named {
         let opened = Opened::run(name, &args.overrides, &args.compute)?;
-        let rows = test(&opened, opened.members()?, "", &tests)?;
+        let predictive = match args.draws {
+            None => Predictive::of(&opened.experiment),
+            Some(0) => Predictive::Mean,
+            Some(draws) => Predictive::Draws(draws as usize),
+        };
+        let theta = opened.theta(predictive)?;
+        let members = opened.members(&theta, predictive)?;
+        let rows = test(&opened, members, &predictive.name(&opened.experiment), &tests)?;
         show(&opened, &rows);
     }
     Ok(())
@@ -110,6 +122,9 @@ impl<'a> Tests<'a> {
 /// Prints rows, and says where they are kept.
 pub(super) fn show(opened: &Opened, rows: &[Row]) {
     super::report::print_rows(rows);
+    if rows.iter().any(|row| row.get("temperature_lm").is_some()) {
+        super::score::print_scaled(rows);
+    }
     let csv = experiment_csv(&opened.session.settings.out, &opened.experiment.name);
     tracing::info!("results: {}", csv.display());
 }
@@ -166,6 +181,7 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests) -> Result<V
         }
         return Ok(rows);
     }
+    let others = foreign_sets(opened, &tests.args.ood)?;
     let images = images(opened, split)?;
     if let Some(plan) = &tests.attack {
         let folder = tests.args.attack.save_images.as_deref();
@@ -176,9 +192,8 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests) -> Result<V
     }
     let (row, predictions) = evaluation.plain(&images, &Condition::Clean)?;
     let mut ood = Vec::new();
-    for data in &tests.args.ood {
-        let other = on_other_data(&opened.run, data)?;
-        let images = opened.session.images(&other, tests.args.split)?;
+    for other in &others {
+        let images = opened.session.images(other, tests.args.split)?;
         ood.extend(evaluation.out_of_distribution(&predictions, &other.data.label, &images)?);
     }
     if !ood.is_empty() {
@@ -186,6 +201,26 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests) -> Result<V
         tracing::info!("results: {}", ood_csv(&opened.session.settings.out, &opened.experiment.name).display());
     }
     Ok(vec![row])
+}
+
+/// The experiments of `--ood`.
+///
+/// # Errors
+/// Two sets of one name, whose rows would replace each other; the test set itself.
+fn foreign_sets(opened: &Opened, ood: &[String]) -> Result<Vec<Experiment>> {
+    let mut others: Vec<Experiment> = Vec::new();
+    for data in ood {
+        let other = on_other_data(&opened.run, data)?;
+        let label = &other.data.label;
+        let taken = std::iter::once(&opened.experiment).chain(&others).any(|before| before.data.label == *label);
+        ensure!(
+            !taken,
+            "--ood {data}: `{label}` is the test set or comes twice; if it is another set of that name, give a TOML \
+             file whose [data.*] table has a `label`"
+        );
+        others.push(other);
+    }
+    Ok(others)
 }
 
 /// The images of a split with labels in the model's own numbering.

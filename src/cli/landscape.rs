@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use super::ComputeArgs;
@@ -29,7 +29,7 @@ pub struct LandscapeArgs {
     grid: u16,
 
     /// How far the grid reaches beyond the triangle, as a share of its extent.
-    #[arg(long, value_name = "SHARE", default_value = "0.4")]
+    #[arg(long, value_name = "SHARE", default_value = "0.4", allow_negative_numbers = true)]
     margin: f64,
 
     /// Images of the training and of the test split, class by class in turn.
@@ -49,14 +49,15 @@ pub struct LandscapeArgs {
 
 pub fn run(args: &LandscapeArgs) -> Result<()> {
     let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
-    let theta = &opened.posterior()?.theta;
+    let theta = &opened.posterior()?.mixture.theta;
     let count = theta.size()[0];
+    ensure!(count > 2, "{}: this run has {count} of the three particles that a plane needs", opened.run.id());
     let three = args.particles.len() == 3 && args.particles.iter().all(|i| (0..count).contains(i));
     ensure!(three, "--particles {:?}: name three of this run's {count} particles, counted from 0", args.particles);
     ensure!((0.0..=10.0).contains(&args.margin), "--margin {}: must be from 0 to 10", args.margin);
     let rows = theta.index_select(0, &tch::Tensor::from_slice(&args.particles).to_device(theta.device()));
     let subspace = opened.session.subspace()?;
-    let plane = Plane::through(subspace, &rows)?;
+    let plane = Plane::through(subspace, &rows).with_context(|| format!("--particles {:?}", args.particles))?;
     let points = plane.grid(usize::from(args.grid), args.margin);
     let coefficients: Vec<[f64; 3]> = points.iter().map(|point| plane.coefficients(*point)).collect();
     let sizes = (usize::from(args.chunk), opened.batch_size(None));

@@ -134,13 +134,18 @@ pub fn main() -> ExitCode {
     crate::logging::start(cli.verbose);
     match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) if closed_early(&format!("{error:#}")) => ExitCode::SUCCESS,
         Ok(Err(error)) => fail(&error),
         Err(payload) => {
             let line = crate::tensor::panic_line(payload.as_ref());
-            // `bella list | head` closes the pipe early: nothing to complain of.
-            if line.contains("Broken pipe") { ExitCode::SUCCESS } else { fail(&anyhow::anyhow!(line)) }
+            if closed_early(&line) { ExitCode::SUCCESS } else { fail(&anyhow::anyhow!(line)) }
         }
     }
+}
+
+/// `bella list | head` closes the pipe early: nothing to complain of.
+fn closed_early(message: &str) -> bool {
+    message.contains("Broken pipe")
 }
 
 fn dispatch(command: Command) -> Result<()> {

@@ -8,12 +8,14 @@ use clap::Args;
 use super::{ComputeArgs, Usage};
 use crate::config::tree::{Node, Value};
 use crate::config::{Choice, Experiment, Precision, Tree};
-use crate::data::SplitName;
+use crate::data::{DATASETS, SplitName};
 use crate::data::order::stratified_validation_split;
+use crate::evaluate::Predictive;
 use crate::images::ImageSet;
+use crate::posterior::Posterior;
 use crate::predict::Members;
 use crate::run::{Record, RunFolder};
-use crate::session::{Posterior, Session};
+use crate::session::Session;
 
 /// What may differ from the run's own config.
 #[derive(Args, Clone, Default)]
@@ -61,7 +63,7 @@ impl Opened {
         crate::files::create_folder(&settings.out)?;
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;
-        let posterior = Posterior::read(&run.posterior(), device)?;
+        let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
         posterior.check_files(&experiment)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
@@ -87,15 +89,16 @@ impl Opened {
         Ok(Opened { experiment, session, run, trained: None })
     }
 
-    /// The run's own members.
-    pub fn members(&self) -> Result<Members<'_>> {
-        let Some((posterior, _)) = &self.trained else { return Ok(Members::Checkpoint) };
-        Ok(Members::Rows { subspace: self.session.subspace()?, theta: &posterior.theta, chunk: self.chunk() })
+    /// The members `[m, P]` of a predictive; `None` for a checkpoint as it is.
+    pub fn theta(&self, predictive: Predictive) -> Result<Option<tch::Tensor>> {
+        self.trained.as_ref().map(|(posterior, _)| predictive.theta(&posterior.mixture)).transpose()
     }
 
-    /// Members in one forward.
-    pub fn chunk(&self) -> usize {
-        self.experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk)
+    /// Members that [`theta`](Self::theta) made.
+    pub fn members<'a>(&'a self, theta: &'a Option<tch::Tensor>, predictive: Predictive) -> Result<Members<'a>> {
+        let Some(theta) = theta else { return Ok(Members::Checkpoint) };
+        let configured = self.experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk);
+        Ok(Members::Rows { subspace: self.session.subspace()?, theta, chunk: predictive.chunk(configured) })
     }
 
     pub fn posterior(&self) -> Result<&Posterior> {
@@ -139,7 +142,8 @@ impl Opened {
 
 fn check_sets(sets: &[String]) -> Result<()> {
     let how_it_computes = ["data.", "train.particle_chunk", "train.precision"];
-    for set in sets.iter().filter(|set| !how_it_computes.iter().any(|start| set.starts_with(start))) {
+    let other = sets.iter().find(|set| !how_it_computes.iter().any(|start| set.starts_with(start)));
+    if let Some(set) = other {
         let why = format!(
             "--set {set}: a run's settings are what it was trained with; only data.*, train.particle_chunk and \
              train.precision can be set"
@@ -198,6 +202,10 @@ fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     let Some((key, root)) = data.split_once('=') else {
         return Ok(Tree::load(&[PathBuf::from(data)], &sets)?);
     };
+    let known: Vec<&str> = DATASETS.iter().map(|entry| entry.key).collect();
+    if !known.contains(&key) {
+        return Err(Usage(format!("{data}: unknown data set `{key}`; known: {}", known.join(", "))).into());
+    }
     let root = std::path::absolute(root).with_context(|| format!("{key}={root}: no path"))?;
     sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
     Ok(Tree::load(&[], &sets)?)

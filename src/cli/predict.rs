@@ -7,11 +7,13 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
-use super::ComputeArgs;
+use super::{ComputeArgs, Usage};
 use super::opened::{Opened, Overrides};
 use crate::config::Choice;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::{Decode, Resize};
+use crate::evaluate::Predictive;
+use crate::files::expect_writable;
 use crate::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
 use crate::metrics::Uncertainty;
 use crate::predict::Predictor;
@@ -22,11 +24,9 @@ use crate::tensor::{guarded, host_f32};
 ///
 /// A record an image: path, class, probability, predictive entropy, mutual information, disagreement of members, error.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
+#[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
-    bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png"
-)]
+    bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png")]
 pub struct PredictArgs {
     /// A run: its folder or (the start of) its id; or `latest`.
     run: String,
@@ -69,13 +69,25 @@ fn parse_choice<T: Choice + Copy + Send + Sync + 'static>(text: &str) -> Result<
     found.map(|(_, choice)| *choice).with_context(|| format!("unknown word `{text}`; known: {known}"))
 }
 
-pub fn run(args: &PredictArgs) -> Result<()> {
-    ensure!(args.resize != Resize::None, "--resize none: new images need the network's size; use shorter-side-crop or stretch");
-    let lists = args.paths.iter().filter(|path| path.as_os_str() == LIST).count();
-    ensure!(lists <= 1, "standard input can be read once: give - once");
-    if let Some(sheet) = &args.contact_sheet {
-        ensure!(sheet.extension().is_some_and(|e| e == "png"), "--contact-sheet {}: must end in .png", sheet.display());
+impl PredictArgs {
+    /// Finds what is wrong before a model is loaded.
+    fn check(&self) -> Result<()> {
+        let usage = |text: String| Err(Usage(text).into());
+        if self.resize == Resize::None {
+            return usage("--resize none: new images need the network's size; use shorter-side-crop or stretch".into());
+        }
+        if self.paths.iter().filter(|path| path.as_os_str() == LIST).count() > 1 {
+            return usage("- twice: standard input can be read once".into());
+        }
+        if let Some(sheet) = self.contact_sheet.as_ref().filter(|sheet| sheet.extension().is_none_or(|e| e != "png")) {
+            return usage(format!("--contact-sheet {}: must end in .png", sheet.display()));
+        }
+        self.contact_sheet.iter().chain(&self.output).try_for_each(|path| expect_writable(path))
     }
+}
+
+pub fn run(args: &PredictArgs) -> Result<()> {
+    args.check()?;
     let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
@@ -108,7 +120,9 @@ fn predict(
 ) -> Result<usize> {
     let side = opened.session.model.preprocess.size() as usize;
     let how = Decode { resize: args.resize, height: side, width: side };
-    let predictor = Predictor::new(&opened.session.model, &opened.members()?);
+    let predictive = Predictive::of(&opened.experiment);
+    let theta = opened.theta(predictive)?;
+    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, predictive)?);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::logging::bar(inputs.len() as u64, "predicting");
     let mut failed = 0;
@@ -143,8 +157,7 @@ fn predict_batch(opened: &Opened, predictor: &Predictor, images: &[&[u8]], side:
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
         host_f32(&predictor.logits(&model.preprocess.unit(&bytes)))
     })?;
-    let shape =
-        Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
+    let shape = Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
     let uncertainty = Uncertainty::compute(&Predictions::unlabelled(shape, logits)?)?;
     (0..images.len()).map(|i| Prediction::of(&uncertainty, i, &opened.session.classes)).collect()
 }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::Usage;
 use crate::report::export::{self, Format};
-use crate::report::tables::{self, RESULT_COLUMNS, RenderedTable};
+use crate::report::tables::{self, RenderedTable, result_columns};
 use crate::report::{Sources, figures, html};
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
@@ -172,7 +172,7 @@ fn table_of(rows: &[Row]) -> Table {
 
 fn print(table: &Table) {
     let spec = Spec {
-        columns: RESULT_COLUMNS.iter().map(|column| column.to_string()).collect(),
+        columns: result_columns(table).iter().map(|column| column.to_string()).collect(),
         group_by: vec!["set".into(), "condition".into()],
         surface: Surface::of_stdout(),
     };

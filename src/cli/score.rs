@@ -81,6 +81,7 @@ fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
     if let Some(validation) = validation {
         let fitted = Predictions::open(validation)?;
         let context = || format!("{} with --validation {}", file.display(), validation.display());
+        fitted.check_all_finite().with_context(|| validation.display().to_string())?;
         check_run(&fitted, &predictions).with_context(context)?;
         for (column, value) in temperature::scaled_columns(&fitted, &predictions).with_context(context)? {
             row.push_number(column, value);
@@ -134,7 +135,7 @@ fn describe(predictions: &Predictions, keys: &[&str]) -> Row {
 }
 
 /// Raw and scaled numbers side by side.
-fn print_scaled(rows: &[Row]) {
+pub(super) fn print_scaled(rows: &[Row]) {
     let mut columns: Vec<String> = ["run", "set", "condition"].map(String::from).to_vec();
     for average in ["lm", "pm"] {
         let stems = ["temperature", "nll", "nll_ts", "ece", "ece_ts", "brier", "brier_ts"];

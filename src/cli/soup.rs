@@ -12,7 +12,9 @@ use crate::subspace::combine::mean;
 
 /// Average the particles of a run into one model and evaluate it.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella soup low-rank-svgd-s1\n  bella soup low-rank-svgd-s1 --space factors --attack fgsm")]
+#[command(
+    after_help = "Examples:\n  bella soup low-rank-svgd-s1\n  bella soup low-rank-svgd-s1 --space factors --attack fgsm"
+)]
 pub struct SoupArgs {
     /// A run: its folder or (the start of) its id [default: the latest finished run].
     run: Option<String>,
@@ -34,7 +36,7 @@ pub struct SoupArgs {
 pub fn run(args: &SoupArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
-    let theta = &opened.posterior()?.theta;
+    let theta = &opened.posterior()?.mixture.theta;
     ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
     let soup = mean(opened.session.subspace()?, theta, args.space)?;
     let members = Members::Rows { subspace: &*soup.subspace, theta: &soup.theta, chunk: 0 };

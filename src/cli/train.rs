@@ -12,14 +12,15 @@ use super::{ComputeArgs, ConfigArgs, Usage};
 use crate::config::{Experiment, Training};
 use crate::data::SplitName;
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::evaluate::{Condition, Evaluation, experiment_csv};
+use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
 use crate::files::create_folder;
 use crate::images::ImageSet;
 use crate::methods::Parts;
+use crate::posterior::{Mixture, Posterior};
 use crate::predict::{Members, Predictor};
 use crate::results::store::read;
 use crate::run::{Record, RunFolder};
-use crate::session::{Posterior, Session, Settings};
+use crate::session::{Session, Settings};
 use crate::state::State;
 use crate::subspace::geometry::Geometry;
 use crate::train::progress::Progress;
@@ -127,8 +128,7 @@ fn train(
             run.id()
         );
     }
-    let (theta, _) = trainer.selected();
-    evaluate(experiment, &session, run, &record, theta, &test)
+    evaluate(experiment, &session, run, &record, &trainer.posterior(), &test)
 }
 
 /// On the CPU a resumed run is bit-identical only with the threads it started with.
@@ -172,6 +172,8 @@ fn assemble<'a>(
     let particles = training.method.spec.particles();
     let theta = session.initial_theta(experiment.seed, particles)?;
     let parts = Parts {
+        theta: theta.shallow_clone(),
+        seed: experiment.seed,
         optimizer: training.optimizer.spec.build(&theta),
         geometry: Geometry::new(subspace.layout()),
         clip_norm: training.train.clip_norm,
@@ -249,9 +251,10 @@ fn finish(experiment: &Experiment, trainer: &Trainer, session: &Session, run: &R
         self_check_difference: session.self_check_difference,
     };
     record.write(run)?;
-    let file_hashes = experiment.file_hashes()?.to_string();
-    let posterior = Posterior { theta: theta.shallow_clone(), classes: session.classes.clone(), file_hashes };
-    posterior.write(&run.posterior())?;
+    trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
+    let mixture = trainer.posterior();
+    let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
+    Posterior { mixture, classes, file_hashes }.write(&run.posterior())?;
     Ok(record)
 }
 
@@ -272,10 +275,10 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) ->
 /// The evaluation of a run that was finished earlier.
 fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolder) -> Result<()> {
     let device = settings.device.open()?;
-    let posterior = Posterior::read(&run.posterior(), device)?;
+    let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
     let session = Session::open(experiment, settings, device, posterior.classes.clone())?;
     let test = session.images(experiment, SplitName::Test)?;
-    evaluate(experiment, &session, run, &Record::read(run)?, &posterior.theta, &test)
+    evaluate(experiment, &session, run, &Record::read(run)?, &posterior.mixture, &test)
 }
 
 fn evaluate(
@@ -283,25 +286,29 @@ fn evaluate(
     session: &Session,
     run: &RunFolder,
     record: &Record,
-    theta: &tch::Tensor,
+    posterior: &Mixture,
     test: &ImageSet,
 ) -> Result<()> {
     let spec = experiment.training.as_ref().map(|t| (t.train.particle_chunk, t.train.eval_batch_size));
     let (chunk, batch_size) = spec.unwrap_or_default();
-    let members = Members::Rows { subspace: session.subspace()?, theta, chunk };
-    let evaluation = Evaluation {
-        experiment,
-        session,
-        run,
-        record: Some(record),
-        predictor: Predictor::new(&session.model, &members),
-        predictive: String::new(),
-        batch_size,
-        set: experiment.data.label.clone(),
-        validation: None,
-    };
-    let (row, _) = evaluation.plain(test, &Condition::Clean)?;
-    super::report::print_rows(&[row]);
+    let mut rows = Vec::new();
+    for predictive in Predictive::after_training(experiment) {
+        let theta = predictive.theta(posterior)?;
+        let members = Members::Rows { subspace: session.subspace()?, theta: &theta, chunk: predictive.chunk(chunk) };
+        let evaluation = Evaluation {
+            experiment,
+            session,
+            run,
+            record: Some(record),
+            predictor: Predictor::new(&session.model, &members),
+            predictive: predictive.name(experiment),
+            batch_size,
+            set: experiment.data.label.clone(),
+            validation: None,
+        };
+        rows.push(evaluation.plain(test, &Condition::Clean)?.0);
+    }
+    super::report::print_rows(&rows);
     let csv = experiment_csv(&session.settings.out, &experiment.name);
     tracing::info!("results: {}", csv.display());
     Ok(())

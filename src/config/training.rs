@@ -110,6 +110,24 @@ impl Training {
             );
             root.problem("optimizer", why);
         }
+        if self.method.spec.own_optimizer() != (self.optimizer.key == "none") {
+            let why = if self.method.spec.own_optimizer() {
+                format!(
+                    "method.{} is its own optimizer: write [optimizer.none] for [optimizer.{}]",
+                    self.method.key, self.optimizer.key
+                )
+            } else {
+                format!(
+                    "none: method.{} needs an optimizer: write [optimizer.adamw] or [optimizer.sgd]",
+                    self.method.key
+                )
+            };
+            root.problem("optimizer", why);
+        }
+        if self.method.spec.own_optimizer() && self.train.clip_norm.is_some() {
+            let why = format!("clip_norm: method.{} has its own update; leave it out", self.method.key);
+            root.problem("train", why);
+        }
         if self.train.particle_chunk > particles {
             root.problem(
                 "train",
@@ -124,6 +142,9 @@ impl Training {
     /// Particles that start equal and see the same images at the same rate would stay equal.
     fn check_separation(&self, root: &Reader, head: crate::head::Training) {
         let rates = self.optimizer.spec.rates();
+        if self.method.spec.samples().is_some() {
+            return; // noise keeps them apart
+        }
         let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
         let shared = self.train.batches == Batches::Shared;
         if self.method.spec.particles() > 1 && self.subspace.spec.equal_starts(head) && shared && equal_rates {

@@ -17,7 +17,10 @@ pub enum Condition {
     /// A published corrupted version.
     Published(Version),
     /// A mean over published corrupted versions: `mean-15:3` at one severity, `mean-15` over all.
-    Mean { name: String, severity: Option<u8> },
+    Mean {
+        name: String,
+        severity: Option<u8>,
+    },
     Attacked(Attacked),
 }
 

@@ -3,6 +3,7 @@
 mod attacked;
 mod condition;
 mod ood;
+mod predictive;
 mod row;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::session::Session;
 
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
+pub use predictive::Predictive;
 
 /// Cells that say which row of a results file is which.
 pub const ROW_KEYS: &[&str] = &["run", "set", "condition", "predictive"];
@@ -104,7 +106,8 @@ impl Evaluation<'_> {
     fn named(&self, predictions: Predictions, condition: &str) -> Result<Predictions> {
         let predictions = predictions.with_class_names(self.session.classes.clone())?;
         let (experiment, run) = (self.experiment.name.clone(), self.run.id());
-        let facts = [("experiment", experiment), ("run", run), ("set", self.set.clone()), ("condition", condition.into())];
+        let facts =
+            [("experiment", experiment), ("run", run), ("set", self.set.clone()), ("condition", condition.into())];
         let facts = facts.into_iter().chain([("predictive", self.predictive.clone())]);
         predictions.with_metadata(facts.map(|(key, value)| (key.to_string(), value)).collect())
     }

@@ -3,8 +3,10 @@
 //! A method sees the matrix, an [`Objective`] and distances between particles; never a model.
 
 mod ensemble;
+pub mod ivon;
 pub mod kernel;
 mod map;
+pub mod noise;
 pub mod svgd;
 
 use anyhow::Result;
@@ -27,6 +29,23 @@ pub struct Evaluation {
 pub trait Objective {
     /// Losses and gradients at `theta: [n, P]` on the step's batch.
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation>;
+
+    /// Parts that the batch is cut into (`train.accumulate`).
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// The part's share of the batch.
+    fn share(&self, part: usize) -> f64 {
+        let _ = part;
+        1.0
+    }
+
+    /// Losses and gradients on one part, times its share: over all parts they add up to [`evaluate`](Self::evaluate).
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        let _ = part;
+        self.evaluate(theta)
+    }
 }
 
 /// What came out of a step; tensors stay on the device.
@@ -47,6 +66,19 @@ pub trait Method {
         &[]
     }
 
+    /// Standard deviations of the posterior around `theta`, `[n, P]`, where rows are means of Gaussians.
+    fn posterior_std(&self) -> Option<Tensor> {
+        None
+    }
+
+    /// What the user should know after training, a line each.
+    ///
+    /// # Errors
+    /// Those of reading from the device.
+    fn remarks(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     /// Everything that a resumed run needs besides `theta`.
     fn save(&self, state: &mut State);
 
@@ -55,6 +87,9 @@ pub trait Method {
 
 /// What a method is built from.
 pub struct Parts {
+    /// The start, `[n, P]`.
+    pub theta: Tensor,
+    pub seed: u64,
     pub optimizer: Box<dyn Optimizer>,
     pub geometry: Geometry,
     /// Largest L2 norm of one particle's gradient.
@@ -84,6 +119,16 @@ pub trait MethodSpec {
 
     fn build(&self, parts: Parts) -> Box<dyn Method>;
 
+    /// Whether the method moves theta by its own rule, with `[optimizer.none]` beside it.
+    fn own_optimizer(&self) -> bool {
+        false
+    }
+
+    /// Draws a particle that predict, where particles are means of Gaussians.
+    fn samples(&self) -> Option<usize> {
+        None
+    }
+
     fn resolved(&self) -> toml::Table;
 }
 
@@ -96,7 +141,7 @@ pub struct Entry {
 }
 
 /// Every known method.
-pub static METHODS: &[&Entry] = &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY];
+pub static METHODS: &[&Entry] = &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY, &ivon::ENTRY];
 
 /// Largest number of particles that a config may ask for.
 const MAX_PARTICLES: usize = 100_000;

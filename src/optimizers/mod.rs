@@ -1,6 +1,7 @@
 //! Optimizers over the whole matrix `theta` `[n, P]`. One file an optimizer, registered in [`OPTIMIZERS`].
 
 mod adamw;
+mod none;
 mod sgd;
 
 use anyhow::Result;
@@ -40,10 +41,10 @@ pub struct Entry {
 }
 
 /// Every known optimizer.
-pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY];
+pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY, &none::ENTRY];
 
 /// Learning rates as a column `[n, 1]` (or `[1, 1]`), to be multiplied with rows.
-fn rate_column(rates: &[f64], device: Device, kind: Kind) -> Tensor {
+pub(crate) fn rate_column(rates: &[f64], device: Device, kind: Kind) -> Tensor {
     Tensor::from_slice(rates).to_kind(kind).to_device(device).view([-1, 1])
 }
 

@@ -177,8 +177,17 @@ fn picture(figure: &Figure, svg: &str) -> Result<String> {
     let region = escape_html(&format!("Figure: {}", figure.title));
     writeln!(html, "<figure class=\"picture\">")?;
     writeln!(html, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{region}\">\n{named}</div>")?;
-    writeln!(html, "<figcaption>{}</figcaption>\n</figure>", escape_html(&figure.caption))?;
+    writeln!(html, "<figcaption>{}</figcaption>\n</figure>", with_code(&figure.caption))?;
     Ok(html)
+}
+
+/// Text as HTML, what stands between backticks as code.
+fn with_code(text: &str) -> String {
+    let part = |(at, part): (usize, &str)| match at % 2 {
+        0 => escape_html(part),
+        _ => format!("<code>{}</code>", escape_html(part)),
+    };
+    text.split('`').enumerate().map(part).collect()
 }
 
 fn problems(sources: &Sources, figures: &[Figure]) -> Result<String> {

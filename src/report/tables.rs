@@ -14,7 +14,7 @@ use super::sources::Sources;
 use matching::{Found, Matcher};
 
 pub use latex::escape_latex;
-pub use ours::{RESULT_COLUMNS, ood, results, seeds, seeds_csv};
+pub use ours::{ood, result_columns, results, seeds, seeds_csv};
 pub use rendered::{NOT_RUN, RenderedTable, escape_html};
 
 /// Stands in the column `source` of a published row.

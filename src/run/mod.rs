@@ -149,7 +149,8 @@ impl RunFolder {
     /// Predictions on one set under one condition; `predictive` is empty for the run's own members.
     pub fn predictions(&self, set: &str, condition: &str, predictive: &str) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
-        let parts: Vec<String> = [set, condition, predictive].iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
+        let parts: Vec<String> =
+            [set, condition, predictive].iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
         self.path.join("predictions").join(format!("{}.safetensors", parts.join("@")))
     }
 

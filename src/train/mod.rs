@@ -19,6 +19,7 @@ use crate::images::{Batch, ImageSet};
 use crate::methods::{Method, Step};
 use crate::metrics::Average;
 use crate::model::Model;
+use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
 use crate::run::RunFolder;
@@ -117,6 +118,17 @@ impl Trainer<'_> {
         match (&self.progress.best, self.spec.select) {
             (Some(best), Selection::Best) => (&best.theta, best.epoch),
             _ => (&self.theta, self.progress.epoch),
+        }
+    }
+
+    /// The posterior that training chose.
+    pub fn posterior(&self) -> Mixture {
+        match (&self.progress.best, self.spec.select) {
+            (Some(best), Selection::Best) => {
+                let std = best.std.as_ref().map(Tensor::shallow_clone);
+                Mixture { theta: best.theta.shallow_clone(), std, seed: self.seed }
+            }
+            _ => Mixture { theta: self.theta.shallow_clone(), std: self.method.posterior_std(), seed: self.seed },
         }
     }
 
@@ -278,7 +290,8 @@ impl Trainer<'_> {
         if let Some([nll, accuracy, ece]) = validation {
             (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), Some(accuracy), Some(ece));
             if self.spec.select == Selection::Best {
-                self.progress.offer(nll, &self.theta);
+                let method = &self.method;
+                self.progress.offer(nll, &self.theta, || method.posterior_std());
             }
         }
         self.warn_on_collapse(&row);

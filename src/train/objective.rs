@@ -1,5 +1,7 @@
 //! The likelihood of a batch as the methods see it: one forward and one backward for all particles.
 
+use std::ops::Range;
+
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
@@ -51,24 +53,55 @@ impl<'a> Likelihood<'a> {
 
 impl Objective for Likelihood<'_> {
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        self.over(theta, 0..self.parts())
+    }
+
+    fn parts(&self) -> usize {
+        let (batch, part) = self.cuts();
+        (batch as u64).div_ceil(part as u64) as usize
+    }
+
+    fn share(&self, part: usize) -> f64 {
+        self.samples(part).1 as f64 / self.cuts().0 as f64
+    }
+
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        self.over(theta, part..part + 1)
+    }
+}
+
+impl Likelihood<'_> {
+    /// Samples of the batch, and of a part but the last.
+    fn cuts(&self) -> (i64, i64) {
+        let batch = self.images.size()[1];
+        (batch, (batch as u64).div_ceil(self.cut.accumulate as u64) as i64)
+    }
+
+    /// First sample and number of samples of a part.
+    fn samples(&self, part: usize) -> (i64, i64) {
+        let (batch, size) = self.cuts();
+        let from = part as i64 * size;
+        (from, size.min(batch - from))
+    }
+
+    /// Losses and gradients over some parts, each times its share of the batch.
+    fn over(&self, theta: &Tensor, parts: Range<usize>) -> Result<Evaluation> {
         let layout = self.subspace.layout();
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
         let mut losses = Vec::new();
-        let batch = self.images.size()[1];
-        let part = (batch as u64).div_ceil(self.cut.accumulate as u64) as i64;
         let chunk = if self.cut.particle_chunk == 0 { particles } else { self.cut.particle_chunk as i64 };
         for start in (0..particles).step_by(chunk as usize) {
             let count = chunk.min(particles - start);
             let leaves = layout.leaves(&theta.narrow(0, start, count), self.model.kind, true);
             let rows = gradients.narrow(0, start, count);
             let mut total = Tensor::zeros([count], (Kind::Float, theta.device()));
-            for from in (0..batch).step_by(part as usize) {
-                let samples = part.min(batch - from);
+            for part in parts.clone() {
+                let (from, samples) = self.samples(part);
                 let loss = self.losses(&leaves, start, from, samples);
                 // A root without a graph would be a segmentation fault.
                 ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
-                let weight = samples as f64 / batch as f64;
+                let weight = self.share(part);
                 let root = loss.sum(loss.kind()) * weight;
                 layout.gather(&Tensor::f_run_backward(&[root], &leaves, false, false)?, &rows);
                 total += loss.detach() * weight;

@@ -33,6 +33,8 @@ pub struct Best {
     pub nll: f64,
     /// `[n, P]`.
     pub theta: Tensor,
+    /// `[n, P]`, where the method has standard deviations.
+    pub std: Option<Tensor>,
 }
 
 /// Counters and sums.
@@ -108,9 +110,9 @@ impl Progress {
     }
 
     /// Remembers theta if its validation NLL is the lowest so far.
-    pub fn offer(&mut self, nll: f64, theta: &Tensor) {
+    pub fn offer(&mut self, nll: f64, theta: &Tensor, std: impl FnOnce() -> Option<Tensor>) {
         if self.best.as_ref().is_none_or(|best| nll < best.nll) {
-            self.best = Some(Best { epoch: self.epoch + 1, nll, theta: snapshot(theta) });
+            self.best = Some(Best { epoch: self.epoch + 1, nll, theta: snapshot(theta), std: std() });
         }
     }
 
@@ -130,6 +132,9 @@ impl Progress {
         }
         if let Some(best) = &self.best {
             state.put("progress.best_theta", &best.theta);
+            if let Some(std) = &best.std {
+                state.put("progress.best_std", std);
+            }
         }
         Ok(())
     }
@@ -143,7 +148,14 @@ impl Progress {
         }
         let device = self.loss_sum.device();
         self.best = match counters.best {
-            Some((epoch, nll)) => Some(Best { epoch, nll, theta: state.get("progress.best_theta")?.to_device(device) }),
+            Some((epoch, nll)) => {
+                let theta = state.get("progress.best_theta")?.to_device(device);
+                let std = match state.has("progress.best_std") {
+                    true => Some(state.get("progress.best_std")?.to_device(device)),
+                    false => None,
+                };
+                Some(Best { epoch, nll, theta, std })
+            }
             None => None,
         };
         (self.epoch, self.step, self.steps) = (counters.epoch, counters.step, counters.steps);

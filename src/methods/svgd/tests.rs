@@ -60,7 +60,8 @@ fn spec(particles: i64, gamma: f64, drive: Drive) -> Spec {
 
 /// Minus the direction φ of one step.
 fn update(spec: Spec, layout: &Layout, theta: &Tensor, gradients: &Tensor) -> Tensor {
-    let parts = Parts { optimizer: Box::new(Plain), geometry: Geometry::new(layout), clip_norm: None };
+    let (optimizer, geometry) = (Box::new(Plain), Geometry::new(layout));
+    let parts = Parts { theta: theta.copy(), seed: 1, optimizer, geometry, clip_norm: None };
     let mut method = spec.build(parts);
     let mut moved = theta.copy();
     method.step(&mut moved, &mut Fixed(gradients.copy()), 1.0).unwrap();

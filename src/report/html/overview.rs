@@ -118,13 +118,16 @@ pub fn reproduce(sources: &Sources) -> Result<String> {
         String::from("<section aria-labelledby=\"reproduce\">\n<h2 id=\"reproduce\">How to reproduce</h2>\n");
     html.push_str(
         "<p>Each run folder holds its resolved config, which holds every setting that changes a number. From the results \
-         folder, the commands below train the runs again; then <code>bella report</code> makes this page.</p>\n",
+         folder, the commands below train the runs (<code>--force</code> repeats a finished one) or evaluate the \
+         checkpoint as it is; then <code>bella report . --html report.html</code> makes this page.</p>\n",
     );
     if !sources.runs.is_empty() {
         html.push_str("<pre><code>");
         for run in &sources.runs {
             let path = format!("runs/{}/{}/config.toml", run.experiment, run.run);
-            writeln!(html, "bella train --config {}", escape_html(&path))?;
+            let trained = run.config.as_ref().is_none_or(|config| config.contains_key("method"));
+            let command = if trained { "train" } else { "eval" };
+            writeln!(html, "bella {command} --out . --config {}", escape_html(&path))?;
         }
         html.push_str("</code></pre>\n");
     }

@@ -1,6 +1,8 @@
 //! Tables of what a results folder holds, without a paper beside: every result row, every out-of-distribution row, and
 //! the numbers over seeds.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 
 use super::rendered::RenderedTable;
@@ -11,7 +13,7 @@ use crate::results::store::Table;
 use crate::results::table::texts;
 
 /// What a reader wants to see first of a result row.
-pub const RESULT_COLUMNS: &[&str] = &[
+const RESULT_COLUMNS: &[&str] = &[
     "checkpoint",
     "subspace",
     "method",
@@ -57,6 +59,25 @@ const OOD_COLUMNS: &[&str] = &[
 /// Metrics that are shown over seeds.
 const SEED_METRICS: &[&str] = &["accuracy_lm", "nll_lm", "ece_lm", "accuracy_pm", "nll_pm", "ece_pm", "mi"];
 
+/// What tells result rows apart at sight; the settings of methods join where it does not.
+const TELLING: &[&str] =
+    &["checkpoint", "subspace", "method", "particles", "rank", "predictive", "seed", "set", "condition"];
+
+/// [`RESULT_COLUMNS`], with each setting in which rows differ that are otherwise alike, such as `svgd.gamma`.
+pub fn result_columns(table: &Table) -> Vec<&str> {
+    let mut alike: BTreeMap<Vec<Option<&str>>, Vec<usize>> = BTreeMap::new();
+    for row in 0..table.rows.len() {
+        alike.entry(TELLING.iter().map(|column| table.get(row, column)).collect()).or_default().push(row);
+    }
+    let tells = |column: &&str| {
+        let differ = |rows: &Vec<usize>| rows.iter().any(|row| table.get(*row, column) != table.get(rows[0], column));
+        column.contains('.') && alike.values().any(differ)
+    };
+    let settings = table.columns.iter().map(String::as_str).filter(tells);
+    let (before, after) = RESULT_COLUMNS.split_at(5);
+    before.iter().copied().chain(settings).chain(after.iter().copied()).collect()
+}
+
 /// Every result row.
 pub fn results(sources: &Sources) -> RenderedTable {
     plain(
@@ -64,13 +85,13 @@ pub fn results(sources: &Sources) -> RenderedTable {
         "Results of this folder",
         "One row per run, test set and condition.",
         &sources.results,
-        RESULT_COLUMNS,
+        &result_columns(&sources.results),
     )
 }
 
 /// Every out-of-distribution row.
 pub fn ood(sources: &Sources) -> RenderedTable {
-    let caption = "Fractions; one row per run, out-of-distribution set, score and average (lm: of logits, pm: of \
+    let caption = "One row per run, out-of-distribution set, score and average (lm: of logits, pm: of \
                    probabilities). Definitions and orientation: column `definition` of the files.";
     plain("ood", "Out-of-distribution detection in this folder", caption, &sources.ood, OOD_COLUMNS)
 }
@@ -161,4 +182,24 @@ pub fn seeds_csv(sources: &Sources) -> Result<String> {
 
 fn is_fraction(column: &str) -> bool {
     metrics::of_column(column).is_some_and(|metric| metric.unit == Unit::Fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::store::Row;
+
+    #[test]
+    fn settings_are_shown_where_rows_would_look_alike() {
+        let mut table = Table::default();
+        for (method, gamma, lr) in [("svgd", "0.01", "1e-3"), ("svgd", "0.3", "1e-3"), ("map", "", "1e-4")] {
+            let mut row = Row::new();
+            let cells = [("method", method), ("seed", "1"), ("svgd.gamma", gamma), ("adamw.lr", lr)];
+            cells.into_iter().for_each(|(column, cell)| row.push(column, cell));
+            table.append(&row);
+        }
+        assert_eq!(result_columns(&table)[4..7], ["rank", "svgd.gamma", "predictive"]);
+        table.rows.remove(1);
+        assert_eq!(result_columns(&table), RESULT_COLUMNS);
+    }
 }

@@ -1,0 +1,170 @@
+use super::*;
+
+/// The gradient a ∘ (θ − b) of a quadratic.
+struct Quadratic;
+
+fn row(values: [f64; 4]) -> Tensor {
+    Tensor::from_slice(&values).view([1, 4])
+}
+
+impl Objective for Quadratic {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let gradients = (theta - row([1.0, -2.0, 0.5, 0.0])) * row([1.0, 4.0, 0.5, 2.0]);
+        Ok(Evaluation { losses: Tensor::zeros([1], (Kind::Double, theta.device())), gradients })
+    }
+}
+
+fn spec() -> Spec {
+    Spec {
+        particles: 1,
+        lr: vec![0.1],
+        ess: 100.0,
+        hess_init: 1.0,
+        beta1: 0.9,
+        beta2: 0.999,
+        weight_decay: 1e-4,
+        clip_radius: None,
+        rescale_lr: true,
+        debias: true,
+        estimator: Estimator::Price,
+        mc_samples: 1,
+        samples: 8,
+    }
+}
+
+/// Mean, Hessian and momentum after some steps.
+fn run(spec: Spec, steps: usize) -> [Tensor; 3] {
+    let mut noise = Noise::new(0, Purpose::Noise);
+    noise.given = vec![row([0.5, -1.0, 0.25, 2.0]), row([-0.75, 0.1, 1.5, -0.3]), row([1.2, 0.4, -0.6, 0.9])];
+    let mut theta = row([0.1, 0.2, -0.3, 0.4]);
+    let mut ivon = Ivon::new(spec, &theta, noise);
+    for _ in 0..steps {
+        ivon.step(&mut theta, &mut Quadratic, 1.0).unwrap();
+    }
+    [theta, ivon.hessian, ivon.momentum]
+}
+
+#[track_caller]
+fn near(found: &Tensor, expected: [f64; 4]) {
+    let difference = (found - row(expected)).abs().max().double_value(&[]);
+    assert!(difference < 1e-9, "{difference:e}");
+}
+
+// The traces: the reference optimizer's own static update functions under numpy, on the quadratic and noise above.
+#[test]
+fn trace_a_defaults() {
+    let [mean, hessian, _] = run(spec(), 1);
+    near(&mean, [0.185446641792, -0.714423186746, -0.261170573013, 0.282726137679]);
+    near(&hessian, [0.994763556059, 0.918608112859, 0.998033137894, 1.02326529193]);
+    let [mean, hessian, momentum] = run(spec(), 3);
+    near(&mean, [0.350478286936, -1.99111225527, -0.190001487054, 0.128660451981]);
+    near(&hessian, [0.992182387176, 0.931008025645, 0.993831998293, 1.02497161946]);
+    near(&momentum, [-0.209680804388, 1.38707457094, -0.0982187081969, 0.200754030008]);
+}
+
+#[test]
+fn trace_b_clipped_without_rescaling_or_weight_decay() {
+    let spec = Spec {
+        lr: vec![0.03],
+        ess: 1e6,
+        hess_init: 3e-4,
+        beta2: 0.99999,
+        weight_decay: 0.0,
+        clip_radius: Some(1e-3),
+        rescale_lr: false,
+        ..spec()
+    };
+    let [mean, hessian, _] = run(spec, 3);
+    near(&mean, [0.10009, 0.19991, -0.29991, 0.39991]);
+    near(&hessian, [0.000225903906784, 0.00551199934002, 0.000247504650525, 0.00105387786271]);
+}
+
+#[test]
+fn trace_c_two_samples_a_step() {
+    let spec = Spec { hess_init: 0.5, beta2: 0.99, weight_decay: 2e-4, mc_samples: 2, ..spec() };
+    let [mean, hessian, _] = run(spec, 3);
+    near(&mean, [0.357074098177, -2.49980116888, -0.189519133157, 0.18088830291]);
+    near(&hessian, [0.460626853596, 0.375177820132, 0.467331276198, 0.713031452642]);
+}
+
+#[test]
+fn trace_d_squared_gradients() {
+    let [mean, hessian, _] = run(Spec { estimator: Estimator::Gradsq, ..spec() }, 3);
+    near(&mean, [0.320343196558, 0.13641363121, -0.193070319887, 0.16128365206]);
+    near(&hessian, [1.19503890053, 49.438137452, 1.03710335174, 1.21814135525]);
+}
+
+/// Parts of a batch: the same quadratic in two halves.
+struct Halves;
+
+impl Objective for Halves {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        Quadratic.evaluate(theta)
+    }
+
+    fn parts(&self) -> usize {
+        2
+    }
+
+    fn share(&self, part: usize) -> f64 {
+        [0.25, 0.75][part]
+    }
+
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        let whole = Quadratic.evaluate(theta)?;
+        Ok(Evaluation { losses: whole.losses * self.share(part), gradients: whole.gradients * self.share(part) })
+    }
+}
+
+#[test]
+fn every_part_of_a_batch_has_noise_of_its_own() {
+    let theta = row([0.1, 0.2, -0.3, 0.4]);
+    let ivon = Ivon::new(spec(), &theta, Noise::new(7, Purpose::Noise));
+    let deviations = ivon.deviations();
+    let averages = ivon.sample(&theta, &deviations, &mut Halves).unwrap();
+    let noises = [0, 1].map(|part| ivon.noise.draw(At { step: 0, sample: 0, part }, &theta) * &deviations);
+    assert!(!noises[0].equal(&noises[1]));
+    let gradient = |noise: &Tensor| Quadratic.evaluate(&(&theta + noise)).unwrap().gradients;
+    let gradients = noises.each_ref().map(gradient);
+    let mean = &gradients[0] * 0.25 + &gradients[1] * 0.75;
+    let product = &gradients[0] * &noises[0] * 0.25 + &gradients[1] * &noises[1] * 0.75;
+    assert!((averages.gradient - mean).abs().max().double_value(&[]) < 1e-12);
+    assert!((averages.product - product).abs().max().double_value(&[]) < 1e-12);
+}
+
+#[test]
+fn a_failing_objective_leaves_the_mean_untouched() {
+    struct Failing;
+    impl Objective for Failing {
+        fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
+            anyhow::bail!("no gradient today")
+        }
+    }
+    let mut theta = row([0.1, 0.2, -0.3, 0.4]);
+    let mut ivon = Ivon::new(spec(), &theta, Noise::new(7, Purpose::Noise));
+    assert!(ivon.step(&mut theta, &mut Failing, 1.0).is_err());
+    assert!(theta.equal(&row([0.1, 0.2, -0.3, 0.4])));
+}
+
+#[test]
+fn state_survives_and_training_goes_on_the_same() {
+    let start = row([0.1, 0.2, -0.3, 0.4]);
+    let fresh = || Ivon::new(spec(), &start, Noise::new(7, Purpose::Noise));
+    let (mut whole, mut theta) = (fresh(), start.copy());
+    (0..5).for_each(|_| drop(whole.step(&mut theta, &mut Quadratic, 1.0).unwrap()));
+    let (mut first, mut resumed) = (fresh(), start.copy());
+    (0..3).for_each(|_| drop(first.step(&mut resumed, &mut Quadratic, 1.0).unwrap()));
+    let mut state = State::default();
+    first.save(&mut state);
+    let mut second = fresh();
+    second.load(&state).unwrap();
+    (0..2).for_each(|_| drop(second.step(&mut resumed, &mut Quadratic, 1.0).unwrap()));
+    assert!(theta.equal(&resumed));
+}
+
+#[test]
+fn a_hessian_that_never_moved_is_remarked() {
+    let theta = row([0.1, 0.2, -0.3, 0.4]);
+    let remarks = Ivon::new(spec(), &theta, Noise::new(7, Purpose::Noise)).remarks().unwrap();
+    assert!(remarks.iter().any(|remark| remark.contains("hardly left hess_init")), "{remarks:?}");
+}

@@ -1,0 +1,111 @@
+//! What training leaves: particles, or Gaussians around them, and the file they are kept in.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tch::{Device, Tensor};
+
+use crate::config::Experiment;
+use crate::data::order::Purpose;
+use crate::methods::noise::{At, Noise};
+use crate::state::State;
+
+/// n particles with equal weights: points, or means of Gaussians.
+pub struct Mixture {
+    /// `[n, P]`, f32.
+    pub theta: Tensor,
+    /// Standard deviations `[n, P]`, where the particles are means.
+    pub std: Option<Tensor>,
+    /// Of the draws.
+    pub seed: u64,
+}
+
+impl Mixture {
+    /// `draws` members a particle, `[n · draws, P]`, a particle's next to each other: pure functions of (seed, draw,
+    /// particle), so that fewer draws are the first of more.
+    ///
+    /// # Errors
+    /// Particles that are points.
+    pub fn draw(&self, draws: usize) -> Result<Tensor> {
+        let std = self.std.as_ref().context("this run's particles are points: there is nothing to draw from")?;
+        let noise = Noise::new(self.seed, Purpose::Posterior);
+        let mut rows = Vec::new();
+        for particle in 0..self.theta.size()[0] {
+            for sample in 0..draws as i64 {
+                let epsilon = noise.row(At { step: 0, sample, part: 0 }, particle, &self.theta);
+                rows.push(self.theta.get(particle) + epsilon * std.get(particle));
+            }
+        }
+        Ok(Tensor::stack(&rows, 0))
+    }
+}
+
+/// A trained posterior with what it belongs to.
+pub struct Posterior {
+    pub mixture: Mixture,
+    pub classes: Vec<String>,
+    /// [`Experiment::file_hashes`] of what it was trained from.
+    pub file_hashes: String,
+}
+
+impl Posterior {
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut state = State::default();
+        state.put("theta", &self.mixture.theta);
+        if let Some(std) = &self.mixture.std {
+            state.put("std", std);
+        }
+        state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
+        state.put_text("file_hashes", &self.file_hashes);
+        state.write(path)
+    }
+
+    /// The posterior is an update of one checkpoint: under another it would mean something else.
+    pub fn check_files(&self, experiment: &Experiment) -> Result<()> {
+        ensure!(
+            experiment.file_hashes()? == self.file_hashes,
+            "{}: the checkpoint or the head's file has changed since the run was trained: put the old one back",
+            experiment.checkpoint.path.display()
+        );
+        Ok(())
+    }
+
+    /// `seed` is the run's, of the draws.
+    pub fn read(path: &Path, device: Device, seed: u64) -> Result<Posterior> {
+        let state = State::read(path)?;
+        let theta = state.get("theta")?.to_device(device);
+        ensure!(theta.dim() == 2, "{}: theta is not a matrix", path.display());
+        let std = if state.has("std") { Some(state.get("std")?.to_device(device)) } else { None };
+        let fits = std.as_ref().is_none_or(|std| std.size() == theta.size());
+        ensure!(fits, "{}: std has another shape than theta", path.display());
+        let classes = serde_json::from_str(&state.text("classes")?);
+        let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
+        Ok(Posterior { mixture: Mixture { theta, std, seed }, classes, file_hashes: state.text("file_hashes")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Kind;
+
+    #[test]
+    fn draws_are_gaussian_and_fewer_are_the_first_of_more() {
+        let theta = Tensor::from_slice(&[1.0f32, -2.0]).view([2, 1]).expand([2, 20_000], false).contiguous();
+        let std = Tensor::from_slice(&[0.5f32, 0.1]).view([2, 1]).expand([2, 20_000], false).contiguous();
+        let mixture = Mixture { theta, std: Some(std), seed: 4 };
+        let (two, three) = (mixture.draw(2).unwrap(), mixture.draw(3).unwrap());
+        assert_eq!(three.size(), [6, 20_000]);
+        for (few, many) in [(0, 0), (1, 1), (2, 3), (3, 4)] {
+            assert!(two.get(few).equal(&three.get(many)));
+        }
+        assert!(!two.get(0).equal(&two.get(1)));
+        for (row, mean, std) in [(0, 1.0, 0.5), (5, -2.0, 0.1)] {
+            let row = three.get(row).to_kind(Kind::Double);
+            assert!((row.mean(Kind::Double).double_value(&[]) - mean).abs() < 0.02);
+            assert!((row.std(true).double_value(&[]) - std).abs() < 0.02);
+        }
+        let points = Mixture { theta: two, std: None, seed: 4 };
+        assert!(points.draw(1).unwrap_err().to_string().contains("nothing to draw from"));
+    }
+}
