@@ -7,7 +7,7 @@ use tch::{Device, Tensor};
 
 use crate::config::Experiment;
 use crate::data::order::Purpose;
-use crate::methods::noise::{At, Noise};
+use crate::methods::noise::{At, row};
 use crate::state::State;
 
 /// n particles with equal weights: points, or means of Gaussians.
@@ -28,11 +28,11 @@ impl Mixture {
     /// Particles that are points.
     pub fn draw(&self, draws: usize) -> Result<Tensor> {
         let std = self.std.as_ref().context("this run's particles are points: there is nothing to draw from")?;
-        let noise = Noise::new(self.seed, Purpose::Posterior);
         let mut rows = Vec::new();
         for particle in 0..self.theta.size()[0] {
             for sample in 0..draws as i64 {
-                let epsilon = noise.row(At { step: 0, sample, part: 0 }, particle, &self.theta);
+                let at = At { step: 0, sample, part: 0 };
+                let epsilon = row(self.seed, Purpose::Posterior, at, particle, &self.theta);
                 rows.push(self.theta.get(particle) + epsilon * std.get(particle));
             }
         }

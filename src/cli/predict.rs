@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
-use super::{ComputeArgs, Usage};
 use super::opened::{Opened, Overrides};
+use super::{ComputeArgs, Usage};
 use crate::config::Choice;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::{Decode, Resize};

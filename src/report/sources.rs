@@ -203,6 +203,27 @@ impl Sources {
                 self.runs.push(files);
             }
         }
+        self.fill_checkpoints();
+    }
+
+    /// Rows that were written before their checkpoint was get it from the config of their run, lest they count as
+    /// another series than later rows of that run.
+    fn fill_checkpoints(&mut self) {
+        let named: Vec<Option<String>> = self
+            .result_rows()
+            .map(|row| self.run_of(&row).filter(|_| row.get("checkpoint").is_empty())?.checkpoint())
+            .collect();
+        if named.iter().all(Option::is_none) {
+            return;
+        }
+        let index = self.results.index("checkpoint").unwrap_or_else(|| {
+            self.results.columns.push("checkpoint".into());
+            self.results.rows.iter_mut().for_each(|row| row.push(String::new()));
+            self.results.columns.len() - 1
+        });
+        for (row, name) in self.results.rows.iter_mut().zip(named) {
+            name.into_iter().for_each(|name| row[index] = name);
+        }
     }
 }
 

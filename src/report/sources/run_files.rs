@@ -50,6 +50,12 @@ impl RunFiles {
         (files, problems)
     }
 
+    /// The name of the checkpoint in the config, as result rows have it.
+    pub fn checkpoint(&self) -> Option<String> {
+        let path = self.config.as_ref()?.get("checkpoint")?.get("path")?.as_str()?;
+        Some(Path::new(path).file_stem()?.to_string_lossy().into())
+    }
+
     fn fill(&mut self) -> Vec<String> {
         let mut problems = vec![];
         let mut left_out = |what: &Path, error: anyhow::Error| {

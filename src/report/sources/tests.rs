@@ -120,3 +120,11 @@ fn files_named_by_the_user_must_be_readable() {
     assert!(format!("{:#}", open("c.csv").unwrap_err()).contains("no results yet"));
     assert!(format!("{:#}", open("none.csv").unwrap_err()).contains("none.csv"));
 }
+
+#[test]
+fn rows_from_before_checkpoints_were_named_get_that_of_their_run() {
+    let folder = folder(&[("a.csv", RESULTS), ("runs/a/r1/config.toml", "checkpoint.path = \"models/ViT-B-32.pt\"")]);
+    let sources = Sources::open(folder.path()).unwrap();
+    let names: Vec<_> = sources.result_rows().map(|row| row.get("checkpoint").to_string()).collect();
+    assert_eq!(names, ["ViT-B-32", ""]);
+}
