@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
+use crate::evaluate::shown;
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
 
@@ -50,10 +51,16 @@ impl RunFiles {
         (files, problems)
     }
 
-    /// The name of the checkpoint in the config, as result rows have it.
-    pub fn checkpoint(&self) -> Option<String> {
-        let path = self.config.as_ref()?.get("checkpoint")?.get("path")?.as_str()?;
-        Some(Path::new(path).file_stem()?.to_string_lossy().into())
+    /// What the config says of a column of result rows: `checkpoint`, or a setting such as `svgd.gamma`.
+    pub fn setting(&self, column: &str) -> Option<String> {
+        let config = self.config.as_ref()?;
+        if column == "checkpoint" {
+            let path = config.get("checkpoint")?.get("path")?.as_str()?;
+            return Some(Path::new(path).file_stem()?.to_string_lossy().into());
+        }
+        let (key, name) = column.split_once('.')?;
+        let groups = ["subspace", "method", "optimizer"].into_iter();
+        groups.filter_map(|group| config.get(group)?.get(key)?.get(name)).map(shown).next()
     }
 
     fn fill(&mut self) -> Vec<String> {
