@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::backbone::identify::{Evidence, Identified};
 use crate::config::{Experiment, Precision};
+use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
@@ -69,9 +70,19 @@ impl Session {
         ImageSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
     }
 
-    /// Reads one split.
+    /// Reads one split; training labels with the noise that the config asks for.
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
-        self.read(|request| experiment.data.dataset.load(name, request))
+        let mut split = self.read(|request| experiment.data.dataset.load(name, request))?;
+        if name == SplitName::Train && experiment.data.label_noise > 0.0 {
+            let replaced = self.add_label_noise(experiment, &mut split.labels);
+            tracing::warn!("{}: {} of {} labels replaced (label_noise)", split.name, replaced.len(), split.len());
+        }
+        Ok(split)
+    }
+
+    /// Replaces training labels as the config asks; returns which.
+    pub fn add_label_noise(&self, experiment: &Experiment, labels: &mut [u32]) -> Vec<u32> {
+        replace_labels(experiment.seed, labels, self.classes.len(), experiment.data.label_noise)
     }
 
     /// Reads one published corrupted version of the test split.

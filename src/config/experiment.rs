@@ -71,6 +71,8 @@ pub struct DataSpec {
     pub label: String,
     /// Share of the training images held out.
     pub validation: f64,
+    /// Share of the training images whose label is replaced by another class, to see who notices.
+    pub label_noise: f64,
 }
 
 impl Experiment {
@@ -116,6 +118,9 @@ impl Experiment {
         let mut data = self.data.dataset.resolved();
         data.insert("label".into(), self.data.label.clone().into());
         data.insert("validation".into(), self.data.validation.into());
+        if self.data.label_noise > 0.0 {
+            data.insert("label_noise".into(), self.data.label_noise.into());
+        }
         all.insert("data".into(), nest(&self.data.key, data));
         if let Some(training) = &self.training {
             all.insert("subspace".into(), nest(&training.subspace.key, training.subspace.spec.resolved()));
@@ -195,9 +200,10 @@ impl DataSpec {
         let entry = DATASETS.iter().find(|e| e.key == key)?;
         let label = reader.string("label").optional();
         let validation = reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0);
+        let label_noise = reader.float("label_noise", Bounds::from_below(0.0, 1.0)).or(0.0);
         let dataset = (entry.read)(&mut reader);
         reader.finish();
         let label = label.unwrap_or_else(|| dataset.label());
-        Some(DataSpec { key, dataset, label, validation })
+        Some(DataSpec { key, dataset, label, validation, label_noise })
     }
 }

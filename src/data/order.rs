@@ -24,6 +24,8 @@ pub enum Purpose {
     Augment,
     /// Corruption of test images; indices: image.
     Corruption,
+    /// Which training labels are replaced, and by what.
+    LabelNoise,
     /// Random start of an attack; indices: image.
     Attack,
     /// Resampling of a test set; indices: resample.
@@ -42,6 +44,7 @@ impl Purpose {
             Purpose::Posterior => "posterior",
             Purpose::Augment => "augment",
             Purpose::Corruption => "corruption",
+            Purpose::LabelNoise => "label-noise",
             Purpose::Attack => "attack",
             Purpose::Bootstrap => "bootstrap",
             Purpose::Check => "check",
@@ -126,6 +129,20 @@ pub fn stratified_validation_split(seed: u64, labels: &[u32], fraction: f64) -> 
     Holdout { train, validation }
 }
 
+/// Replaces `round(fraction * N)` of the labels `[N]` by another of `classes` classes, each as likely; returns which, sorted.
+pub fn replace_labels(seed: u64, labels: &mut [u32], classes: usize, fraction: f64) -> Vec<u32> {
+    let mut rng = stream(seed, Purpose::LabelNoise, &[]);
+    let mut replaced = permutation(&mut rng, labels.len());
+    replaced.truncate(if classes > 1 { held_out(labels.len(), fraction) } else { 0 });
+    replaced.sort_unstable();
+    for &at in &replaced {
+        let label = &mut labels[at as usize];
+        let others = below(&mut rng, classes as u64 - 1) as u32;
+        *label = others + u32::from(others >= *label);
+    }
+    replaced
+}
+
 fn held_out(n: usize, fraction: f64) -> usize {
     (n as f64 * fraction.clamp(0.0, 1.0)).round() as usize
 }
@@ -205,6 +222,20 @@ mod tests {
         let rare = holdout.validation.iter().filter(|&&i| i >= 90).count();
         assert_eq!((holdout.validation.len(), rare), (20, 2));
         assert!(is_permutation(&[holdout.train, holdout.validation].concat(), 100));
+    }
+
+    #[test]
+    fn replaced_labels_are_other_classes() {
+        let before: Vec<u32> = (0..1000).map(|i| i % 10).collect();
+        let mut after = before.clone();
+        let replaced = replace_labels(3, &mut after, 10, 0.05);
+        let differ: Vec<u32> = (0..1000).filter(|&i| before[i as usize] != after[i as usize]).collect();
+        assert_eq!((replaced.len(), &replaced), (50, &differ));
+        assert!(after.iter().all(|label| *label < 10));
+        let mut again = before.clone();
+        assert_eq!(replace_labels(3, &mut again, 10, 0.05), replaced);
+        assert_eq!(again, after);
+        assert!(replace_labels(3, &mut after, 10, 0.0).is_empty());
     }
 
     #[test]
