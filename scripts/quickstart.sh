@@ -10,6 +10,7 @@ readonly METHODS=("configs/methods/single.toml" "configs/methods/bella-ensemble.
 readonly CORRUPTIONS="gaussian-noise:3,gaussian-blur:2"
 readonly TABLE="results/quickstart.csv"
 readonly PICTURE="results/quickstart.svg"
+readonly PAGE="results/quickstart.html"
 
 step() { printf '\n== %s\n' "$*"; }
 bella() {
@@ -32,4 +33,6 @@ done
 
 step "Comparison"
 bella report "$TABLE" --picture "$PICTURE"
-printf '\nNumbers: %s\nPicture: %s\nRuns:    results/runs/quickstart/\n' "$PWD/$TABLE" "$PWD/$PICTURE"
+bella report results --html "$PAGE" > /dev/null
+printf '\nNumbers: %s\nPicture: %s\nPage:    %s\nRuns:    results/runs/quickstart/\n' \
+    "$PWD/$TABLE" "$PWD/$PICTURE" "$PWD/$PAGE"
