@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
-use super::{ComputeArgs, Usage};
 use super::opened::{Opened, Overrides};
+use super::{ComputeArgs, Usage};
 use crate::config::Choice;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::{Decode, Resize};
@@ -122,7 +122,8 @@ fn predict(
     let how = Decode { resize: args.resize, height: side, width: side };
     let predictive = Predictive::of(&opened.experiment);
     let theta = opened.theta(predictive)?;
-    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, predictive)?);
+    let linearised = opened.linearised(predictive)?;
+    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, &linearised, predictive)?);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::logging::bar(inputs.len() as u64, "predicting");
     let mut failed = 0;
@@ -155,7 +156,7 @@ fn predict_batch(opened: &Opened, predictor: &Predictor, images: &[&[u8]], side:
     let (model, side) = (&opened.session.model, side as i64);
     let logits = guarded("prediction", || {
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
-        host_f32(&predictor.logits(&model.preprocess.unit(&bytes)))
+        host_f32(&predictor.logits(&model.preprocess.unit(&bytes))?)
     })?;
     let shape = Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
     let uncertainty = Uncertainty::compute(&Predictions::unlabelled(shape, logits)?)?;

@@ -15,9 +15,10 @@ use crate::data::order::{Holdout, stratified_validation_split};
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
 use crate::files::create_folder;
 use crate::images::ImageSet;
+use crate::laplace::fit::Fitter;
 use crate::methods::Parts;
 use crate::posterior::{Mixture, Posterior};
-use crate::predict::{Members, Predictor};
+use crate::predict::Predictor;
 use crate::results::store::read;
 use crate::run::{Record, RunFolder};
 use crate::session::{Session, Settings};
@@ -111,6 +112,10 @@ fn train(
         tracing::info!("resuming after {} steps (epoch {})", trainer.progress.steps, trainer.progress.epoch + 1);
     }
     announce(training, &trainer, &session);
+    if let Some(settings) = training.method.spec.laplace() {
+        let estimate = settings.estimate(session.subspace()?, trainer.theta.size()[0], session.model.head.classes())?;
+        tracing::info!("laplace: {estimate}");
+    }
     let ending = trainer.train()?;
     trainer.bar.finish_and_clear();
     if ending == Ending::Interrupted {
@@ -120,7 +125,7 @@ fn train(
             run.id()
         );
     }
-    let record = finish(experiment, &trainer, &session, run)?;
+    let (record, posterior) = finish(experiment, training, &trainer, &session, run)?;
     let Some(test) = test else { return Ok(()) };
     if trainer.stop.load(Ordering::Relaxed) {
         bail!(
@@ -128,7 +133,7 @@ fn train(
             run.id()
         );
     }
-    evaluate(experiment, &session, run, &record, &trainer.posterior(), &test)
+    evaluate(experiment, &session, run, &record, &posterior, &test)
 }
 
 /// On the CPU a resumed run is bit-identical only with the threads it started with.
@@ -225,7 +230,13 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
 }
 
 /// Writes run.json, then the posterior, whose presence says that the run is finished.
-fn finish(experiment: &Experiment, trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Record> {
+fn finish(
+    experiment: &Experiment,
+    training: &Training,
+    trainer: &Trainer,
+    session: &Session,
+    run: &RunFolder,
+) -> Result<(Record, Mixture)> {
     let (theta, selected_epoch) = trainer.selected();
     let (particles, parameters) = theta.size2()?;
     let rates: Vec<f64> = trainer.progress.rows.iter().map(|row| row.images_per_second).collect();
@@ -252,10 +263,35 @@ fn finish(experiment: &Experiment, trainer: &Trainer, session: &Session, run: &R
     };
     record.write(run)?;
     trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
-    let mixture = trainer.posterior();
+    let mut mixture = trainer.posterior();
+    if let Some(settings) = training.method.spec.laplace() {
+        mixture.laplace = Some(laplace(settings, training, trainer, session, &mixture)?);
+    }
     let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
-    Posterior { mixture, classes, file_hashes }.write(&run.posterior())?;
-    Ok(record)
+    let posterior = Posterior { mixture, classes, file_hashes };
+    posterior.write(&run.posterior())?;
+    Ok((record, posterior.mixture))
+}
+
+/// Gaussians around the particles.
+fn laplace(
+    settings: crate::laplace::Settings,
+    training: &Training,
+    trainer: &Trainer,
+    session: &Session,
+    mixture: &Mixture,
+) -> Result<crate::laplace::Fitted> {
+    let fitter = Fitter {
+        model: &session.model,
+        subspace: session.subspace()?,
+        settings,
+        images: trainer.images,
+        train: &trainer.holdout.train,
+        validation: &trainer.holdout.validation,
+        batch_size: training.train.eval_batch_size,
+        seed: mixture.seed,
+    };
+    fitter.fit(&mixture.theta)
 }
 
 /// Prints the results of a finished run, if all of them are there.
@@ -293,8 +329,9 @@ fn evaluate(
     let (chunk, batch_size) = spec.unwrap_or_default();
     let mut rows = Vec::new();
     for predictive in Predictive::after_training(experiment) {
-        let theta = predictive.theta(posterior)?;
-        let members = Members::Rows { subspace: session.subspace()?, theta: &theta, chunk: predictive.chunk(chunk) };
+        let (subspace, theta) = (session.subspace()?, predictive.theta(posterior)?);
+        let linearised = predictive.linearised(subspace, posterior)?;
+        let members = predictive.members(subspace, &theta, &linearised, chunk);
         let evaluation = Evaluation {
             experiment,
             session,
