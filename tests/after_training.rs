@@ -109,10 +109,7 @@ fn a_list_gives_json_lines_and_a_contact_sheet() {
     let records: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.len(), 4);
     assert!(records[..3].iter().all(|one| one["error"].is_null() && one["probability"].as_f64().unwrap() > 0.1));
-    assert_eq!(
-        (&records[3]["class"], &records[3]["error"]),
-        (&serde_json::Value::Null, &"none.png: no such file".into())
-    );
+    assert_eq!((&records[3]["class"], &records[3]["error"]), (&serde_json::Value::Null, &"none.png: no such file".into()));
     let drawn = image::open(&sheet).unwrap();
     assert_eq!(drawn.width(), 904, "three tiles a row at two pixels a unit");
     assert!((700..1200).contains(&drawn.height()), "{}", drawn.height());
@@ -161,11 +158,7 @@ fn soups_are_rows_of_their_own() {
     assert_eq!(cells(&results, "predictive"), ["", "soup", "soup-factors"]);
     assert_eq!(cells(&results, "members"), ["3", "1", "1"]);
     assert_eq!(cells(&results, "mi")[1..], ["", ""]);
-    assert_ne!(
-        results.get(1, "nll_lm"),
-        results.get(2, "nll_lm"),
-        "the mean of products is another than that of factors"
-    );
+    assert_ne!(results.get(1, "nll_lm"), results.get(2, "nll_lm"), "the mean of products is another than that of factors");
     assert!(place.run().join("predictions/digits@clean@soup.safetensors").is_file());
 
     let single = Place::with_tiny();
@@ -182,8 +175,7 @@ fn similarity_is_symmetric_with_a_unit_diagonal() {
     let table = read(&place.run().join("similarity.csv")).unwrap();
     // Four blocks of the network with two layers each, and all together.
     assert_eq!(table.rows.len(), 9 * (1 + 8));
-    let key =
-        |row, a, b| (table.get(row, "block").unwrap(), number(&table, row, a) as i32, number(&table, row, b) as i32);
+    let key = |row, a, b| (table.get(row, "block").unwrap(), number(&table, row, a) as i32, number(&table, row, b) as i32);
     let both = |row| (number(&table, row, "cosine"), number(&table, row, "distance"));
     let at: BTreeMap<_, _> = (0..table.rows.len()).map(|row| (key(row, "i", "j"), both(row))).collect();
     for row in 0..table.rows.len() {
@@ -238,10 +230,7 @@ fn the_landscape_has_the_error_of_each_particle_at_its_place() {
 fn foreign_images_get_a_row_a_score_and_average() {
     let place = trained();
     let foreign = text(&folder(&place, "foreign"));
-    assert_has(
-        &done(with(place.command("eval", &[]), &["--ood", &format!("image-folder={foreign}")])),
-        &["auroc", "foreign"],
-    );
+    assert_has(&done(with(place.command("eval", &[]), &["--ood", &format!("image-folder={foreign}")])), &["auroc", "foreign"]);
     let ood = read(&place.path("results/tiny-ood.csv")).unwrap();
     let key = |row| [ood.get(row, "score").unwrap(), ood.get(row, "average").unwrap()];
     let keys: Vec<_> = (0..ood.rows.len()).map(key).collect();
@@ -250,8 +239,7 @@ fn foreign_images_get_a_row_a_score_and_average() {
         assert!(keys.iter().any(|key| key[0] == score), "{score} in {keys:?}");
     }
     let predictions = place.run().join("predictions");
-    let [inside, outside] =
-        ["digits@clean", "digits@ood-foreign"].map(|name| text(&predictions.join(name)) + ".safetensors");
+    let [inside, outside] = ["digits@clean", "digits@ood-foreign"].map(|name| text(&predictions.join(name)) + ".safetensors");
     let scored = table(&place, &done(bella(&["score", &inside, "--ood", &outside, "--csv"])));
     for column in ["auroc", "aupr_in", "aupr_out", "fpr95", "detection_error"] {
         assert!((0..ood.rows.len()).all(|row| (0.0..=1.0).contains(&number(&ood, row, column))), "{column}");
@@ -321,8 +309,7 @@ fn two_runs_are_compared_image_by_image() {
     };
     bytes[start..start + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     let broken = text(&place.write("nan.safetensors", &bytes));
-    let commands =
-        [["score", &broken, "--csv", ""], ["compare", &first, &broken, ""], ["score", &first, "--validation", &broken]];
+    let commands = [["score", &broken, "--csv", ""], ["compare", &first, &broken, ""], ["score", &first, "--validation", &broken]];
     for arguments in commands {
         let arguments: Vec<&str> = arguments.into_iter().filter(|word| !word.is_empty()).collect();
         let line = error_line(bella(&arguments), 1);
