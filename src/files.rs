@@ -55,7 +55,9 @@ pub fn create_folder(path: &Path) -> Result<()> {
 
 /// Checks that `path` can be written, so that a wrong one fails before the work whose result it is for.
 pub fn expect_writable(path: &Path) -> Result<()> {
-    let rule = || format!("cannot write {}: must be a file name in a folder that exists and can be written to", path.display());
+    let rule = || {
+        format!("cannot write {}: must be a file name in a folder that exists and can be written to", path.display())
+    };
     let probe = Temporary::beside(path).with_context(rule)?;
     File::create(&probe.path).map(drop).with_context(rule)
 }

@@ -8,7 +8,7 @@ use tch::{Device, Tensor};
 use crate::config::Experiment;
 use crate::data::order::Purpose;
 use crate::laplace::Fitted;
-use crate::methods::noise::{At, Noise};
+use crate::methods::noise::{At, row};
 use crate::state::State;
 
 /// n particles with equal weights: points, or means of Gaussians.
@@ -47,7 +47,7 @@ impl Mixture {
 
     /// ε `[P]` of one draw, for `theta: [n, P]`.
     pub fn noise(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
-        Noise::new(seed, Purpose::Posterior).row(At { step: 0, sample, part: 0 }, particle, theta)
+        row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)
     }
 }
 

@@ -1,9 +1,12 @@
 //! `bella report` as a user calls it: over a folder, over files, over what is half-written.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 
 use assert_cmd::Command;
+use common::Place;
 
 const RESULTS: &str = "\
 experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm,nll_lm,ece_lm
@@ -110,4 +113,50 @@ fn everything_is_written_to_a_folder_and_a_page() {
     for outside in ["src=\"http", "href=\"http", "url(http", "@import", "<script"] {
         assert!(!page.contains(outside), "{outside}");
     }
+}
+
+#[test]
+fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
+    let place = Place::with_tiny();
+    for gamma in ["method.svgd.gamma=0.01", "method.svgd.gamma=0.3"] {
+        assert!(place.train(&[gamma]).output().unwrap().status.success());
+    }
+    let results = place.path("results");
+    let report = |arguments: &[&str]| report(place.path("").as_path(), arguments);
+    let (code, out, err) = report(&[]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("svgd.gamma") && out.contains("nothing of ours yet in: ood, bella-1, "), "{out}");
+    for (format, part) in [
+        ("markdown", "| vit-digits | low-rank |"),
+        ("csv", "vit-digits,low-rank,svgd,2,2,0.3,"),
+        ("latex", "\\toprule"),
+    ] {
+        let (code, out, err) = report(&["--table", "results", "--format", format]);
+        assert!(code == Some(0) && out.contains(part), "{out}{err}");
+    }
+
+    // A file cut off on a full disk beside each good one.
+    let run = place.runs().remove(0);
+    let predictions = run.join("predictions/digits@clean.safetensors");
+    let whole = fs::read(&predictions).unwrap();
+    fs::write(run.join("predictions/cut.safetensors"), &whole[..whole.len() / 2]).unwrap();
+    let csv = fs::read(results.join("tiny.csv")).unwrap();
+    fs::write(results.join("cut.csv"), &csv[..csv.len() - 30]).unwrap();
+    let (code, out, err) = report(&["--out", "all", "--html", "report.html"]);
+    assert_eq!(code, Some(0), "{err}");
+    for (file, rule) in [("cut.safetensors", "truncated"), ("cut.csv", "line 3")] {
+        let line = err.lines().find(|line| line.contains(file)).unwrap_or_else(|| panic!("{file} in {err}"));
+        assert!(line.starts_with("warning: ") && line.contains(rule), "{line}");
+    }
+    assert!(out.contains("svgd.gamma"), "{out}");
+    for name in
+        ["results.md", "results.csv", "results.tex", "seeds.csv", "training.svg", "training.png", "reliability.svg"]
+    {
+        assert!(place.path("all").join(name).is_file(), "{name}");
+    }
+    let page = fs::read_to_string(place.path("report.html")).unwrap();
+    let problems = &page[page.find("id=\"problems\"").unwrap()..];
+    assert!(problems.contains("cut.safetensors") && problems.contains("cut.csv"), "{problems}");
+    let id = run.file_name().unwrap().to_str().unwrap();
+    assert!(problems.contains(&format!("bella train --out . --config runs/tiny/{id}/config.toml")), "{problems}");
 }

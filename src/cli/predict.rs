@@ -82,7 +82,9 @@ impl PredictArgs {
         if let Some(sheet) = self.contact_sheet.as_ref().filter(|sheet| sheet.extension().is_none_or(|e| e != "png")) {
             return usage(format!("--contact-sheet {}: must end in .png", sheet.display()));
         }
-        self.contact_sheet.iter().chain(&self.output).try_for_each(|path| expect_writable(path))
+        // An existing output may be a device, whose folder takes no files.
+        let output = self.output.iter().filter(|path| !path.exists());
+        self.contact_sheet.iter().chain(output).try_for_each(|path| expect_writable(path))
     }
 }
 

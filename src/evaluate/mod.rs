@@ -25,6 +25,7 @@ use crate::session::Session;
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
 pub use predictive::Predictive;
+pub use row::shown;
 
 /// Cells that say which row of a results file is which.
 pub const ROW_KEYS: &[&str] = &["run", "set", "condition", "predictive"];

@@ -90,7 +90,7 @@ impl Evaluation<'_> {
 }
 
 /// A setting as a cell.
-fn shown(value: &toml::Value) -> String {
+pub fn shown(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
         other => other.to_string(),

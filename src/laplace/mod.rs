@@ -31,7 +31,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::config::Choice;
 use crate::data::order::Purpose;
-use crate::methods::noise::{At, Noise};
+use crate::methods::noise::{At, row};
 use crate::model::Model;
 use crate::state::State;
 use crate::subspace::Subspace;
@@ -244,9 +244,9 @@ fn draw_around(
 
 /// ε `[S, C]` of a particle's draws: pure functions of (seed, draw, particle).
 pub(crate) fn noise(seed: u64, particle: i64, samples: usize, classes: i64, device: Device) -> Tensor {
-    let (noise, like) = (Noise::new(seed, Purpose::Posterior), Tensor::zeros([1, classes], (Kind::Double, device)));
-    let row = |sample| noise.row(At { step: 0, sample, part: 0 }, particle, &like);
-    Tensor::stack(&(0..samples as i64).map(row).collect::<Vec<_>>(), 0)
+    let like = Tensor::zeros([1, classes], (Kind::Double, device));
+    let draw = |sample| row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, &like);
+    Tensor::stack(&(0..samples as i64).map(draw).collect::<Vec<_>>(), 0)
 }
 
 /// Logits `[k, B, C]` of Gaussian logits.

@@ -63,3 +63,45 @@ pub fn bridge(mean: &Tensor, variance: &Tensor) -> Tensor {
     let inner = (&f + (-&f).logsumexp([1i64].as_slice(), true) - 2.0 * classes.ln()).logaddexp(&constant);
     (inner - v.log()).log_softmax(-1, Kind::Double)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Device;
+
+    fn gaussian() -> (Tensor, Tensor) {
+        let mean = Tensor::from_slice(&[1.0, -0.5, 0.3]).view([1, 3]);
+        let variance = Tensor::from_slice(&[0.5, 0.1, 0.0, 0.1, 0.8, -0.2, 0.0, -0.2, 0.4]).view([1, 3, 3]);
+        (mean, variance)
+    }
+
+    #[track_caller]
+    fn near(log: &Tensor, expected: &[f64], bound: f64) {
+        let difference = (log.exp().view([-1]) - Tensor::from_slice(expected)).abs().max().double_value(&[]);
+        assert!(difference < bound, "{log} differs by {difference}");
+    }
+
+    // f, v: as in `gaussian`. probit: torch.softmax(f / (1 + pi / 8 * v.diag()).sqrt(), 0). bridge, the lines of
+    // laplace-torch 0.3: f -= v.sum(1) * f.sum() / v.sum(); v -= outer(v.sum(1), v.sum(0)) / v.sum();
+    // alpha = (1 - 2/3 + f.exp() / 9 * (-f).exp().sum()) / v.diag(); alpha / alpha.sum().
+    #[test]
+    fn probit_and_bridge() {
+        let (mean, variance) = gaussian();
+        near(&probit(&mean, &variance), &[0.5590117926767395, 0.14485710789479493, 0.29613109933246556], 1e-12);
+        near(&bridge(&mean, &variance), &[0.5722419008304939, 0.13830212363010688, 0.28945597553939933], 1e-12);
+        let far = &mean * 1000.0;
+        assert_eq!(bridge(&far, &variance).isfinite().all().int64_value(&[]), 1);
+        assert_eq!(probit(&mean, &variance.zeros_like()), mean.log_softmax(-1, Kind::Double), "no variance, no change");
+    }
+
+    #[test]
+    fn draws_have_the_mean_and_the_covariance() {
+        let (mean, variance) = gaussian();
+        tch::manual_seed(1);
+        let found = draws(&mean, &variance, &Tensor::randn([200_000, 3], (Kind::Double, Device::Cpu))).squeeze_dim(1);
+        let centred = &found - found.mean_dim([0i64].as_slice(), true, Kind::Double);
+        let covariance = centred.tr().matmul(&centred) / 200_000.0;
+        assert!((covariance - variance.get(0)).abs().max().double_value(&[]) < 0.01);
+        assert!((found.mean_dim([0i64].as_slice(), true, Kind::Double) - mean).abs().max().double_value(&[]) < 0.01);
+    }
+}

@@ -9,7 +9,7 @@
 //! | h_0, h | `hess_init`, `hessian` |
 //! | g, β_1, β_2 | `momentum`, `beta1`, `beta2` |
 //! | ξ | `clip_radius` |
-//! | σ = 1 / √(λ (h + δ)) | [`Ivon::deviations`] |
+//! | σ = 1 / √(λ (h + δ)) | `Ivon::deviations` |
 //! | f = λ (h + δ) mean(ĝ ∘ (θ − m)), or λ mean(ĝ²) | `estimator = "price"`, `"gradsq"` |
 //!
 //! Differs from Algorithm 1 as the authors' own code does: several samples of θ a step are averaged, the direction can be

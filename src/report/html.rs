@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::figures::Figure;
 use super::sources::Sources;
-use super::tables::{RenderedTable, escape_html};
+use super::tables::{RenderedTable, escape_html, with_code};
 
 const STYLE: &str = include_str!("html/style.css");
 
@@ -179,15 +179,6 @@ fn picture(figure: &Figure, svg: &str) -> Result<String> {
     writeln!(html, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{region}\">\n{named}</div>")?;
     writeln!(html, "<figcaption>{}</figcaption>\n</figure>", with_code(&figure.caption))?;
     Ok(html)
-}
-
-/// Text as HTML, what stands between backticks as code.
-fn with_code(text: &str) -> String {
-    let part = |(at, part): (usize, &str)| match at % 2 {
-        0 => escape_html(part),
-        _ => format!("<code>{}</code>", escape_html(part)),
-    };
-    text.split('`').enumerate().map(part).collect()
 }
 
 fn problems(sources: &Sources, figures: &[Figure]) -> Result<String> {

@@ -203,6 +203,25 @@ impl Sources {
                 self.runs.push(files);
             }
         }
+        self.fill_from_configs();
+    }
+
+    /// Cells of columns that are younger than their row are filled from the config of the run, lest the row counts as
+    /// another series than later ones of that run.
+    fn fill_from_configs(&mut self) {
+        if self.results.index("checkpoint").is_none() && !self.results.rows.is_empty() {
+            self.results.columns.push("checkpoint".into());
+            self.results.rows.iter_mut().for_each(|row| row.push(String::new()));
+        }
+        let mut filled = vec![];
+        for (place, row) in self.result_rows().enumerate() {
+            let Some(run) = self.run_of(&row) else { continue };
+            for (index, column) in self.results.columns.iter().enumerate().filter(|(_, name)| row.get(name).is_empty())
+            {
+                filled.extend(run.setting(column).map(|value| (place, index, value)));
+            }
+        }
+        filled.into_iter().for_each(|(row, column, value)| self.results.rows[row][column] = value);
     }
 }
 

@@ -15,7 +15,7 @@ use matching::{Found, Matcher};
 
 pub use latex::escape_latex;
 pub use ours::{ood, result_columns, results, seeds, seeds_csv};
-pub use rendered::{NOT_RUN, RenderedTable, escape_html};
+pub use rendered::{NOT_RUN, RenderedTable, escape_html, with_code};
 
 /// Stands in the column `source` of a published row.
 pub(super) const PUBLISHED: &str = "paper";

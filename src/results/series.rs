@@ -1,6 +1,7 @@
 //! Rows of a results file sorted into series: runs that differ in nothing but the seed, each with the name it has in
 //! the literature.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::store::Table;
@@ -46,7 +47,7 @@ pub fn of_table<'a>(table: &'a Table, keys: &[&str]) -> Vec<Series<'a>> {
             distinct.push(one.clone());
         }
     }
-    distinct.sort_by_key(rank_in_legend);
+    distinct.sort_by(|a, b| rank_in_legend(a).cmp(&rank_in_legend(b)).then_with(|| by_numbers(a, b)));
     let names = names(&distinct);
     let rows_of = |wanted: &Settings| {
         let own = rows.iter().zip(&settings).filter(|(_, one)| *one == wanted);
@@ -106,6 +107,13 @@ fn rank_in_legend(series: &Settings) -> (bool, bool, usize) {
     let known = ["map", "ensemble", "svgd"];
     let place = known.iter().position(|name| *name == method).unwrap_or(known.len());
     (method != "checkpoint", setting(series, "subspace") == "low-rank", place)
+}
+
+/// By the first setting that is a number in both and differs.
+fn by_numbers(one: &Settings, other: &Settings) -> Ordering {
+    let number = |text: &str| text.parse::<f64>().ok();
+    let pairs = one.iter().filter_map(|(column, value)| Some((number(value)?, number(setting(other, column))?)));
+    pairs.map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
 /// Names of all series; those that would be equal carry the settings in which they differ.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
-use bella::results::store::Table;
+use bella::results::store::{Table, read};
 use tempfile::TempDir;
 
 /// A file of the repository.
@@ -173,4 +173,57 @@ pub fn tensor_bytes(path: &Path, name: &str) -> Vec<u8> {
     let bytes = std::fs::read(path).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     tensors.tensor(name).unwrap().data().to_vec()
+}
+
+/// A run of three particles that learn fast enough to differ.
+pub fn trained() -> Place {
+    let place = Place::with_tiny();
+    done(place.train(&["method.svgd.particles=3", "optimizer.adamw.lr=2e-2"]));
+    place
+}
+
+/// Standard output of a command that must succeed.
+#[track_caller]
+pub fn done(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    printed(&output)
+}
+
+pub fn with(mut command: Command, arguments: &[&str]) -> Command {
+    command.args(arguments);
+    command
+}
+
+#[track_caller]
+pub fn number(table: &Table, row: usize, column: &str) -> f64 {
+    let cell = table.get(row, column).unwrap_or_else(|| panic!("no column {column}"));
+    cell.parse().unwrap_or_else(|_| panic!("{column} = `{cell}`"))
+}
+
+pub fn cells<'a>(table: &'a Table, column: &str) -> Vec<&'a str> {
+    (0..table.rows.len()).map(|row| table.get(row, column).unwrap()).collect()
+}
+
+pub fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// CSV on standard output as a table.
+pub fn table(place: &Place, csv: &str) -> Table {
+    read(&place.write("printed.csv", csv.as_bytes())).unwrap()
+}
+
+/// An image of the network's size, so that nothing resizes it.
+pub fn image(place: &Place, name: &str, seed: u32) -> PathBuf {
+    let path = place.write(name, &[]);
+    let pixel = |x: u32, y: u32| ::image::Rgb([((x * 37 + y * 91 + seed * 53) % 256) as u8; 3]);
+    ::image::RgbImage::from_fn(8, 8, pixel).save(&path).unwrap();
+    path
+}
+
+/// Two images in each of the first two classes.
+pub fn folder(place: &Place, name: &str) -> PathBuf {
+    (0..4).for_each(|i| drop(image(place, &format!("{name}/{}/{i}.png", i / 2), i)));
+    place.path(name)
 }

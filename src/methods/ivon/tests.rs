@@ -34,8 +34,8 @@ fn spec() -> Spec {
 
 /// Mean, Hessian and momentum after some steps.
 fn run(spec: Spec, steps: usize) -> [Tensor; 3] {
-    let mut noise = Noise::new(0, Purpose::Noise);
-    noise.given = vec![row([0.5, -1.0, 0.25, 2.0]), row([-0.75, 0.1, 1.5, -0.3]), row([1.2, 0.4, -0.6, 0.9])];
+    let noise =
+        Noise::Given(vec![row([0.5, -1.0, 0.25, 2.0]), row([-0.75, 0.1, 1.5, -0.3]), row([1.2, 0.4, -0.6, 0.9])]);
     let mut theta = row([0.1, 0.2, -0.3, 0.4]);
     let mut ivon = Ivon::new(spec, &theta, noise);
     for _ in 0..steps {

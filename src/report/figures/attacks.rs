@@ -21,6 +21,7 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
             let panel = format!("{}{set}", attack(&row));
             readings.push(Reading { panel, unit: UNIT, series, place: Place::number(epsilon), value: 100.0 * value });
         }
+        readings.extend(unattacked(material, series, several_sets));
     }
     let names: Vec<_> = material.series.iter().map(|one| one.name.clone()).collect();
     let plan = Plan {
@@ -36,6 +37,33 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
         "Accuracy on test images that were changed by at most ε in any pixel to raise the loss of the named target. \
          Rows of the results files with an attack; ε = 0 is the clean row of the same pipeline.",
     )
+}
+
+/// The point ε = 0 of every attack that was run without it: the clean row of the same run, set and precision.
+fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Reading> {
+    let rows = || material.series[series].rows.iter().map(|row| RowView::new(&material.sources.results, *row));
+    let same = |a: &RowView, b: &RowView| {
+        ["run", "set", "predictive", "precision"].iter().all(|column| a.get(column) == b.get(column))
+    };
+    let mut done: Vec<(String, &str)> = vec![];
+    let mut readings = vec![];
+    for row in rows().filter(|row| !row.get("attack").is_empty()) {
+        let set = if several_sets { format!(", {}", row.get("set")) } else { String::new() };
+        let key = (format!("{}{set}", attack(&row)), row.get("run"));
+        let is_zero = |other: &RowView| {
+            same(&row, other) && attack(other) == attack(&row) && other.number("epsilon") == Some(0.0)
+        };
+        if done.contains(&key) || rows().any(|other| is_zero(&other)) {
+            continue;
+        }
+        let clean = rows().find(|other| same(&row, other) && other.get("condition") == "clean");
+        if let Some(value) = clean.and_then(|clean| clean.number("accuracy_lm")) {
+            let (panel, place) = (key.0.clone(), Place::number(0.0));
+            readings.push(Reading { panel, unit: UNIT, series, place, value: 100.0 * value });
+        }
+        done.push(key);
+    }
+    readings
 }
 
 /// `FGSM on mean-probability`, with the resolution where it is not the model's.

@@ -22,8 +22,8 @@ pub fn reliability(material: &Material) -> Result<Option<Drawing>> {
     let several_sets = distinct(cells.iter().map(|cell| cell.0)).len() > 1;
     let panel = |(set, series): &(&String, usize)| {
         let runs: Vec<_> = clean.iter().copied().filter(|one| one.set == **set && one.series == *series).collect();
-        let name = &material.series[*series].name;
-        diagram(&runs, if several_sets { format!("{name} · {set}") } else { name.clone() })
+        let place = if several_sets { format!("; {set}") } else { String::new() };
+        diagram(&runs, material.series[*series].name.clone(), &place)
     };
     let panels: Vec<_> = cells.iter().map(panel).collect();
     if panels.is_empty() {
@@ -43,7 +43,7 @@ pub fn reliability(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-fn diagram(runs: &[&Measured], title: String) -> Panel {
+fn diagram(runs: &[&Measured], title: String, place: &str) -> Panel {
     let mut bins = [Bin::default(); BINS];
     for run in runs {
         for (sum, bin) in bins.iter_mut().zip(bins_of(&run.scores, Average::Logit)) {
@@ -70,7 +70,7 @@ fn diagram(runs: &[&Measured], title: String) -> Panel {
         layers.push(bar(GAP, bin.accuracy.min(bin.confidence), bin.accuracy.max(bin.confidence), Tone::Pale));
     }
     let axis = |title| Axis::new(title, Ticks::between(0.0, 1.0));
-    Panel { title, x: axis("confidence"), y: axis(&format!("accuracy; ECE {ece:.2} %")), layers }
+    Panel { title, x: axis("confidence"), y: axis(&format!("accuracy; ECE {ece:.2} %{place}")), layers }
 }
 
 pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {

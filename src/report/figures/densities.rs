@@ -47,7 +47,9 @@ fn draw(
         let Some(high) = quantile(&all, SHOWN_SHARE).filter(|high| *high > 0.0) else { continue };
         for series in distinct(here.iter().map(|one| one.series)) {
             let own: Vec<_> = here.iter().copied().filter(|one| one.series == series).collect();
-            panels.extend(panel(&own, high, axis, quantity, title(material, series, place, places.len())));
+            let name = material.series.get(series).map_or("", |one| one.name.as_str());
+            let unit = if places.len() > 1 { format!("density; {place}") } else { "density".to_string() };
+            panels.extend(panel(&own, high, [axis, &unit], quantity, name.to_string()));
         }
     }
     if panels.is_empty() {
@@ -72,16 +74,11 @@ fn draw(
     Drawing::of(&chart, caption)
 }
 
-fn title(material: &Material, series: usize, place: &str, places: usize) -> String {
-    let name = material.series.get(series).map_or("", |one| one.name.as_str());
-    if places > 1 { format!("{name} · {place}") } else { name.to_string() }
-}
-
-/// `None` where neither right nor wrong predictions have a density.
+/// With the titles of its axes; `None` where neither right nor wrong predictions have a density.
 fn panel(
     runs: &[&Measured],
     high: f64,
-    axis: &str,
+    [axis, unit]: [&str; 2],
     quantity: for<'a> fn(&'a Scores) -> Option<&'a [f64]>,
     title: String,
 ) -> Option<Panel> {
@@ -102,7 +99,7 @@ fn panel(
     (!layers.is_empty()).then(|| Panel {
         title,
         x: Axis::new(axis, Ticks::between(0.0, high)),
-        y: Axis::new("density", Ticks::between(0.0, top)),
+        y: Axis::new(unit, Ticks::between(0.0, top)),
         layers,
     })
 }

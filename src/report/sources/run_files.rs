@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
+use crate::evaluate::shown;
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
 
@@ -48,6 +49,18 @@ impl RunFiles {
         };
         let problems = files.fill();
         (files, problems)
+    }
+
+    /// What the config says of a column of result rows: `checkpoint`, or a setting such as `svgd.gamma`.
+    pub fn setting(&self, column: &str) -> Option<String> {
+        let config = self.config.as_ref()?;
+        if column == "checkpoint" {
+            let path = config.get("checkpoint")?.get("path")?.as_str()?;
+            return Some(Path::new(path).file_stem()?.to_string_lossy().into());
+        }
+        let (key, name) = column.split_once('.')?;
+        let groups = ["subspace", "method", "optimizer"].into_iter();
+        groups.filter_map(|group| config.get(group)?.get(key)?.get(name)).map(shown).next()
     }
 
     fn fill(&mut self) -> Vec<String> {

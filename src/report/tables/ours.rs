@@ -63,7 +63,7 @@ const SEED_METRICS: &[&str] = &["accuracy_lm", "nll_lm", "ece_lm", "accuracy_pm"
 const TELLING: &[&str] =
     &["checkpoint", "subspace", "method", "particles", "rank", "predictive", "seed", "set", "condition"];
 
-/// [`RESULT_COLUMNS`], with each setting in which rows differ that are otherwise alike, such as `svgd.gamma`.
+/// What to show of result rows: with each setting in which rows differ that are otherwise alike, such as `svgd.gamma`.
 pub fn result_columns(table: &Table) -> Vec<&str> {
     let mut alike: BTreeMap<Vec<Option<&str>>, Vec<usize>> = BTreeMap::new();
     for row in 0..table.rows.len() {

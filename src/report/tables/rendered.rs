@@ -99,7 +99,7 @@ impl RenderedTable {
         html.push_str(&format!(
             "<table>\n<caption><strong>{}</strong> <span>{}</span></caption>\n",
             escape_html(&self.title),
-            escape_html(&self.caption)
+            with_code(&self.caption)
         ));
         html.push_str(&format!(
             "<thead>\n<tr>{}</tr>\n</thead>\n<tbody>\n",
@@ -111,7 +111,7 @@ impl RenderedTable {
         }
         html.push_str("</tbody>\n</table>\n</div>\n");
         if !self.notes.is_empty() {
-            let notes: String = self.notes.iter().map(|note| format!("<li>{}</li>\n", escape_html(note))).collect();
+            let notes: String = self.notes.iter().map(|note| format!("<li>{}</li>\n", with_code(note))).collect();
             html.push_str(&format!("<ul class=\"notes\">\n{notes}</ul>\n"));
         }
         html.push_str("</figure>\n");
@@ -141,6 +141,15 @@ impl RenderedTable {
         }
         rows
     }
+}
+
+/// Text as HTML, what stands between backticks as code.
+pub fn with_code(text: &str) -> String {
+    let part = |(at, part): (usize, &str)| match at % 2 {
+        0 => escape_html(part),
+        _ => format!("<code>{}</code>", escape_html(part)),
+    };
+    text.split('`').enumerate().map(part).collect()
 }
 
 /// Text that is safe within HTML elements and quoted attributes.
