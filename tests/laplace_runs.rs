@@ -58,7 +58,7 @@ fn one_run_predicts_in_every_way() {
 
 #[test]
 fn every_structure_and_every_tuning_trains() {
-    let small = "subspace.low-rank.blocks=0";
+    let small = "subspace.low-rank.blocks=\"0\"";
     for sets in [
         &["method.laplace.structure=\"diag\""][..],
         &["method.laplace.structure=\"full\"", "subspace.low-rank.rank=1"],
@@ -144,4 +144,29 @@ fn runs_without_gaussians_and_attacks_on_linearised_ones_are_refused() {
     let output =
         place.command("eval", &[]).args(["--attack", "fgsm", "--epsilon", "0", "--predictive", "sampled"]).output();
     assert_eq!(output.unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn particles_of_another_run_are_fitted() {
+    let place = Place::with_tiny();
+    assert_eq!(place.train(&["method.ensemble={particles=2}"]).output().unwrap().status.code(), Some(0));
+    let trained = place.run().file_name().unwrap().to_str().unwrap().to_string();
+    let from = format!("method.laplace={{samples=6,particles=2,from={trained:?}}}");
+    let output = place.train(&["method.laplace={samples=6,particles=2}"]).args(["--from", &trained]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let runs = place.runs();
+    let theta = |run: &std::path::PathBuf| common::tensor_bytes(&run.join("posterior.safetensors"), "theta");
+    assert_eq!(runs.len(), 2);
+    assert_eq!(theta(&runs[0]), theta(&runs[1]));
+    let table = place.results();
+    let linearised = table.rows.iter().filter(|row| row[table.index("members").unwrap()] == "12").count();
+    assert_eq!(linearised, 1, "two particles of six draws");
+    for (sets, parts) in [
+        (&["method.laplace={from=\"absent\"}"][..], &["method.laplace.from", "no run `absent`"][..]),
+        (&[&from, "method.laplace.particles=3"], &["2 particles", "method.laplace.particles = 2"]),
+        (&[&from, "subspace.low-rank.rank=1"], &["`subspace` is not this config's"]),
+        (&[&from, "seed=9"], &["`seed` is not this config's"]),
+    ] {
+        assert_has(&error_line(place.train(sets), 1), parts);
+    }
 }

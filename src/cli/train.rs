@@ -8,14 +8,13 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tch::Device;
 
-use super::{ComputeArgs, ConfigArgs, Usage};
+use super::{ComputeArgs, ConfigArgs, Usage, laplace};
 use crate::config::{Experiment, Training};
 use crate::data::SplitName;
 use crate::data::order::{Holdout, stratified_validation_split};
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
 use crate::files::create_folder;
 use crate::images::ImageSet;
-use crate::laplace::fit::Fitter;
 use crate::methods::Parts;
 use crate::posterior::{Mixture, Posterior};
 use crate::predict::Predictor;
@@ -48,6 +47,10 @@ pub struct TrainArgs {
     #[arg(long)]
     force: bool,
 
+    /// Fit Gaussians around the particles of this finished run instead of training: method.laplace.from.
+    #[arg(long, value_name = "RUN")]
+    from: Option<String>,
+
     /// Leave out the evaluation on the test split.
     #[arg(long)]
     no_eval: bool,
@@ -57,7 +60,8 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     if args.config.configs.is_empty() {
         return Err(Usage("train needs a config: bella train --config configs/quickstart.toml".into()).into());
     }
-    let experiment = args.config.read()?;
+    let from = args.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
+    let experiment = args.config.read_with(from)?;
     let Some(training) = &experiment.training else {
         let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
         return Err(Usage(missing.into()).into());
@@ -104,6 +108,14 @@ fn train(
     let images = ImageSet::new(split, device, session.settings.workers)?;
     let test = if no_eval { None } else { Some(session.images(experiment, SplitName::Test)?) };
     let holdout = hold_out(experiment, &images)?;
+    laplace::announce(training, &session)?;
+    if let Some(from) = training.method.spec.from() {
+        let (mut mixture, record) = laplace::adopt(from, experiment, &session)?;
+        record.write(run)?;
+        laplace::fit(&mut mixture, training, &session, &images, &holdout)?;
+        let mixture = keep(mixture, experiment, &session, run)?;
+        return test.map_or(Ok(()), |test| evaluate(experiment, &session, run, &record, &mixture, &test));
+    }
     let mut trainer = assemble(experiment, training, &session, Images { set: &images, holdout, data }, run)?;
     if let Some(state) = &checkpoint {
         trainer
@@ -112,10 +124,6 @@ fn train(
         tracing::info!("resuming after {} steps (epoch {})", trainer.progress.steps, trainer.progress.epoch + 1);
     }
     announce(training, &trainer, &session);
-    if let Some(settings) = training.method.spec.laplace() {
-        let estimate = settings.estimate(session.subspace()?, trainer.theta.size()[0], session.model.head.classes())?;
-        tracing::info!("laplace: {estimate}");
-    }
     let ending = trainer.train()?;
     trainer.bar.finish_and_clear();
     if ending == Ending::Interrupted {
@@ -264,34 +272,16 @@ fn finish(
     record.write(run)?;
     trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
     let mut mixture = trainer.posterior();
-    if let Some(settings) = training.method.spec.laplace() {
-        mixture.laplace = Some(laplace(settings, training, trainer, session, &mixture)?);
-    }
+    laplace::fit(&mut mixture, training, session, trainer.images, &trainer.holdout)?;
+    Ok((record, keep(mixture, experiment, session, run)?))
+}
+
+/// Writes the posterior.
+fn keep(mixture: Mixture, experiment: &Experiment, session: &Session, run: &RunFolder) -> Result<Mixture> {
     let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
     let posterior = Posterior { mixture, classes, file_hashes };
     posterior.write(&run.posterior())?;
-    Ok((record, posterior.mixture))
-}
-
-/// Gaussians around the particles.
-fn laplace(
-    settings: crate::laplace::Settings,
-    training: &Training,
-    trainer: &Trainer,
-    session: &Session,
-    mixture: &Mixture,
-) -> Result<crate::laplace::Fitted> {
-    let fitter = Fitter {
-        model: &session.model,
-        subspace: session.subspace()?,
-        settings,
-        images: trainer.images,
-        train: &trainer.holdout.train,
-        validation: &trainer.holdout.validation,
-        batch_size: training.train.eval_batch_size,
-        seed: mixture.seed,
-    };
-    fitter.fit(&mixture.theta)
+    Ok(posterior.mixture)
 }
 
 /// Prints the results of a finished run, if all of them are there.

@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn probit_and_bridge() {
         let (mean, variance) = gaussian();
-        near(&probit(&mean, &variance), &[0.5590117926767395, 0.14485710789479493, 0.29613109933246556], 1e-12);
+        near(&probit(&mean, &variance), &[0.5590117926767395, 0.14485710799079494, 0.29613109933246556], 1e-12);
         near(&bridge(&mean, &variance), &[0.5722419008304939, 0.13830212363010688, 0.28945597553939933], 1e-12);
         let far = &mean * 1000.0;
         assert_eq!(bridge(&far, &variance).isfinite().all().int64_value(&[]), 1);

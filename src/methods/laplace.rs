@@ -17,6 +17,9 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize)]
 struct Spec {
     particles: i64,
+    /// A finished run whose particles are taken: its folder, or (the start of) its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
     parameters: Parameters,
     structure: Structure,
     tokens: Tokens,
@@ -41,6 +44,7 @@ impl Spec {
         let tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
         let spec = Spec {
             particles: reader.count("particles", 1..=MAX_PARTICLES).or(1) as i64,
+            from: reader.string("from").optional(),
             parameters: reader.choice("parameters").or(all),
             structure: reader.choice("structure").or(Structure::Kron),
             tokens: reader.choice("tokens").or(Tokens::Expand),
@@ -78,6 +82,10 @@ impl MethodSpec for Spec {
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Independent { parts })
+    }
+
+    fn from(&self) -> Option<&str> {
+        self.from.as_deref()
     }
 
     fn laplace(&self) -> Option<Settings> {

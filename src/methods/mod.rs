@@ -130,6 +130,11 @@ pub trait MethodSpec {
         None
     }
 
+    /// A finished run whose particles are taken, instead of training any.
+    fn from(&self) -> Option<&str> {
+        None
+    }
+
     /// What is fitted around the particles after training.
     fn laplace(&self) -> Option<crate::laplace::Settings> {
         None
