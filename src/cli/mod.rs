@@ -79,12 +79,8 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    fn read(&self) -> Result<Experiment, Problems> {
-        self.read_with(None)
-    }
-
-    /// With one more override.
-    fn read_with(&self, set: Option<String>) -> Result<Experiment, Problems> {
+    /// The experiment, with one more override.
+    fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
         let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
         Experiment::read(&Tree::load(&self.configs, &sets)?)
     }

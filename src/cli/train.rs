@@ -61,7 +61,7 @@ pub fn run(args: &TrainArgs) -> Result<()> {
         return Err(Usage("train needs a config: bella train --config configs/quickstart.toml".into()).into());
     }
     let from = args.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
-    let experiment = args.config.read_with(from)?;
+    let experiment = args.config.read(from)?;
     let Some(training) = &experiment.training else {
         let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
         return Err(Usage(missing.into()).into());

@@ -3,6 +3,8 @@
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
+use crate::data::order::{Purpose, normal, stream};
+
 /// Eigenvectors of a positive matrix; the directions that are left out have eigenvalue 0.
 #[derive(Debug)]
 pub struct Factor {
@@ -41,7 +43,12 @@ pub enum Sum {
     Dense(Tensor),
     /// Rows F `[≤ k, d]` with Fᵀ F ≈ Σ x xᵀ: after every few rows only the `kept` strongest directions stay (Yang et al.
     /// 2024, arXiv 2308.13111, appendix), so that what lies outside of them is lost.
-    Kept { rows: Tensor, kept: i64 },
+    Kept {
+        rows: Tensor,
+        kept: i64,
+        /// Where the search for directions starts besides F, `[d, k + 10]`.
+        sketch: Tensor,
+    },
 }
 
 impl Sum {
@@ -51,22 +58,26 @@ impl Sum {
         if size < wide || kept >= size {
             Sum::Dense(Tensor::zeros([size, size], options))
         } else {
-            Sum::Kept { rows: Tensor::zeros([0, size], options), kept }
+            let columns = (kept + 10).min(size);
+            let mut rng = stream(0, Purpose::Posterior, &[size as u64]);
+            let sketch: Vec<f64> = (0..size * columns).map(|_| normal(&mut rng)).collect();
+            let sketch = Tensor::from_slice(&sketch).view([size, columns]).to_device(device);
+            Sum::Kept { rows: Tensor::zeros([0, size], options), kept, sketch }
         }
     }
 
     /// Adds rows `[M, d]`.
     pub fn add(&mut self, new: &Tensor) -> Result<()> {
         /// Rows between two truncations.
-        const ROWS: i64 = 256;
+        const ROWS: i64 = 4096;
         let new = new.to_kind(Kind::Double);
         match self {
             Sum::Dense(sum) => *sum += new.tr().matmul(&new),
-            Sum::Kept { rows, kept } => {
+            Sum::Kept { rows, kept, sketch } => {
                 let count = new.size()[0];
                 for start in (0..count).step_by(ROWS as usize) {
                     let part = new.narrow(0, start, ROWS.min(count - start));
-                    *rows = strongest(&Tensor::cat(&[&*rows, &part], 0), *kept)?;
+                    *rows = strongest(rows, &part, sketch, *kept)?;
                 }
             }
         }
@@ -91,13 +102,19 @@ impl Sum {
     }
 }
 
-/// Orthogonal rows `[≤ k, d]` with the k strongest directions of Sᵀ S for `S: [M, d]`.
-fn strongest(rows: &Tensor, kept: i64) -> Result<Tensor> {
-    check(rows)?;
-    let count = rows.size()[0];
-    let (_, vectors) = rows.matmul(&rows.tr()).f_linalg_eigh("L")?;
+/// Orthogonal rows `[≤ k, d]` with the strongest directions of S = Fᵀ F + Xᵀ X, for F `[k, d]` and X `[M, d]`: two steps of
+/// subspace iteration from F and the sketch (Halko et al. 2011, arXiv 0909.4061, algorithm 4.4), exact up to rank k.
+fn strongest(f: &Tensor, x: &Tensor, sketch: &Tensor, kept: i64) -> Result<Tensor> {
+    check(x)?;
+    let apply = |z: &Tensor| f.tr().matmul(&f.matmul(z)) + x.tr().matmul(&x.matmul(z));
+    let orthonormal = |y: &Tensor| Tensor::f_linalg_qr(y, "reduced").map(|(basis, _)| basis);
+    let mut basis = orthonormal(&apply(&Tensor::cat(&[&f.tr(), sketch], 1)))?;
+    basis = orthonormal(&apply(&basis))?;
+    let (values, vectors) = basis.tr().matmul(&apply(&basis)).f_linalg_eigh("L")?;
+    let count = values.size()[0];
     let kept = kept.min(count);
-    Ok(vectors.narrow(1, count - kept, kept).tr().matmul(rows))
+    let strengths = values.narrow(0, count - kept, kept).clamp_min(0.0).sqrt();
+    Ok((basis.matmul(&vectors.narrow(1, count - kept, kept)) * strengths).tr().contiguous())
 }
 
 /// # Errors
@@ -139,6 +156,22 @@ mod tests {
         let difference = (matrix(&dense) - matrix(&kept)).abs().max().double_value(&[]);
         let largest = matrix(&dense).abs().max().double_value(&[]);
         assert!(difference < 1e-9 * largest, "{difference} of {largest}");
+    }
+
+    #[test]
+    fn the_strongest_directions_are_kept() {
+        tch::manual_seed(5);
+        // Strengths that fall as 1 / i in directions of their own.
+        let (directions, _) = Tensor::linalg_qr(&Tensor::randn([60, 60], (Kind::Double, Device::Cpu)), "reduced");
+        let strengths = (Tensor::arange(60, (Kind::Double, Device::Cpu)) + 1.0).reciprocal();
+        let x = (Tensor::randn([20_000, 60], (Kind::Double, Device::Cpu)) * strengths).matmul(&directions);
+        let mut kept = Sum::new(60, 10, 8, Device::Cpu);
+        kept.add(&x).unwrap();
+        let (kept, all) = (kept.finish(20_000.0).unwrap(), Factor::of(&(x.tr().matmul(&x) / 20_000.0)).unwrap());
+        let identity = Tensor::eye(8, (Kind::Double, Device::Cpu));
+        assert!((kept.vectors.tr().matmul(&kept.vectors) - identity).abs().max().double_value(&[]) < 1e-10);
+        let ratio = &kept.values / all.values.narrow(0, 52, 8);
+        assert!((ratio - 1.0).abs().max().double_value(&[]) < 0.02, "{}", &kept.values);
     }
 
     #[test]

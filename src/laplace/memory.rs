@@ -40,8 +40,8 @@ fn gib(bytes: u64) -> f64 {
 impl Estimate {
     pub fn new(maps: &Maps, shape: Shape, particles: u64, classes: i64) -> Estimate {
         const F64: u64 = 8;
-        /// Rows between two truncations, with those they are joined from.
-        const ROWS: u64 = 3 * 256;
+        /// Rows between two truncations, and once more as they came.
+        const ROWS: u64 = 2 * 4096;
         let parameters = maps.parameters() as u64;
         let (one, work) = match shape.structure {
             Structure::Diag => (F64 * parameters, F64 * parameters),
