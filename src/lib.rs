@@ -22,6 +22,7 @@ pub mod head;
 pub mod images;
 pub mod inputs;
 pub mod landscape;
+pub mod laplace;
 pub mod logging;
 pub mod methods;
 pub mod metrics;

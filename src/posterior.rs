@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Tensor};
 
 use crate::config::Experiment;
 use crate::data::order::Purpose;
+use crate::laplace::Fitted;
 use crate::methods::noise::{At, row};
 use crate::state::State;
 
@@ -16,6 +17,8 @@ pub struct Mixture {
     pub theta: Tensor,
     /// Standard deviations `[n, P]`, where the particles are means.
     pub std: Option<Tensor>,
+    /// Laplace approximations around the particles, where they were fitted.
+    pub laplace: Option<Fitted>,
     /// Of the draws.
     pub seed: u64,
 }
@@ -27,16 +30,24 @@ impl Mixture {
     /// # Errors
     /// Particles that are points.
     pub fn draw(&self, draws: usize) -> Result<Tensor> {
-        let std = self.std.as_ref().context("this run's particles are points: there is nothing to draw from")?;
         let mut rows = Vec::new();
         for particle in 0..self.theta.size()[0] {
             for sample in 0..draws as i64 {
-                let at = At { step: 0, sample, part: 0 };
-                let epsilon = row(self.seed, Purpose::Posterior, at, particle, &self.theta);
-                rows.push(self.theta.get(particle) + epsilon * std.get(particle));
+                let epsilon = Mixture::noise(self.seed, sample, particle, &self.theta);
+                let mean = self.theta.get(particle);
+                rows.push(match (&self.std, &self.laplace) {
+                    (Some(std), _) => mean + epsilon * std.get(particle),
+                    (None, Some(fitted)) => fitted.draw(particle as usize, &mean, &epsilon),
+                    (None, None) => bail!("this run's particles are points: there is nothing to draw from"),
+                });
             }
         }
         Ok(Tensor::stack(&rows, 0))
+    }
+
+    /// ε `[P]` of one draw, for `theta: [n, P]`.
+    pub fn noise(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
+        row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)
     }
 }
 
@@ -54,6 +65,9 @@ impl Posterior {
         state.put("theta", &self.mixture.theta);
         if let Some(std) = &self.mixture.std {
             state.put("std", std);
+        }
+        if let Some(fitted) = &self.mixture.laplace {
+            fitted.save(&mut state);
         }
         state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
         state.put_text("file_hashes", &self.file_hashes);
@@ -78,9 +92,14 @@ impl Posterior {
         let std = if state.has("std") { Some(state.get("std")?.to_device(device)) } else { None };
         let fits = std.as_ref().is_none_or(|std| std.size() == theta.size());
         ensure!(fits, "{}: std has another shape than theta", path.display());
+        let laplace = Fitted::load(&state, &theta, device).with_context(|| path.display().to_string())?;
         let classes = serde_json::from_str(&state.text("classes")?);
         let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
-        Ok(Posterior { mixture: Mixture { theta, std, seed }, classes, file_hashes: state.text("file_hashes")? })
+        Ok(Posterior {
+            mixture: Mixture { theta, std, laplace, seed },
+            classes,
+            file_hashes: state.text("file_hashes")?,
+        })
     }
 }
 
@@ -93,7 +112,7 @@ mod tests {
     fn draws_are_gaussian_and_fewer_are_the_first_of_more() {
         let theta = Tensor::from_slice(&[1.0f32, -2.0]).view([2, 1]).expand([2, 20_000], false).contiguous();
         let std = Tensor::from_slice(&[0.5f32, 0.1]).view([2, 1]).expand([2, 20_000], false).contiguous();
-        let mixture = Mixture { theta, std: Some(std), seed: 4 };
+        let mixture = Mixture { theta, std: Some(std), laplace: None, seed: 4 };
         let (two, three) = (mixture.draw(2).unwrap(), mixture.draw(3).unwrap());
         assert_eq!(three.size(), [6, 20_000]);
         for (few, many) in [(0, 0), (1, 1), (2, 3), (3, 4)] {
@@ -105,7 +124,7 @@ mod tests {
             assert!((row.mean(Kind::Double).double_value(&[]) - mean).abs() < 0.02);
             assert!((row.std(true).double_value(&[]) - std).abs() < 0.02);
         }
-        let points = Mixture { theta: two, std: None, seed: 4 };
+        let points = Mixture { theta: two, std: None, laplace: None, seed: 4 };
         assert!(points.draw(1).unwrap_err().to_string().contains("nothing to draw from"));
     }
 }

@@ -6,6 +6,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::backbone::weights::Weights;
 use crate::images::{ImageSet, in_order};
+use crate::laplace::Linearised;
 use crate::model::Model;
 use crate::subspace::Subspace;
 use crate::tensor::{guarded, host_f32};
@@ -16,6 +17,8 @@ pub enum Members<'a> {
     Checkpoint,
     /// Rows of `theta: [m, P]`, `chunk` of them in one forward (0: all).
     Rows { subspace: &'a dyn Subspace, theta: &'a Tensor, chunk: usize },
+    /// Linearised logits of a Laplace approximation.
+    Linearised(&'a Linearised<'a>),
 }
 
 /// Members with their layer weights made, ready for any number of batches.
@@ -24,12 +27,19 @@ pub struct Predictor<'a> {
     /// Layer weights, a chunk of members an entry.
     sources: Vec<Weights<'a>>,
     members: usize,
+    /// Where predictions are not the sources' own logits.
+    linearised: Option<&'a Linearised<'a>>,
 }
 
 impl<'a> Predictor<'a> {
-    pub fn new(model: &'a Model, members: &Members) -> Predictor<'a> {
+    pub fn new(model: &'a Model, members: &Members<'a>) -> Predictor<'a> {
+        let mut linearised = None;
         let (sources, members) = match members {
             Members::Checkpoint => (vec![Weights::frozen(&model.base)], 1),
+            Members::Linearised(found) => {
+                linearised = Some(*found);
+                (Vec::new(), found.members())
+            }
             Members::Rows { subspace, theta, chunk } => {
                 let count = theta.size()[0];
                 let chunk = if *chunk == 0 { count } else { *chunk as i64 };
@@ -40,14 +50,14 @@ impl<'a> Predictor<'a> {
                 ((0..count).step_by(chunk as usize).map(weights).collect(), count as usize)
             }
         };
-        Predictor { model, sources, members }
+        Predictor { model, sources, members, linearised }
     }
 
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// Layer weights, a chunk of members an entry.
+    /// Layer weights, a chunk of members an entry; none where logits are linearised.
     pub fn sources(&self) -> &[Weights<'a>] {
         &self.sources
     }
@@ -60,11 +70,16 @@ impl<'a> Predictor<'a> {
     }
 
     /// Logits `[m, B, C]` of all members for pixels `[B, 3, h, w]` in [0, 1], without a graph.
-    pub fn logits(&self, pixels: &Tensor) -> Tensor {
-        tch::no_grad(|| {
+    pub fn logits(&self, pixels: &Tensor) -> Result<Tensor> {
+        if let Some(linearised) = self.linearised {
+            let preprocess = &self.model.preprocess;
+            let images = preprocess.normalise(&preprocess.resize(pixels)).detach();
+            return tch::with_grad(|| linearised.logits(self.model, &images.unsqueeze(0)));
+        }
+        Ok(tch::no_grad(|| {
             let parts: Vec<Tensor> = self.sources.iter().map(|source| self.forward(source, pixels)).collect();
             Tensor::cat(&parts, 0)
-        })
+        }))
     }
 
     /// Logits `[m, N, C]`, row-major, of images `indices` in order.
@@ -79,7 +94,7 @@ impl<'a> Predictor<'a> {
         for batch in set.batches(in_order(indices, batch_size)) {
             let batch = batch?;
             parts.push(guarded("prediction", || {
-                Ok(self.logits(&self.model.preprocess.unit(&batch.bytes)).to_device(Device::Cpu))
+                Ok(self.logits(&self.model.preprocess.unit(&batch.bytes))?.to_device(Device::Cpu))
             })?);
             bar.inc(batch.labels.size()[0] as u64);
         }

@@ -81,8 +81,13 @@ pub struct Victim<'a> {
 
 impl<'a> Victim<'a> {
     /// # Errors
-    /// A member that does not exist.
+    /// A member that does not exist; linearised predictions.
     pub fn new(predictor: &'a Predictor<'a>, target: Target, resolution: Resolution) -> Result<Victim<'a>> {
+        ensure!(
+            !predictor.sources().is_empty(),
+            "linearised predictions cannot be attacked: attack drawn weights (bella eval --predictive sampled) or \
+             the mode (--draws 0)"
+        );
         if let Target::Member(member) = target {
             let members = predictor.members();
             ensure!(member < members, "attack target member-{member}: there are {members} members, counted from 0");
@@ -120,7 +125,7 @@ impl<'a> Victim<'a> {
     }
 
     fn chunked_gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
-        let logits = self.predictor.logits(&pixels.detach()).set_requires_grad(true);
+        let logits = self.predictor.logits(&pixels.detach())?.set_requires_grad(true);
         let loss = self.loss(&logits, labels);
         let by_logits = Tensor::run_backward(&[loss], &[&logits], false, false).remove(0);
         let mut total = pixels.zeros_like().detach();

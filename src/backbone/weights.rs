@@ -2,7 +2,9 @@
 //!
 //! Activations are `[p, …]` with p = 1 until the first layer in which particles differ, then p = n.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
@@ -54,11 +56,53 @@ pub struct LowRank {
     pub scale: f64,
 }
 
+/// One use of a trained linear layer in a forward.
+#[derive(Debug)]
+pub struct Tap {
+    pub layer: String,
+    /// First of the layer's output rows that this use computes.
+    pub from: i64,
+    /// `[p, B, T, in]`; the last block's uses see the class token only where nothing else reaches the output.
+    pub input: Tensor,
+    /// `[p', B, T, rows]`, in the graph.
+    pub output: Tensor,
+}
+
+/// Where a forward records the uses of trained linear layers, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Tape(Rc<RefCell<Vec<Tap>>>);
+
+impl Tape {
+    /// All taps so far; the tape is empty after.
+    pub fn take(&self) -> Vec<Tap> {
+        self.0.take()
+    }
+
+    fn push(&self, tap: Tap) {
+        self.0.borrow_mut().push(tap);
+    }
+}
+
+/// Where a layer's uses go, under which name.
+struct Recorder {
+    tape: Tape,
+    layer: String,
+    from: i64,
+}
+
+impl Recorder {
+    fn record(&self, input: &Tensor, output: &Tensor) {
+        let (input, output) = (input.shallow_clone(), output.shallow_clone());
+        self.tape.push(Tap { layer: self.layer.clone(), from: self.from, input, output });
+    }
+}
+
 /// A linear layer of n particles.
 pub struct Linear {
     weight: Param,
     bias: Option<Param>,
     low_rank: Option<LowRank>,
+    recorder: Option<Recorder>,
 }
 
 impl Linear {
@@ -66,6 +110,7 @@ impl Linear {
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let size = x.size();
         let (batch, tokens, inputs) = (size[1], size[2], size[3]);
+        let input = x;
         let x = x.reshape([size[0], batch * tokens, inputs]);
         let y = match &self.weight {
             Param::Shared(weight) => self.shared(&x, weight),
@@ -76,7 +121,11 @@ impl Linear {
             None => y,
         };
         let (particles, outputs) = (y.size()[0], y.size()[2]);
-        y.view([particles, batch, tokens, outputs])
+        let y = y.view([particles, batch, tokens, outputs]);
+        if let Some(recorder) = &self.recorder {
+            recorder.record(input, &y);
+        }
+        y
     }
 
     fn shared(&self, x: &Tensor, weight: &Tensor) -> Tensor {
@@ -111,6 +160,11 @@ impl Linear {
                 a: l.a.shallow_clone(),
                 b: l.b.narrow(1, start, length),
                 scale: l.scale,
+            }),
+            recorder: self.recorder.as_ref().map(|r| Recorder {
+                tape: r.tape.clone(),
+                layer: r.layer.clone(),
+                from: r.from + start,
             }),
         }
     }
@@ -159,12 +213,13 @@ pub struct Weights<'a> {
     base: &'a Base,
     own: HashMap<String, Tensor>,
     updates: HashMap<String, LowRank>,
+    tape: Option<Tape>,
 }
 
 impl<'a> Weights<'a> {
     /// The checkpoint as it is.
     pub fn frozen(base: &'a Base) -> Weights<'a> {
-        Weights { base, own: HashMap::new(), updates: HashMap::new() }
+        Weights { base, own: HashMap::new(), updates: HashMap::new(), tape: None }
     }
 
     /// Replaces parameter `name` by one a particle: `[n, …shape]`.
@@ -175,6 +230,19 @@ impl<'a> Weights<'a> {
     /// Adds a low-rank update to the weight of linear layer `layer`.
     pub fn update(&mut self, layer: &str, update: LowRank) {
         self.updates.insert(layer.to_string(), update);
+    }
+
+    /// Records every use of an updated linear layer, and of an own head, on `tape`.
+    pub fn record(&mut self, tape: &Tape) {
+        self.tape = Some(tape.clone());
+    }
+
+    /// Records a use of the head: `features: [p, B, d]`, `logits: [p', B, C]`.
+    pub fn record_head(&self, features: &Tensor, logits: &Tensor) {
+        if let Some(tape) = &self.tape {
+            let (input, output) = (features.unsqueeze(2), logits.unsqueeze(2));
+            tape.push(Tap { layer: "head".to_string(), from: 0, input, output });
+        }
     }
 
     /// A parameter that a particle owns, if it does: `[n, …shape]`.
@@ -217,6 +285,11 @@ impl<'a> Weights<'a> {
                 a: u.a.shallow_clone(),
                 b: u.b.shallow_clone(),
                 scale: u.scale,
+            }),
+            recorder: self.tape.as_ref().filter(|_| self.updates.contains_key(layer)).map(|tape| Recorder {
+                tape: tape.clone(),
+                layer: layer.to_string(),
+                from: 0,
             }),
         }
     }

@@ -1,17 +1,18 @@
 //! `bella eval`: trained runs, or a checkpoint as it is, on a test set: clean, corrupted, attacked, or beside another set.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::attack::AttackArgs;
 use super::opened::{Opened, Overrides, on_other_data};
 use super::{ComputeArgs, Usage};
-use crate::config::Experiment;
+use crate::config::{Choice, Experiment};
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::{Split, SplitName};
 use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Predictive, experiment_csv, ood_csv};
 use crate::images::ImageSet;
+use crate::laplace::Output;
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
 
@@ -39,9 +40,13 @@ pub struct EvalArgs {
     #[command(flatten)]
     overrides: Overrides,
 
-    /// Draws a particle from Gaussian posteriors; 0 predicts with the means [default: as the method is configured].
+    /// Draws a particle from Gaussian posteriors, of weights or of linearised logits; 0 predicts with the means [default: as the method is configured].
     #[arg(long, value_name = "N", conflicts_with = "configs", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     draws: Option<u32>,
+
+    /// How a Laplace approximation predicts: mc, probit, bridge or sampled [default: as the method is configured].
+    #[arg(long, value_name = "WORD", conflicts_with = "configs", value_parser = parse_output)]
+    predictive: Option<Output>,
 
     #[command(flatten)]
     pub tests: TestArgs,
@@ -85,19 +90,37 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     }
     let named: Vec<Option<&str>> =
         if args.runs.is_empty() { vec![None] } else { args.runs.iter().map(|run| Some(run.as_str())).collect() };
+    if args.predictive.is_some() && args.draws == Some(0) {
+        return Err(Usage("--draws 0 predicts with the means: leave --predictive out".into()).into());
+    }
     for name in named {
         let opened = Opened::run(name, &args.overrides, &args.compute)?;
-        let predictive = match args.draws {
-            None => Predictive::of(&opened.experiment),
-            Some(0) => Predictive::Mean,
-            Some(draws) => Predictive::Draws(draws as usize),
-        };
+        let predictive = predictive(args, &opened.experiment);
         let theta = opened.theta(predictive)?;
-        let members = opened.members(&theta, predictive)?;
+        let linearised = opened.linearised(predictive)?;
+        let members = opened.members(&theta, &linearised, predictive)?;
         let rows = test(&opened, members, &predictive.name(&opened.experiment), &tests)?;
         show(&opened, &rows);
     }
     Ok(())
+}
+
+/// What the command line asks for, or else the method.
+fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
+    let laplace = experiment.training.as_ref().and_then(|training| training.method.spec.laplace());
+    let samples = args.draws.map_or(laplace.map_or(64, |settings| settings.samples), |draws| draws as usize);
+    match (args.predictive, args.draws) {
+        (Some(output), _) => Predictive::laplace(output, samples),
+        (None, None) => Predictive::of(experiment),
+        (None, Some(0)) => Predictive::Mean,
+        (None, Some(draws)) => Predictive::Draws(draws as usize),
+    }
+}
+
+fn parse_output(text: &str) -> Result<Output> {
+    let known = Output::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    let found = Output::CHOICES.iter().find(|(word, _)| *word == text);
+    found.map(|(_, output)| *output).with_context(|| format!("unknown predictive `{text}`; known: {known}"))
 }
 
 /// [`TestArgs`], checked.

@@ -6,6 +6,7 @@ mod compare;
 mod eval;
 mod inspect;
 mod landscape;
+mod laplace;
 mod list;
 mod opened;
 mod predict;
@@ -78,8 +79,10 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    fn read(&self) -> Result<Experiment, Problems> {
-        Experiment::read(&Tree::load(&self.configs, &self.sets)?)
+    /// The experiment, with one more override.
+    fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
+        let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
+        Experiment::read(&Tree::load(&self.configs, &sets)?)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::data::order::stratified_validation_split;
 use crate::data::{DATASETS, SplitName};
 use crate::evaluate::Predictive;
 use crate::images::ImageSet;
+use crate::laplace::Linearised;
 use crate::posterior::Posterior;
 use crate::predict::Members;
 use crate::run::{Record, RunFolder};
@@ -94,11 +95,22 @@ impl Opened {
         self.trained.as_ref().map(|(posterior, _)| predictive.theta(&posterior.mixture)).transpose()
     }
 
-    /// Members that [`theta`](Self::theta) made.
-    pub fn members<'a>(&'a self, theta: &'a Option<tch::Tensor>, predictive: Predictive) -> Result<Members<'a>> {
+    /// What linearised predictions need, for those.
+    pub fn linearised(&self, predictive: Predictive) -> Result<Option<Linearised<'_>>> {
+        let Some((posterior, _)) = &self.trained else { return Ok(None) };
+        predictive.linearised(self.session.subspace()?, &posterior.mixture)
+    }
+
+    /// Members that [`theta`](Self::theta) or [`linearised`](Self::linearised) made.
+    pub fn members<'a>(
+        &'a self,
+        theta: &'a Option<tch::Tensor>,
+        linearised: &'a Option<Linearised<'a>>,
+        predictive: Predictive,
+    ) -> Result<Members<'a>> {
         let Some(theta) = theta else { return Ok(Members::Checkpoint) };
         let configured = self.experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk);
-        Ok(Members::Rows { subspace: self.session.subspace()?, theta, chunk: predictive.chunk(configured) })
+        Ok(predictive.members(self.session.subspace()?, theta, linearised, configured))
     }
 
     pub fn posterior(&self) -> Result<&Posterior> {

@@ -124,7 +124,8 @@ fn predict(
     let how = Decode { resize: args.resize, height: side, width: side };
     let predictive = Predictive::of(&opened.experiment);
     let theta = opened.theta(predictive)?;
-    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, predictive)?);
+    let linearised = opened.linearised(predictive)?;
+    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, &linearised, predictive)?);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::logging::bar(inputs.len() as u64, "predicting");
     let mut failed = 0;
@@ -157,7 +158,7 @@ fn predict_batch(opened: &Opened, predictor: &Predictor, images: &[&[u8]], side:
     let (model, side) = (&opened.session.model, side as i64);
     let logits = guarded("prediction", || {
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
-        host_f32(&predictor.logits(&model.preprocess.unit(&bytes)))
+        host_f32(&predictor.logits(&model.preprocess.unit(&bytes))?)
     })?;
     let shape = Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
     let uncertainty = Uncertainty::compute(&Predictions::unlabelled(shape, logits)?)?;

@@ -8,7 +8,7 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tch::Device;
 
-use super::{ComputeArgs, ConfigArgs, Usage};
+use super::{ComputeArgs, ConfigArgs, Usage, laplace};
 use crate::config::{Experiment, Training};
 use crate::data::SplitName;
 use crate::data::order::{Holdout, stratified_validation_split};
@@ -17,7 +17,7 @@ use crate::files::create_folder;
 use crate::images::ImageSet;
 use crate::methods::Parts;
 use crate::posterior::{Mixture, Posterior};
-use crate::predict::{Members, Predictor};
+use crate::predict::Predictor;
 use crate::results::store::read;
 use crate::run::{Record, RunFolder};
 use crate::session::{Session, Settings};
@@ -47,6 +47,10 @@ pub struct TrainArgs {
     #[arg(long)]
     force: bool,
 
+    /// Fit Gaussians around the particles of this finished run instead of training: method.laplace.from.
+    #[arg(long, value_name = "RUN")]
+    from: Option<String>,
+
     /// Leave out the evaluation on the test split.
     #[arg(long)]
     no_eval: bool,
@@ -56,7 +60,8 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     if args.config.configs.is_empty() {
         return Err(Usage("train needs a config: bella train --config configs/quickstart.toml".into()).into());
     }
-    let experiment = args.config.read()?;
+    let from = args.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
+    let experiment = args.config.read(from)?;
     let Some(training) = &experiment.training else {
         let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
         return Err(Usage(missing.into()).into());
@@ -103,6 +108,14 @@ fn train(
     let images = ImageSet::new(split, device, session.settings.workers)?;
     let test = if no_eval { None } else { Some(session.images(experiment, SplitName::Test)?) };
     let holdout = hold_out(experiment, &images)?;
+    laplace::announce(training, &session)?;
+    if let Some(from) = training.method.spec.from() {
+        let (mut mixture, record) = laplace::adopt(from, experiment, &session)?;
+        record.write(run)?;
+        laplace::fit(&mut mixture, training, &session, &images, &holdout)?;
+        let mixture = keep(mixture, experiment, &session, run)?;
+        return test.map_or(Ok(()), |test| evaluate(experiment, &session, run, &record, &mixture, &test));
+    }
     let mut trainer = assemble(experiment, training, &session, Images { set: &images, holdout, data }, run)?;
     if let Some(state) = &checkpoint {
         trainer
@@ -120,7 +133,7 @@ fn train(
             run.id()
         );
     }
-    let record = finish(experiment, &trainer, &session, run)?;
+    let (record, posterior) = finish(experiment, training, &trainer, &session, run)?;
     let Some(test) = test else { return Ok(()) };
     if trainer.stop.load(Ordering::Relaxed) {
         bail!(
@@ -128,7 +141,7 @@ fn train(
             run.id()
         );
     }
-    evaluate(experiment, &session, run, &record, &trainer.posterior(), &test)
+    evaluate(experiment, &session, run, &record, &posterior, &test)
 }
 
 /// On the CPU a resumed run is bit-identical only with the threads it started with.
@@ -225,7 +238,13 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
 }
 
 /// Writes run.json, then the posterior, whose presence says that the run is finished.
-fn finish(experiment: &Experiment, trainer: &Trainer, session: &Session, run: &RunFolder) -> Result<Record> {
+fn finish(
+    experiment: &Experiment,
+    training: &Training,
+    trainer: &Trainer,
+    session: &Session,
+    run: &RunFolder,
+) -> Result<(Record, Mixture)> {
     let (theta, selected_epoch) = trainer.selected();
     let (particles, parameters) = theta.size2()?;
     let rates: Vec<f64> = trainer.progress.rows.iter().map(|row| row.images_per_second).collect();
@@ -252,10 +271,17 @@ fn finish(experiment: &Experiment, trainer: &Trainer, session: &Session, run: &R
     };
     record.write(run)?;
     trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
-    let mixture = trainer.posterior();
+    let mut mixture = trainer.posterior();
+    laplace::fit(&mut mixture, training, session, trainer.images, &trainer.holdout)?;
+    Ok((record, keep(mixture, experiment, session, run)?))
+}
+
+/// Writes the posterior.
+fn keep(mixture: Mixture, experiment: &Experiment, session: &Session, run: &RunFolder) -> Result<Mixture> {
     let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
-    Posterior { mixture, classes, file_hashes }.write(&run.posterior())?;
-    Ok(record)
+    let posterior = Posterior { mixture, classes, file_hashes };
+    posterior.write(&run.posterior())?;
+    Ok(posterior.mixture)
 }
 
 /// Prints the results of a finished run, if all of them are there.
@@ -293,8 +319,9 @@ fn evaluate(
     let (chunk, batch_size) = spec.unwrap_or_default();
     let mut rows = Vec::new();
     for predictive in Predictive::after_training(experiment) {
-        let theta = predictive.theta(posterior)?;
-        let members = Members::Rows { subspace: session.subspace()?, theta: &theta, chunk: predictive.chunk(chunk) };
+        let (subspace, theta) = (session.subspace()?, predictive.theta(posterior)?);
+        let linearised = predictive.linearised(subspace, posterior)?;
+        let members = predictive.members(subspace, &theta, &linearised, chunk);
         let evaluation = Evaluation {
             experiment,
             session,

@@ -91,7 +91,7 @@ impl Training {
         let validation = data.as_ref().map_or(0.0, |d| d.validation);
         let train = TrainSpec::read(root.section("train"), validation);
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
-        training.cross_check(root);
+        training.cross_check(root, validation);
         if let Some(head) = head {
             training.check_separation(root, head);
         }
@@ -99,7 +99,7 @@ impl Training {
     }
 
     /// Rules that join several tables.
-    fn cross_check(&self, root: &Reader) {
+    fn cross_check(&self, root: &Reader, validation: f64) {
         let particles = self.method.spec.particles() as usize;
         let rates = self.optimizer.spec.rates();
         if rates.len() > 1 && rates.len() != particles {
@@ -127,6 +127,13 @@ impl Training {
         if self.method.spec.own_optimizer() && self.train.clip_norm.is_some() {
             let why = format!("clip_norm: method.{} has its own update; leave it out", self.method.key);
             root.problem("train", why);
+        }
+        let tuning = self.method.spec.laplace().map(|laplace| laplace.tuning);
+        if tuning == Some(crate::laplace::Tuning::Validation) && validation == 0.0 {
+            root.problem(
+                "method",
+                "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",
+            );
         }
         if self.train.particle_chunk > particles {
             root.problem(

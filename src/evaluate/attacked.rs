@@ -67,7 +67,7 @@ impl Evaluation<'_> {
         for (indices, batch) in batches.iter().zip(images.batches(batches.clone())) {
             let moved = attack_batch(&*attack, &victim, plan, indices, &batch?)?;
             for (at, x) in moved.into_iter().enumerate() {
-                logits[at].push(self.predictor.logits(&x).to_device(Device::Cpu));
+                logits[at].push(self.predictor.logits(&x)?.to_device(Device::Cpu));
                 if keep {
                     pixels[at].push(x.to_device(Device::Cpu));
                 }

@@ -1,10 +1,14 @@
-//! How a trained posterior predicts: with its particles, with the means of its Gaussians, or with draws from them.
+//! How a trained posterior predicts: with its particles, with the means of its Gaussians, with draws from them, or with
+//! logits linearised around them.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tch::Tensor;
 
 use crate::config::Experiment;
+use crate::laplace::{Linearised, Output};
 use crate::posterior::Mixture;
+use crate::predict::Members;
+use crate::subspace::Subspace;
 
 /// Which members stand for the posterior.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,24 +17,38 @@ pub enum Predictive {
     Particles,
     /// The means of Gaussians (IVON@mean).
     Mean,
-    /// So many draws a particle.
+    /// So many draws of weights a particle.
     Draws(usize),
+    /// Gaussian logits of a Laplace approximation, with so many draws a particle where draws are members.
+    Linearised(Output, usize),
 }
 
 impl Predictive {
     /// What the method asks for: its number of draws, or its particles.
     pub fn of(experiment: &Experiment) -> Predictive {
-        match configured(experiment) {
-            Some(draws) => Predictive::Draws(draws),
-            None => Predictive::Particles,
+        let Some(method) = experiment.training.as_ref().map(|training| &training.method.spec) else {
+            return Predictive::Particles;
+        };
+        match (method.samples(), method.laplace()) {
+            (Some(draws), _) => Predictive::Draws(draws),
+            (None, Some(laplace)) => Predictive::laplace(laplace.output, laplace.samples),
+            (None, None) => Predictive::Particles,
         }
     }
 
-    /// What is evaluated at the end of training: where there are draws, the means as well.
+    /// A Laplace approximation's output.
+    pub fn laplace(output: Output, samples: usize) -> Predictive {
+        match output {
+            Output::Sampled => Predictive::Draws(samples),
+            Output::Mc | Output::Probit | Output::Bridge => Predictive::Linearised(output, samples),
+        }
+    }
+
+    /// What is evaluated at the end of training: where there are Gaussians, their means as well.
     pub fn after_training(experiment: &Experiment) -> Vec<Predictive> {
         match Predictive::of(experiment) {
             Predictive::Particles => vec![Predictive::Particles],
-            draws => vec![draws, Predictive::Mean],
+            asked => vec![asked, Predictive::Mean],
         }
     }
 
@@ -38,25 +56,55 @@ impl Predictive {
     pub fn name(self, experiment: &Experiment) -> String {
         match self {
             Predictive::Particles => String::new(),
+            asked if asked == Predictive::of(experiment) => String::new(),
             Predictive::Mean => "mean".to_string(),
-            Predictive::Draws(draws) if Some(draws) == configured(experiment) => String::new(),
             Predictive::Draws(draws) => format!("draws-{draws}"),
+            Predictive::Linearised(Output::Mc, draws) => format!("mc-{draws}"),
+            Predictive::Linearised(output, _) => output.word().to_string(),
         }
     }
 
-    /// Members `[m, P]`.
+    /// Members `[m, P]`, or the particles that logits are linearised around.
     ///
     /// # Errors
     /// Draws from particles that are points.
     pub fn theta(self, posterior: &Mixture) -> Result<Tensor> {
         match self {
-            Predictive::Particles | Predictive::Mean => Ok(posterior.theta.shallow_clone()),
             Predictive::Draws(draws) => posterior.draw(draws),
+            Predictive::Particles | Predictive::Mean | Predictive::Linearised(..) => {
+                Ok(posterior.theta.shallow_clone())
+            }
+        }
+    }
+
+    /// What linearised predictions need, for those.
+    ///
+    /// # Errors
+    /// A posterior without a Laplace approximation.
+    pub fn linearised<'a>(self, subspace: &'a dyn Subspace, posterior: &'a Mixture) -> Result<Option<Linearised<'a>>> {
+        let Predictive::Linearised(output, samples) = self else { return Ok(None) };
+        let fitted = posterior.laplace.as_ref();
+        let fitted =
+            fitted.context("this run has no Laplace approximation: linearised predictions need [method.laplace]")?;
+        Linearised::new(subspace, &posterior.theta, fitted, (output, samples), posterior.seed).map(Some)
+    }
+
+    /// The members of rows that [`theta`](Self::theta) made, or those that [`linearised`](Self::linearised) made.
+    pub fn members<'a>(
+        self,
+        subspace: &'a dyn Subspace,
+        theta: &'a Tensor,
+        linearised: &'a Option<Linearised<'a>>,
+        particle_chunk: usize,
+    ) -> Members<'a> {
+        match linearised {
+            Some(linearised) => Members::Linearised(linearised),
+            None => Members::Rows { subspace, theta, chunk: self.chunk(particle_chunk) },
         }
     }
 
     /// Members in one forward, from the particles that the config asks for (0: all).
-    pub fn chunk(self, configured: usize) -> usize {
+    fn chunk(self, configured: usize) -> usize {
         /// Draws may be many more than the particles that training had to hold.
         const DRAWS: usize = 8;
         match self {
@@ -64,8 +112,4 @@ impl Predictive {
             _ => configured,
         }
     }
-}
-
-fn configured(experiment: &Experiment) -> Option<usize> {
-    experiment.training.as_ref().and_then(|training| training.method.spec.samples())
 }

@@ -100,7 +100,9 @@ impl Head {
                 let weight = weight.to_kind(kind).transpose(1, 2);
                 let particles = weight.size()[0];
                 let bias = bias.to_kind(kind).unsqueeze(1);
-                bias.baddbmm(&features.expand([particles, -1, -1], false), &weight, 1.0, 1.0)
+                let logits = bias.baddbmm(&features.expand([particles, -1, -1], false), &weight, 1.0, 1.0);
+                weights.record_head(&features, &logits);
+                logits
             }
             _ => features.linear(&self.weight, Some(&self.bias)),
         }

@@ -5,6 +5,7 @@
 mod ensemble;
 pub mod ivon;
 pub mod kernel;
+mod laplace;
 mod map;
 pub mod noise;
 pub mod svgd;
@@ -129,6 +130,16 @@ pub trait MethodSpec {
         None
     }
 
+    /// A finished run whose particles are taken, instead of training any.
+    fn from(&self) -> Option<&str> {
+        None
+    }
+
+    /// What is fitted around the particles after training.
+    fn laplace(&self) -> Option<crate::laplace::Settings> {
+        None
+    }
+
     fn resolved(&self) -> toml::Table;
 }
 
@@ -141,7 +152,7 @@ pub struct Entry {
 }
 
 /// Every known method.
-pub static METHODS: &[&Entry] = &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY, &ivon::ENTRY];
+pub static METHODS: &[&Entry] = &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY, &ivon::ENTRY, &laplace::ENTRY];
 
 /// Largest number of particles that a config may ask for.
 const MAX_PARTICLES: usize = 100_000;

@@ -126,9 +126,12 @@ impl Trainer<'_> {
         match (&self.progress.best, self.spec.select) {
             (Some(best), Selection::Best) => {
                 let std = best.std.as_ref().map(Tensor::shallow_clone);
-                Mixture { theta: best.theta.shallow_clone(), std, seed: self.seed }
+                Mixture { theta: best.theta.shallow_clone(), std, laplace: None, seed: self.seed }
             }
-            _ => Mixture { theta: self.theta.shallow_clone(), std: self.method.posterior_std(), seed: self.seed },
+            _ => {
+                let std = self.method.posterior_std();
+                Mixture { theta: self.theta.shallow_clone(), std, laplace: None, seed: self.seed }
+            }
         }
     }
 

@@ -1,0 +1,302 @@
+//! The generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, Λ = diag(p) − p pᵀ, in three structures.
+//!
+//! It is exact in the labels: Λ = Σ_k s_k s_kᵀ with s_k = √p_k (e_k − p), one backward a class, no label is drawn.
+//!
+//! | structure | here | what is left out |
+//! |---|---|---|
+//! | `kron` | a map's H ≈ G ⊗ X, X = mean of x xᵀ, G = Σ g gᵀ (Martens & Grosse 2015, arXiv 1503.05671) | between maps; Kronecker |
+//! | `diag` | diag(H) | everything off the diagonal |
+//! | `full` | H | nothing |
+//!
+//! Tokens in `kron`: `expand` takes each token as a datum (X: mean over images and tokens, G: sum over both); `reduce` takes
+//! an image as one, x its mean over tokens and g its sum (Eschenhagen et al. 2023, arXiv 2311.00636). Sides of at least
+//! `wide` are kept at low rank; in the directions left out the curvature is 0, and the posterior there is the prior.
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use tch::{Device, Kind, Tensor};
+
+use super::factor::{Factor, Sum, check};
+use super::pass::{Map, Maps, Pass, weight_gradient};
+use crate::config::Choice;
+use crate::state::State;
+
+/// Which entries of the curvature are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Structure {
+    Kron,
+    Diag,
+    Full,
+}
+
+impl Choice for Structure {
+    const CHOICES: &'static [(&'static str, Self)] =
+        &[("kron", Self::Kron), ("diag", Self::Diag), ("full", Self::Full)];
+}
+
+/// What one datum of a Kronecker factor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tokens {
+    /// A token.
+    Expand,
+    /// An image.
+    Reduce,
+}
+
+impl Choice for Tokens {
+    const CHOICES: &'static [(&'static str, Self)] = &[("expand", Self::Expand), ("reduce", Self::Reduce)];
+}
+
+/// How the curvature is kept.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Shape {
+    pub structure: Structure,
+    pub tokens: Tokens,
+    /// Sides of Kronecker factors from which they are kept at low rank.
+    pub wide: i64,
+    /// The rank of those.
+    pub kept: i64,
+}
+
+/// X and G of one map.
+#[derive(Debug)]
+pub struct Pair {
+    pub input: Factor,
+    pub gradient: Factor,
+}
+
+impl Pair {
+    /// Eigenvalues g_i x_j, `[kg, kx]`.
+    pub fn values(&self) -> Tensor {
+        self.gradient.values.outer(&self.input.values)
+    }
+}
+
+/// The curvature of one particle.
+#[derive(Debug)]
+pub enum Curvature {
+    /// A pair a map.
+    Kron(Vec<Pair>),
+    /// `[P]`, f64.
+    Diag(Tensor),
+    Full(Factor),
+}
+
+impl Curvature {
+    /// All eigenvalues but those that are 0 by construction, `[≤ P]`, f64.
+    pub fn eigenvalues(&self) -> Tensor {
+        match self {
+            Curvature::Kron(pairs) => {
+                let all: Vec<Tensor> = pairs.iter().map(|pair| pair.values().reshape([-1])).collect();
+                Tensor::cat(&all, 0)
+            }
+            Curvature::Diag(diagonal) => diagonal.shallow_clone(),
+            Curvature::Full(factor) => factor.values.shallow_clone(),
+        }
+    }
+
+    /// (H + τ)^(-½) ε for `epsilon: [P]`, f64: a draw around the mode.
+    pub fn deviation(&self, precision: f64, epsilon: &Tensor) -> Tensor {
+        let epsilon = epsilon.to_kind(Kind::Double);
+        let scale = |values: &Tensor| (values + precision).rsqrt();
+        match self {
+            Curvature::Diag(diagonal) => epsilon * scale(diagonal),
+            Curvature::Full(Factor { vectors, values }) => vectors.mv(&(scale(values) * vectors.tr().mv(&epsilon))),
+            Curvature::Kron(pairs) => {
+                let mut start = 0;
+                let part = |pair: &Pair| {
+                    let (outputs, inputs) = (pair.gradient.size(), pair.input.size());
+                    let own = epsilon.narrow(0, start, outputs * inputs).view([outputs, inputs]);
+                    start += outputs * inputs;
+                    let (g, x) = (&pair.gradient.vectors, &pair.input.vectors);
+                    // As from the prior, corrected in the directions that have curvature.
+                    let correction = scale(&pair.values()) - precision.powf(-0.5);
+                    let corrected = g.matmul(&(correction * g.tr().matmul(&own).matmul(x))).matmul(&x.tr());
+                    (own * precision.powf(-0.5) + corrected).reshape([-1])
+                };
+                Tensor::cat(&pairs.iter().map(part).collect::<Vec<_>>(), 0)
+            }
+        }
+    }
+
+    /// Whether it is about weights of these shapes.
+    pub fn fits(&self, maps: &Maps) -> bool {
+        match self {
+            Curvature::Diag(diagonal) => diagonal.size() == [maps.parameters()],
+            Curvature::Full(factor) => factor.size() == maps.parameters(),
+            Curvature::Kron(pairs) => {
+                let sizes = |pair: &Pair| (pair.input.size(), pair.gradient.size());
+                let own: Vec<_> = maps.maps.iter().map(|map| (map.inputs, map.outputs)).collect();
+                pairs.iter().map(sizes).collect::<Vec<_>>() == own
+            }
+        }
+    }
+
+    /// Stores everything under names that start with `prefix`.
+    pub fn save(&self, prefix: &str, state: &mut State) {
+        let mut put = |name: &str, factor: &Factor| {
+            state.put(&format!("{prefix}.{name}.vectors"), &factor.vectors);
+            state.put(&format!("{prefix}.{name}.values"), &factor.values);
+        };
+        match self {
+            Curvature::Full(factor) => put("full", factor),
+            Curvature::Kron(pairs) => {
+                for (map, pair) in pairs.iter().enumerate() {
+                    put(&format!("{map}.input"), &pair.input);
+                    put(&format!("{map}.gradient"), &pair.gradient);
+                }
+            }
+            Curvature::Diag(diagonal) => state.put(&format!("{prefix}.diag"), diagonal),
+        }
+    }
+
+    /// Reads what [`save`](Self::save) stored.
+    pub fn load(prefix: &str, state: &State, device: Device) -> Result<Curvature> {
+        let get = |name: &str| Ok::<_, anyhow::Error>(state.get(&format!("{prefix}.{name}"))?.to_device(device));
+        let factor = |name: &str| {
+            let (vectors, values) = (get(&format!("{name}.vectors"))?, get(&format!("{name}.values"))?);
+            ensure!(vectors.dim() == 2 && values.size() == [vectors.size()[1]], "`{prefix}.{name}` is damaged");
+            Ok(Factor { vectors, values })
+        };
+        if state.has(&format!("{prefix}.diag")) {
+            return Ok(Curvature::Diag(get("diag")?));
+        }
+        if state.has(&format!("{prefix}.full.values")) {
+            return Ok(Curvature::Full(factor("full")?));
+        }
+        let mut pairs = Vec::new();
+        while state.has(&format!("{prefix}.{}.input.values", pairs.len())) {
+            let map = pairs.len();
+            pairs.push(Pair { input: factor(&format!("{map}.input"))?, gradient: factor(&format!("{map}.gradient"))? });
+        }
+        ensure!(!pairs.is_empty(), "the posterior lacks the curvature `{prefix}`");
+        Ok(Curvature::Kron(pairs))
+    }
+}
+
+/// The curvature while images come in.
+pub struct Fit<'a> {
+    maps: &'a Maps,
+    tokens: Tokens,
+    sums: Sums,
+    /// Images so far.
+    images: i64,
+    /// Tokens an image, a map.
+    lengths: Vec<i64>,
+}
+
+enum Sums {
+    /// Inputs and gradients, a map.
+    Kron(Vec<(Sum, Sum)>),
+    Diag(Tensor),
+    Full(Tensor),
+}
+
+impl Fit<'_> {
+    pub fn new(maps: &Maps, shape: Shape, device: Device) -> Fit<'_> {
+        let parameters = maps.parameters();
+        let options = (Kind::Double, device);
+        let side = |size: i64| Sum::new(size, shape.wide, shape.kept, device);
+        let sums = match shape.structure {
+            Structure::Kron => {
+                // All gradients at the logits are kept: a head's variance is computed in the basis of G.
+                let gradient = |map: &Map| {
+                    if map.role.is_head() { Sum::new(map.outputs, i64::MAX, 0, device) } else { side(map.outputs) }
+                };
+                Sums::Kron(maps.maps.iter().map(|map| (side(map.inputs), gradient(map))).collect())
+            }
+            Structure::Diag => Sums::Diag(Tensor::zeros([parameters], options)),
+            Structure::Full => Sums::Full(Tensor::zeros([parameters, parameters], options)),
+        };
+        Fit { maps, tokens: shape.tokens, sums, images: 0, lengths: vec![1; maps.maps.len()] }
+    }
+
+    /// Adds the images of a forward.
+    pub fn add(&mut self, pass: &Pass) -> Result<()> {
+        let logits = pass.logits.detach();
+        let (batch, classes) = logits.size2()?;
+        self.images += batch;
+        if let Sums::Kron(sums) = &mut self.sums {
+            for (at, (site, (inputs, _))) in pass.sites.iter().zip(sums).enumerate() {
+                self.lengths[at] = site.input.size()[1];
+                inputs.add(&data(&site.input, self.tokens, Over::Mean))?;
+            }
+        }
+        let p = logits.softmax(-1, logits.kind());
+        for class in 0..classes {
+            // s_k = √p_k (e_k − p).
+            let p_k = p.narrow(1, class, 1);
+            let direction = -&p;
+            let _ = direction.narrow(1, class, 1).g_add_scalar_(1.0);
+            let gradients = pass.gradients(&(direction * p_k.sqrt()))?;
+            match &mut self.sums {
+                Sums::Kron(sums) => {
+                    for ((_, sum), gradient) in sums.iter_mut().zip(&gradients) {
+                        sum.add(&data(gradient, self.tokens, Over::Sum))?;
+                    }
+                }
+                Sums::Diag(sum) => {
+                    *sum += rows(pass, &gradients).square().sum_dim_intlist([0i64].as_slice(), false, Kind::Double)
+                }
+                Sums::Full(sum) => {
+                    let rows = rows(pass, &gradients).to_kind(Kind::Double);
+                    *sum += rows.tr().matmul(&rows);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// No images, or a curvature that is not finite.
+    pub fn finish(self) -> Result<Curvature> {
+        ensure!(self.images > 0, "laplace: no image to take the curvature of");
+        Ok(match self.sums {
+            Sums::Kron(sums) => {
+                let pair = |((input, gradient), length): ((Sum, Sum), i64)| {
+                    let data = match self.tokens {
+                        Tokens::Expand => self.images * length,
+                        Tokens::Reduce => self.images,
+                    };
+                    Ok(Pair { input: input.finish(data as f64)?, gradient: gradient.finish(1.0)? })
+                };
+                Curvature::Kron(sums.into_iter().zip(self.lengths).map(pair).collect::<Result<_>>()?)
+            }
+            Sums::Diag(sum) => {
+                check(&sum)?;
+                Curvature::Diag(sum)
+            }
+            Sums::Full(sum) => Curvature::Full(
+                Factor::of(&sum)
+                    .with_context(|| format!("laplace: eigenvalues of {} x {0} curvature", self.maps.parameters()))?,
+            ),
+        })
+    }
+}
+
+/// What `reduce` does with an image's tokens.
+#[derive(Clone, Copy)]
+enum Over {
+    Mean,
+    Sum,
+}
+
+/// Rows `[M, d]` of `[B, T, d]`, a datum each.
+fn data(values: &Tensor, tokens: Tokens, over: Over) -> Tensor {
+    let dim = [1i64];
+    match (tokens, over) {
+        (Tokens::Expand, _) => values.reshape([-1, values.size()[2]]),
+        (Tokens::Reduce, Over::Mean) => values.mean_dim(dim.as_slice(), false, Kind::Double),
+        (Tokens::Reduce, Over::Sum) => values.sum_dim_intlist(dim.as_slice(), false, Kind::Double),
+    }
+}
+
+/// Gradients of each image with respect to all maps, `[B, P]`.
+fn rows(pass: &Pass, gradients: &[Tensor]) -> Tensor {
+    let batch = pass.logits.size()[0];
+    let row =
+        |(site, gradient): (&super::pass::Site, &Tensor)| weight_gradient(&site.input, gradient).reshape([batch, -1]);
+    Tensor::cat(&pass.sites.iter().zip(gradients).map(row).collect::<Vec<_>>(), 1)
+}

@@ -1,0 +1,197 @@
+//! From trained particles and their training images to Gaussians: curvature, then the prior precision.
+
+use anyhow::{Result, ensure};
+use indicatif::ProgressBar;
+use tch::{Kind, Tensor};
+
+use super::curvature::Fit;
+use super::memory::images_at_once;
+use super::pass::{Maps, Pass};
+use super::variance::Projected;
+use super::{Approximation, Curvature, Evidence, Fitted, Output, Settings, Tuning};
+use crate::images::{Batch, ImageSet, in_order};
+use crate::model::Model;
+use crate::posterior::Mixture;
+use crate::predict::{Members, Predictor};
+use crate::subspace::Subspace;
+use crate::tensor::{guarded, host_f64};
+
+/// Grid of `tuning = "validation"`: 10⁻⁴ to 10⁴.
+const GRID: usize = 41;
+
+/// What Gaussians are fitted to.
+pub struct Fitter<'a> {
+    pub model: &'a Model,
+    pub subspace: &'a dyn Subspace,
+    pub settings: Settings,
+    pub images: &'a ImageSet,
+    /// Indices of the training images.
+    pub train: &'a [u32],
+    /// Indices of the held-out ones.
+    pub validation: &'a [u32],
+    pub batch_size: usize,
+    pub seed: u64,
+}
+
+impl Fitter<'_> {
+    /// Fits a Gaussian around each row of `theta: [n, P]`.
+    ///
+    /// # Errors
+    /// More memory than allowed, a curvature that is not finite, no validation images though τ is tuned on them.
+    pub fn fit(&self, theta: &Tensor) -> Result<Fitted> {
+        let maps = self.settings.parameters.maps(self.subspace)?;
+        let (particles, classes) = (theta.size()[0], self.model.head.classes());
+        self.settings.estimate(self.subspace, particles, classes)?;
+        let tunable = self.settings.tuning != Tuning::Validation || !self.validation.is_empty();
+        ensure!(
+            tunable,
+            "method.laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1"
+        );
+        let mut fitted = Vec::new();
+        for particle in 0..particles {
+            let started = std::time::Instant::now();
+            let mode = theta.narrow(0, particle, 1);
+            let (curvature, log_likelihood) = self.curvature(&maps, &mode)?;
+            let seconds = started.elapsed().as_secs_f64();
+            let own = mode.get(0).narrow(0, maps.columns.start, maps.parameters());
+            let evidence = Evidence::new(&curvature, &own, log_likelihood)?;
+            let one =
+                Fitted { columns: maps.columns.clone(), particles: vec![Approximation { curvature, precision: 1.0 }] };
+            let precision = self.tune(&maps, particle, &mode, &one, &evidence)?;
+            tracing::info!(
+                "laplace: particle {}: prior precision {precision:.4e}, log evidence {:.2} (log-likelihood {:.2}); curvature \
+                 in {:.2} s per 1,000 images",
+                particle + 1,
+                evidence.at(precision),
+                evidence.log_likelihood,
+                1e3 * seconds / self.train.len() as f64
+            );
+            fitted.extend(one.particles.into_iter().map(|p| Approximation { precision, ..p }));
+        }
+        Ok(Fitted { columns: maps.columns, particles: fitted })
+    }
+
+    /// H at `theta: [1, P]`, and the log-likelihood of the training images.
+    pub fn curvature(&self, maps: &Maps, theta: &Tensor) -> Result<(Curvature, f64)> {
+        let mut fit = Fit::new(maps, self.settings.shape, theta.device());
+        let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
+        let bar = crate::logging::bar(self.train.len() as u64, "curvature");
+        for batch in self.batches(maps, self.train) {
+            let Batch { bytes, labels } = batch?;
+            guarded("laplace", || {
+                let images = self.model.preprocess.images(&bytes, 1);
+                let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
+                log_likelihood += log_probabilities(&pass.logits.detach(), &labels).sum(Kind::Double);
+                fit.add(&pass)
+            })?;
+            bar.inc(labels.size()[0] as u64);
+        }
+        bar.finish_and_clear();
+        Ok((fit.finish()?, host_f64(&log_likelihood)?[0]))
+    }
+
+    fn batches<'b>(&'b self, maps: &Maps, indices: &[u32]) -> Box<dyn Iterator<Item = Result<Batch>> + 'b> {
+        let most = images_at_once(maps, self.model.head.classes(), Kind::Double) as usize;
+        self.images.batches(in_order(indices, self.batch_size.min(most)))
+    }
+
+    /// τ.
+    fn tune(&self, maps: &Maps, particle: i64, theta: &Tensor, one: &Fitted, evidence: &Evidence) -> Result<f64> {
+        match self.settings.tuning {
+            Tuning::Fixed => Ok(self.settings.prior_precision),
+            Tuning::Evidence => {
+                let precision = evidence.maximum();
+                let (low, high) = super::evidence::RANGE;
+                if precision < 1.01 * low || precision > 0.99 * high {
+                    tracing::warn!(
+                        "laplace: the evidence has no maximum in {low:e} to {high:e}: prior precision {precision:e}"
+                    );
+                }
+                Ok(precision)
+            }
+            Tuning::Validation => {
+                let grid: Vec<f64> = (0..GRID).map(|i| 10f64.powf(-4.0 + 8.0 * i as f64 / (GRID - 1) as f64)).collect();
+                let losses = match self.settings.output {
+                    Output::Sampled => self.sampled_losses(&grid, theta, one)?,
+                    _ => self.linearised_losses(&grid, maps, particle, theta, one)?,
+                };
+                let best = grid.iter().zip(&losses).filter(|(_, loss)| loss.is_finite());
+                let best = best.min_by(|a, b| a.1.total_cmp(b.1));
+                let (precision, _) = best.ok_or_else(|| {
+                    anyhow::anyhow!(
+                        "laplace: no prior precision of the grid has a finite validation NLL: lower optimizer.*.lr"
+                    )
+                })?;
+                Ok(*precision)
+            }
+        }
+    }
+
+    /// Validation NLL of linearised predictions at each τ: one Jacobian a batch serves all of them.
+    fn linearised_losses(
+        &self,
+        grid: &[f64],
+        maps: &Maps,
+        particle: i64,
+        theta: &Tensor,
+        one: &Fitted,
+    ) -> Result<Vec<f64>> {
+        let classes = self.model.head.classes();
+        let epsilon = super::noise(self.seed, particle, self.settings.samples, classes, theta.device());
+        let mut sums = Tensor::zeros([grid.len() as i64], (Kind::Double, theta.device()));
+        for batch in self.batches(maps, self.validation) {
+            let Batch { bytes, labels } = batch?;
+            guarded("laplace", || {
+                let images = self.model.preprocess.images(&bytes, 1);
+                let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
+                let projected = Projected::new(&one.particles[0].curvature, maps, &pass)?;
+                let mean = pass.logits.detach();
+                let losses: Vec<Tensor> = grid
+                    .iter()
+                    .map(|tau| {
+                        let members =
+                            super::outputs(self.settings.output, &mean, &projected.variance(*tau)?, &epsilon)?;
+                        Ok(-mixture_log_probabilities(&members, &labels).sum(Kind::Double))
+                    })
+                    .collect::<Result<_>>()?;
+                sums += Tensor::stack(&losses, 0);
+                Ok(())
+            })?;
+        }
+        host_f64(&(sums / self.validation.len() as f64))
+    }
+
+    /// Validation NLL of networks with drawn weights at each τ, the same noise for all of them.
+    fn sampled_losses(&self, grid: &[f64], theta: &Tensor, one: &Fitted) -> Result<Vec<f64>> {
+        let loss = |tau: &f64| {
+            let curvature = &one.particles[0].curvature;
+            let rows = (0..self.settings.samples as i64).map(|sample| {
+                let epsilon = Mixture::noise(self.seed, sample, 0, theta);
+                super::draw_around(curvature, *tau, &one.columns, &theta.get(0), &epsilon)
+            });
+            let rows = Tensor::stack(&rows.collect::<Vec<_>>(), 0);
+            let members = Members::Rows { subspace: self.subspace, theta: &rows, chunk: 8 };
+            let predictor = Predictor::new(self.model, &members);
+            let values = predictor.all_logits(self.images, self.validation, self.batch_size, &ProgressBar::hidden())?;
+            let shape = [rows.size()[0], self.validation.len() as i64, self.model.head.classes()];
+            let labels = self.validation.iter().map(|i| i64::from(self.images.split.labels[*i as usize]));
+            let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
+            let found = mixture_log_probabilities(&Tensor::from_slice(&values).view(shape), &labels);
+            Ok(-found.mean(Kind::Double).double_value(&[]))
+        };
+        grid.iter().map(loss).collect()
+    }
+}
+
+/// log p(y) of `logits: [B, C]`, `[B]`, f64.
+fn log_probabilities(logits: &Tensor, labels: &Tensor) -> Tensor {
+    logits.log_softmax(-1, Kind::Double).gather(1, &labels.unsqueeze(1), false).squeeze_dim(1)
+}
+
+/// log of the mean over members of p(y), for `logits: [m, B, C]`, `[B]`, f64.
+fn mixture_log_probabilities(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let members = logits.size()[0];
+    let index = labels.view([1, -1, 1]).expand([members, -1, 1], false);
+    let picked = logits.log_softmax(-1, Kind::Double).gather(2, &index, false).squeeze_dim(2);
+    picked.logsumexp([0i64].as_slice(), false) - (members as f64).ln()
+}

@@ -1,0 +1,122 @@
+//! What a Laplace approximation takes, before it is fitted.
+
+use anyhow::{Result, ensure};
+use tch::Kind;
+
+use super::curvature::{Shape, Structure};
+use super::pass::Maps;
+use crate::tensor::wide;
+
+/// What Jacobians of one batch may take.
+const BATCH_BYTES: i64 = 256 << 20;
+
+/// Bytes of the curvature of `particles` particles, with what the last of them needs while it is fitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Stored, all particles together.
+    pub stored: u64,
+    /// At most, while fitting.
+    pub peak: u64,
+    /// Parameters a particle.
+    pub parameters: u64,
+}
+
+impl std::fmt::Display for Estimate {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(
+            f,
+            "the curvature of {} parameters a particle takes {:.3} GiB, at most {:.3} GiB while it is fitted",
+            self.parameters,
+            gib(self.stored),
+            gib(self.peak)
+        )
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+impl Estimate {
+    pub fn new(maps: &Maps, shape: Shape, particles: u64, classes: i64) -> Estimate {
+        const F64: u64 = 8;
+        /// Rows between two truncations, and once more as they came.
+        const ROWS: u64 = 2 * 4096;
+        let parameters = maps.parameters() as u64;
+        let (one, work) = match shape.structure {
+            Structure::Diag => (F64 * parameters, F64 * parameters),
+            // The sum, its eigenvectors, and the work space of finding them.
+            Structure::Full => (F64 * parameters * (parameters + 1), 2 * F64 * parameters * parameters),
+            Structure::Kron => {
+                let side = |size: i64, low: bool| {
+                    let (size, kept) = (size as u64, shape.kept as u64);
+                    if low {
+                        (F64 * size * kept, F64 * size * ROWS)
+                    } else {
+                        (F64 * size * size, 2 * F64 * size * size)
+                    }
+                };
+                let low = |size: i64| size >= shape.wide && shape.kept < size;
+                let sides = maps.maps.iter().flat_map(|map| {
+                    [side(map.inputs, low(map.inputs)), side(map.outputs, low(map.outputs) && !map.role.is_head())]
+                });
+                let sides: Vec<(u64, u64)> = sides.collect();
+                (sides.iter().map(|s| s.0).sum(), sides.iter().map(|s| s.1).max().unwrap_or(0))
+            }
+        };
+        let batch = images_at_once(maps, classes, Kind::Double) as u64 * per_image(maps, classes, Kind::Double) as u64;
+        Estimate { stored: one * particles, peak: one * particles + work + batch, parameters }
+    }
+
+    /// # Errors
+    /// More than `limit` bytes, with what to change.
+    pub fn check(&self, shape: Shape, limit: u64) -> Result<()> {
+        let advice = match shape.structure {
+            Structure::Full => {
+                "set method.laplace.structure = \"kron\", or fit fewer parameters (subspace.low-rank.rank, blocks)"
+            }
+            Structure::Kron => "lower method.laplace.wide or method.laplace.kept",
+            Structure::Diag => "fit fewer parameters (subspace.low-rank.rank, blocks)",
+        };
+        ensure!(
+            self.peak <= limit,
+            "method.laplace: the curvature of {} parameters needs {:.1} GiB, more than method.laplace.memory_gib = {:.1}: \
+             {advice}, or raise the bound",
+            self.parameters,
+            gib(self.peak),
+            gib(limit)
+        );
+        Ok(())
+    }
+}
+
+/// Bytes of one image's Jacobians, twice: as they come and joined.
+fn per_image(maps: &Maps, classes: i64, kind: Kind) -> i64 {
+    2 * classes * maps.parameters() * wide(kind).elt_size_in_bytes() as i64
+}
+
+/// Images whose Jacobians are held at once.
+pub fn images_at_once(maps: &Maps, classes: i64, kind: Kind) -> i64 {
+    (BATCH_BYTES / per_image(maps, classes, kind).max(1)).clamp(1, 256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::laplace::curvature::Tokens;
+    use crate::laplace::pass::{Map, Role};
+
+    #[test]
+    fn full_curvature_of_many_parameters_is_refused() {
+        let map = |role, inputs, outputs| Map { block: 0, role, inputs, outputs };
+        let maps = Maps { maps: vec![map(Role::Down, 768, 4), map(Role::Up, 4, 3072)], columns: 0..15_360 };
+        let shape = |structure| Shape { structure, tokens: Tokens::Expand, wide: 512, kept: 10 };
+        let estimate = |structure| Estimate::new(&maps, shape(structure), 1, 10);
+        assert_eq!(estimate(Structure::Diag).stored, 8 * 15_360);
+        // Inputs of A and gradients of B at rank 10, the other sides 4 x 4.
+        assert_eq!(estimate(Structure::Kron).stored, 8 * (10 * (768 + 3072) + 2 * 16));
+        assert!(estimate(Structure::Kron).check(shape(Structure::Kron), 1 << 30).is_ok());
+        let error = estimate(Structure::Full).check(shape(Structure::Full), 1 << 30).unwrap_err().to_string();
+        assert!(error.contains("15360 parameters needs 5.") && error.contains("structure = \"kron\""), "{error}");
+    }
+}

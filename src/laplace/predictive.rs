@@ -1,0 +1,107 @@
+//! Class probabilities of Gaussian logits N(f, V).
+
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::config::Choice;
+
+/// How Gaussian logits, or weights, become predictions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Output {
+    /// Draws of linearised logits, a member each.
+    Mc,
+    /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
+    Probit,
+    /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
+    Bridge,
+    /// Draws of weights, a member each, through the network itself.
+    Sampled,
+}
+
+impl Choice for Output {
+    const CHOICES: &'static [(&'static str, Self)] =
+        &[("mc", Self::Mc), ("probit", Self::Probit), ("bridge", Self::Bridge), ("sampled", Self::Sampled)];
+}
+
+impl Output {
+    /// The word in configs.
+    pub fn word(self) -> &'static str {
+        Self::CHOICES.iter().find(|(_, output)| *output == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// Logits f + V^½ ε, `[S, B, C]`, for `mean: [B, C]`, `variance: [B, C, C]`, `epsilon: [S, C]`, f64. V^½ is symmetric, so
+/// that the draws depend on nothing but V and ε; eigenvalues below 0 are rounding, and count as 0.
+pub fn draws(mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Tensor {
+    let (values, vectors) = variance.linalg_eigh("L");
+    let root = (&vectors * values.clamp_min(0.0).sqrt().unsqueeze(1)).bmm(&vectors.transpose(1, 2));
+    // [B, C, C] times [C, S].
+    let noise = root.matmul(&epsilon.to_kind(Kind::Double).tr());
+    mean.to_kind(Kind::Double).unsqueeze(0) + noise.permute([2, 0, 1])
+}
+
+/// Log-probabilities `[B, C]` by MacKay's probit approximation.
+pub fn probit(mean: &Tensor, variance: &Tensor) -> Tensor {
+    let scale = (variance.diagonal(0, 1, 2) * (std::f64::consts::PI / 8.0) + 1.0).sqrt();
+    (mean.to_kind(Kind::Double) / scale).log_softmax(-1, Kind::Double)
+}
+
+/// Log-probabilities `[B, C]` of the Dirichlet's mean α / Σ α, α_c = (1 − 2/C + e^(f_c) Σ_k e^(−f_k) / C²) / V_cc, with f
+/// and V first moved to logits that sum to 0.
+pub fn bridge(mean: &Tensor, variance: &Tensor) -> Tensor {
+    let mean = mean.to_kind(Kind::Double);
+    let classes = mean.size()[1] as f64;
+    // Conditioned on Σ f = 0: f − V1 (1ᵀf) / (1ᵀV1), V − V1 1ᵀV / (1ᵀV1).
+    let rows = variance.sum_dim_intlist([2i64].as_slice(), true, Kind::Double);
+    let total = rows.sum_dim_intlist([1i64].as_slice(), true, Kind::Double).clamp_min(f64::MIN_POSITIVE);
+    let sum = mean.sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
+    let f = &mean - rows.squeeze_dim(2) * sum / total.squeeze_dim(2);
+    let v = (variance - rows.matmul(&rows.transpose(1, 2)) / total).diagonal(0, 1, 2).clamp_min(1e-300);
+    // log α in logarithms: e^f may overflow.
+    let constant = Tensor::from((1.0 - 2.0 / classes).ln()).to_device(f.device());
+    let inner = (&f + (-&f).logsumexp([1i64].as_slice(), true) - 2.0 * classes.ln()).logaddexp(&constant);
+    (inner - v.log()).log_softmax(-1, Kind::Double)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Device;
+
+    fn gaussian() -> (Tensor, Tensor) {
+        let mean = Tensor::from_slice(&[1.0, -0.5, 0.3]).view([1, 3]);
+        let variance = Tensor::from_slice(&[0.5, 0.1, 0.0, 0.1, 0.8, -0.2, 0.0, -0.2, 0.4]).view([1, 3, 3]);
+        (mean, variance)
+    }
+
+    #[track_caller]
+    fn near(log: &Tensor, expected: &[f64], bound: f64) {
+        let difference = (log.exp().view([-1]) - Tensor::from_slice(expected)).abs().max().double_value(&[]);
+        assert!(difference < bound, "{log} differs by {difference}");
+    }
+
+    // f, v: as in `gaussian`. probit: torch.softmax(f / (1 + pi / 8 * v.diag()).sqrt(), 0). bridge, the lines of
+    // laplace-torch 0.3: f -= v.sum(1) * f.sum() / v.sum(); v -= outer(v.sum(1), v.sum(0)) / v.sum();
+    // alpha = (1 - 2/3 + f.exp() / 9 * (-f).exp().sum()) / v.diag(); alpha / alpha.sum().
+    #[test]
+    fn probit_and_bridge() {
+        let (mean, variance) = gaussian();
+        near(&probit(&mean, &variance), &[0.5590117926767395, 0.14485710799079494, 0.29613109933246556], 1e-12);
+        near(&bridge(&mean, &variance), &[0.5722419008304939, 0.13830212363010688, 0.28945597553939933], 1e-12);
+        let far = &mean * 1000.0;
+        assert_eq!(bridge(&far, &variance).isfinite().all().int64_value(&[]), 1);
+        assert_eq!(probit(&mean, &variance.zeros_like()), mean.log_softmax(-1, Kind::Double), "no variance, no change");
+    }
+
+    #[test]
+    fn draws_have_the_mean_and_the_covariance() {
+        let (mean, variance) = gaussian();
+        tch::manual_seed(1);
+        let found = draws(&mean, &variance, &Tensor::randn([200_000, 3], (Kind::Double, Device::Cpu))).squeeze_dim(1);
+        let centred = &found - found.mean_dim([0i64].as_slice(), true, Kind::Double);
+        let covariance = centred.tr().matmul(&centred) / 200_000.0;
+        assert!((covariance - variance.get(0)).abs().max().double_value(&[]) < 0.01);
+        assert!((found.mean_dim([0i64].as_slice(), true, Kind::Double) - mean).abs().max().double_value(&[]) < 0.01);
+    }
+}

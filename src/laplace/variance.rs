@@ -1,0 +1,139 @@
+//! V = J P⁻¹ Jᵀ of every image, P = H + τ: the covariance of the linearised logits, `[B, C, C]`, for any τ at once.
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use super::curvature::{Curvature, Pair};
+use super::pass::{Map, Maps, Pass, Role, Source};
+
+/// J of a batch in the eigenvectors of H, a part a map or one for all of them.
+pub struct Projected {
+    parts: Vec<Part>,
+}
+
+enum Part {
+    /// V = Σ_m c_m c_mᵀ / (λ_m + τ) + rest / τ.
+    General {
+        /// c, `[B, C, M]`.
+        coordinates: Tensor,
+        /// λ, `[M]`.
+        values: Tensor,
+        /// Σ over directions without curvature, `[B, C, C]`, where there are any.
+        rest: Option<Tensor>,
+    },
+    /// A last layer, J = I ⊗ φᵀ, which is never formed: V = Q diag_c(Σ_i u_i² / (λ_ci + τ) + rest / τ) Qᵀ.
+    Head {
+        /// u² with u = Q_Xᵀ φ, `[B, k]`.
+        squares: Tensor,
+        /// λ, `[C, k]`.
+        values: Tensor,
+        /// Q, `[C, C]`.
+        basis: Tensor,
+        /// ‖φ‖² − ‖u‖², `[B, 1]`.
+        rest: Tensor,
+    },
+}
+
+impl Projected {
+    /// Runs one backward a class, except for a last layer alone.
+    pub fn new(curvature: &Curvature, maps: &Maps, pass: &Pass) -> Result<Projected> {
+        // Those of a last layer are never formed, except for `full` curvature.
+        let jacobians = || pass.jacobians(|site| !matches!(site.source, Source::Logits));
+        let parts = match curvature {
+            Curvature::Full(factor) => {
+                let flat: Vec<Tensor> = pass.jacobians(|_| true)?.iter().map(|j| j.flatten(2, 3)).collect();
+                let jacobian = Tensor::cat(&flat, 2);
+                let coordinates = jacobian.matmul(&factor.basis(jacobian.kind()));
+                vec![Part::General { coordinates, values: factor.values.shallow_clone(), rest: None }]
+            }
+            Curvature::Diag(diagonal) => {
+                let jacobians = jacobians()?;
+                let mut start = 0;
+                let mut parts = Vec::new();
+                for (at, map) in maps.maps.iter().enumerate() {
+                    let values = diagonal.narrow(0, start, map.parameters());
+                    start += map.parameters();
+                    parts.push(match map.role {
+                        Role::Head | Role::HeadBias => Part::of_head(
+                            &pass.sites[at].input,
+                            None,
+                            values.view([map.outputs, map.inputs]),
+                            Tensor::eye(map.outputs, (Kind::Double, diagonal.device())),
+                        ),
+                        _ => Part::General { coordinates: jacobians[at].flatten(2, 3), values, rest: None },
+                    });
+                }
+                parts
+            }
+            Curvature::Kron(pairs) => {
+                let jacobians = jacobians()?;
+                let part = |(at, (map, pair)): (usize, (&Map, &Pair))| match map.role {
+                    Role::Head | Role::HeadBias => Part::of_head(
+                        &pass.sites[at].input,
+                        Some(&pair.input.vectors),
+                        pair.values(),
+                        pair.gradient.vectors.shallow_clone(),
+                    ),
+                    _ => Part::of_pair(&jacobians[at], pair),
+                };
+                maps.maps.iter().zip(pairs).enumerate().map(part).collect()
+            }
+        };
+        Ok(Projected { parts })
+    }
+
+    /// V at prior precision τ, `[B, C, C]`, f64.
+    pub fn variance(&self, precision: f64) -> Result<Tensor> {
+        let parts: Vec<Tensor> = self.parts.iter().map(|part| part.variance(precision)).collect();
+        Ok(Tensor::stack(&parts, 0).f_sum_dim_intlist([0i64].as_slice(), false, Kind::Double)?)
+    }
+}
+
+impl Part {
+    /// `input: [B, 1, d]` are the features; `vectors: [d, k]` the basis in which `values: [C, k]` are, or the features' own.
+    fn of_head(input: &Tensor, vectors: Option<&Tensor>, values: Tensor, basis: Tensor) -> Part {
+        let features = input.squeeze_dim(1).to_kind(Kind::Double);
+        let energy = |x: &Tensor| x.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
+        match vectors {
+            Some(vectors) => {
+                let u = features.matmul(vectors);
+                let rest = energy(&(&features - u.matmul(&vectors.tr())));
+                Part::Head { squares: u.square(), values, basis, rest }
+            }
+            None => {
+                let rest = energy(&features).zeros_like();
+                Part::Head { squares: features.square(), values, basis, rest }
+            }
+        }
+    }
+
+    /// `jacobian: [B, C, out, in]`.
+    fn of_pair(jacobian: &Tensor, pair: &Pair) -> Part {
+        let kind = jacobian.kind();
+        let (g, x) = (pair.gradient.basis(kind), pair.input.basis(kind));
+        let kept = g.tr().matmul(&jacobian.matmul(&x));
+        let complete = pair.gradient.is_complete() && pair.input.is_complete();
+        let rest = (!complete).then(|| {
+            let left = (jacobian - g.matmul(&kept).matmul(&x.tr())).flatten(2, 3);
+            left.bmm(&left.transpose(1, 2)).to_kind(Kind::Double)
+        });
+        Part::General { coordinates: kept.flatten(2, 3), values: pair.values().reshape([-1]), rest }
+    }
+
+    fn variance(&self, precision: f64) -> Tensor {
+        match self {
+            Part::General { coordinates, values, rest } => {
+                let weights = (values + precision).reciprocal().to_kind(coordinates.kind());
+                let v = (coordinates * weights).bmm(&coordinates.transpose(1, 2)).to_kind(Kind::Double);
+                match rest {
+                    Some(rest) => v + rest / precision,
+                    None => v,
+                }
+            }
+            Part::Head { squares, values, basis, rest } => {
+                let scales = squares.matmul(&(values + precision).reciprocal().tr()) + rest / precision;
+                (basis * scales.unsqueeze(1)).matmul(&basis.tr())
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Laplace approximations: hand-made goldens, laplace-torch on small networks, and a vision transformer against its dense
+//! curvature.
+
+mod common;
+
+use bella::config::{Experiment, Tree};
+use bella::data::order::{Purpose, normal, stream};
+use bella::laplace::curvature::Fit;
+use bella::laplace::factor::Factor;
+use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use};
+use bella::laplace::variance::Projected;
+use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, predictive};
+use bella::model::{Loaded, Model};
+use bella::subspace::Subspace;
+use common::fixture;
+use tch::{Device, Kind, Tensor};
+
+const F64: (Kind, Device) = (Kind::Double, Device::Cpu);
+
+fn tensor(values: &[f64], shape: &[i64]) -> Tensor {
+    Tensor::from_slice(values).view(shape)
+}
+
+fn shape(structure: Structure) -> Shape {
+    Shape { structure, tokens: Tokens::Expand, wide: 512, kept: 10 }
+}
+
+fn fitted(maps: &Maps, shape: Shape, passes: &[Pass]) -> Curvature {
+    let mut fit = Fit::new(maps, shape, Device::Cpu);
+    passes.iter().for_each(|pass| fit.add(pass).unwrap());
+    fit.finish().unwrap()
+}
+
+fn log_likelihood(logits: &Tensor, labels: &[i64]) -> f64 {
+    let picked = logits.log_softmax(-1, Kind::Double).gather(1, &Tensor::from_slice(labels).unsqueeze(1), false);
+    picked.sum(Kind::Double).double_value(&[])
+}
+
+/// max |a − b| ≤ bound · max |b|, and b is not zero.
+#[track_caller]
+fn near(a: &Tensor, b: &Tensor, bound: f64, what: &str) {
+    assert_eq!(a.size(), b.size(), "{what}");
+    let (a, b) = (a.to_kind(Kind::Double), b.to_kind(Kind::Double));
+    let largest = b.abs().max().double_value(&[]);
+    let difference = (&a - &b).abs().max().double_value(&[]) / largest;
+    println!("{what}: relative difference {difference:.1e}");
+    assert!(largest > 0.0 && difference <= bound, "{what}: relative difference {difference:e}");
+}
+
+/// A linear classifier without bias, as a layer whose Jacobians are formed, or as a head whose are not.
+fn linear(role: Role) -> (Maps, impl Fn(&Tensor) -> Pass) {
+    let maps = Maps { maps: vec![Map { block: 0, role, inputs: 2, outputs: 2 }], columns: 0..4 };
+    let pass = move |features: &Tensor| {
+        let weight = tensor(&[0.4, -0.2, 0.1, 0.3], &[2, 2]).set_requires_grad(true);
+        let output = features.matmul(&weight.tr()).unsqueeze(1);
+        let logits = output.squeeze_dim(1);
+        let source = if role.is_head() { Source::Logits } else { Source::Layer(0) };
+        let layers = vec![Layer { outputs: 2, tokens: 1, uses: vec![Use { from: 0, output }] }];
+        Pass { logits, layers, sites: vec![Site { input: features.unsqueeze(1), source }] }
+    };
+    (maps, pass)
+}
+
+/// phi = [[1, .5], [-.3, 1.2], [.8, -.7]], W = [[.4, -.2], [.1, .3]], y = [0, 1, 0], tau = 1, x* = [.2, .9], in NumPy:
+/// p = softmax(phi W'), H = sum_n kron(diag(p) - p p', phi phi'), V = J inv(H + I) J', evidence = log p(y) - (slogdet(H + I) +
+/// |W|^2) / 2; diag: the diagonal of H; kron: G = sum_n diag(p) - p p', X = mean of phi phi'.
+#[test]
+fn linear_softmax_goldens() {
+    let features = tensor(&[1.0, 0.5, -0.3, 1.2, 0.8, -0.7], &[3, 2]);
+    let test = tensor(&[0.2, 0.9], &[1, 2]);
+    let theta = tensor(&[0.4, -0.2, 0.1, 0.3], &[4]);
+    let goldens = [
+        (Structure::Full, [0.6493530771, 0.2006469229], 0.4138357249, -2.3094400583),
+        (Structure::Diag, [0.5699589551, 0.0], 0.4127672008, -2.4166319918),
+        (Structure::Kron, [0.6486013703, 0.2013986297], 0.4138257915, -2.3087069208),
+    ];
+    for role in [Role::Up, Role::Head] {
+        let (maps, pass) = linear(role);
+        for (structure, [own, other], p0, log_evidence) in goldens {
+            let what = format!("{structure:?} as {role:?}");
+            let train = pass(&features);
+            let log_likelihood = log_likelihood(&train.logits.detach(), &[0, 1, 0]);
+            assert!((log_likelihood + 1.5160177549278915).abs() < 1e-12);
+            let curvature = fitted(&maps, shape(structure), &[train]);
+            let at = pass(&test);
+            let v = Projected::new(&curvature, &maps, &at).unwrap().variance(1.0).unwrap();
+            near(&v, &tensor(&[own, other, other, own], &[1, 2, 2]), 1e-9, &what);
+            let p = predictive::probit(&at.logits.detach(), &v).exp();
+            assert!((p.double_value(&[0, 0]) - p0).abs() < 1e-9, "{what}: {p}");
+            let evidence = Evidence::new(&curvature, &theta, log_likelihood).unwrap().at(1.0);
+            assert!((evidence - log_evidence).abs() < 1e-9, "{what}: {evidence}");
+        }
+    }
+}
+
+const IN: i64 = 5;
+const HIDDEN: i64 = 6;
+const CLASSES: i64 = 3;
+const DATA: i64 = 12;
+const TOKENS: i64 = 4;
+
+/// sin(1.7 k + offset), as in scripts/compare_laplace.py.
+fn sines(offset: f64, shape: &[i64]) -> Tensor {
+    let count: i64 = shape.iter().product();
+    (Tensor::arange(count, F64) * 1.7 + offset).sin().view(shape)
+}
+
+/// The network of scripts/compare_laplace.py: a layer, tanh, the mean over tokens, a head.
+struct Net {
+    parameters: Vec<Tensor>,
+}
+
+impl Net {
+    fn new() -> Net {
+        let shapes: [&[i64]; 4] = [&[HIDDEN, IN], &[HIDDEN], &[CLASSES, HIDDEN], &[CLASSES]];
+        Net { parameters: shapes.iter().enumerate().map(|(i, shape)| sines(i as f64, shape)).collect() }
+    }
+
+    fn theta(&self) -> Tensor {
+        Tensor::cat(&self.parameters.iter().map(|p| p.reshape([-1])).collect::<Vec<_>>(), 0)
+    }
+
+    fn maps(parameters: Parameters) -> Maps {
+        let first = HIDDEN * (IN + 1);
+        let map = |role, inputs, outputs| Map { block: 0, role, inputs, outputs };
+        let head = [map(Role::Head, HIDDEN, CLASSES), map(Role::HeadBias, 1, CLASSES)];
+        let all = first + CLASSES * (HIDDEN + 1);
+        match parameters {
+            Parameters::LastLayer => Maps { maps: head.into(), columns: first..all },
+            Parameters::All => {
+                let maps = [[map(Role::Up, IN, HIDDEN), map(Role::Up, 1, HIDDEN)], head].concat();
+                Maps { maps, columns: 0..all }
+            }
+        }
+    }
+
+    /// `x: [B, T, IN]`.
+    fn pass(&self, x: &Tensor, parameters: Parameters) -> Pass {
+        let [weight, bias, head, head_bias] = &self.parameters[..] else { panic!("four parameters") };
+        let weight = weight.detach().set_requires_grad(true);
+        let output = x.matmul(&weight.tr()) + bias;
+        let features = output.tanh().mean_dim([1i64].as_slice(), false, Kind::Double);
+        let logits = features.matmul(&head.tr()) + head_bias;
+        let (batch, tokens) = (x.size()[0], x.size()[1]);
+        let site = |input: &Tensor, source| Site { input: input.detach(), source };
+        let mut sites =
+            vec![site(&features.unsqueeze(1), Source::Logits), site(&Tensor::ones([batch, 1, 1], F64), Source::Logits)];
+        let mut layers = Vec::new();
+        if parameters == Parameters::All {
+            layers.push(Layer { outputs: HIDDEN, tokens, uses: vec![Use { from: 0, output }] });
+            sites.insert(0, site(x, Source::Layer(0)));
+            sites.insert(1, site(&Tensor::ones([batch, tokens, 1], F64), Source::Layer(0)));
+        }
+        Pass { logits, layers, sites }
+    }
+
+    /// log Z and V at precision 0.7, fitted in batches of 5.
+    fn fit(&self, tokens: i64, parameters: Parameters, shape: Shape) -> (f64, Tensor) {
+        let x = sines(0.5, &[DATA, tokens, IN]) * 2;
+        let passes: Vec<Pass> = [(0, 5), (5, 5), (10, 2)]
+            .iter()
+            .map(|(start, count)| self.pass(&x.narrow(0, *start, *count), parameters))
+            .collect();
+        let maps = Net::maps(parameters);
+        let curvature = fitted(&maps, shape, &passes);
+        let labels: Vec<i64> = (0..DATA).map(|i| i % CLASSES).collect();
+        let logits = Tensor::cat(&passes.iter().map(|pass| pass.logits.detach()).collect::<Vec<_>>(), 0);
+        let theta = self.theta().narrow(0, maps.columns.start, maps.parameters());
+        let evidence = Evidence::new(&curvature, &theta, log_likelihood(&logits, &labels)).unwrap();
+        let test = self.pass(&(sines(0.9, &[2, tokens, IN]) * 2), parameters);
+        (evidence.at(0.7), Projected::new(&curvature, &maps, &test).unwrap().variance(0.7).unwrap())
+    }
+}
+
+/// scripts/compare_laplace.py with laplace-torch 0.3, torch 2.11: structure, tokens, parameters, log evidence, V.
+#[rustfmt::skip]
+const LAPLACE_TORCH: &[(Structure, i64, Parameters, f64, [f64; 18])] = &[
+    (Structure::Full, 1, Parameters::All, -19.3732987770, [5.9382872296, 1.3009604490, 2.0320812784, 1.3009604490, 7.2891227826, 0.7104074635, 2.0320812784, 0.7104074635, 6.6287581037, 6.8593103805, 0.3640378204, 1.2964485040, 0.3640378204, 5.3474953772, 0.7187819452, 1.2964485040, 0.7187819452, 6.0661796728]),
+    (Structure::Diag, 1, Parameters::All, -25.7937087659, [5.1344601530, 0.2513891406, -1.3612523055, 0.2513891406, 4.7528749056, -0.3574708302, -1.3612523055, -0.3574708302, 5.8566547451, 11.3547653937, -5.8135244832, 0.1921613822, -5.8135244832, 9.6128526118, -2.6534818566, 0.1921613822, -2.6534818566, 6.7525929880]),
+    (Structure::Kron, 1, Parameters::All, -22.4172425457, [5.3019426672, 2.4758416922, 1.4454488111, 2.4758416922, 4.7398029135, 2.0705889105, 1.4454488111, 2.0705889105, 5.9167556058, 9.4133342499, -2.4256333260, 2.2668398998, -2.4256333260, 8.6112554028, -0.7971531501, 2.2668398998, -0.7971531501, 7.1171259688]),
+    (Structure::Kron, 1, Parameters::LastLayer, -11.7356533507, [4.4662602094, 2.2719542729, 2.5723908299, 2.2719542729, 4.6829300648, 2.3557209745, 2.5723908299, 2.3557209745, 4.3824935078, 3.6211792698, 1.7878119701, 2.0399563763, 1.7878119701, 3.8030216281, 1.8581140181, 2.0399563763, 1.8581140181, 3.5508772219]),
+    (Structure::Diag, 1, Parameters::LastLayer, -14.4814997328, [4.1323251043, 0.0, 0.0, 0.0, 4.6786156371, 0.0, 0.0, 0.0, 3.9847441683, 3.2421250648, 0.0, 0.0, 0.0, 3.6857816993, 0.0, 0.0, 0.0, 3.1541724733]),
+    (Structure::Full, TOKENS, Parameters::All, -31.8148209095, [1.6692473476, 0.3716496734, 0.7958307932, 0.3716496734, 1.8771157993, 0.2938117225, 0.7958307932, 0.2938117225, 1.7226064660, 1.3890502663, 0.4489915544, 0.6018974405, 0.4489915544, 1.3872893325, 0.4424565925, 0.6018974405, 0.4424565925, 1.4093143430]),
+    (Structure::Kron, TOKENS, Parameters::All, -33.5349928348, [2.3486305753, -0.2455388169, 0.9358546413, -0.2455388169, 2.6149234302, -0.0987747814, 0.9358546413, -0.0987747814, 2.1215156489, 1.6325404433, 0.1426524498, 0.7362800841, 0.1426524498, 1.9641718231, 0.0163304187, 0.7362800841, 0.0163304187, 1.7984690487]),
+];
+
+#[test]
+fn small_networks_equal_laplace_torch() {
+    for (structure, tokens, parameters, log_evidence, v) in LAPLACE_TORCH {
+        let what = format!("{structure:?}, {tokens} tokens, {parameters:?}");
+        let (evidence, variance) = Net::new().fit(*tokens, *parameters, shape(*structure));
+        near(&variance, &tensor(v, &[2, 3, 3]), 1e-4, &what);
+        let difference = (evidence / log_evidence - 1.0).abs();
+        println!("{what}: evidence {difference:.1e}");
+        assert!(difference < 1e-4, "{what}: evidence {evidence}");
+    }
+}
+
+#[test]
+fn one_token_is_the_same_expanded_and_reduced_and_several_are_not() {
+    let of = |tokens, how| Net::new().fit(tokens, Parameters::All, Shape { tokens: how, ..shape(Structure::Kron) });
+    let (one, same) = (of(1, Tokens::Expand), of(1, Tokens::Reduce));
+    near(&same.1, &one.1, 1e-12, "one token");
+    let (several, other) = (of(TOKENS, Tokens::Expand), of(TOKENS, Tokens::Reduce));
+    assert!((several.0 - other.0).abs() > 1e-3, "{} {}", several.0, other.0);
+}
+
+/// A vision transformer in f64 with a particle that has moved in every column.
+struct Setting {
+    model: Model,
+    subspace: Box<dyn Subspace>,
+    theta: Tensor,
+}
+
+impl Setting {
+    fn new(archive: &str, head: &str) -> Setting {
+        tch::set_num_threads(1);
+        let text = format!(
+            "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n{head}\n[data.digits]\n\
+             [subspace.low-rank]\nrank = 2\ntargets = [\"attn.qkv\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\"]\n\
+             [method.laplace]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
+            fixture(archive)
+        );
+        let experiment = Experiment::read(&Tree::parse("x.toml", &text).unwrap()).unwrap();
+        let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
+        let loaded = Loaded::open(&experiment, &classes).unwrap();
+        let spec = &experiment.training.as_ref().unwrap().subspace.spec;
+        let subspace = spec.build(&loaded.identified.base, &loaded.head).unwrap();
+        let start = subspace.initial(1, 0).unwrap().to_kind(Kind::Double);
+        let mut rng = stream(5, Purpose::Noise, &[]);
+        let noise: Vec<f64> = (0..start.numel()).map(|_| 0.1 * normal(&mut rng)).collect();
+        let theta = (start + Tensor::from_slice(&noise)).unsqueeze(0);
+        Setting { model: loaded.into_model(Device::Cpu, Kind::Double), subspace, theta }
+    }
+
+    fn all() -> [Setting; 2] {
+        [Setting::new("timm_scripted.pt", "[head.checkpoint]"), Setting::new("openai_visual.pt", "[head.linear]")]
+    }
+
+    fn images(&self, count: i64) -> Tensor {
+        use rand::RngExt;
+        let mut rng = stream(6, Purpose::Check, &[]);
+        let bytes: Vec<u8> = (0..count * 3 * 20 * 20).map(|_| rng.random()).collect();
+        self.model.preprocess.images(&Tensor::from_slice(&bytes).view([count, 3, 20, 20]), 1)
+    }
+
+    fn pass(&self, maps: &Maps, images: &Tensor) -> Pass {
+        Pass::new(&self.model, &*self.subspace, maps, &self.theta, images).unwrap()
+    }
+
+    /// Logits `[B, C]`, and Jacobians `[B, C, P]` by one backward to the leaves a logit.
+    fn dense(&self, images: &Tensor) -> (Tensor, Tensor) {
+        let layout = self.subspace.layout();
+        let leaves = layout.leaves(&self.theta, Kind::Double, true);
+        let logits = self.model.logits(&self.subspace.weights(&self.model.base, &leaves), images).squeeze_dim(0);
+        let (batch, classes) = logits.size2().unwrap();
+        let rows = Tensor::zeros([batch * classes, layout.parameters()], F64);
+        for at in 0..batch * classes {
+            let root = logits.get(at / classes).get(at % classes);
+            let gradients = Tensor::f_run_backward(&[root], &leaves, true, false).unwrap();
+            layout.gather(&gradients, &rows.narrow(0, at, 1));
+        }
+        (logits.detach(), rows.view([batch, classes, -1]))
+    }
+}
+
+#[test]
+fn jacobians_of_a_vision_transformer_equal_those_of_autograd() {
+    for setting in Setting::all() {
+        let (maps, images) = (Maps::all(&*setting.subspace).unwrap(), setting.images(3));
+        let ours: Vec<Tensor> = setting.pass(&maps, &images).jacobians(|_| true).unwrap();
+        let ours = Tensor::cat(&ours.iter().map(|j| j.flatten(2, 3)).collect::<Vec<_>>(), 2);
+        near(&ours, &setting.dense(&images).1, 1e-10, "Jacobians");
+    }
+}
+
+#[test]
+fn full_curvature_of_a_vision_transformer_equals_the_dense_one() {
+    for setting in Setting::all() {
+        let (maps, images) = (Maps::all(&*setting.subspace).unwrap(), setting.images(3));
+        let (logits, jacobian) = setting.dense(&images);
+        let p = logits.softmax(-1, Kind::Double);
+        let lambda = p.diag_embed(0, 1, 2) - p.unsqueeze(2).bmm(&p.unsqueeze(1));
+        let h = jacobian.transpose(1, 2).bmm(&lambda.bmm(&jacobian)).sum_dim_intlist(
+            [0i64].as_slice(),
+            false,
+            Kind::Double,
+        );
+        let curvature = fitted(&maps, shape(Structure::Full), &[setting.pass(&maps, &images)]);
+        let Curvature::Full(Factor { vectors, values }) = &curvature else { panic!("not full") };
+        near(&(vectors * values).matmul(&vectors.tr()), &h, 1e-9, "full");
+        let Curvature::Diag(diagonal) = fitted(&maps, shape(Structure::Diag), &[setting.pass(&maps, &images)]) else {
+            panic!("not diagonal")
+        };
+        near(&diagonal, &h.diagonal(0, 0, 1), 1e-9, "diag");
+        let identity = Tensor::eye(maps.parameters(), F64) * 0.3;
+        let inverse = (&h + identity).inverse();
+        let v = jacobian.matmul(&inverse).bmm(&jacobian.transpose(1, 2));
+        let ours = Projected::new(&curvature, &maps, &setting.pass(&maps, &images)).unwrap().variance(0.3).unwrap();
+        near(&ours, &v, 1e-8, "V of full");
+    }
+}
+
+/// H of a Kronecker approximation, `[P, P]`, formed.
+fn formed(curvature: &Curvature) -> Tensor {
+    let Curvature::Kron(pairs) = curvature else { panic!("not kron") };
+    let matrix = |f: &Factor| (&f.vectors * &f.values).matmul(&f.vectors.tr());
+    let blocks: Vec<Tensor> = pairs.iter().map(|pair| matrix(&pair.gradient).kron(&matrix(&pair.input))).collect();
+    Tensor::block_diag(&blocks)
+}
+
+#[test]
+fn kron_of_a_vision_transformer_predicts_as_its_formed_matrix() {
+    for setting in Setting::all() {
+        let (maps, images) = (Maps::all(&*setting.subspace).unwrap(), setting.images(3));
+        let jacobian = setting.dense(&images).1;
+        // All sides dense; wide ones at low rank.
+        for wide in [512, 8] {
+            for tokens in [Tokens::Expand, Tokens::Reduce] {
+                let shape = Shape { structure: Structure::Kron, tokens, wide, kept: 3 };
+                let curvature = fitted(&maps, shape, &[setting.pass(&maps, &images)]);
+                let precision = formed(&curvature) + Tensor::eye(maps.parameters(), F64) * 0.3;
+                let v = jacobian.matmul(&precision.inverse()).bmm(&jacobian.transpose(1, 2));
+                let pass = setting.pass(&maps, &images);
+                let ours = Projected::new(&curvature, &maps, &pass).unwrap().variance(0.3).unwrap();
+                near(&ours, &v, 1e-8, &format!("V, wide {wide}, {tokens:?}"));
+                let evidence = Evidence::new(&curvature, &setting.theta.get(0), -1.0).unwrap().at(0.3);
+                let log_det = precision.logdet().double_value(&[]) - maps.parameters() as f64 * 0.3f64.ln();
+                let penalty = 0.3 * setting.theta.square().sum(Kind::Double).double_value(&[]);
+                assert!((evidence + 1.0 + 0.5 * (log_det + penalty)).abs() < 1e-8 * log_det.abs(), "{evidence}");
+            }
+        }
+    }
+}
+
+#[test]
+fn drawn_weights_have_the_covariance_of_the_formed_matrix() {
+    let setting = Setting::new("timm_scripted.pt", "[head.checkpoint]");
+    let (maps, images) = (Maps::all(&*setting.subspace).unwrap(), setting.images(3));
+    for (structure, wide) in [(Structure::Kron, 8), (Structure::Kron, 512), (Structure::Diag, 8), (Structure::Full, 8)]
+    {
+        let shape = Shape { structure, tokens: Tokens::Expand, wide, kept: 3 };
+        let curvature = fitted(&maps, shape, &[setting.pass(&maps, &images)]);
+        // The map from noise to deviation is a matrix M with M Mᵀ (H + τ) = 1: probe it with Jᵀ, since it is symmetric.
+        let jacobian = setting.dense(&images).1.reshape([-1, maps.parameters()]);
+        let rows: Vec<Tensor> = (0..jacobian.size()[0]).map(|i| curvature.deviation(0.3, &jacobian.get(i))).collect();
+        let rows = Tensor::stack(&rows, 0);
+        let v = rows.matmul(&rows.tr());
+        let projected =
+            Projected::new(&curvature, &maps, &setting.pass(&maps, &images)).unwrap().variance(0.3).unwrap();
+        let classes = projected.size()[1];
+        let blocks: Vec<Tensor> =
+            (0..3).map(|n| v.narrow(0, n * classes, classes).narrow(1, n * classes, classes)).collect();
+        near(&Tensor::stack(&blocks, 0), &projected, 1e-8, &format!("{structure:?}, wide {wide}"));
+    }
+}
+
+#[test]
+fn the_last_layer_of_a_vision_transformer_equals_its_formed_jacobian() {
+    let setting = Setting::new("openai_visual.pt", "[head.linear]");
+    let (maps, images) = (Maps::last_layer(&*setting.subspace).unwrap(), setting.images(4));
+    let jacobian = setting.dense(&images).1.narrow(2, maps.columns.start, maps.parameters());
+    for wide in [512, 8] {
+        let shape = Shape { structure: Structure::Kron, tokens: Tokens::Expand, wide, kept: 3 };
+        let curvature = fitted(&maps, shape, &[setting.pass(&maps, &images)]);
+        let inverse = (formed(&curvature) + Tensor::eye(maps.parameters(), F64) * 0.3).inverse();
+        let v = jacobian.matmul(&inverse).bmm(&jacobian.transpose(1, 2));
+        let pass = setting.pass(&maps, &images);
+        let ours = Projected::new(&curvature, &maps, &pass).unwrap().variance(0.3).unwrap();
+        near(&ours, &v, 1e-8, &format!("last layer, wide {wide}"));
+    }
+    let frozen = Setting::new("timm_scripted.pt", "[head.checkpoint]");
+    let error = Maps::last_layer(&*frozen.subspace).unwrap_err().to_string();
+    assert!(error.contains("does not train its head"), "{error}");
+}
