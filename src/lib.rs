@@ -34,6 +34,7 @@ pub mod predictions;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod sensitivity;
 pub mod session;
 pub mod similarity;
 pub mod state;

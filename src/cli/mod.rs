@@ -12,6 +12,7 @@ mod opened;
 mod predict;
 mod report;
 mod score;
+mod sensitivity;
 mod similarity;
 mod soup;
 mod train;
@@ -50,6 +51,7 @@ enum Command {
     Score(score::ScoreArgs),
     Compare(compare::CompareArgs),
     Soup(soup::SoupArgs),
+    Sensitivity(sensitivity::SensitivityArgs),
     Similarity(similarity::SimilarityArgs),
     Landscape(landscape::LandscapeArgs),
     Inspect(inspect::InspectArgs),
@@ -159,6 +161,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Score(args) => score::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Soup(args) => soup::run(&args),
+        Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Similarity(args) => similarity::run(&args),
         Command::Landscape(args) => landscape::run(&args),
         Command::Inspect(args) => inspect::run(&args),

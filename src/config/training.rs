@@ -33,6 +33,9 @@ pub struct TrainSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     pub eval_batch_size: usize,
+    /// Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub loo_samples: usize,
     /// Minutes between checkpoints within an epoch.
     pub checkpoint_minutes: f64,
 }
@@ -141,6 +144,11 @@ impl Training {
                 format!("particle_chunk = {}: must not exceed the {particles} particles", self.train.particle_chunk),
             );
         }
+        let gaussians_in_training = self.method.spec.samples().is_some() && self.subspace.key == "low-rank";
+        if self.train.loo_samples > 0 && !gaussians_in_training {
+            let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
+            root.problem("train", why);
+        }
         if self.train.accumulate > self.train.batch_size {
             root.problem("train", format!("accumulate = {}: must not exceed batch_size", self.train.accumulate));
         }
@@ -180,6 +188,7 @@ impl TrainSpec {
             accumulate: reader.count("accumulate", 1..=1_000_000).or(1),
             clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
             eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
+            loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).or(0),
             checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).or(10.0),
         };
         if spec.select == Selection::Best && validation == 0.0 {
@@ -188,4 +197,9 @@ impl TrainSpec {
         reader.finish();
         spec
     }
+}
+
+/// Serde's way to leave a default out, so that runs keep their identity.
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }

@@ -23,6 +23,7 @@ use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
 use crate::run::RunFolder;
+use crate::sensitivity::sensitivities;
 use crate::state::State;
 use crate::subspace::Subspace;
 use crate::tensor::{guarded, host_f64};
@@ -290,6 +291,7 @@ impl Trainer<'_> {
             wall_seconds: self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64(),
             images_per_second: clock.rate(),
         };
+        row.diagnostics.extend(self.leave_one_out()?.map(|loss| ("loo_loss".to_string(), loss)));
         if let Some([nll, accuracy, ece]) = validation {
             (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), Some(accuracy), Some(ece));
             if self.spec.select == Selection::Best {
@@ -316,6 +318,18 @@ impl Trainer<'_> {
         let scores = crate::metrics::Scores::compute(&predictions)?;
         let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
         Ok(Some([value("nll"), value("accuracy"), value("ece")]))
+    }
+
+    /// Mean leave-one-out loss of the first training images, where the config asks for it.
+    fn leave_one_out(&self) -> Result<Option<f64>> {
+        let count = self.spec.loo_samples.min(self.holdout.train.len());
+        let Some(std) = (count > 0).then(|| self.method.posterior_std()).flatten() else { return Ok(None) };
+        let theta = self.theta.shallow_clone();
+        let mixture = Mixture { theta, std: Some(std), laplace: None, seed: self.seed };
+        let images = (self.images, &self.holdout.train[..count]);
+        let found = sensitivities(self.model, self.subspace, &mixture, images, &ProgressBar::hidden())
+            .context("train.loo_samples")?;
+        Ok(Some(found.iter().map(|one| one.loo_loss).sum::<f64>() / count as f64))
     }
 
     fn warn_on_collapse(&self, row: &EpochRow) {

@@ -1,0 +1,120 @@
+//! `bella sensitivity`: which training images a Gaussian posterior leans on.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use super::ComputeArgs;
+use super::opened::{Opened, Overrides};
+use crate::contact_sheet::{Section, Tile, draw};
+use crate::data::order::stratified_validation_split;
+use crate::data::{Images, Split, SplitName};
+use crate::files::write_atomic;
+use crate::images::ImageSet;
+use crate::sensitivity::{Sensitivity, sensitivities};
+
+/// Sensitivity of each training image, and the leave-one-out estimate of the test loss (sensitivity.csv of the run).
+///
+/// Needs a Gaussian posterior in a low-rank subspace ([method.ivon]).
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella sensitivity low-rank-ivon-s1 --samples 2000")]
+pub struct SensitivityArgs {
+    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    run: Option<String>,
+
+    /// Training images, the first ones [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    samples: Option<u32>,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+/// Images a section of the picture.
+const SHOWN: usize = 12;
+
+pub fn run(args: &SensitivityArgs) -> Result<()> {
+    let opened = Opened::run(args.run.as_deref(), &Overrides::default(), &args.compute)?;
+    let (experiment, session) = (&opened.experiment, &opened.session);
+    let split = session.load(experiment, SplitName::Train)?;
+    let replaced: BTreeSet<u32> = {
+        let mut labels = split.labels.clone();
+        session.add_label_noise(experiment, &mut labels).into_iter().collect()
+    };
+    let mut trained_on = stratified_validation_split(experiment.seed, &split.labels, experiment.data.validation).train;
+    trained_on.truncate(args.samples.map_or(usize::MAX, |count| count as usize));
+    let set = ImageSet::new(split.clone(), session.device, session.settings.workers)?;
+    let bar = crate::logging::bar(trained_on.len() as u64, "images");
+    let mixture = &opened.posterior()?.mixture;
+    let mut found = sensitivities(&session.model, session.subspace()?, mixture, (&set, &trained_on), &bar)?;
+    bar.finish_and_clear();
+    ensure!(found.iter().all(|one| one.sensitivity.is_finite()), "a sensitivity is not finite: try --precision f32");
+    let mean = |of: fn(&Sensitivity) -> f64| found.iter().map(of).sum::<f64>() / found.len() as f64;
+    println!(
+        "{} training images: loss {:.4}, leave-one-out loss {:.4}",
+        found.len(),
+        mean(|s| s.loss),
+        mean(|s| s.loo_loss)
+    );
+    found.sort_by(|a, b| b.sensitivity.total_cmp(&a.sensitivity));
+    if !replaced.is_empty() {
+        let top = (found.len() as f64 * experiment.data.label_noise).round() as usize;
+        let caught = found[..top].iter().filter(|one| replaced.contains(&one.index)).count();
+        println!("{caught} of the {top} most sensitive images have a replaced label");
+    }
+    write(&opened, &found, &replaced)?;
+    picture(&opened, &split, &found, &replaced)
+}
+
+fn write(opened: &Opened, found: &[Sensitivity], replaced: &BTreeSet<u32>) -> Result<()> {
+    let path = opened.run.path().join("sensitivity.csv");
+    write_atomic(&path, |file| {
+        let mut writer = csv::Writer::from_writer(file);
+        let header =
+            ["index", "label", "class", "sensitivity", "variance", "error", "loss", "loo_loss", "label_replaced"];
+        writer.write_record(header)?;
+        for one in found {
+            let class = opened.session.classes[one.label as usize].clone();
+            let numbers = [one.sensitivity, one.variance, one.error, one.loss, one.loo_loss].map(|x| x.to_string());
+            let names = [one.index.to_string(), one.label.to_string(), class];
+            let flag = [replaced.contains(&one.index).to_string()];
+            writer.write_record(names.iter().chain(&numbers).chain(&flag))?;
+        }
+        Ok(writer.flush()?)
+    })?;
+    tracing::info!("numbers: {}", path.display());
+    Ok(())
+}
+
+/// The most and the least sensitive images as a contact sheet.
+fn picture(opened: &Opened, split: &Split, found: &[Sensitivity], replaced: &BTreeSet<u32>) -> Result<()> {
+    let shown = SHOWN.min(found.len());
+    let tiles =
+        |of: &[Sensitivity]| -> Result<Vec<Tile>> { of.iter().map(|one| tile(opened, split, one, replaced)).collect() };
+    let mut least = found[found.len() - shown..].to_vec();
+    least.reverse();
+    let sections = [
+        Section { heading: "Most sensitive".into(), tiles: tiles(&found[..shown])? },
+        Section { heading: "Least sensitive".into(), tiles: tiles(&least)? },
+    ];
+    let path = opened.run.path().join("sensitivity.png");
+    draw(&sections, 6, &path)?;
+    tracing::info!("picture: {}", path.display());
+    Ok(())
+}
+
+fn tile(opened: &Opened, split: &Split, one: &Sensitivity, replaced: &BTreeSet<u32>) -> Result<Tile> {
+    let (height, width) = split.images.size();
+    let pixels = match &split.images {
+        Images::Packed(packed) => packed.image(one.index as usize).to_vec(),
+        Images::Files(files) => files.image(one.index as usize)?,
+    };
+    let noted = if replaced.contains(&one.index) { " (replaced)" } else { "" };
+    let lines = vec![
+        format!("{}{noted}", opened.session.classes[one.label as usize]),
+        format!("{:.3e}", one.sensitivity),
+        format!("loss {:.3}", one.loss),
+    ];
+    Ok(Tile { pixels, height, width, lines })
+}
