@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::images::ImageSet;
+use crate::metrics::argmax;
 use crate::model::Model;
 use crate::predict::{Members, Predictor};
 use crate::subspace::Subspace;
@@ -83,7 +84,7 @@ pub fn errors(
         let logits = Predictor::new(model, &members).all_logits(images, &all, batch_size, &hidden)?;
         let classes = model.head.classes() as usize;
         for of_point in logits.chunks_exact(all.len() * classes) {
-            let guesses = of_point.chunks_exact(classes).map(argmax);
+            let guesses = of_point.chunks_exact(classes).map(|logits| argmax(logits) as u32);
             let wrong = guesses.zip(&images.split.labels).filter(|(guess, label)| guess != *label).count();
             errors.push(wrong as f64 / all.len() as f64);
             bar.inc(1);
@@ -91,10 +92,6 @@ pub fn errors(
     }
     bar.finish_and_clear();
     Ok(errors)
-}
-
-fn argmax(logits: &[f32]) -> u32 {
-    logits.iter().enumerate().fold(0, |best, (i, value)| if *value > logits[best] { i } else { best }) as u32
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
 use crate::posterior::Mixture;
 use crate::subspace::Subspace;
-use crate::tensor::{guarded, host_f64};
+use crate::tensor::{guarded, host_f64, label_log_probabilities};
 
 /// One training image; means over particles.
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +94,7 @@ fn measure(pass: &Pass, maps: &Maps, std: &Tensor, labels: &Tensor) -> Result<Te
     }
     let error = logits.softmax(-1, Kind::Double) - labels.onehot(classes).to_kind(Kind::Double);
     let change = covariance.bmm(&error.unsqueeze(2)).squeeze_dim(2);
-    let loss = |logits: &Tensor| {
-        let picked = logits.log_softmax(-1, Kind::Double).gather(1, &labels.unsqueeze(1), false);
-        -picked.squeeze_dim(1)
-    };
+    let loss = |logits: &Tensor| -label_log_probabilities(logits, labels, Kind::Double);
     let norm = |rows: &Tensor| rows.norm_scalaropt_dim(2.0, [1i64].as_slice(), false);
     let trace = covariance.diagonal(0, 1, 2).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
     Ok(Tensor::stack(&[loss(&logits), loss(&(&logits + &change)), norm(&change), trace, norm(&error)], 1))

@@ -74,15 +74,11 @@ impl Session {
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
         let mut split = self.read(|request| experiment.data.dataset.load(name, request))?;
         if name == SplitName::Train && experiment.data.label_noise > 0.0 {
-            let replaced = self.add_label_noise(experiment, &mut split.labels);
+            let (classes, share) = (self.classes.len(), experiment.data.label_noise);
+            let replaced = replace_labels(experiment.seed, &mut split.labels, classes, share);
             tracing::warn!("{}: {} of {} labels replaced (label_noise)", split.name, replaced.len(), split.len());
         }
         Ok(split)
-    }
-
-    /// Replaces training labels as the config asks; returns which.
-    pub fn add_label_noise(&self, experiment: &Experiment, labels: &mut [u32]) -> Vec<u32> {
-        replace_labels(experiment.seed, labels, self.classes.len(), experiment.data.label_noise)
     }
 
     /// Reads one published corrupted version of the test split.

@@ -69,6 +69,19 @@ pub fn host_f32(tensor: &Tensor) -> Result<Vec<f32>> {
     Vec::<f32>::try_from(&flat).map_err(|e| anyhow!("{}", first_line(&e)))
 }
 
+/// log p(y), `[…, B]`, of `logits: [.., B, C]` for `labels: [B]` or `[…, B]`, computed in `kind`.
+pub fn label_log_probabilities(logits: &Tensor, labels: &Tensor, kind: Kind) -> Tensor {
+    let size = logits.size();
+    let index = labels.expand(&size[..size.len() - 1], false).unsqueeze(-1);
+    logits.log_softmax(-1, kind).gather(-1, &index, false).squeeze_dim(-1)
+}
+
+/// log of the mean over members of p(y), `[B]`, for `logits: [m, B, C]` and `labels: [B]`, computed in `kind`.
+pub fn mixture_log_probabilities(logits: &Tensor, labels: &Tensor, kind: Kind) -> Tensor {
+    let members = logits.size()[0] as f64;
+    label_log_probabilities(logits, labels, kind).logsumexp([0i64].as_slice(), false) - members.ln()
+}
+
 /// Quantiles of all elements, each of `shares` from 0 to 1; of a million evenly spaced ones where there are more.
 pub fn quantiles(tensor: &Tensor, shares: &[f64]) -> Result<Vec<f64>> {
     const ENOUGH: i64 = 1_000_000;

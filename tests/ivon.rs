@@ -2,15 +2,12 @@
 
 mod common;
 
-use bella::config::{Experiment, Tree};
 use bella::images::Batch;
 use bella::methods::Method;
 use bella::methods::ivon::{Estimator, Ivon, Spec};
 use bella::methods::noise::Noise;
-use bella::model::Loaded;
-use bella::results::store::Table;
 use bella::train::{Cut, Likelihood};
-use common::{Place, assert_has, error_line, fixture, messages};
+use common::{Place, assert_has, cell, error_line, fixture, messages, model};
 use tch::{Device, Kind, Tensor};
 
 /// The public package's names of the fixture's parameters.
@@ -32,19 +29,13 @@ fn public(name: &str) -> String {
 #[test]
 fn a_hundred_steps_equal_those_of_the_public_package() {
     const STEPS: i64 = 100;
-    tch::set_num_threads(1);
     let text = format!(
         "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n[head.checkpoint]\n[data.digits]\n\
          [subspace.full]\n[method.ivon]\nlr = 0.05\ness = 400\nhess_init = 0.5\nbeta2 = 0.99\nweight_decay = 1e-3\n\
          [optimizer.none]\n[train]\nepochs = 1\nbatch_size = 8\nprecision = \"f64\"\n",
         fixture("timm_scripted.pt")
     );
-    let experiment = Experiment::read(&Tree::parse("x.toml", &text).unwrap()).unwrap();
-    let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
-    let loaded = Loaded::open(&experiment, &classes).unwrap();
-    let spec = &experiment.training.as_ref().unwrap().subspace.spec;
-    let subspace = spec.build(&loaded.identified.base, &loaded.head).unwrap();
-    let model = loaded.into_model(Device::Cpu, Kind::Double);
+    let (model, subspace) = model(&text, Kind::Double);
     let bytes = (Tensor::arange(8 * 3 * 32 * 32, (Kind::Int64, Device::Cpu)) * 7919).remainder(256);
     let bytes = bytes.to_kind(Kind::Uint8).view([8, 3, 32, 32]);
     let batch = Batch { bytes, labels: Tensor::arange(8, (Kind::Int64, Device::Cpu)).remainder(10) };
@@ -110,15 +101,6 @@ fn trained(sets: &[&str]) -> Place {
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     assert_has(&messages(&output), &["ivon: posterior standard deviation"]);
     place
-}
-
-/// A cell of the row of a predictive.
-#[track_caller]
-fn cell<'a>(table: &'a Table, predictive: &str, column: &str) -> &'a str {
-    let index = table.index("predictive").unwrap();
-    let row =
-        table.rows.iter().position(|row| row[index] == predictive).unwrap_or_else(|| panic!("no row {predictive}"));
-    table.get(row, column).unwrap()
 }
 
 #[test]

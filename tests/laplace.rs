@@ -3,16 +3,15 @@
 
 mod common;
 
-use bella::config::{Experiment, Tree};
 use bella::data::order::{Purpose, normal, stream};
 use bella::laplace::curvature::Fit;
 use bella::laplace::factor::Factor;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use};
 use bella::laplace::variance::Projected;
 use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, predictive};
-use bella::model::{Loaded, Model};
+use bella::model::Model;
 use bella::subspace::Subspace;
-use common::fixture;
+use common::{fixture, model};
 use tch::{Device, Kind, Tensor};
 
 const F64: (Kind, Device) = (Kind::Double, Device::Cpu);
@@ -214,23 +213,18 @@ struct Setting {
 
 impl Setting {
     fn new(archive: &str, head: &str) -> Setting {
-        tch::set_num_threads(1);
         let text = format!(
             "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n{head}\n[data.digits]\n\
              [subspace.low-rank]\nrank = 2\ntargets = [\"attn.qkv\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\"]\n\
              [method.laplace]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
             fixture(archive)
         );
-        let experiment = Experiment::read(&Tree::parse("x.toml", &text).unwrap()).unwrap();
-        let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
-        let loaded = Loaded::open(&experiment, &classes).unwrap();
-        let spec = &experiment.training.as_ref().unwrap().subspace.spec;
-        let subspace = spec.build(&loaded.identified.base, &loaded.head).unwrap();
+        let (model, subspace) = model(&text, Kind::Double);
         let start = subspace.initial(1, 0).unwrap().to_kind(Kind::Double);
         let mut rng = stream(5, Purpose::Noise, &[]);
         let noise: Vec<f64> = (0..start.numel()).map(|_| 0.1 * normal(&mut rng)).collect();
         let theta = (start + Tensor::from_slice(&noise)).unsqueeze(0);
-        Setting { model: loaded.into_model(Device::Cpu, Kind::Double), subspace, theta }
+        Setting { model, subspace, theta }
     }
 
     fn all() -> [Setting; 2] {

@@ -4,7 +4,7 @@ mod common;
 
 use bella::results::store::Table;
 use bella::state::State;
-use common::{Place, assert_has, error_line, messages};
+use common::{Place, assert_has, cell, error_line, messages};
 
 const LAPLACE: &str = "method.laplace={samples=6}";
 
@@ -18,15 +18,6 @@ fn trained(sets: &[&str]) -> Place {
         &["parameters a particle takes", "laplace: particle 1: prior precision", "log evidence"],
     );
     place
-}
-
-/// A cell of the row of a predictive.
-#[track_caller]
-fn cell<'a>(table: &'a Table, predictive: &str, column: &str) -> &'a str {
-    let index = table.index("predictive").unwrap();
-    let row =
-        table.rows.iter().position(|row| row[index] == predictive).unwrap_or_else(|| panic!("no row {predictive}"));
-    table.get(row, column).unwrap()
 }
 
 fn number(table: &Table, predictive: &str, column: &str) -> f64 {

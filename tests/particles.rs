@@ -3,17 +3,16 @@
 mod common;
 
 use bella::backbone::weights::Weights;
-use bella::config::{Experiment, Tree};
 use bella::data::order::{Purpose, normal, stream};
 use bella::images::Batch;
 use bella::methods::{Evaluation, Objective};
-use bella::model::{Loaded, Model};
+use bella::model::Model;
 use bella::similarity::similarities;
 use bella::subspace::combine::mean;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::train::{Cut, Likelihood};
-use common::fixture;
-use tch::{Device, Kind, Tensor};
+use common::{fixture, model};
+use tch::{Kind, Tensor};
 
 const PARTICLES: i64 = 3;
 const BATCH: i64 = 4;
@@ -27,18 +26,13 @@ struct Setting {
 
 impl Setting {
     fn new(archive: &str, head: &str, subspace: &str) -> Setting {
-        tch::set_num_threads(1);
         let text = format!(
             "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n{head}\n[data.digits]\n{subspace}\n\
              [method.ensemble]\nparticles = 3\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
             fixture(archive)
         );
-        let experiment = Experiment::read(&Tree::parse("x.toml", &text).unwrap()).unwrap();
-        let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
-        let loaded = Loaded::open(&experiment, &classes).unwrap();
-        let spec = &experiment.training.as_ref().unwrap().subspace.spec;
-        let subspace = spec.build(&loaded.identified.base, &loaded.head).unwrap();
-        Setting { model: loaded.into_model(Device::Cpu, Kind::Float), subspace }
+        let (model, subspace) = model(&text, Kind::Float);
+        Setting { model, subspace }
     }
 
     /// A CLIP tower with a frozen text head.

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use tch::Tensor;
 
 use crate::predict::Predictor;
-use crate::tensor::guarded;
+use crate::tensor::{guarded, label_log_probabilities, mixture_log_probabilities};
 
 /// Whose loss is raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,27 +148,17 @@ impl<'a> Victim<'a> {
     fn loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
         let kind = logits.kind();
         match self.target {
-            Target::MeanProbability => {
-                let by_member = label_log_probabilities(logits, labels);
-                let members = by_member.size()[0] as f64;
-                -(by_member.logsumexp([0i64].as_slice(), false) - members.ln()).sum(kind)
-            }
+            Target::MeanProbability => -mixture_log_probabilities(logits, labels, kind).sum(kind),
             Target::MeanLogit => {
                 let mean = logits.mean_dim([0i64].as_slice(), true, kind);
-                -label_log_probabilities(&mean, labels).sum(kind)
+                -label_log_probabilities(&mean, labels, kind).sum(kind)
             }
             Target::MeanLoss => {
-                -label_log_probabilities(logits, labels).mean_dim([0i64].as_slice(), false, kind).sum(kind)
+                -label_log_probabilities(logits, labels, kind).mean_dim([0i64].as_slice(), false, kind).sum(kind)
             }
-            Target::Member(member) => -label_log_probabilities(&logits.narrow(0, member as i64, 1), labels).sum(kind),
+            Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind).sum(kind),
         }
     }
-}
-
-/// log p_ky: `[m, B]` from logits `[m, B, C]`.
-fn label_log_probabilities(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let index = labels.view([1, -1, 1]).expand([logits.size()[0], -1, 1], false);
-    logits.log_softmax(-1, logits.kind()).gather(2, &index, false).squeeze_dim(2)
 }
 
 fn finite(gradient: Tensor) -> Result<Tensor> {

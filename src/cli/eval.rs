@@ -1,18 +1,19 @@
 //! `bella eval`: trained runs, or a checkpoint as it is, on a test set: clean, corrupted, attacked, or beside another set.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::attack::AttackArgs;
 use super::opened::{Opened, Overrides, on_other_data};
-use super::{ComputeArgs, Usage};
-use crate::config::{Choice, Experiment};
+use super::{ComputeArgs, Usage, parse_choice};
+use crate::config::Experiment;
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::{Split, SplitName};
 use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Predictive, experiment_csv, ood_csv};
 use crate::images::ImageSet;
 use crate::laplace::Output;
+use crate::metrics::Uncertainty;
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
 
@@ -118,9 +119,7 @@ fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
 }
 
 fn parse_output(text: &str) -> Result<Output> {
-    let known = Output::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-    let found = Output::CHOICES.iter().find(|(word, _)| *word == text);
-    found.map(|(_, output)| *output).with_context(|| format!("unknown predictive `{text}`; known: {known}"))
+    parse_choice("predictive", text)
 }
 
 /// [`TestArgs`], checked.
@@ -214,15 +213,17 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests) -> Result<V
         return Ok(rows);
     }
     let (row, predictions) = evaluation.plain(&images, &Condition::Clean)?;
+    if others.is_empty() {
+        return Ok(vec![row]);
+    }
+    let inside = Uncertainty::compute(&predictions)?;
     let mut ood = Vec::new();
     for other in &others {
         let images = opened.session.images(other, tests.args.split)?;
-        ood.extend(evaluation.out_of_distribution(&predictions, &other.data.label, &images)?);
+        ood.extend(evaluation.out_of_distribution(&inside, &other.data.label, &images)?);
     }
-    if !ood.is_empty() {
-        super::report::print_ood(&ood);
-        tracing::info!("results: {}", ood_csv(&opened.session.settings.out, &opened.experiment.name).display());
-    }
+    super::report::print_ood(&ood);
+    tracing::info!("results: {}", ood_csv(&opened.session.settings.out, &opened.experiment.name).display());
     Ok(vec![row])
 }
 

@@ -21,10 +21,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Experiment, Problems, Tree};
+use crate::config::{Choice, Experiment, Problems, Tree};
 use crate::device::DeviceChoice;
 use crate::session::Settings;
 
@@ -119,6 +119,13 @@ impl ComputeArgs {
             out: self.out.clone(),
         }
     }
+}
+
+/// A word of a choice, for an option that is about `what`.
+fn parse_choice<T: Choice>(what: &str, text: &str) -> Result<T> {
+    let known = T::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    let found = T::CHOICES.iter().find(|(word, _)| *word == text);
+    found.map(|(_, choice)| *choice).with_context(|| format!("unknown {what} `{text}`; known: {known}"))
 }
 
 /// A mistake of the user in the command line: exit code 2.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::{ComputeArgs, Usage};
+use super::{ComputeArgs, Usage, parse_choice};
 use crate::config::tree::{Node, Value};
-use crate::config::{Choice, Experiment, Precision, Tree};
+use crate::config::{Experiment, Precision, Tree};
 use crate::data::order::stratified_validation_split;
 use crate::data::{DATASETS, SplitName};
 use crate::evaluate::Predictive;
@@ -35,9 +35,7 @@ pub(super) struct Overrides {
 }
 
 pub(super) fn parse_precision(text: &str) -> Result<Precision> {
-    let known = Precision::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-    let found = Precision::CHOICES.iter().find(|(word, _)| *word == text);
-    found.map(|(_, precision)| *precision).with_context(|| format!("unknown precision `{text}`; known: {known}"))
+    parse_choice("precision", text)
 }
 
 /// Ready to predict.

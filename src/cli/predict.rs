@@ -8,7 +8,7 @@ use clap::Args;
 use tch::Tensor;
 
 use super::opened::{Opened, Overrides};
-use super::{ComputeArgs, Usage};
+use super::{ComputeArgs, Usage, parse_choice};
 use crate::config::Choice;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::{Decode, Resize};
@@ -36,7 +36,7 @@ pub struct PredictArgs {
     paths: Vec<PathBuf>,
 
     /// csv, or jsonl (a JSON object a line).
-    #[arg(long, default_value = "csv", value_parser = parse_choice::<Format>)]
+    #[arg(long, default_value = "csv", value_parser = parse_word::<Format>)]
     format: Format,
 
     /// Write the records to a file instead of standard output.
@@ -48,7 +48,7 @@ pub struct PredictArgs {
     contact_sheet: Option<PathBuf>,
 
     /// How images get the network's size: shorter-side-crop or stretch.
-    #[arg(long, default_value = "shorter-side-crop", value_parser = parse_choice::<Resize>)]
+    #[arg(long, default_value = "shorter-side-crop", value_parser = parse_word::<Resize>)]
     resize: Resize,
 
     /// Images a forward.
@@ -63,10 +63,8 @@ pub struct PredictArgs {
     compute: ComputeArgs,
 }
 
-fn parse_choice<T: Choice + Copy + Send + Sync + 'static>(text: &str) -> Result<T> {
-    let known = T::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-    let found = T::CHOICES.iter().find(|(word, _)| *word == text);
-    found.map(|(_, choice)| *choice).with_context(|| format!("unknown word `{text}`; known: {known}"))
+fn parse_word<T: Choice>(text: &str) -> Result<T> {
+    parse_choice("word", text)
 }
 
 impl PredictArgs {

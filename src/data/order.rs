@@ -131,16 +131,30 @@ pub fn stratified_validation_split(seed: u64, labels: &[u32], fraction: f64) -> 
 
 /// Replaces `round(fraction * N)` of the labels `[N]` by another of `classes` classes, each as likely; returns which, sorted.
 pub fn replace_labels(seed: u64, labels: &mut [u32], classes: usize, fraction: f64) -> Vec<u32> {
-    let mut rng = stream(seed, Purpose::LabelNoise, &[]);
-    let mut replaced = permutation(&mut rng, labels.len());
-    replaced.truncate(if classes > 1 { held_out(labels.len(), fraction) } else { 0 });
-    replaced.sort_unstable();
+    let (mut rng, replaced) = choose_replaced(seed, labels.len(), fraction);
+    if classes < 2 {
+        return Vec::new();
+    }
     for &at in &replaced {
         let label = &mut labels[at as usize];
         let others = below(&mut rng, classes as u64 - 1) as u32;
         *label = others + u32::from(others >= *label);
     }
     replaced
+}
+
+/// Which of `n` labels [`replace_labels`] replaces, sorted.
+pub fn replaced_labels(seed: u64, n: usize, fraction: f64) -> Vec<u32> {
+    choose_replaced(seed, n, fraction).1
+}
+
+/// Which labels are replaced, and the generator that then says by what.
+fn choose_replaced(seed: u64, n: usize, fraction: f64) -> (ChaCha12Rng, Vec<u32>) {
+    let mut rng = stream(seed, Purpose::LabelNoise, &[]);
+    let mut replaced = permutation(&mut rng, n);
+    replaced.truncate(held_out(n, fraction));
+    replaced.sort_unstable();
+    (rng, replaced)
 }
 
 fn held_out(n: usize, fraction: f64) -> usize {
@@ -231,6 +245,7 @@ mod tests {
         let replaced = replace_labels(3, &mut after, 10, 0.05);
         let differ: Vec<u32> = (0..1000).filter(|&i| before[i as usize] != after[i as usize]).collect();
         assert_eq!((replaced.len(), &replaced), (50, &differ));
+        assert_eq!(replaced_labels(3, 1000, 0.05), replaced);
         assert!(after.iter().all(|label| *label < 10));
         let mut again = before.clone();
         assert_eq!(replace_labels(3, &mut again, 10, 0.05), replaced);

@@ -14,19 +14,19 @@ const OOD_KEYS: &[&str] = &["run", "set", "ood_set", "predictive", "score", "ave
 
 impl Evaluation<'_> {
     /// Predicts the foreign `images` with the same members, and stores and returns a row a score and average.
-    pub fn out_of_distribution(&self, inside: &Predictions, ood_set: &str, images: &ImageSet) -> Result<Vec<Row>> {
+    pub fn out_of_distribution(&self, inside: &Uncertainty, ood_set: &str, images: &ImageSet) -> Result<Vec<Row>> {
         let outside = Predictions::unlabelled(self.shape(images.samples()), self.logits(images)?)?;
         let outside = self.named(outside, &format!("ood {ood_set}"))?;
         outside.save(&self.run.predictions(&self.set, &format!("ood-{ood_set}"), &self.predictive))?;
-        let measured = compare(&Uncertainty::compute(inside)?, &Uncertainty::compute(&outside)?);
+        let measured = compare(inside, &Uncertainty::compute(&outside)?);
         let file = ood_csv(&self.session.settings.out, &self.experiment.name);
         let mut rows = Vec::new();
         for one in measured? {
             let mut row = self.who();
             row.push("set", &self.set);
             row.push("ood_set", ood_set);
-            row.push("members", inside.members().to_string());
-            row.push("samples", inside.samples().to_string());
+            row.push("members", inside.shape.members.to_string());
+            row.push("samples", inside.shape.samples.to_string());
             row.push("ood_samples", outside.samples().to_string());
             one.describe(&mut row);
             upsert_row(&file, &row, OOD_KEYS)?;

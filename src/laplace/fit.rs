@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
 use crate::subspace::Subspace;
-use crate::tensor::{guarded, host_f64};
+use crate::tensor::{guarded, host_f64, label_log_probabilities, mixture_log_probabilities};
 
 /// Grid of `tuning = "validation"`: 10⁻⁴ to 10⁴.
 const GRID: usize = 41;
@@ -81,7 +81,8 @@ impl Fitter<'_> {
             guarded("laplace", || {
                 let images = self.model.preprocess.images(&bytes, 1);
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
-                log_likelihood += log_probabilities(&pass.logits.detach(), &labels).sum(Kind::Double);
+                log_likelihood +=
+                    label_log_probabilities(&pass.logits.detach(), &labels, Kind::Double).sum(Kind::Double);
                 fit.add(&pass)
             })?;
             bar.inc(labels.size()[0] as u64);
@@ -151,7 +152,7 @@ impl Fitter<'_> {
                     .map(|tau| {
                         let members =
                             super::outputs(self.settings.output, &mean, &projected.variance(*tau)?, &epsilon)?;
-                        Ok(-mixture_log_probabilities(&members, &labels).sum(Kind::Double))
+                        Ok(-mixture_log_probabilities(&members, &labels, Kind::Double).sum(Kind::Double))
                     })
                     .collect::<Result<_>>()?;
                 sums += Tensor::stack(&losses, 0);
@@ -176,22 +177,9 @@ impl Fitter<'_> {
             let shape = [rows.size()[0], self.validation.len() as i64, self.model.head.classes()];
             let labels = self.validation.iter().map(|i| i64::from(self.images.split.labels[*i as usize]));
             let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
-            let found = mixture_log_probabilities(&Tensor::from_slice(&values).view(shape), &labels);
+            let found = mixture_log_probabilities(&Tensor::from_slice(&values).view(shape), &labels, Kind::Double);
             Ok(-found.mean(Kind::Double).double_value(&[]))
         };
         grid.iter().map(loss).collect()
     }
-}
-
-/// log p(y) of `logits: [B, C]`, `[B]`, f64.
-fn log_probabilities(logits: &Tensor, labels: &Tensor) -> Tensor {
-    logits.log_softmax(-1, Kind::Double).gather(1, &labels.unsqueeze(1), false).squeeze_dim(1)
-}
-
-/// log of the mean over members of p(y), for `logits: [m, B, C]`, `[B]`, f64.
-fn mixture_log_probabilities(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let members = logits.size()[0];
-    let index = labels.view([1, -1, 1]).expand([members, -1, 1], false);
-    let picked = logits.log_softmax(-1, Kind::Double).gather(2, &index, false).squeeze_dim(2);
-    picked.logsumexp([0i64].as_slice(), false) - (members as f64).ln()
 }

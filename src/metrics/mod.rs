@@ -19,6 +19,7 @@ pub mod temperature;
 pub mod uncertainty;
 
 pub use average::{Average, PerAverage};
+pub use sample::argmax;
 pub use scores::{Averaged, Scores};
 pub use uncertainty::{Guesses, Spread, Uncertainty};
 

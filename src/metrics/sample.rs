@@ -204,7 +204,7 @@ fn outcome(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Outc
 }
 
 /// Index of the largest value, the first of equals.
-fn argmax(values: &[f64]) -> usize {
+pub fn argmax<T: PartialOrd>(values: &[T]) -> usize {
     values.iter().enumerate().fold(0, |best, (i, value)| if *value > values[best] { i } else { best })
 }
 

@@ -9,6 +9,7 @@ use crate::images::Batch;
 use crate::methods::{Evaluation, Objective};
 use crate::model::Model;
 use crate::subspace::Subspace;
+use crate::tensor::label_log_probabilities;
 
 /// How a batch is cut; results do not depend on it beyond rounding.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +47,8 @@ impl<'a> Likelihood<'a> {
         let labels = rows(&self.labels).narrow(1, from, count).expand([particles, -1], false);
         let weights = self.subspace.weights(&self.model.base, leaves);
         let logits = self.model.logits(&weights, &images);
-        let picked = logits.log_softmax(-1, logits.kind()).gather(2, &labels.unsqueeze(2), false);
-        -picked.squeeze_dim(2).mean_dim([1i64].as_slice(), false, picked.kind())
+        let kind = logits.kind();
+        -label_log_probabilities(&logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind)
     }
 }
 

@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
+use bella::config::{Experiment, Tree};
+use bella::model::{Loaded, Model};
 use bella::results::store::{Table, read};
+use bella::subspace::Subspace;
+use tch::{Device, Kind};
 use tempfile::TempDir;
 
 /// A file of the repository.
@@ -166,6 +170,26 @@ pub fn assert_has(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
+}
+
+/// A cell of the row of a predictive.
+#[track_caller]
+pub fn cell<'a>(table: &'a Table, predictive: &str, column: &str) -> &'a str {
+    let index = table.index("predictive").unwrap();
+    let row =
+        table.rows.iter().position(|row| row[index] == predictive).unwrap_or_else(|| panic!("no row {predictive}"));
+    table.get(row, column).unwrap()
+}
+
+/// The model and the subspace of a config with ten classes, on the CPU in `kind`.
+pub fn model(text: &str, kind: Kind) -> (Model, Box<dyn Subspace>) {
+    tch::set_num_threads(1);
+    let experiment = Experiment::read(&Tree::parse("x.toml", text).unwrap()).unwrap();
+    let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
+    let loaded = Loaded::open(&experiment, &classes).unwrap();
+    let spec = &experiment.training.as_ref().unwrap().subspace.spec;
+    let subspace = spec.build(&loaded.identified.base, &loaded.head).unwrap();
+    (loaded.into_model(Device::Cpu, kind), subspace)
 }
 
 /// The bytes of one tensor of a safetensors file.

@@ -17,8 +17,7 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
             if row.get("attack").is_empty() {
                 continue;
             }
-            let set = if several_sets { format!(", {}", row.get("set")) } else { String::new() };
-            let panel = format!("{}{set}", attack(&row));
+            let panel = panel(&row, several_sets);
             readings.push(Reading { panel, unit: UNIT, series, place: Place::number(epsilon), value: 100.0 * value });
         }
         readings.extend(unattacked(material, series, several_sets));
@@ -48,8 +47,7 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
     let mut done: Vec<(String, &str)> = vec![];
     let mut readings = vec![];
     for row in rows().filter(|row| !row.get("attack").is_empty()) {
-        let set = if several_sets { format!(", {}", row.get("set")) } else { String::new() };
-        let key = (format!("{}{set}", attack(&row)), row.get("run"));
+        let key = (panel(&row, several_sets), row.get("run"));
         let is_zero = |other: &RowView| {
             same(&row, other) && attack(other) == attack(&row) && other.number("epsilon") == Some(0.0)
         };
@@ -64,6 +62,12 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
         done.push(key);
     }
     readings
+}
+
+/// The attack of a row, with its test set where there are several.
+fn panel(row: &RowView, several_sets: bool) -> String {
+    let set = if several_sets { format!(", {}", row.get("set")) } else { String::new() };
+    format!("{}{set}", attack(row))
 }
 
 /// `FGSM on mean-probability`, with the resolution where it is not the model's.
