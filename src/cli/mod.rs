@@ -8,6 +8,7 @@ mod inspect;
 mod landscape;
 mod laplace;
 mod list;
+mod merge;
 mod opened;
 mod predict;
 mod report;
@@ -51,6 +52,7 @@ enum Command {
     Score(score::ScoreArgs),
     Compare(compare::CompareArgs),
     Soup(soup::SoupArgs),
+    Merge(merge::MergeArgs),
     Sensitivity(sensitivity::SensitivityArgs),
     Similarity(similarity::SimilarityArgs),
     Landscape(landscape::LandscapeArgs),
@@ -168,6 +170,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Score(args) => score::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Soup(args) => soup::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Similarity(args) => similarity::run(&args),
         Command::Landscape(args) => landscape::run(&args),

@@ -49,11 +49,19 @@ impl Experiment {
         if let Some(known) = self.file_hashes.get() {
             return Ok(known);
         }
-        let mut all = hex(&file_hash(&self.checkpoint.path, "checkpoint.path")?);
+        let mut all = self.checkpoint_hash()?;
         for file in self.head.spec.files() {
             all += &hex(&file_hash(&file, &format!("head.{}", self.head.key))?);
         }
         Ok(self.file_hashes.get_or_init(|| all))
+    }
+
+    /// SHA-256 of the checkpoint.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn checkpoint_hash(&self) -> Result<String> {
+        Ok(hex(&file_hash(&self.checkpoint.path, "checkpoint.path")?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, Λ = diag(p) − p pᵀ, in three structures.
 //!
-//! It is exact in the labels: Λ = Σ_k s_k s_kᵀ with s_k = √p_k (e_k − p), one backward a class, no label is drawn.
+//! It is exact in the labels: Λ = Σ_k s_k s_kᵀ with C − 1 directions s_k, one backward each, no label is drawn.
 //!
 //! | structure | here | what is left out |
 //! |---|---|---|
@@ -221,20 +221,16 @@ impl Fit<'_> {
         if let Sums::Kron(sums) = &mut self.sums {
             for (at, (site, (inputs, _))) in pass.sites.iter().zip(sums).enumerate() {
                 self.lengths[at] = site.input.size()[1];
-                inputs.add(&data(&site.input, self.tokens, Over::Mean))?;
+                inputs.add(&data(&site.input, self.tokens, Over::Mean));
             }
         }
-        let p = logits.softmax(-1, logits.kind());
-        for class in 0..classes {
-            // s_k = √p_k (e_k − p).
-            let p_k = p.narrow(1, class, 1);
-            let direction = -&p;
-            let _ = direction.narrow(1, class, 1).g_add_scalar_(1.0);
-            let gradients = pass.gradients(&(direction * p_k.sqrt()))?;
+        let directions = directions(&logits.softmax(-1, logits.kind()));
+        for direction in 0..classes - 1 {
+            let gradients = pass.gradients(&directions.select(2, direction))?;
             match &mut self.sums {
                 Sums::Kron(sums) => {
                     for ((_, sum), gradient) in sums.iter_mut().zip(&gradients) {
-                        sum.add(&data(gradient, self.tokens, Over::Sum))?;
+                        sum.add(&data(gradient, self.tokens, Over::Sum));
                     }
                 }
                 Sums::Diag(sum) => {
@@ -276,6 +272,20 @@ impl Fit<'_> {
     }
 }
 
+/// S `[B, C, C − 1]` with S Sᵀ = diag(p) − p pᵀ, for `p: [B, C]`: diag(√p) times the last columns of the Householder
+/// reflection that takes √p, a unit vector, to an axis; they are orthogonal to √p.
+fn directions(p: &Tensor) -> Tensor {
+    let classes = p.size()[1];
+    let root = p.sqrt();
+    // v = √p + e_1: no cancellation, since √p_1 ≥ 0; H = 1 − v vᵀ / v_1, because vᵀv = 2 v_1.
+    let first = (root.narrow(1, 0, 1) + 1.0).unsqueeze(2);
+    let v = root.copy();
+    let _ = v.narrow(1, 0, 1).g_add_scalar_(1.0);
+    let rest = v.narrow(1, 1, classes - 1).unsqueeze(1);
+    let identity = Tensor::eye(classes, (p.kind(), p.device())).narrow(1, 1, classes - 1);
+    (identity - v.unsqueeze(2).matmul(&rest) / first) * root.unsqueeze(2)
+}
+
 /// What `reduce` does with an image's tokens.
 #[derive(Clone, Copy)]
 enum Over {
@@ -299,4 +309,21 @@ fn rows(pass: &Pass, gradients: &[Tensor]) -> Tensor {
     let row =
         |(site, gradient): (&super::pass::Site, &Tensor)| weight_gradient(&site.input, gradient).reshape([batch, -1]);
     Tensor::cat(&pass.sites.iter().zip(gradients).map(row).collect::<Vec<_>>(), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_are_a_root_of_the_covariance_of_labels() {
+        tch::manual_seed(1);
+        let logits = Tensor::randn([4, 7], (Kind::Double, Device::Cpu)) * 5.0;
+        let p = logits.softmax(-1, Kind::Double);
+        let s = directions(&p);
+        assert_eq!(s.size(), [4, 7, 6]);
+        let lambda = p.diag_embed(0, 1, 2) - p.unsqueeze(2).matmul(&p.unsqueeze(1));
+        let difference = (s.matmul(&s.transpose(1, 2)) - lambda).abs().max().double_value(&[]);
+        assert!(difference < 1e-15, "{difference}");
+    }
 }

@@ -76,7 +76,8 @@ impl Fitter<'_> {
         let mut fit = Fit::new(maps, self.settings.shape, theta.device());
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
         let bar = crate::logging::bar(self.train.len() as u64, "curvature");
-        for batch in self.batches(maps, self.train) {
+        // The curvature holds one gradient an image, a linearised prediction one a class.
+        for batch in self.batches(maps, self.train, 1) {
             let Batch { bytes, labels } = batch?;
             guarded("laplace", || {
                 let images = self.model.preprocess.images(&bytes, 1);
@@ -91,8 +92,14 @@ impl Fitter<'_> {
         Ok((fit.finish()?, host_f64(&log_likelihood)?[0]))
     }
 
-    fn batches<'b>(&'b self, maps: &Maps, indices: &[u32]) -> Box<dyn Iterator<Item = Result<Batch>> + 'b> {
-        let most = images_at_once(maps, self.model.head.classes(), Kind::Double) as usize;
+    /// As many images at once as `gradients` an image allow.
+    fn batches<'b>(
+        &'b self,
+        maps: &Maps,
+        indices: &[u32],
+        gradients: i64,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + 'b> {
+        let most = images_at_once(maps, gradients, Kind::Double) as usize;
         self.images.batches(in_order(indices, self.batch_size.min(most)))
     }
 
@@ -140,7 +147,7 @@ impl Fitter<'_> {
         let classes = self.model.head.classes();
         let epsilon = super::noise(self.seed, particle, self.settings.samples, classes, theta.device());
         let mut sums = Tensor::zeros([grid.len() as i64], (Kind::Double, theta.device()));
-        for batch in self.batches(maps, self.validation) {
+        for batch in self.batches(maps, self.validation, self.model.head.classes()) {
             let Batch { bytes, labels } = batch?;
             guarded("laplace", || {
                 let images = self.model.preprocess.images(&bytes, 1);

@@ -4,10 +4,11 @@ use anyhow::{Result, ensure};
 use tch::Kind;
 
 use super::curvature::{Shape, Structure};
+use super::factor::sketch_width;
 use super::pass::Maps;
 use crate::tensor::wide;
 
-/// What Jacobians of one batch may take.
+/// What the gradients of one batch may take.
 const BATCH_BYTES: i64 = 256 << 20;
 
 /// Bytes of the curvature of `particles` particles, with what the last of them needs while it is fitted.
@@ -40,8 +41,6 @@ fn gib(bytes: u64) -> f64 {
 impl Estimate {
     pub fn new(maps: &Maps, shape: Shape, particles: u64, classes: i64) -> Estimate {
         const F64: u64 = 8;
-        /// Rows between two truncations, and once more as they came.
-        const ROWS: u64 = 2 * 4096;
         let parameters = maps.parameters() as u64;
         let (one, work) = match shape.structure {
             Structure::Diag => (F64 * parameters, F64 * parameters),
@@ -51,12 +50,12 @@ impl Estimate {
                 let side = |size: i64, low: bool| {
                     let (size, kept) = (size as u64, shape.kept as u64);
                     if low {
-                        (F64 * size * kept, F64 * size * ROWS)
+                        (F64 * size * kept, 4 * F64 * size * sketch_width(size as i64, shape.kept) as u64)
                     } else {
                         (F64 * size * size, 2 * F64 * size * size)
                     }
                 };
-                let low = |size: i64| size >= shape.wide && shape.kept < size;
+                let low = |size: i64| size >= shape.wide && sketch_width(size, shape.kept) < size;
                 let sides = maps.maps.iter().flat_map(|map| {
                     [side(map.inputs, low(map.inputs)), side(map.outputs, low(map.outputs) && !map.role.is_head())]
                 });
@@ -90,14 +89,14 @@ impl Estimate {
     }
 }
 
-/// Bytes of one image's Jacobians, twice: as they come and joined.
-fn per_image(maps: &Maps, classes: i64, kind: Kind) -> i64 {
-    2 * classes * maps.parameters() * wide(kind).elt_size_in_bytes() as i64
+/// Bytes of one image's gradients, twice: as they come and joined.
+fn per_image(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
+    2 * gradients * maps.parameters() * wide(kind).elt_size_in_bytes() as i64
 }
 
-/// Images whose Jacobians are held at once.
-pub fn images_at_once(maps: &Maps, classes: i64, kind: Kind) -> i64 {
-    (BATCH_BYTES / per_image(maps, classes, kind).max(1)).clamp(1, 256)
+/// Images of which `gradients` each (a Jacobian: one a class) are held at once.
+pub fn images_at_once(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
+    (BATCH_BYTES / per_image(maps, gradients, kind).max(1)).clamp(1, 256)
 }
 
 #[cfg(test)]

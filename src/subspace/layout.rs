@@ -48,6 +48,11 @@ impl Layout {
         self.columns.last().map_or(0, |c| c.start + c.count())
     }
 
+    /// Whether every column is an entry of a weight itself.
+    pub fn is_dense(&self) -> bool {
+        self.blocks.iter().all(|block| block.shape == Shape::Dense)
+    }
+
     /// Appends a parameter; its block is the caller's matter.
     pub fn push(&mut self, name: impl Into<String>, shape: &[i64]) {
         let start = self.parameters();

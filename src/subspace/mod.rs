@@ -1,6 +1,7 @@
 //! Subspaces: what the P columns of `theta` `[n, P]` mean. One file a subspace, registered in [`SUBSPACES`].
 
 pub mod combine;
+mod dense;
 mod full;
 pub mod geometry;
 pub mod layout;
@@ -16,6 +17,7 @@ use crate::data::order::{Purpose, stream};
 use crate::head::{Head, Training};
 
 pub use combine::{Combined, Space};
+pub use dense::Dense;
 pub use layout::{Block, Layout, Shape};
 
 /// A laid-out subspace.

@@ -1,0 +1,169 @@
+//! `bella merge`: runs fine-tuned from one checkpoint as one model, weighted by their certainty, evaluated like any posterior.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use tch::{Kind, Tensor};
+
+use super::eval::{TestArgs, Tests, show, test};
+use super::opened::{Opened, Overrides};
+use super::{ComputeArgs, Usage};
+use crate::data::SplitName;
+use crate::data::order::stratified_validation_split;
+use crate::images::ImageSet;
+use crate::merge::fisher::squared_gradients;
+use crate::merge::{By, Contribution, Settings, merge};
+use crate::predict::Members;
+use crate::subspace::Space;
+
+/// Merge runs that were fine-tuned from the same checkpoint into one model, and evaluate it as the first run is.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella merge low-rank-ivon-s1 low-rank-ivon-s2 --by posterior\n  \
+    bella merge full-map-s1 full-map-s2 --by squared-gradients --images 1000")]
+pub struct MergeArgs {
+    /// Runs: folders or (the start of) ids; head and test set are the first one's. All their particles are merged.
+    #[arg(required = true, num_args = 2..)]
+    runs: Vec<String>,
+
+    /// How certain a model is of a parameter.
+    #[arg(long, value_name = "WORD", default_value = "posterior")]
+    by: By,
+
+    /// What is merged: the updates of the weights, or the factors of low-rank particles that started from the same A.
+    #[arg(long, value_name = "SPACE", default_value = "weights")]
+    space: Space,
+
+    /// Share of each model [default: 1 over their number].
+    #[arg(long, value_name = "ALPHA")]
+    share: Option<f64>,
+
+    /// Precision of the checkpoint's own weights [default: 0; with squared gradients 1].
+    #[arg(long, value_name = "H0")]
+    prior: Option<f64>,
+
+    /// Training images a run whose squared gradients are taken.
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
+    images: u32,
+
+    #[command(flatten)]
+    overrides: Overrides,
+
+    #[command(flatten)]
+    tests: TestArgs,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: &MergeArgs) -> Result<()> {
+    let tests = Tests::read(&args.tests)?;
+    let prior = checked(args)?;
+    let opened = Opened::run(Some(&args.runs[0]), &args.overrides, &args.compute)?;
+    let mut runs = vec![contribution(&opened, args, prior)?];
+    let mut names = Vec::new();
+    for name in &args.runs[1..] {
+        let other = Opened::run(Some(name), &Overrides::default(), &args.compute)?;
+        let same = other.experiment.checkpoint_hash()? == opened.experiment.checkpoint_hash()?;
+        ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", args.runs[0]);
+        starts_equal(&opened, &other, args.space)?;
+        runs.push(contribution(&other, args, prior)?);
+        names.push(other.run.id());
+    }
+    let models: i64 = runs.iter().map(|run| run.updates.size()[0]).sum();
+    let entrywise = args.space == Space::Factors || opened.session.subspace()?.layout().is_dense();
+    let settings = Settings {
+        share: args.share.unwrap_or(1.0 / models as f64),
+        // Of products B A the checkpoint says nothing: their precision there has no such number.
+        prior: if entrywise { prior } else { 0.0 },
+    };
+    let merged = merge(runs, &settings)?;
+    let members = Members::Rows { subspace: &*merged.subspace, theta: &merged.theta, chunk: 0 };
+    let rows = test(&opened, members, &label(args, prior, &names), &tests)?;
+    show(&opened, &rows);
+    Ok(())
+}
+
+/// H_0.
+fn checked(args: &MergeArgs) -> Result<f64> {
+    let prior = args.prior.unwrap_or(if args.by == By::SquaredGradients { 1.0 } else { 0.0 });
+    let positive = |value: f64| value.is_finite() && value > 0.0;
+    if !args.share.is_none_or(positive) {
+        return Err(Usage("--share must be above 0".into()).into());
+    }
+    if !positive(prior) && (args.by == By::SquaredGradients || prior != 0.0) {
+        return Err(Usage("--prior must be above 0; without squared gradients it may be 0".into()).into());
+    }
+    Ok(prior)
+}
+
+/// What an opened run brings.
+fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contribution> {
+    let mixture = &opened.posterior()?.mixture;
+    let subspace = opened.session.subspace()?;
+    let variances = match args.by {
+        By::Mean => None,
+        By::Posterior => {
+            let std = mixture.std.as_ref().with_context(|| {
+                format!(
+                    "{}: its particles are points, without variances: train with [method.ivon], or merge --by \
+                     squared-gradients or --by mean",
+                    opened.run.id()
+                )
+            })?;
+            Some(std.square())
+        }
+        By::SquaredGradients => Some((fisher(opened, args.images as usize)? + prior).reciprocal()),
+    };
+    Ok(Contribution::new(subspace, &mixture.theta, variances, args.space))
+}
+
+/// Squared gradients of every particle, `[n, P]`, summed as over all training images.
+fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
+    let (experiment, session) = (&opened.experiment, &opened.session);
+    let split = session.load(experiment, SplitName::Train)?;
+    let mut indices = stratified_validation_split(experiment.seed, &split.labels, experiment.data.validation).train;
+    let all = indices.len();
+    indices.truncate(count);
+    let set = ImageSet::new(split, session.device, session.settings.workers)?;
+    let theta = &opened.posterior()?.mixture.theta;
+    let bar = crate::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
+    let of = |particle: i64| {
+        let row = theta.narrow(0, particle, 1);
+        squared_gradients(&session.model, session.subspace()?, &row, (&set, &indices), &bar, experiment.seed)
+    };
+    let rows = (0..theta.size()[0]).map(of).collect::<Result<Vec<_>>>()?;
+    bar.finish_and_clear();
+    Ok((Tensor::stack(&rows, 0) * (all as f64 / indices.len() as f64)).to_kind(Kind::Double))
+}
+
+/// Factors mean the same in two runs only where they started from the same A.
+fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
+    if space == Space::Weights {
+        return Ok(());
+    }
+    let start = |opened: &Opened| opened.session.subspace()?.initial(opened.experiment.seed, 0);
+    let (a, b) = (start(first)?, start(other)?);
+    ensure!(
+        a.size() == b.size() && a.equal(&b),
+        "{}: --space factors needs runs that started from the same A (equal seeds): leave --space out",
+        other.run.id()
+    );
+    Ok(())
+}
+
+/// The cell in results: how, and which runs besides the first.
+fn label(args: &MergeArgs, prior: f64, others: &[String]) -> String {
+    let mut label = format!("merge-{}", args.by.word());
+    if args.space == Space::Factors {
+        label += "-factors";
+    }
+    if let Some(share) = args.share {
+        label += &format!(" share {share}");
+    }
+    if args.by != By::Mean && prior != 0.0 {
+        label += &format!(" prior {prior}");
+    }
+    if args.by == By::SquaredGradients {
+        label += &format!(" images {}", args.images);
+    }
+    format!("{label} with {}", others.join(", "))
+}

@@ -1,0 +1,138 @@
+//! Merging models that were fine-tuned from one checkpoint, each parameter by how certain each model is of it (Daheim et al.
+//! 2024, arXiv 2310.12808; with IVON's posterior: IVON, section 4.3.2 and appendix C.5).
+//!
+//! | symbol | here |
+//! |---|---|
+//! | θ_t − θ_0, what model t has learnt | a row of `updates` |
+//! | α_t, its share | `share`, the same for all |
+//! | H_0, the precision of the checkpoint | `prior` |
+//! | H_0 + H_t, the precision of model t | a row of `precisions` |
+//! | H̄ = H_0 + Σ_t α_t H_t | [`weighted`] |
+//! | θ_0 + Σ_t α_t H̄⁻¹ (H_0 + H_t) (θ_t − θ_0) | its result |
+//!
+//! Low-rank runs are merged in ΔW: factors of different starts span different spaces.
+
+pub mod fisher;
+
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor};
+
+use crate::subspace::{Combined, Dense, Space, Subspace};
+
+/// Where the precisions of the models come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// All equal: Σ_t α (θ_t − θ_0), the plain mean where the shares sum to 1.
+    Mean,
+    /// 1/σ² of Gaussian posteriors.
+    Posterior,
+    /// Squared gradients on training images, at labels drawn from the model.
+    SquaredGradients,
+}
+
+impl By {
+    /// The word on the command line and in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            By::Mean => "mean",
+            By::Posterior => "posterior",
+            By::SquaredGradients => "squared-gradients",
+        }
+    }
+}
+
+/// What models are merged with.
+pub struct Settings {
+    /// α.
+    pub share: f64,
+    /// H_0.
+    pub prior: f64,
+}
+
+/// What a run brings: its particles as rows of one layout.
+pub struct Contribution {
+    /// θ_t − θ_0, `[n, P']`.
+    pub updates: Tensor,
+    /// 1 / (H_0 + H_t), `[n, P']`; `None` where all are equal.
+    pub variances: Option<Tensor>,
+    /// What the columns are.
+    pub subspace: Box<dyn Subspace>,
+}
+
+impl Contribution {
+    /// Particles `theta: [n, P]` with the variances of their columns, where there are any, in the space to merge in.
+    pub fn new(subspace: &dyn Subspace, theta: &Tensor, variances: Option<Tensor>, space: Space) -> Contribution {
+        match space {
+            Space::Weights => {
+                let dense = Dense::of(subspace);
+                let variances = variances.map(|v| dense.variances(theta, &v));
+                Contribution { updates: dense.updates(theta), variances, subspace: Box::new(dense) }
+            }
+            Space::Factors => {
+                let updates = theta - subspace.origin().to_device(theta.device());
+                Contribution { updates, variances, subspace: subspace.again() }
+            }
+        }
+    }
+}
+
+/// One model of them all.
+///
+/// # Errors
+/// Runs that trained different layers; merged weights that are not finite.
+pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
+    let mut layouts = runs.iter().map(|run| &run.subspace.layout().columns);
+    let first = layouts.next().context("there is nothing to merge")?;
+    ensure!(layouts.all(|other| other == first), "the runs trained different layers: merge runs of equal [subspace.*]");
+    let joined = |of: &dyn Fn(&Contribution) -> Option<Tensor>| -> Option<Tensor> {
+        let rows = runs.iter().map(of).collect::<Option<Vec<_>>>()?;
+        Some(Tensor::cat(&rows, 0))
+    };
+    let updates = joined(&|run| Some(run.updates.shallow_clone())).context("there is nothing to merge")?;
+    let merged = match joined(&|run| run.variances.as_ref().map(Tensor::shallow_clone)) {
+        Some(variances) => weighted(&updates, &variances.reciprocal(), settings),
+        None => updates.sum_dim_intlist([0i64].as_slice(), true, Kind::Float) * settings.share,
+    };
+    let finite = merged.isfinite().all().int64_value(&[]) != 0;
+    ensure!(finite, "the merged weights are not finite: a parameter is known beyond f32; raise --prior");
+    let subspace = runs.into_iter().next().context("there is nothing to merge")?.subspace;
+    let theta = merged + subspace.origin().to_device(updates.device());
+    Ok(Combined { subspace, theta })
+}
+
+/// Σ_t α H̄⁻¹ P_t Δ_t with H̄ = H_0 + Σ_t α (P_t − H_0), `[1, P]`, for updates Δ and precisions P `[T, P]`; in f64.
+pub fn weighted(updates: &Tensor, precisions: &Tensor, settings: &Settings) -> Tensor {
+    let over = [0i64];
+    let precisions = precisions.to_kind(Kind::Double);
+    let sum = |rows: Tensor| rows.sum_dim_intlist(over.as_slice(), true, Kind::Double) * settings.share;
+    let joint = sum(&precisions - settings.prior) + settings.prior;
+    (sum(&precisions * updates) / joint).to_kind(updates.kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(share: f64, prior: f64) -> Settings {
+        Settings { share, prior }
+    }
+
+    // By hand: P = 1, 3 and 5, 5; updates 2, 4 and -1, 1.
+    // share 1/2, prior 0: (1*2 + 3*4) / (1 + 3) = 3.5; (5*-1 + 5*1) / 10 = 0.
+    // share 1, prior 0.5: (2 + 12) / (0.5 + 0.5 + 2.5) = 4; 0.
+    #[test]
+    fn certain_models_count_more() {
+        let updates = Tensor::from_slice(&[2.0, -1.0, 4.0, 1.0]).view([2, 2]);
+        let precisions = Tensor::from_slice(&[1.0, 5.0, 3.0, 5.0]).view([2, 2]);
+        assert_eq!(weighted(&updates, &precisions, &settings(0.5, 0.0)), Tensor::from_slice(&[3.5, 0.0]).view([1, 2]));
+        assert_eq!(weighted(&updates, &precisions, &settings(1.0, 0.5)), Tensor::from_slice(&[4.0, 0.0]).view([1, 2]));
+    }
+
+    #[test]
+    fn equally_certain_models_give_the_mean() {
+        let updates = Tensor::from_slice(&[2.0, -1.0, 4.0, 1.0, 0.0, 3.0]).view([3, 2]);
+        let merged = weighted(&updates, &updates.full_like(7.0), &settings(1.0 / 3.0, 2.0));
+        let mean = updates.mean_dim([0i64].as_slice(), true, Kind::Double);
+        assert!((merged - mean).abs().max().double_value(&[]) < 1e-12);
+    }
+}

@@ -1,0 +1,134 @@
+//! Updates ΔW of the trained layers themselves, formed: what particles of any subspace become where they are combined entry
+//! by entry, each with a weight of its own. Evaluated, never trained.
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use super::layout::Column;
+use super::{Combined, Layout, Shape, Subspace};
+use crate::backbone::Base;
+use crate::backbone::weights::Weights;
+
+/// A column of ΔW and where it comes from.
+#[derive(Clone)]
+struct Source {
+    /// First column in the particles' own layout.
+    start: i64,
+    /// Of the block; [`Shape::Dense`] for a column that is a parameter itself.
+    shape: Shape,
+}
+
+/// The subspace of formed updates of the layers that another one trains.
+pub struct Dense {
+    layout: Layout,
+    sources: Vec<Source>,
+    /// The particles' columns of the checkpoint, `[P]`.
+    origin: Tensor,
+}
+
+impl Dense {
+    pub fn of(subspace: &dyn Subspace) -> Dense {
+        let own = subspace.layout();
+        let (mut layout, mut sources) = (Layout::default(), Vec::new());
+        for block in &own.blocks {
+            let start = layout.parameters();
+            match &block.shape {
+                Shape::LowRank { inputs, outputs, .. } => {
+                    layout.push(format!("{}.weight", block.name), &[*outputs, *inputs]);
+                    sources.push(Source { start: block.columns.start, shape: block.shape.clone() });
+                }
+                Shape::Dense => {
+                    for Column { name, start, shape } in own.columns.iter().filter(|c| block.columns.contains(&c.start))
+                    {
+                        layout.push(name.clone(), shape);
+                        sources.push(Source { start: *start, shape: Shape::Dense });
+                    }
+                }
+            }
+            layout.close_block(block.name.clone(), start, Shape::Dense);
+        }
+        Dense { layout, sources, origin: subspace.origin() }
+    }
+
+    /// ΔW `[n, P']` of particles `theta: [n, P]`.
+    pub fn updates(&self, theta: &Tensor) -> Tensor {
+        let origin = self.origin.to_device(theta.device());
+        self.each(theta.size()[0], |source, count| match source.shape {
+            Shape::LowRank { rank, inputs, outputs, scale } => {
+                let (a, b) = factors(theta, source.start, (rank, inputs, outputs));
+                b.bmm(&a) * scale
+            }
+            Shape::Dense => theta.narrow(1, source.start, count) - origin.narrow(0, source.start, count),
+        })
+    }
+
+    /// Variances `[n, P']` of ΔW where theta's columns are independent with means `theta` and variances `variance`, `[n, P]`:
+    /// of s Σ_k b_ok a_ki, s² Σ_k (b² σ_a² + a² σ_b² + σ_a² σ_b²); in f64.
+    pub fn variances(&self, theta: &Tensor, variance: &Tensor) -> Tensor {
+        let (squares, variance) = (theta.to_kind(Kind::Double).square(), variance.to_kind(Kind::Double));
+        self.each(theta.size()[0], |source, count| match source.shape {
+            Shape::LowRank { rank, inputs, outputs, scale } => {
+                let shape = (rank, inputs, outputs);
+                let (a, b) = factors(&squares, source.start, shape);
+                let (var_a, var_b) = factors(&variance, source.start, shape);
+                (b.bmm(&var_a) + var_b.bmm(&(a + &var_a))) * (scale * scale)
+            }
+            Shape::Dense => variance.narrow(1, source.start, count),
+        })
+    }
+
+    /// Joins what `of` makes of each column's source and number of columns, `[n, …]`.
+    fn each(&self, particles: i64, of: impl Fn(&Source, i64) -> Tensor) -> Tensor {
+        let columns = self.sources.iter().zip(&self.layout.columns);
+        let parts = columns.map(|(source, column)| of(source, column.count()).reshape([particles, -1]));
+        Tensor::cat(&parts.collect::<Vec<_>>(), 1)
+    }
+}
+
+/// A `[n, r, in]` and B `[n, out, r]`.
+fn factors(rows: &Tensor, start: i64, (rank, inputs, outputs): (i64, i64, i64)) -> (Tensor, Tensor) {
+    let a = rows.narrow(1, start, rank * inputs).reshape([-1, rank, inputs]);
+    let b = rows.narrow(1, start + rank * inputs, outputs * rank).reshape([-1, outputs, rank]);
+    (a, b)
+}
+
+impl Subspace for Dense {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// No update.
+    fn initial(&self, _: u64, _: u64) -> Result<Tensor> {
+        Ok(self.origin())
+    }
+
+    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a> {
+        let mut weights = Weights::frozen(base);
+        for ((column, source), leaf) in self.layout.columns.iter().zip(&self.sources).zip(leaves) {
+            let whole = match (base.get(&column.name), &source.shape) {
+                (Some(frozen), _) => leaf + frozen.unsqueeze(0),
+                // A head is no part of the base: its columns count from the origin.
+                (None, _) => {
+                    let start = self.origin.narrow(0, source.start, column.count()).view(column.shape.as_slice());
+                    leaf + start.to_device(leaf.device()).to_kind(leaf.kind())
+                }
+            };
+            weights.replace(&column.name, whole);
+        }
+        weights
+    }
+
+    fn origin(&self) -> Tensor {
+        Tensor::zeros([self.layout.parameters()], (Kind::Float, self.origin.device()))
+    }
+
+    fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
+        super::combine::check(theta, coefficients)?;
+        Ok(Combined { subspace: self.again(), theta: coefficients.matmul(theta) })
+    }
+
+    fn again(&self) -> Box<dyn Subspace> {
+        let (layout, sources) = (self.layout.clone(), self.sources.clone());
+        Box::new(Dense { layout, sources, origin: self.origin.shallow_clone() })
+    }
+}

@@ -1,0 +1,160 @@
+//! `bella merge`: formed updates equal the low-rank ones, their variances those of draws, squared gradients the curvature's
+//! diagonal; and the command end to end on the embedded digits.
+
+mod common;
+
+use bella::data::{Images, Packed, Split};
+use bella::images::{Batch, ImageSet, in_order};
+use bella::laplace::curvature::Fit;
+use bella::laplace::pass::{Maps, Pass};
+use bella::laplace::{Curvature, Shape, Structure, Tokens};
+use bella::merge::fisher::squared_gradients;
+use bella::model::Model;
+use bella::results::store::read;
+use bella::subspace::{Dense, Subspace};
+use common::{Place, assert_has, cells, done, error_line, fixture, model, number, with};
+use indicatif::ProgressBar;
+use tch::{Device, Kind, Tensor};
+
+fn fixtures(subspace: &str) -> (Model, Box<dyn Subspace>) {
+    let text = format!(
+        "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n[head.linear]\n[data.digits]\n{subspace}\n\
+         [method.map]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
+        fixture("timm_scripted.pt")
+    );
+    model(&text, Kind::Float)
+}
+
+/// One particle away from its start, `[1, P]`.
+fn particle(subspace: &dyn Subspace) -> Tensor {
+    tch::manual_seed(1);
+    let start = subspace.initial(1, 0).unwrap().unsqueeze(0);
+    &start + start.randn_like() * 0.05
+}
+
+fn logits(model: &Model, subspace: &dyn Subspace, theta: &Tensor, images: &Tensor) -> Tensor {
+    let leaves = subspace.layout().leaves(theta, Kind::Float, false);
+    model.logits(&subspace.weights(&model.base, &leaves), images)
+}
+
+#[test]
+fn formed_updates_are_the_same_model() {
+    for subspace in ["[subspace.low-rank]\nrank = 2\ntargets = [\"attn.qkv\", \"mlp.fc\"]", "[subspace.full]"] {
+        let (model, subspace) = fixtures(subspace);
+        let theta = particle(&*subspace);
+        let images = Tensor::rand([1, 3, 3, 32, 32], (Kind::Float, Device::Cpu));
+        let dense = Dense::of(&*subspace);
+        let own = logits(&model, &*subspace, &theta, &images);
+        let formed = logits(&model, &dense, &dense.updates(&theta), &images);
+        let difference = (&own - formed).abs().max().double_value(&[]) / own.abs().max().double_value(&[]);
+        assert!(difference < 1e-5, "{difference}");
+        assert_eq!(logits(&model, &dense, &dense.initial(1, 0).unwrap().unsqueeze(0), &images).size(), own.size());
+    }
+}
+
+#[test]
+fn variances_are_those_of_draws() {
+    const DRAWS: i64 = 2000;
+    let (_, subspace) = fixtures("[subspace.low-rank]\nrank = 2\nblocks = \"0\"");
+    let (theta, dense) = (particle(&*subspace), Dense::of(&*subspace));
+    let std = (theta.rand_like() + 0.5) * 0.1;
+    let drawn = &theta + &std * Tensor::randn([DRAWS, theta.size()[1]], (Kind::Float, Device::Cpu));
+    let found = dense.updates(&drawn).var_dim([0i64].as_slice(), true, false).to_kind(Kind::Double);
+    let expected = dense.variances(&theta, &std.square()).get(0).to_kind(Kind::Double);
+    let ratio = found / expected;
+    let mean = ratio.mean(Kind::Double).double_value(&[]);
+    assert!((mean - 1.0).abs() < 0.01, "{mean}");
+    assert!((ratio - 1.0).abs().max().double_value(&[]) < 0.3, "a variance of 2,000 draws is right to 3 %");
+}
+
+#[test]
+fn squared_gradients_are_the_diagonal_of_the_curvature() {
+    const IMAGES: u32 = 4;
+    let (model, subspace) = fixtures("[subspace.low-rank]\nrank = 1\nblocks = \"1\"");
+    let theta = particle(&*subspace);
+    let pixels = (Tensor::arange(i64::from(IMAGES) * 3 * 32 * 32, (Kind::Int64, Device::Cpu)) * 7919).remainder(256);
+    let pixels = Vec::<u8>::try_from(pixels.to_kind(Kind::Uint8)).unwrap();
+    let split = Split {
+        name: "x/train".into(),
+        images: Images::Packed(Packed { pixels, height: 32, width: 32 }),
+        labels: vec![0; IMAGES as usize],
+        groups: None,
+        corrupt_skipped: 0,
+    };
+    let set = ImageSet::new(split, Device::Cpu, 1).unwrap();
+    let indices: Vec<u32> = (0..IMAGES).collect();
+
+    let maps = Maps::all(&*subspace).unwrap();
+    let shape = Shape { structure: Structure::Diag, tokens: Tokens::Expand, wide: 512, kept: 10 };
+    let mut fit = Fit::new(&maps, shape, Device::Cpu);
+    for batch in set.batches(in_order(&indices, 4)) {
+        let Batch { bytes, .. } = batch.unwrap();
+        let images = model.preprocess.images(&bytes, 1);
+        fit.add(&Pass::new(&model, &*subspace, &maps, &theta, &images).unwrap()).unwrap();
+    }
+    let Curvature::Diag(expected) = fit.finish().unwrap() else { panic!("diagonal") };
+
+    let draw =
+        |seed| squared_gradients(&model, &*subspace, &theta, (&set, &indices), &ProgressBar::hidden(), seed).unwrap();
+    let draws: Vec<Tensor> = (0..300).map(draw).collect();
+    let mean = Tensor::stack(&draws, 0).mean_dim([0i64].as_slice(), false, Kind::Double);
+    let total = |t: &Tensor| t.sum(Kind::Double).double_value(&[]);
+    assert!((total(&mean) / total(&expected) - 1.0).abs() < 0.05, "{} {}", total(&mean), total(&expected));
+    let cosine = total(&(&mean * &expected)) / (total(&mean.square()) * total(&expected.square())).sqrt();
+    assert!(cosine > 0.99, "{cosine}");
+}
+
+const IVON: [&str; 2] = ["method.ivon={lr=0.1,ess=32,hess_init=0.1,beta2=0.99,samples=2}", "optimizer.none={}"];
+
+/// Two IVON runs and a plain one.
+fn three() -> (Place, [String; 3]) {
+    let place = Place::new();
+    let plain = common::tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "[method.map]\n");
+    let ivon = common::tiny()
+        .replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "")
+        .replace("[optimizer.adamw]\nlr = 2e-3\n", "");
+    place.write("tiny.toml", ivon.as_bytes());
+    done(place.train(&IVON));
+    done(place.train(&[&IVON[..], &["seed=4"]].concat()));
+    place.write("tiny.toml", plain.as_bytes());
+    done(place.train(&[]));
+    let mut runs: Vec<String> = std::fs::read_dir(place.path("results/runs/tiny"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().display().to_string())
+        .collect();
+    runs.sort();
+    (place, runs.try_into().unwrap())
+}
+
+#[test]
+fn runs_are_merged_and_evaluated() {
+    let (place, [first, second, plain]) = three();
+    let merge = |runs: [&str; 2], options: &[&str]| with(with(place.command("merge", &[]), &runs), options);
+    done(merge([&first, &first], &[]));
+    done(merge([&first, &second], &[]));
+    done(merge([&first, &second], &["--by", "mean"]));
+    done(merge([&first, &plain], &["--by", "squared-gradients", "--images", "16"]));
+    let results = read(&place.path("results/tiny.csv")).unwrap();
+    let predictives = cells(&results, "predictive");
+    let row = |start: &str| predictives.iter().position(|p| p.starts_with(start)).unwrap_or_else(|| panic!("{start}"));
+    let loss = |start: &str| number(&results, row(start), "nll_pm");
+    let id = |run: &str| run.rsplit('/').next().unwrap().to_string();
+    // A model merged with itself is that model.
+    let same = loss(&format!("merge-posterior with {}", id(&first)));
+    let seeds = cells(&results, "seed");
+    let mean = (0..seeds.len()).find(|row| predictives[*row] == "mean" && seeds[*row] == "3").unwrap();
+    let mean = number(&results, mean, "nll_pm");
+    assert!((same - mean).abs() < 1e-4, "{same} {mean}");
+    let merged = loss(&format!("merge-posterior with {}", id(&second)));
+    let plain_mean = loss("merge-mean");
+    assert!(merged.is_finite() && (merged - plain_mean).abs() > 1e-6, "certainty changes nothing: {merged}");
+    assert!(loss("merge-squared-gradients prior 1 images 16").is_finite());
+
+    assert_has(
+        &error_line(merge([&plain, &first], &[]), 1),
+        &["low-rank-map", "without variances", "squared-gradients"],
+    );
+    assert_has(&error_line(merge([&first, &second], &["--space", "factors"]), 1), &["same A", "leave --space out"]);
+    assert_has(&error_line(merge([&first, &second], &["--share", "0"]), 2), &["--share", "above 0"]);
+    assert_has(&error_line(merge([&first, &second], &["--by", "squared-gradients", "--prior", "0"]), 2), &["--prior"]);
+}
