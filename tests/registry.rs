@@ -66,7 +66,9 @@ fn data_sets() {
 #[test]
 fn namings() {
     let keys: Vec<&str> = bella::backbone::NAMINGS.iter().map(|naming| naming.key).collect();
-    check("src/backbone", &["mod", "identify", "recognise", "vit", "weights"], &keys, |key| format!("names_{key}"));
+    check("src/backbone", &["mod", "identify", "low_rank", "recognise", "vit", "weights"], &keys, |key| {
+        format!("names_{key}")
+    });
 }
 
 #[test]

@@ -67,8 +67,10 @@ fn outcome(place: &Place) -> (Vec<u8>, Vec<Vec<String>>) {
     (tensor_bytes(&run.join("posterior.safetensors"), "theta"), rows)
 }
 
-fn uninterrupted() -> (Vec<u8>, Vec<Vec<String>>) {
-    let place = Place::with_tiny();
+/// A run on the same config as the one in `as_in`.
+fn uninterrupted(as_in: &Place) -> (Vec<u8>, Vec<Vec<String>>) {
+    let place = Place::new();
+    place.write("tiny.toml", &std::fs::read(as_in.path("tiny.toml")).unwrap());
     to_the_end(&place, &[]);
     let outcome = outcome(&place);
     assert_eq!(outcome.1.len(), 10);
@@ -78,7 +80,7 @@ fn uninterrupted() -> (Vec<u8>, Vec<Vec<String>>) {
 /// The run in `place` ended as one that nobody stopped.
 #[track_caller]
 fn assert_as_uninterrupted(place: &Place) {
-    let ((theta, history), (expected_theta, expected_history)) = (outcome(place), uninterrupted());
+    let ((theta, history), (expected_theta, expected_history)) = (outcome(place), uninterrupted(place));
     assert!(theta == expected_theta, "theta of the resumed run differs");
     assert_eq!(history, expected_history);
 }
@@ -91,7 +93,10 @@ fn signal(child: &Child, name: &str) {
 
 /// Sends a signal after `step`; the run stops with a checkpoint, says so, and continues to the same end.
 fn stopped_by(name: &str, step: u64, resume: &[&str]) {
-    let place = Place::with_tiny();
+    stopped_in(Place::with_tiny(), name, step, resume);
+}
+
+fn stopped_in(place: Place, name: &str, step: u64, resume: &[&str]) {
     let mut child = spawn(&place);
     let checkpoint = wait_for_steps(&place, &mut child, step);
     signal(&child, name);
@@ -120,6 +125,13 @@ fn ctrl_c_and_the_same_command() {
 #[test]
 fn sigterm_and_resume() {
     stopped_by("TERM", 9, &["--resume"]);
+}
+
+#[test]
+fn gradients_mixed_in_weight_space() {
+    let place = Place::new();
+    place.write("tiny.toml", common::tiny().replace("gamma = 0.01", "gamma = 0.01\ndrive = \"weight\"").as_bytes());
+    stopped_in(place, "TERM", 6, &[]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! its parameters. A new family of checkpoints is one new naming and its line in [`NAMINGS`].
 
 pub mod identify;
+pub mod low_rank;
 mod names_clip;
 mod names_timm;
 mod names_torchvision;

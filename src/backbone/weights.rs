@@ -9,6 +9,7 @@ use std::rc::Rc;
 use tch::{Kind, Tensor};
 
 use super::Base;
+use super::low_rank::{LowRank, Probe};
 
 /// A parameter of a layer.
 #[derive(Debug)]
@@ -43,17 +44,6 @@ impl Param {
             Self::PerParticle(t) => Self::PerParticle(t.narrow(1, start, length)),
         }
     }
-}
-
-/// ΔW_i = scale · B_i A_i.
-#[derive(Debug)]
-pub struct LowRank {
-    /// `[n, rank, in]`.
-    pub a: Tensor,
-    /// `[n, out, rank]`.
-    pub b: Tensor,
-    /// alpha / rank.
-    pub scale: f64,
 }
 
 /// One use of a trained linear layer in a forward.
@@ -102,6 +92,7 @@ pub struct Linear {
     weight: Param,
     bias: Option<Param>,
     low_rank: Option<LowRank>,
+    probe: Option<Probe>,
     recorder: Option<Recorder>,
 }
 
@@ -118,6 +109,10 @@ impl Linear {
         };
         let y = match &self.low_rank {
             Some(update) => update.add_to(y, &x),
+            None => y,
+        };
+        let y = match &self.probe {
+            Some(probe) => probe.add_to(&y, &x),
             None => y,
         };
         let (particles, outputs) = (y.size()[0], y.size()[2]);
@@ -156,35 +151,14 @@ impl Linear {
         Linear {
             weight: self.weight.rows(start, length),
             bias: self.bias.as_ref().map(|b| b.rows(start, length)),
-            low_rank: self.low_rank.as_ref().map(|l| LowRank {
-                a: l.a.shallow_clone(),
-                b: l.b.narrow(1, start, length),
-                scale: l.scale,
-            }),
+            low_rank: self.low_rank.as_ref().map(|l| l.rows(start, length)),
+            probe: self.probe.as_ref().map(|p| p.rows(start, length)),
             recorder: self.recorder.as_ref().map(|r| Recorder {
                 tape: r.tape.clone(),
                 layer: r.layer.clone(),
                 from: r.from + start,
             }),
         }
-    }
-}
-
-impl LowRank {
-    /// `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`.
-    fn add_to(&self, y: Tensor, x: &Tensor) -> Tensor {
-        let (particles, rank, inputs) = (self.a.size()[0], self.a.size()[1], self.a.size()[2]);
-        let b = self.b.transpose(1, 2) * self.scale;
-        if x.size()[0] == particles {
-            let low = x.bmm(&self.a.transpose(1, 2));
-            // Not in place: `y` is a view of the frozen product, and autograd would copy it three times on the way back.
-            return y.baddbmm(&low, &b, 1.0, 1.0);
-        }
-        // One product with all particles' A at once: x is read once, not n times.
-        let rows = x.size()[1];
-        let low = x.squeeze_dim(0).matmul(&self.a.reshape([particles * rank, inputs]).tr());
-        let low = low.view([rows, particles, rank]).transpose(0, 1);
-        y.expand([particles, -1, -1], false).baddbmm(&low, &b, 1.0, 1.0)
     }
 }
 
@@ -213,13 +187,14 @@ pub struct Weights<'a> {
     base: &'a Base,
     own: HashMap<String, Tensor>,
     updates: HashMap<String, LowRank>,
+    probes: HashMap<String, Probe>,
     tape: Option<Tape>,
 }
 
 impl<'a> Weights<'a> {
     /// The checkpoint as it is.
     pub fn frozen(base: &'a Base) -> Weights<'a> {
-        Weights { base, own: HashMap::new(), updates: HashMap::new(), tape: None }
+        Weights { base, own: HashMap::new(), updates: HashMap::new(), probes: HashMap::new(), tape: None }
     }
 
     /// Replaces parameter `name` by one a particle: `[n, …shape]`.
@@ -230,6 +205,11 @@ impl<'a> Weights<'a> {
     /// Adds a low-rank update to the weight of linear layer `layer`.
     pub fn update(&mut self, layer: &str, update: LowRank) {
         self.updates.insert(layer.to_string(), update);
+    }
+
+    /// Adds the zero terms of `probe` to the output of linear layer `layer`.
+    pub fn probe(&mut self, layer: &str, probe: Probe) {
+        self.probes.insert(layer.to_string(), probe);
     }
 
     /// Records every use of an updated linear layer, and of an own head, on `tape`.
@@ -281,11 +261,8 @@ impl<'a> Weights<'a> {
         Linear {
             weight: self.required(&format!("{layer}.weight")),
             bias: self.optional(&format!("{layer}.bias")),
-            low_rank: self.updates.get(layer).map(|u| LowRank {
-                a: u.a.shallow_clone(),
-                b: u.b.shallow_clone(),
-                scale: u.scale,
-            }),
+            low_rank: self.updates.get(layer).map(LowRank::again),
+            probe: self.probes.get(layer).map(Probe::again),
             recorder: self.tape.as_ref().filter(|_| self.updates.contains_key(layer)).map(|tape| Recorder {
                 tape: tape.clone(),
                 layer: layer.to_string(),

@@ -10,7 +10,7 @@ mod map;
 pub mod noise;
 pub mod svgd;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use tch::Tensor;
 
 use crate::config::Reader;
@@ -26,10 +26,27 @@ pub struct Evaluation {
     pub gradients: Tensor,
 }
 
+/// Gradients mixed in weight space, with the particles' own.
+pub struct Mixed {
+    pub own: Evaluation,
+    /// `[n, P]`.
+    pub gradients: Tensor,
+}
+
 /// What a method may ask of the data, as often as it likes within a step.
 pub trait Objective {
     /// Losses and gradients at `theta: [n, P]` on the step's batch.
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation>;
+
+    /// With G_j the gradient of L_j by the weights of a block, Σ_j c_ij G_j carried into the columns of particle i, for one
+    /// matrix c a block: `matrices: [L, n, n]`, constants.
+    ///
+    /// # Errors
+    /// Matrices of another shape; an objective without weights.
+    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
+        let _ = (theta, matrices);
+        bail!("this objective does not know the weights behind theta: it cannot mix gradients there")
+    }
 
     /// Parts that the batch is cut into (`train.accumulate`).
     fn parts(&self) -> usize {

@@ -9,6 +9,10 @@
 //! | φ_i = (1/n) [ drive_i + (γ/n) Σ_j ∇_i k_ij ] | handed to the optimizer as the gradient |
 //! | drive = own (eq. 4) | Σ_j k_ij ∇_i L_i |
 //! | drive = shared (eq. 2) | Σ_j k_ij ∇_j L_j |
+//! | drive = weight (eq. 2, on W_i = W_0 + s B_i A_i) | Φ_i = Σ_j k_ij ∂L_j/∂W_j: s Φ_i A_iᵀ for B_i, s B_iᵀ Φ_i for A_i |
+//!
+//! For dense columns weight is shared. For low-rank factors shared adds gradients written in other particles' bases; weight
+//! adds them where they have a common one, and does not change when (B_i, A_i) becomes (B_i R, Rᵀ A_i), R orthogonal.
 //!
 //! Differs: equation 4 prints the kernel's gradient with the sign that attracts; here, as in equation 2 with
 //! ∇ log p = −∇L, descent moves close particles apart. Textbook SVGD with scores −N ∇L_j and weight 1 is γ = n / N.
@@ -18,7 +22,7 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use super::kernel::{Bandwidth, Kernel, LogN, Median};
-use super::{Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Parts, Step};
+use super::{Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Parts, Step};
 use crate::config::{Bounds, Choice, Reader};
 use crate::state::State;
 
@@ -35,12 +39,15 @@ pub static ENTRY: Entry = Entry {
 pub enum Drive {
     /// Its own, times Σ_j k_ij (equation 4).
     Own,
-    /// Everybody's, weighted by k_ij (equation 2).
+    /// Everybody's, weighted by k_ij, column by column (equation 2).
     Shared,
+    /// Everybody's, weighted by k_ij, as gradients by weights (equation 2 in weight space).
+    Weight,
 }
 
 impl Choice for Drive {
-    const CHOICES: &'static [(&'static str, Self)] = &[("own", Self::Own), ("shared", Self::Shared)];
+    const CHOICES: &'static [(&'static str, Self)] =
+        &[("own", Self::Own), ("shared", Self::Shared), ("weight", Self::Weight)];
 }
 
 /// On which columns one kernel is computed.
@@ -109,20 +116,24 @@ struct Svgd {
     parts: Parts,
 }
 
-const DIAGNOSTICS: &[&str] = &["bandwidth", "mean_kernel", "repulsion_ratio", "mean_distance"];
+/// The last is of drive = weight: the cosine of a particle's drive with its own gradient.
+const DIAGNOSTICS: &[&str] = &["bandwidth", "mean_kernel", "repulsion_ratio", "mean_distance", "drive_cosine"];
 
 impl Method for Svgd {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
         if self.spec.particles == 1 {
+            let Evaluation { losses, gradients } = objective.evaluate(theta)?;
             self.parts.apply(theta, &gradients, factor);
             return Ok(Step { losses, diagnostics: None });
         }
         let distances = self.distances(theta);
         let kernel = Kernel::new(&distances, self.spec.rule());
-        let mut drive = self.drive(&kernel.values, gradients);
+        let Driven { losses, mut drive, cosine } = self.drive(theta, &kernel.values, objective)?;
         let repulsion = self.repulsion(theta, &kernel.slopes);
-        let diagnostics = diagnose(&distances, &kernel, &drive, &repulsion);
+        let mut diagnostics = diagnose(&distances, &kernel, &drive, &repulsion);
+        if let Some(cosine) = cosine {
+            diagnostics = Tensor::cat(&[diagnostics, cosine.view([1])], 0);
+        }
         let _ = drive.g_add_(&repulsion);
         let _ = drive.g_div_scalar_(self.spec.particles as f64);
         self.parts.apply(theta, &drive, factor);
@@ -130,7 +141,11 @@ impl Method for Svgd {
     }
 
     fn diagnostics(&self) -> &'static [&'static str] {
-        if self.spec.particles == 1 { &[] } else { DIAGNOSTICS }
+        match self.spec.drive {
+            _ if self.spec.particles == 1 => &[],
+            Drive::Weight => DIAGNOSTICS,
+            Drive::Own | Drive::Shared => &DIAGNOSTICS[..DIAGNOSTICS.len() - 1],
+        }
     }
 
     fn save(&self, state: &mut State) {
@@ -152,22 +167,25 @@ impl Svgd {
         }
     }
 
-    /// Σ_j k_ij ∇_i L_i or Σ_j k_ij ∇_j L_j, `[n, P]`, written over the gradients.
-    fn drive(&self, kernel: &Tensor, gradients: Tensor) -> Tensor {
+    /// The first term of n φ, from the kernel `[L, n, n]` or `[1, n, n]`.
+    fn drive(&self, theta: &Tensor, kernel: &Tensor, objective: &mut dyn Objective) -> Result<Driven> {
+        let weigh = match self.spec.drive {
+            Drive::Own => own,
+            Drive::Shared => shared,
+            Drive::Weight => {
+                let matrices = kernel.expand([self.parts.geometry.blocks(), -1, -1], false);
+                let Mixed { own, gradients } = objective.evaluate_mixed(theta, &matrices)?;
+                let cosine = mean_cosine(&gradients, &own.gradients);
+                return Ok(Driven { losses: own.losses, drive: gradients, cosine: Some(cosine) });
+            }
+        };
+        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
         let kernel = kernel.to_kind(gradients.kind());
-        let sums = kernel.sum_dim_intlist([2i64].as_slice(), false, kernel.kind());
         for (block, (start, length)) in self.parts.geometry.block_columns().into_iter().enumerate() {
             let block = if self.spec.kernel == Domain::Global { 0 } else { block as i64 };
-            let mut columns = gradients.narrow(1, start, length);
-            match self.spec.drive {
-                Drive::Own => drop(columns.g_mul_(&sums.get(block).unsqueeze(1))),
-                Drive::Shared => {
-                    let mixed = kernel.get(block).matmul(&columns);
-                    columns.copy_(&mixed);
-                }
-            }
+            weigh(&kernel.get(block), gradients.narrow(1, start, length));
         }
-        gradients
+        Ok(Driven { losses, drive: gradients, cosine: None })
     }
 
     /// (γ/n) Σ_j ∇_i k_ij, `[n, P]`.
@@ -177,6 +195,31 @@ impl Svgd {
         let coefficients = (slopes * (gamma / particles as f64)).expand([geometry.blocks(), -1, -1], false);
         geometry.weighted_gradients(theta, &coefficients)
     }
+}
+
+/// Losses `[n]`, the drive `[n, P]`, and with drive = weight its cosine with the own gradient.
+struct Driven {
+    losses: Tensor,
+    drive: Tensor,
+    cosine: Option<Tensor>,
+}
+
+/// Σ_j k_ij ∇_i L_i, written over a block's gradients.
+fn own(kernel: &Tensor, mut gradients: Tensor) {
+    let _ = gradients.g_mul_(&kernel.sum_dim_intlist([1i64].as_slice(), true, kernel.kind()));
+}
+
+/// Σ_j k_ij ∇_j L_j, written over a block's gradients.
+fn shared(kernel: &Tensor, mut gradients: Tensor) {
+    let mixed = kernel.matmul(&gradients);
+    gradients.copy_(&mixed);
+}
+
+/// Mean over particles of the cosine of two `[n, P]`.
+fn mean_cosine(a: &Tensor, b: &Tensor) -> Tensor {
+    let sum = |t: Tensor| t.sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+    let lengths = (sum(a.square()) * sum(b.square())).sqrt().clamp_min(f64::MIN_POSITIVE);
+    (sum(a * b) / lengths).mean(Kind::Double)
 }
 
 /// Means over blocks of bandwidth, off-diagonal k, ‖repulsion‖ / ‖drive‖ and off-diagonal distance, `[4]`.

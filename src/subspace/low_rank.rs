@@ -7,7 +7,8 @@ use tch::{Kind, Tensor};
 
 use super::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head, uniform};
 use crate::backbone::Base;
-use crate::backbone::weights::{LowRank, Weights};
+use crate::backbone::low_rank::LowRank;
+use crate::backbone::weights::Weights;
 use crate::config::{Bounds, Choice, Reader};
 use crate::head::{Head, Training};
 

@@ -1,6 +1,7 @@
 //! The training loop: batches, schedule, validation, checkpoints. It knows no method, model or data set by name.
 
 mod history;
+mod mixing;
 mod objective;
 pub mod progress;
 mod schedule;

@@ -5,8 +5,9 @@ use std::ops::Range;
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::mixing::Mixing;
 use crate::images::Batch;
-use crate::methods::{Evaluation, Objective};
+use crate::methods::{Evaluation, Mixed, Objective};
 use crate::model::Model;
 use crate::subspace::Subspace;
 use crate::tensor::label_log_probabilities;
@@ -40,12 +41,13 @@ impl<'a> Likelihood<'a> {
     }
 
     /// Losses `[k]` of particles `start..start + k` on samples `from..from + count` of the batch, in the graph of `leaves`.
-    fn losses(&self, leaves: &[Tensor], start: i64, from: i64, count: i64) -> Tensor {
+    fn losses(&self, leaves: &[Tensor], mixing: &Mixing, start: i64, from: i64, count: i64) -> Tensor {
         let particles = leaves[0].size()[0];
         let rows = |t: &Tensor| if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, start, particles) };
         let images = rows(&self.images).narrow(1, from, count);
         let labels = rows(&self.labels).narrow(1, from, count).expand([particles, -1], false);
-        let weights = self.subspace.weights(&self.model.base, leaves);
+        let mut weights = self.subspace.weights(&self.model.base, leaves);
+        mixing.attach(&mut weights, start, particles);
         let logits = self.model.logits(&weights, &images);
         let kind = logits.kind();
         -label_log_probabilities(&logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind)
@@ -54,7 +56,18 @@ impl<'a> Likelihood<'a> {
 
 impl Objective for Likelihood<'_> {
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        self.over(theta, 0..self.parts())
+        self.over(theta, 0..self.parts(), &Mixing::none(self.subspace.layout()))
+    }
+
+    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
+        let layout = self.subspace.layout();
+        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
+        let size = matrices.size();
+        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
+        let mixing = Mixing::new(layout, theta, self.model.kind, matrices);
+        let own = self.over(theta, 0..self.parts(), &mixing)?;
+        let gradients = mixing.finish(&own.gradients);
+        Ok(Mixed { own, gradients })
     }
 
     fn parts(&self) -> usize {
@@ -67,7 +80,7 @@ impl Objective for Likelihood<'_> {
     }
 
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        self.over(theta, part..part + 1)
+        self.over(theta, part..part + 1, &Mixing::none(self.subspace.layout()))
     }
 }
 
@@ -85,8 +98,8 @@ impl Likelihood<'_> {
         (from, size.min(batch - from))
     }
 
-    /// Losses and gradients over some parts, each times its share of the batch.
-    fn over(&self, theta: &Tensor, parts: Range<usize>) -> Result<Evaluation> {
+    /// Losses and gradients over some parts, each times its share of the batch; mixed ones go into `mixing`.
+    fn over(&self, theta: &Tensor, parts: Range<usize>, mixing: &Mixing) -> Result<Evaluation> {
         let layout = self.subspace.layout();
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
@@ -99,12 +112,16 @@ impl Likelihood<'_> {
             let mut total = Tensor::zeros([count], (Kind::Float, theta.device()));
             for part in parts.clone() {
                 let (from, samples) = self.samples(part);
-                let loss = self.losses(&leaves, start, from, samples);
+                let loss = self.losses(&leaves, mixing, start, from, samples);
                 // A root without a graph would be a segmentation fault.
                 ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
                 let weight = self.share(part);
                 let root = loss.sum(loss.kind()) * weight;
-                layout.gather(&Tensor::f_run_backward(&[root], &leaves, false, false)?, &rows);
+                let inputs: Vec<&Tensor> = leaves.iter().chain(mixing.leaves()).collect();
+                let found = Tensor::f_run_backward(&[root], &inputs, false, false)?;
+                let (own, mixed) = found.split_at(leaves.len());
+                layout.gather(own, &rows);
+                mixing.gather(mixed);
                 total += loss.detach() * weight;
             }
             losses.push(total);

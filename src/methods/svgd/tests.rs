@@ -26,6 +26,14 @@ impl Objective for Fixed {
         let losses = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
         Ok(Evaluation { losses, gradients: self.0.copy() })
     }
+
+    /// As if every block were one of weights.
+    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
+        let own = self.evaluate(theta)?;
+        let columns = |block: i64| own.gradients.narrow(1, block * 5, 5);
+        let mixed: Vec<Tensor> = (0..matrices.size()[0]).map(|l| matrices.get(l).matmul(&columns(l))).collect();
+        Ok(Mixed { gradients: Tensor::cat(&mixed, 1), own })
+    }
 }
 
 fn dense(width: i64) -> Layout {
@@ -178,6 +186,68 @@ fn repulsion_moves_close_particles_apart() {
         let after = geometry.distances(&(theta + step)).sum(Kind::Double).double_value(&[]);
         assert!(after > before, "{after} must exceed {before}");
     }
+}
+
+/// With gradients of weights, weight is shared, in every domain of the kernel.
+#[test]
+fn weight_hands_the_kernel_to_the_objective() {
+    let (theta, gradients) = (low_rank_theta(), (low_rank_theta() * 1.7).sin());
+    for kernel in [Domain::Layer, Domain::Global] {
+        for bandwidth in [None, Some(0.7)] {
+            let phi = |drive| {
+                let spec = Spec { kernel, bandwidth, ..spec(3, 0.7, drive) };
+                update(spec, &low_rank(), &theta, &gradients)
+            };
+            let difference = (phi(Drive::Weight) - phi(Drive::Shared)).abs().max().double_value(&[]);
+            assert!(difference < 1e-14, "{kernel:?}, {bandwidth:?}: {difference:e}");
+        }
+    }
+}
+
+#[test]
+fn repulsion_is_the_same_for_every_drive() {
+    let (theta, gradients) = (low_rank_theta(), (low_rank_theta() * 1.7).sin());
+    let repulsion = |drive| {
+        let phi = |gamma| update(spec(3, gamma, drive), &low_rank(), &theta, &gradients);
+        phi(0.7) - phi(0.0)
+    };
+    let own = repulsion(Drive::Own);
+    assert!(own.abs().max().double_value(&[]) > 1e-3);
+    assert!((repulsion(Drive::Weight) - own).abs().max().double_value(&[]) < 1e-14);
+}
+
+/// Where no two particles are near, every drive is the own gradient, and its cosine with it 1.
+#[test]
+fn far_particles_keep_their_own_gradients() {
+    let (theta, gradients) = (low_rank_theta(), (low_rank_theta() * 50.0).sin());
+    let far = Spec { bandwidth: Some(1e-6), ..spec(3, 0.0, Drive::Weight) };
+    let mut expected: Vec<f64> = Vec::new();
+    for row in 0..3 {
+        expected.extend((0..10).map(|column| -gradients.double_value(&[row, column]) / 3.0));
+    }
+    assert_close(&update(far.clone(), &low_rank(), &theta, &gradients), &expected);
+    assert_close(&diagnostics(far, &theta, &gradients).narrow(0, 4, 1), &[1.0]);
+    let near = Spec { bandwidth: Some(1e6), ..spec(3, 0.0, Drive::Weight) };
+    let mean = gradients.sum_dim_intlist([0i64].as_slice(), true, Kind::Double);
+    let cosine = Tensor::cosine_similarity(&gradients, &mean, 1, 1e-30).mean(Kind::Double).double_value(&[]);
+    let found = diagnostics(near, &theta, &gradients).double_value(&[4]);
+    assert!((found - cosine).abs() < 1e-4 && cosine < 0.99, "{found} is not {cosine}");
+}
+
+/// What a step on the low-rank layout reports.
+fn diagnostics(spec: Spec, theta: &Tensor, gradients: &Tensor) -> Tensor {
+    let parts = Parts {
+        theta: theta.copy(),
+        seed: 1,
+        optimizer: Box::new(Plain),
+        geometry: Geometry::new(&low_rank()),
+        clip_norm: None,
+    };
+    let mut method = spec.build(parts);
+    let step = method.step(&mut theta.copy(), &mut Fixed(gradients.copy()), 1.0).unwrap();
+    let values = step.diagnostics.unwrap();
+    assert_eq!(values.size(), [method.diagnostics().len() as i64]);
+    values
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::report::sources::RunFiles;
 use crate::results::store::Table;
 
 /// Column of `train.csv`, title and unit of its panel, factor to the unit.
-const QUANTITIES: [(&str, &str, &str, f64); 7] = [
+const QUANTITIES: [(&str, &str, &str, f64); 8] = [
     ("train_loss", "Training loss", "nats", 1.0),
     ("validation_nll_lm", "Validation NLL", "nats, logits averaged", 1.0),
     ("validation_accuracy_lm", "Validation accuracy", "%, logits averaged", 100.0),
@@ -19,6 +19,7 @@ const QUANTITIES: [(&str, &str, &str, f64); 7] = [
     ("mean_kernel", "Kernel between particles", "mean over pairs", 1.0),
     ("bandwidth", "Bandwidth", "mean over layers", 1.0),
     ("repulsion_ratio", "Repulsion beside drive", "ratio of norms", 1.0),
+    ("drive_cosine", "Drive beside own gradient", "cosine, mean over particles", 1.0),
 ];
 
 /// Training curve of one run, with the paint of its series.
