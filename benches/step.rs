@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     let mut seconds = Vec::new();
     for step in 0..args.warmup + args.steps {
         let started = Instant::now();
-        let cut = Cut { particle_chunk: 0, accumulate: 1 };
+        let cut = Cut::WHOLE;
         let mut likelihood = Likelihood::new(&session.model, subspace, cut, &batch, args.particles);
         let losses = method.step(&mut theta, &mut likelihood, 1.0)?.losses;
         // Reading theta waits for the device.

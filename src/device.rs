@@ -90,6 +90,23 @@ fn load_libtorch_cuda() -> Result<()> {
     }
 }
 
+/// Free memory of a GPU, from the CUDA runtime that libtorch has loaded.
+pub fn cuda_free_bytes(index: usize) -> Option<u64> {
+    type SetDevice = unsafe extern "C" fn(i32) -> i32;
+    type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
+    // SAFETY: the library is the one that libtorch computes with; both functions have had these signatures since CUDA 4.
+    unsafe {
+        let names = ["libcudart.so.13", "libcudart.so.12"];
+        let library = names.iter().find_map(|name| libloading::Library::new(*name).ok())?;
+        let set_device: libloading::Symbol<SetDevice> = library.get(b"cudaSetDevice").ok()?;
+        let mem_get_info: libloading::Symbol<MemGetInfo> = library.get(b"cudaMemGetInfo").ok()?;
+        let (mut free, mut total) = (0, 0);
+        let fine = set_device(index as i32) == 0 && mem_get_info(&mut free, &mut total) == 0;
+        // The library stays loaded: libtorch holds it as well.
+        fine.then_some(free as u64)
+    }
+}
+
 /// The compute type of a precision on a device.
 ///
 /// # Errors

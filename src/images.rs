@@ -78,6 +78,11 @@ impl ImageSet {
         }
     }
 
+    /// `[K]` on the device.
+    pub fn labels(&self, indices: &[u32]) -> Tensor {
+        self.select(indices).1
+    }
+
     fn select(&self, indices: &[u32]) -> (Tensor, Tensor) {
         let index: Vec<i64> = indices.iter().map(|i| i64::from(*i)).collect();
         let index = Tensor::from_slice(&index).to_device(self.device);

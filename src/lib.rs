@@ -24,6 +24,7 @@ pub mod inputs;
 pub mod landscape;
 pub mod laplace;
 pub mod logging;
+pub mod memory;
 pub mod merge;
 pub mod methods;
 pub mod metrics;

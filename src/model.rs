@@ -60,7 +60,35 @@ impl Loaded {
     }
 }
 
+/// What a forward starts from.
+pub enum Input {
+    /// Preprocessed images `[p, B, 3, S, S]`.
+    Images(Tensor),
+    /// What enters a block, `[p, B, T, d]`, and which.
+    Tokens(Tensor, usize),
+}
+
+impl Input {
+    /// The same of some particles and samples.
+    pub fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Input {
+        match self {
+            Input::Images(images) => Input::Images(of(images)),
+            Input::Tokens(tokens, block) => Input::Tokens(of(tokens), *block),
+        }
+    }
+}
+
 impl Model {
+    /// As [`logits`](Self::logits), from wherever the forward starts.
+    pub fn logits_of(&self, weights: &Weights, input: &Input) -> Tensor {
+        match input {
+            Input::Images(images) => self.logits(weights, images),
+            Input::Tokens(tokens, block) => {
+                self.head.logits(weights, &self.vit.features_from(weights, *block, tokens.shallow_clone()))
+            }
+        }
+    }
+
     /// Logits `[p, B, C]`, in f32 or wider, of preprocessed images `[p, B, 3, S, S]`.
     pub fn logits(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let features = self.vit.features(weights, images);

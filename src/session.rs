@@ -6,12 +6,13 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::identify::{Evidence, Identified};
-use crate::config::{Experiment, Precision};
+use crate::config::{Chunk, Experiment, Precision};
 use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
 use crate::images::ImageSet;
+use crate::memory::{Footprint, particles_at_once};
 use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
@@ -63,6 +64,15 @@ impl Session {
     /// The trained subspace.
     pub fn subspace(&self) -> Result<&dyn Subspace> {
         self.subspace.as_deref().context("the config has no [subspace.*], so there is nothing to train")
+    }
+
+    /// Members in one forward of `images` images, of `members`.
+    ///
+    /// # Errors
+    /// No subspace.
+    pub fn prediction_chunk(&self, chunk: Chunk, members: i64, images: usize) -> Result<usize> {
+        let footprint = Footprint::new(&self.model, self.subspace()?.layout(), false);
+        Ok(particles_at_once(chunk, members as usize, images, footprint.predicting, self.device))
     }
 
     /// Reads one split and puts it where it is served from.

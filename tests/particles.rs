@@ -78,7 +78,7 @@ impl Setting {
 
     /// One objective a particle, each on its own rows of the batch.
     fn separate(&self, theta: &Tensor, batch: &Batch, orders: i64) -> Vec<Evaluation> {
-        let whole = Cut { particle_chunk: 0, accumulate: 1 };
+        let whole = Cut::WHOLE;
         let own = |particle: i64| {
             let from = if orders == 1 { 0 } else { particle * BATCH };
             let part = Batch { bytes: batch.bytes.narrow(0, from, BATCH), labels: batch.labels.narrow(0, from, BATCH) };
@@ -93,8 +93,8 @@ impl Setting {
             let batch = self.batch(orders);
             let separate = self.separate(&theta, &batch, orders);
             for particle_chunk in [0, 1, 2] {
-                for accumulate in [1, 3] {
-                    let cut = Cut { particle_chunk, accumulate };
+                for (accumulate, recompute) in [(1, false), (3, false), (1, true), (3, true)] {
+                    let cut = Cut { particle_chunk, accumulate, recompute };
                     let batched = self.evaluate(&theta, cut, &batch, orders);
                     for (i, alone) in separate.iter().enumerate() {
                         let what = format!("orders {orders}, {cut:?}, particle {i}");
@@ -179,7 +179,7 @@ fn batched_equals_separate_with_a_new_head() {
 fn gradients_match_finite_differences() {
     let setting = Setting::timm(&low_rank());
     let (theta, batch) = (setting.apart(), setting.batch(PARTICLES));
-    let cut = Cut { particle_chunk: 0, accumulate: 1 };
+    let cut = Cut::WHOLE;
     let gradients = setting.evaluate(&theta, cut, &batch, PARTICLES).gradients;
     // Along the gradient itself the slope is its length; a step of 1e-2 in f32 gives it to about three digits.
     let length = gradients.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float).sqrt();

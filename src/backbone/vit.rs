@@ -18,13 +18,26 @@ pub struct Vit {
 impl Vit {
     /// Features of the class token: `images: [p, B, 3, S, S] -> [p', B, output]`, p' = n where particles differ.
     pub fn features(&self, weights: &Weights, images: &Tensor) -> Tensor {
+        self.features_from(weights, 0, self.tokens(weights, 0, images))
+    }
+
+    /// What enters block `block`: `[p', B, 1 + grid², d]` from `images: [p, B, 3, S, S]`.
+    pub fn tokens(&self, weights: &Weights, block: usize, images: &Tensor) -> Tensor {
         let mut x = self.embed(weights, images);
         if weights.has("ln_pre.weight") {
             x = weights.norm("ln_pre").forward(&x, self.traits.eps);
         }
-        for block in 0..self.geometry.blocks {
-            x = self.block(weights, block, x);
-        }
+        (0..block).fold(x, |x, block| self.block(weights, block, x))
+    }
+
+    /// Features `[p', B, output]` from what enters block `block`.
+    pub fn features_from(&self, weights: &Weights, block: usize, tokens: Tensor) -> Tensor {
+        let x = (block..self.geometry.blocks).fold(tokens, |x, block| self.block(weights, block, x));
+        self.pool(weights, &x)
+    }
+
+    /// Features `[p, B, output]` from what leaves the last block, `[p, B, T, d]`.
+    pub fn pool(&self, weights: &Weights, x: &Tensor) -> Tensor {
         let class = weights.norm("ln_post").forward(&x.narrow(2, 0, 1), self.traits.eps);
         let class = if weights.has("proj.weight") { weights.linear("proj").forward(&class) } else { class };
         class.squeeze_dim(2)
@@ -47,7 +60,7 @@ impl Vit {
     }
 
     /// One block; the last computes the class token only, since nothing else reaches the output.
-    fn block(&self, weights: &Weights, block: usize, x: Tensor) -> Tensor {
+    pub fn block(&self, weights: &Weights, block: usize, x: Tensor) -> Tensor {
         let name = |layer: &str| format!("blocks.{block}.{layer}");
         let eps = self.traits.eps;
         let normed = weights.norm(&name("ln_1")).forward(&x, eps);

@@ -99,7 +99,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let predictive = predictive(args, &opened.experiment);
         let theta = opened.theta(predictive)?;
         let linearised = opened.linearised(predictive)?;
-        let members = opened.members(&theta, &linearised, predictive)?;
+        let members = opened.members(&theta, &linearised)?;
         let rows = test(&opened, members, &predictive.name(&opened.experiment), &tests)?;
         show(&opened, &rows);
     }

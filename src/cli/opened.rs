@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{ComputeArgs, Usage, parse_choice};
 use crate::config::tree::{Node, Value};
-use crate::config::{Experiment, Precision, Tree};
+use crate::config::{Chunk, Experiment, Precision, Tree};
 use crate::data::order::stratified_validation_split;
 use crate::data::{DATASETS, SplitName};
 use crate::evaluate::Predictive;
@@ -104,11 +104,11 @@ impl Opened {
         &'a self,
         theta: &'a Option<tch::Tensor>,
         linearised: &'a Option<Linearised<'a>>,
-        predictive: Predictive,
     ) -> Result<Members<'a>> {
         let Some(theta) = theta else { return Ok(Members::Checkpoint) };
-        let configured = self.experiment.training.as_ref().map_or(0, |t| t.train.particle_chunk);
-        Ok(predictive.members(self.session.subspace()?, theta, linearised, configured))
+        let configured = self.experiment.training.as_ref().map_or(Chunk::Auto, |t| t.train.particle_chunk);
+        let chunk = self.session.prediction_chunk(configured, theta.size()[0], self.batch_size(None))?;
+        Ok(Predictive::members(self.session.subspace()?, theta, linearised, chunk))
     }
 
     pub fn posterior(&self) -> Result<&Posterior> {

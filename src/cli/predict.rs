@@ -123,7 +123,7 @@ fn predict(
     let predictive = Predictive::of(&opened.experiment);
     let theta = opened.theta(predictive)?;
     let linearised = opened.linearised(predictive)?;
-    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, &linearised, predictive)?);
+    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, &linearised)?);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::logging::bar(inputs.len() as u64, "predicting");
     let mut failed = 0;

@@ -1,5 +1,6 @@
 //! `bella train`: trains a posterior, resumes one that was interrupted, evaluates it on the test split.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tch::Device;
 
 use super::{ComputeArgs, ConfigArgs, Usage, laplace};
-use crate::config::{Experiment, Training};
+use crate::config::{Chunk, Experiment, Training};
 use crate::data::SplitName;
 use crate::data::order::{Holdout, stratified_validation_split};
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
@@ -23,8 +24,9 @@ use crate::run::{Record, RunFolder};
 use crate::session::{Session, Settings};
 use crate::state::State;
 use crate::subspace::geometry::Geometry;
+use crate::train::prefix::{Plan, Prefix};
 use crate::train::progress::Progress;
-use crate::train::{Ending, Trainer};
+use crate::train::{Chunks, Ending, Trainer};
 
 /// Train a posterior, then evaluate it on the test split.
 ///
@@ -196,7 +198,45 @@ fn assemble<'a>(
     let bar = crate::logging::bar(0, "training");
     let Images { set: images, holdout, data } = images;
     let (model, spec, seed, stop) = (&session.model, &training.train, experiment.seed, stop_on_signals()?);
-    Ok(Trainer { spec, seed, model, subspace, method, theta, images, holdout, data, run, stop, progress, bar })
+    let chunks = Chunks::new(spec, model, subspace.layout(), particles as usize);
+    let prefix = prefix(training, session, images, &holdout, run)?;
+    Ok(Trainer {
+        spec,
+        seed,
+        model,
+        subspace,
+        method,
+        theta,
+        images,
+        holdout,
+        data,
+        run,
+        stop,
+        progress,
+        bar,
+        chunks,
+        prefix,
+    })
+}
+
+/// The output of the blocks that are not trained, for the images that are trained on.
+fn prefix(
+    training: &Training,
+    session: &Session,
+    images: &ImageSet,
+    holdout: &Holdout,
+    run: &RunFolder,
+) -> Result<Option<Rc<Prefix>>> {
+    let (model, spec) = (&session.model, &training.train);
+    let plan = Plan {
+        model,
+        block: session.subspace()?.layout().first_block(model.vit.geometry.blocks),
+        images,
+        indices: &holdout.train,
+        batch_size: spec.eval_batch_size,
+        folder: run.path(),
+    };
+    Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
 }
 
 /// Training images, cut in two.
@@ -316,12 +356,13 @@ fn evaluate(
     test: &ImageSet,
 ) -> Result<()> {
     let spec = experiment.training.as_ref().map(|t| (t.train.particle_chunk, t.train.eval_batch_size));
-    let (chunk, batch_size) = spec.unwrap_or_default();
+    let (chunk, batch_size) = spec.unwrap_or((Chunk::Auto, 256));
     let mut rows = Vec::new();
     for predictive in Predictive::after_training(experiment) {
         let (subspace, theta) = (session.subspace()?, predictive.theta(posterior)?);
         let linearised = predictive.linearised(subspace, posterior)?;
-        let members = predictive.members(subspace, &theta, &linearised, chunk);
+        let chunk = session.prediction_chunk(chunk, theta.size()[0], batch_size)?;
+        let members = Predictive::members(subspace, &theta, &linearised, chunk);
         let evaluation = Evaluation {
             experiment,
             session,

@@ -10,12 +10,14 @@ use sha2::{Digest, Sha256};
 use super::Experiment;
 
 /// Keys that do not change a reported number: where things lie, and how the work is cut.
-const IRRELEVANT: [&[&str]; 7] = [
+const IRRELEVANT: [&[&str]; 9] = [
     &["name"],
     &["checkpoint", "path"],
     &["head", "*", "weights"],
     &["data", "*", "root"],
     &["train", "particle_chunk"],
+    &["train", "recompute"],
+    &["train", "prefix_cache"],
     &["train", "eval_batch_size"],
     &["train", "checkpoint_minutes"],
 ];

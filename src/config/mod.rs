@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub use experiment::{CheckpointSpec, DataSpec, Experiment, Normalize};
 pub use reader::{Bounds, Choice, Reader};
-pub use training::{Batches, Precision, Schedule, Selection, TrainSpec, Training};
+pub use training::{Batches, Chunk, Precision, PrefixCache, Schedule, Selection, TrainSpec, Training};
 pub use tree::{Problems, Tree};
 
 /// A settings struct as a TOML table, for the resolved config.

@@ -82,6 +82,20 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A count, or `None` for the word "auto".
+    pub fn count_or_auto(&self, key: &str, range: RangeInclusive<usize>) -> Field<Option<usize>> {
+        let rule = bounds::range_rule(&range, usize::MIN, usize::MAX);
+        let or_auto = |rule: String| format!("{rule}, or \"auto\"");
+        self.field(key, or_auto(rule.full()), |value| match value {
+            Value::String(word) if word == "auto" => Ok(None),
+            Value::Integer(i) => {
+                let count = usize::try_from(*i).ok().filter(|i| range.contains(i));
+                count.map(Some).ok_or_else(|| or_auto(rule.must_fit()))
+            }
+            _ => Err(or_auto(rule.must_be())),
+        })
+    }
+
     /// A finite number within `bounds`; whole numbers count.
     pub fn float(&self, key: &str, bounds: Bounds) -> Field<f64> {
         self.field(key, bounds.rule().full(), |value| bounds.check(value))

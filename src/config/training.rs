@@ -26,18 +26,40 @@ pub struct TrainSpec {
     pub precision: Precision,
     pub batches: Batches,
     pub select: Selection,
-    /// Particles a forward; 0 for all at once.
-    pub particle_chunk: usize,
+    /// Particles a forward.
+    pub particle_chunk: Chunk,
     /// Parts that a batch is split into, their gradients added.
     pub accumulate: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     pub eval_batch_size: usize,
+    /// Activations within blocks are computed again on the way back, instead of being kept.
+    #[serde(skip_serializing_if = "is_false")]
+    pub recompute: bool,
+    pub prefix_cache: PrefixCache,
     /// Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
     #[serde(skip_serializing_if = "is_zero")]
     pub loo_samples: usize,
     /// Minutes between checkpoints within an epoch.
     pub checkpoint_minutes: f64,
+}
+
+/// How many particles go through the network at once; results do not depend on it beyond rounding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// As many as memory allows.
+    Auto,
+    /// So many; 0 for all.
+    Fixed(usize),
+}
+
+impl Serialize for Chunk {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Chunk::Auto => serializer.serialize_str("auto"),
+            Chunk::Fixed(count) => serializer.serialize_u64(*count as u64),
+        }
+    }
 }
 
 macro_rules! words {
@@ -70,6 +92,17 @@ words! {
 words! {
     /// Whether each particle sees the images in its own order.
     Batches { Independent = "independent", Shared = "shared" }
+}
+words! {
+    /// Where the output of the blocks below the first trained one is kept, an image each, for all particles and epochs.
+    PrefixCache {
+        /// In memory where it takes at most half of what is free, else not at all.
+        Auto = "auto",
+        Memory = "memory",
+        /// In a file of the run's folder, memory-mapped, removed after training.
+        Disk = "disk",
+        Off = "off",
+    }
 }
 words! {
     /// Which epoch's particles become the posterior.
@@ -138,11 +171,10 @@ impl Training {
                 "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",
             );
         }
-        if self.train.particle_chunk > particles {
-            root.problem(
-                "train",
-                format!("particle_chunk = {}: must not exceed the {particles} particles", self.train.particle_chunk),
-            );
+        if let Chunk::Fixed(count) = self.train.particle_chunk
+            && count > particles
+        {
+            root.problem("train", format!("particle_chunk = {count}: must not exceed the {particles} particles"));
         }
         let gaussians_in_training = self.method.spec.samples().is_some() && self.subspace.key == "low-rank";
         if self.train.loo_samples > 0 && !gaussians_in_training {
@@ -184,10 +216,15 @@ impl TrainSpec {
             precision: reader.choice("precision").or(Precision::F32),
             batches: reader.choice("batches").or(Batches::Independent),
             select: reader.choice("select").or(default),
-            particle_chunk: reader.count("particle_chunk", 0..=1_000_000).or(0),
+            particle_chunk: match reader.count_or_auto("particle_chunk", 0..=1_000_000).or(None) {
+                Some(count) => Chunk::Fixed(count),
+                None => Chunk::Auto,
+            },
             accumulate: reader.count("accumulate", 1..=1_000_000).or(1),
             clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
             eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
+            recompute: reader.boolean("recompute").or(false),
+            prefix_cache: reader.choice("prefix_cache").or(PrefixCache::Auto),
             loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).or(0),
             checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).or(10.0),
         };
@@ -197,6 +234,11 @@ impl TrainSpec {
         reader.finish();
         spec
     }
+}
+
+/// As [`is_zero`].
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Serde's way to leave a default out, so that runs keep their identity.

@@ -89,27 +89,16 @@ impl Predictive {
         Linearised::new(subspace, &posterior.theta, fitted, (output, samples), posterior.seed).map(Some)
     }
 
-    /// The members of rows that [`theta`](Self::theta) made, or those that [`linearised`](Self::linearised) made.
+    /// The members of rows that [`theta`](Self::theta) made, `chunk` of them in one forward, or those that [`linearised`](Self::linearised) made.
     pub fn members<'a>(
-        self,
         subspace: &'a dyn Subspace,
         theta: &'a Tensor,
         linearised: &'a Option<Linearised<'a>>,
-        particle_chunk: usize,
+        chunk: usize,
     ) -> Members<'a> {
         match linearised {
             Some(linearised) => Members::Linearised(linearised),
-            None => Members::Rows { subspace, theta, chunk: self.chunk(particle_chunk) },
-        }
-    }
-
-    /// Members in one forward, from the particles that the config asks for (0: all).
-    fn chunk(self, configured: usize) -> usize {
-        /// Draws may be many more than the particles that training had to hold.
-        const DRAWS: usize = 8;
-        match self {
-            Predictive::Draws(_) if configured == 0 => DRAWS,
-            _ => configured,
+            None => Members::Rows { subspace, theta, chunk },
         }
     }
 }

@@ -53,6 +53,16 @@ impl Layout {
         self.blocks.iter().all(|block| block.shape == Shape::Dense)
     }
 
+    /// The first transformer block that a column reaches, of `blocks`: what enters it is the same for all particles.
+    pub fn first_block(&self, blocks: usize) -> usize {
+        let block = |column: &Column| match column.name.strip_prefix("blocks.") {
+            Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0),
+            None if ["ln_post.", "proj.", "head."].iter().any(|after| column.name.starts_with(after)) => blocks,
+            None => 0,
+        };
+        self.columns.iter().map(block).min().unwrap_or(blocks)
+    }
+
     /// Appends a parameter; its block is the caller's matter.
     pub fn push(&mut self, name: impl Into<String>, shape: &[i64]) {
         let start = self.parameters();

@@ -3,9 +3,12 @@
 mod history;
 mod mixing;
 mod objective;
+pub mod prefix;
 pub mod progress;
+mod recompute;
 mod schedule;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -14,22 +17,24 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use tch::{Tensor, no_grad_guard};
 
-use crate::config::{Batches, Selection, TrainSpec};
+use crate::config::{Batches, Chunk, Selection, TrainSpec};
 use crate::data::order::{Holdout, epoch_order};
 use crate::images::{Batch, ImageSet};
+use crate::memory::{Footprint, particles_at_once};
 use crate::methods::{Method, Step};
 use crate::metrics::Average;
-use crate::model::Model;
+use crate::model::{Input, Model};
 use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
 use crate::run::RunFolder;
 use crate::sensitivity::sensitivities;
 use crate::state::State;
-use crate::subspace::Subspace;
+use crate::subspace::{Layout, Subspace};
 use crate::tensor::{guarded, host_f64};
 
 pub use objective::{Cut, Likelihood};
+use prefix::Prefix;
 use progress::{EpochRow, Progress};
 
 /// Steps between looks at the losses on a device where a look costs a synchronisation.
@@ -59,6 +64,50 @@ pub struct Trainer<'a> {
     pub stop: Arc<AtomicBool>,
     pub progress: Progress,
     pub bar: ProgressBar,
+    /// Particles a forward, in training and in validation.
+    pub chunks: Chunks,
+    /// What enters the first trained block, where it is kept.
+    pub prefix: Option<Rc<Prefix>>,
+}
+
+/// Particles a forward.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunks {
+    pub training: usize,
+    pub predicting: usize,
+}
+
+impl Chunks {
+    /// What the config says, or memory allows.
+    pub fn new(spec: &TrainSpec, model: &Model, layout: &Layout, particles: usize) -> Chunks {
+        let footprint = Footprint::new(model, layout, spec.recompute);
+        let samples = spec.batch_size.div_ceil(spec.accumulate);
+        let of = |images, bytes| particles_at_once(spec.particle_chunk, particles, images, bytes, model.device);
+        let chunks = Chunks {
+            training: of(samples, footprint.training),
+            predicting: of(spec.eval_batch_size, footprint.predicting),
+        };
+        if spec.particle_chunk == Chunk::Auto && chunks.training < particles {
+            tracing::info!("{} particles go through the network at once: more would not fit", chunks.training);
+        }
+        chunks
+    }
+}
+
+/// What a step is fed with.
+enum Feed {
+    Images(Batch),
+    /// What enters the first trained block, `[K, T, d]`, and labels `[K]`.
+    Tokens(Tensor, Tensor),
+}
+
+impl Feed {
+    fn samples(&self) -> i64 {
+        match self {
+            Feed::Images(batch) => batch.labels.size()[0],
+            Feed::Tokens(_, labels) => labels.size()[0],
+        }
+    }
 }
 
 /// What helps against a loss that is not finite.
@@ -167,6 +216,10 @@ impl Trainer<'_> {
             let now = computed_on(self.model);
             tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
         }
+        if self.spec.particle_chunk == Chunk::Auto {
+            // Another cut would round otherwise, and the run would not go on bit for bit.
+            self.chunks.training = state.count("particle_chunk")? as usize;
+        }
         state.copy_into("theta", &mut self.theta)?;
         self.method.load(state)?;
         self.progress.load(state)
@@ -202,13 +255,20 @@ impl Trainer<'_> {
         let (plan, orders) = self.plan();
         let mut unseen: Vec<Tensor> = Vec::new();
         let every = if self.theta.device() == tch::Device::Cpu { 1 } else { LOOK_EVERY };
-        let images = self.images;
+        let (images, prefix) = (self.images, self.prefix.clone());
+        let feeds: Box<dyn Iterator<Item = Result<Feed>>> = match &prefix {
+            Some(prefix) => Box::new(plan.into_iter().map(|indices| {
+                let labels = images.labels(&indices);
+                Ok(Feed::Tokens(prefix.tokens(&indices)?, labels))
+            })),
+            None => Box::new(images.batches(plan).map(|batch| batch.map(Feed::Images))),
+        };
         (clock.images, clock.seconds) = (0, 0.0);
         let mut began = Instant::now();
-        for batch in images.batches(plan) {
-            let batch = batch?;
-            clock.images += (batch.labels.size()[0] / orders * self.particles()) as u64;
-            let step = self.step(&batch, orders)?;
+        for feed in feeds {
+            let feed = feed?;
+            clock.images += (feed.samples() / orders * self.particles()) as u64;
+            let step = self.step(&feed, orders)?;
             unseen.push(step.losses.shallow_clone());
             self.progress.add(&step.losses, step.diagnostics.as_ref());
             if unseen.len() >= every {
@@ -232,14 +292,22 @@ impl Trainer<'_> {
         Ok(Ending::Finished)
     }
 
-    fn step(&mut self, batch: &Batch, orders: i64) -> Result<Step> {
+    fn step(&mut self, feed: &Feed, orders: i64) -> Result<Step> {
         let total = self.spec.epochs * self.steps_per_epoch();
         let factor = schedule::factor(self.spec.schedule, self.progress.steps, self.spec.warmup_steps, total);
-        let cut = Cut { particle_chunk: self.spec.particle_chunk, accumulate: self.spec.accumulate };
-        let (model, subspace) = (self.model, self.subspace);
+        let Chunks { training: particle_chunk, .. } = self.chunks;
+        let cut = Cut { particle_chunk, accumulate: self.spec.accumulate, recompute: self.spec.recompute };
+        let (model, subspace, block) = (self.model, self.subspace, self.prefix.as_ref().map_or(0, |p| p.block));
         let (method, theta) = (&mut self.method, &mut self.theta);
         guarded(&format!("step {}", self.progress.steps + 1), || {
-            let mut likelihood = Likelihood::new(model, subspace, cut, batch, orders);
+            let mut likelihood = match feed {
+                Feed::Images(batch) => Likelihood::new(model, subspace, cut, batch, orders),
+                Feed::Tokens(tokens, labels) => {
+                    let (each, width) = (tokens.size()[1], tokens.size()[2]);
+                    let input = Input::Tokens(tokens.view([orders, -1, each, width]), block);
+                    Likelihood::on(model, subspace, cut, input, labels.view([orders, -1]))
+                }
+            };
             method.step(theta, &mut likelihood, factor)
         })
     }
@@ -312,7 +380,7 @@ impl Trainer<'_> {
             return Ok(None);
         }
         let _guard = no_grad_guard();
-        let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.spec.particle_chunk };
+        let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.chunks.predicting };
         let predictions =
             predictions(self.model, &members, self.images, &self.holdout.validation, self.spec.eval_batch_size)
                 .context("validation")?;
@@ -352,6 +420,7 @@ impl Trainer<'_> {
         state.put("theta", &self.theta);
         self.method.save(&mut state);
         state.put_count("threads", i64::from(tch::get_num_threads()));
+        state.put_count("particle_chunk", self.chunks.training as i64);
         let wall_seconds = self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64();
         self.progress.save(&mut state, wall_seconds)?;
         state.put_text("data", &self.data);

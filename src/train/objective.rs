@@ -6,9 +6,10 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use super::mixing::Mixing;
+use super::recompute::Segments;
 use crate::images::Batch;
 use crate::methods::{Evaluation, Mixed, Objective};
-use crate::model::Model;
+use crate::model::{Input, Model};
 use crate::subspace::Subspace;
 use crate::tensor::label_log_probabilities;
 
@@ -19,6 +20,13 @@ pub struct Cut {
     pub particle_chunk: usize,
     /// Parts of a batch.
     pub accumulate: usize,
+    /// Activations are computed again on the way back.
+    pub recompute: bool,
+}
+
+impl Cut {
+    /// All particles and the whole batch in one forward.
+    pub const WHOLE: Cut = Cut { particle_chunk: 0, accumulate: 1, recompute: false };
 }
 
 /// Mean cross-entropy of one batch.
@@ -26,8 +34,8 @@ pub struct Likelihood<'a> {
     model: &'a Model,
     subspace: &'a dyn Subspace,
     cut: Cut,
-    /// Normalised images `[p, B, 3, S, S]`, p = 1 where all particles see the same.
-    images: Tensor,
+    /// With p = 1 where all particles see the same.
+    input: Input,
     /// `[p, B]`.
     labels: Tensor,
 }
@@ -35,23 +43,53 @@ pub struct Likelihood<'a> {
 impl<'a> Likelihood<'a> {
     /// The likelihood of a batch of bytes `[p·B, 3, h, w]`.
     pub fn new(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, batch: &Batch, orders: i64) -> Likelihood<'a> {
-        let images = model.preprocess.images(&batch.bytes, orders);
-        let labels = batch.labels.view([orders, -1]);
-        Likelihood { model, subspace, cut, images, labels }
+        let input = Input::Images(model.preprocess.images(&batch.bytes, orders));
+        Likelihood::on(model, subspace, cut, input, batch.labels.view([orders, -1]))
     }
 
-    /// Losses `[k]` of particles `start..start + k` on samples `from..from + count` of the batch, in the graph of `leaves`.
-    fn losses(&self, leaves: &[Tensor], mixing: &Mixing, start: i64, from: i64, count: i64) -> Tensor {
-        let particles = leaves[0].size()[0];
-        let rows = |t: &Tensor| if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, start, particles) };
-        let images = rows(&self.images).narrow(1, from, count);
-        let labels = rows(&self.labels).narrow(1, from, count).expand([particles, -1], false);
-        let mut weights = self.subspace.weights(&self.model.base, leaves);
-        mixing.attach(&mut weights, start, particles);
-        let logits = self.model.logits(&weights, &images);
-        let kind = logits.kind();
-        -label_log_probabilities(&logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind)
+    /// The likelihood of labels `[p, B]`.
+    pub fn on(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, input: Input, labels: Tensor) -> Likelihood<'a> {
+        Likelihood { model, subspace, cut, input, labels }
     }
+
+    /// Losses `[k]` of the particles in `leaves` on some of the batch, and the gradients of their sum times `weight` by
+    /// `leaves`, then by those of `mixing`.
+    fn gradients(&self, leaves: &[Tensor], mixing: &Mixing, of: Portion) -> Result<(Tensor, Vec<Tensor>)> {
+        let particles = leaves[0].size()[0];
+        let rows = |t: &Tensor| if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, of.start, particles) };
+        let samples = |t: &Tensor| rows(t).narrow(1, of.from, of.samples);
+        let input = self.input.map(samples);
+        let labels = samples(&self.labels).expand([particles, -1], false);
+        let mut weights = self.subspace.weights(&self.model.base, leaves);
+        mixing.attach(&mut weights, of.start, particles);
+        let losses = |logits: &Tensor| {
+            let kind = logits.kind();
+            let losses = -label_log_probabilities(logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind);
+            losses * of.weight
+        };
+        let inputs: Vec<&Tensor> = leaves.iter().chain(mixing.leaves()).collect();
+        if self.cut.recompute {
+            let first = self.subspace.layout().first_block(self.model.vit.geometry.blocks);
+            return Segments { model: self.model, weights: &weights, first }.gradients(&input, &inputs, losses);
+        }
+        let losses = losses(&self.model.logits_of(&weights, &input));
+        // A root without a graph would be a segmentation fault.
+        ensure!(losses.requires_grad(), "the loss does not depend on any trainable parameter");
+        let gradients = Tensor::f_run_backward(&[losses.sum(losses.kind())], &inputs, false, false)?;
+        Ok((losses.detach(), gradients))
+    }
+}
+
+/// Some particles on some of a batch.
+#[derive(Clone, Copy)]
+struct Portion {
+    /// First particle.
+    start: i64,
+    /// First sample and number of samples.
+    from: i64,
+    samples: i64,
+    /// Of their loss in that of the batch.
+    weight: f64,
 }
 
 impl Objective for Likelihood<'_> {
@@ -87,7 +125,7 @@ impl Objective for Likelihood<'_> {
 impl Likelihood<'_> {
     /// Samples of the batch, and of a part but the last.
     fn cuts(&self) -> (i64, i64) {
-        let batch = self.images.size()[1];
+        let batch = self.labels.size()[1];
         (batch, (batch as u64).div_ceil(self.cut.accumulate as u64) as i64)
     }
 
@@ -112,17 +150,12 @@ impl Likelihood<'_> {
             let mut total = Tensor::zeros([count], (Kind::Float, theta.device()));
             for part in parts.clone() {
                 let (from, samples) = self.samples(part);
-                let loss = self.losses(&leaves, mixing, start, from, samples);
-                // A root without a graph would be a segmentation fault.
-                ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
-                let weight = self.share(part);
-                let root = loss.sum(loss.kind()) * weight;
-                let inputs: Vec<&Tensor> = leaves.iter().chain(mixing.leaves()).collect();
-                let found = Tensor::f_run_backward(&[root], &inputs, false, false)?;
+                let of = Portion { start, from, samples, weight: self.share(part) };
+                let (part_losses, found) = self.gradients(&leaves, mixing, of)?;
                 let (own, mixed) = found.split_at(leaves.len());
                 layout.gather(own, &rows);
                 mixing.gather(mixed);
-                total += loss.detach() * weight;
+                total += part_losses;
             }
             losses.push(total);
         }

@@ -1,0 +1,82 @@
+//! Gradients that keep what enters each block, and compute the rest again on the way back (Chen et al. 2016, arXiv
+//! 1604.06174): memory for one block's activations instead of all, for one more forward.
+
+use anyhow::{Result, ensure};
+use tch::{Kind, Tensor, no_grad};
+
+use crate::backbone::weights::Weights;
+use crate::model::{Input, Model};
+
+/// A forward in segments: what comes before the first trained block, each block, the head.
+pub struct Segments<'a> {
+    pub model: &'a Model,
+    pub weights: &'a Weights<'a>,
+    /// The first trained block.
+    pub first: usize,
+}
+
+impl Segments<'_> {
+    /// What `objective` makes of the logits `[p, B, C]`, and the gradients of its sum by `leaves`; undefined for those that
+    /// it does not depend on.
+    ///
+    /// # Errors
+    /// Those of libtorch; an objective that depends on no leaf.
+    pub fn gradients(
+        &self,
+        input: &Input,
+        leaves: &[&Tensor],
+        objective: impl Fn(&Tensor) -> Tensor,
+    ) -> Result<(Tensor, Vec<Tensor>)> {
+        let vit = &self.model.vit;
+        let (start, block) = match input {
+            Input::Images(images) => (vit.tokens(self.weights, self.first, images), self.first),
+            Input::Tokens(tokens, block) => (tokens.shallow_clone(), *block),
+        };
+        let mut entered = vec![start.detach()];
+        no_grad(|| {
+            for block in block..vit.geometry.blocks {
+                let x = entered[entered.len() - 1].shallow_clone();
+                entered.push(vit.block(self.weights, block, x));
+            }
+        });
+        let mut sums = Sums { leaves, found: leaves.iter().map(|_| Tensor::new()).collect() };
+        let last = entered.pop().unwrap_or_else(|| start.detach()).detach().set_requires_grad(true);
+        let values = objective(&self.model.head.logits(self.weights, &vit.pool(self.weights, &last)));
+        let mut flowing = sums.back(&values.sum(values.kind()), Some(&last))?;
+        for (block, x) in (block..vit.geometry.blocks).zip(entered).rev() {
+            let x = x.detach().set_requires_grad(true);
+            let left = vit.block(self.weights, block, x.shallow_clone());
+            flowing = sums.back(&against(&left, &flowing), Some(&x))?;
+        }
+        if start.requires_grad() {
+            let _ = sums.back(&against(&start, &flowing), None)?;
+        }
+        Ok((values.detach(), sums.found))
+    }
+}
+
+/// A root whose gradient by `values` is `gradient`.
+fn against(values: &Tensor, gradient: &Tensor) -> Tensor {
+    (values * gradient).sum(Kind::Float)
+}
+
+/// Gradients of the segments so far.
+struct Sums<'a> {
+    leaves: &'a [&'a Tensor],
+    found: Vec<Tensor>,
+}
+
+impl Sums<'_> {
+    /// One segment back from `root`: adds to the leaves' gradients; returns that of what entered the segment.
+    fn back(&mut self, root: &Tensor, entered: Option<&Tensor>) -> Result<Tensor> {
+        // A root without a graph would be a segmentation fault.
+        ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
+        let inputs: Vec<&Tensor> = entered.into_iter().chain(self.leaves.iter().copied()).collect();
+        let mut gradients = Tensor::f_run_backward(&[root], &inputs, false, false)?.into_iter();
+        let flowing = entered.and_then(|_| gradients.next()).unwrap_or_default();
+        for (sum, gradient) in self.found.iter_mut().zip(gradients).filter(|(_, gradient)| gradient.defined()) {
+            *sum = if sum.defined() { &*sum + gradient } else { gradient };
+        }
+        Ok(flowing)
+    }
+}

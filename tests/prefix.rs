@@ -1,0 +1,45 @@
+//! Blocks below the first trained one run once an image: training from their kept output is the same training.
+
+mod common;
+
+use bella::run::RunFolder;
+use bella::state::State;
+use common::{Place, assert_has, done, error_line, messages};
+use tch::Tensor;
+
+/// Trains the later blocks with a cache in `place`, and gives theta with what was said.
+fn trained(cache: &str, sets: &[&str]) -> (Tensor, String) {
+    let place = Place::with_tiny();
+    let cache = format!("train.prefix_cache={cache:?}");
+    let all = [&["subspace.low-rank.blocks=\"2-3\"", cache.as_str()], sets].concat();
+    let output = place.train(&all).arg("--no-eval").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let run = RunFolder::find(&place.path("results"), None).unwrap();
+    assert!(!run.path().join("prefix.cache").exists(), "the cache is left behind");
+    (State::read(&run.posterior()).unwrap().get("theta").unwrap().copy(), messages(&output))
+}
+
+#[test]
+fn training_from_the_cache_is_the_same_training() {
+    for sets in [&[][..], &["train.batches=\"shared\""], &["train.recompute=true", "train.particle_chunk=1"]] {
+        let (off, said) = trained("off", sets);
+        assert!(!said.contains("run once an image"), "{said}");
+        for place in ["auto", "memory", "disk"] {
+            let (theta, said) = trained(place, sets);
+            assert_has(&said, &["blocks 0 to 1 run once an image"]);
+            let difference = (&theta - &off).abs().max().double_value(&[]);
+            assert!(difference < 1e-5, "{place} {sets:?}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_kept_where_the_first_block_is_trained() {
+    let place = Place::with_tiny();
+    let output = place.train(&["train.prefix_cache=\"memory\""]).arg("--no-eval").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!messages(&output).contains("run once an image"));
+    done(place.train(&["train.particle_chunk=\"auto\""]));
+    let line = error_line(place.train(&["train.particle_chunk=\"some\""]), 2);
+    assert_has(&line, &["train.particle_chunk", "or \"auto\""]);
+}
