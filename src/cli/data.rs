@@ -104,7 +104,7 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
     let findings = check(&*spec.dataset, &scope, &request);
     bar.finish_and_clear();
     print(spec, &findings);
-    findings.faults.iter().for_each(|fault| tracing::warn!("{}: {fault}", spec.key));
+    findings.faults.iter().for_each(|fault| tracing::error!("{}: {fault}", spec.key));
     findings.faults.len()
 }
 

@@ -100,16 +100,13 @@ impl Validation {
 
     /// A share, or the word `"val"`.
     fn read(reader: &Reader) -> Validation {
-        #[derive(Clone, Copy)]
-        struct Val;
-        impl Choice for Val {
-            const CHOICES: &'static [(&'static str, Self)] = &[("val", Val)];
+        if !reader.is_text("validation") {
+            return Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0));
         }
-        if reader.is_text("validation") {
-            let word: Option<Val> = reader.choice("validation").optional();
-            return word.map_or(Validation::HeldOut(0.0), |_| Validation::Published);
+        if reader.string("validation").optional().is_some_and(|word| word != "val") {
+            reader.problem("validation", "must be a number from 0 to below 1, or \"val\" for the published split");
         }
-        Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0))
+        Validation::Published
     }
 
     fn resolved(self) -> toml::Value {

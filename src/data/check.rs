@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::class_folders::repeated;
-use super::{Dataset, Images, Published, Request, Split, SplitName};
+use super::{Dataset, Images, Request, Split, SplitName};
 
 /// What is looked at, and how strictly.
 #[derive(Clone, Copy, Debug)]
@@ -60,22 +60,15 @@ pub struct Part {
 
 /// Looks through a data set. `request` bounds memory and threads.
 pub fn check(set: &dyn Dataset, scope: &Scope, request: &Request) -> Findings {
-    let published = set.published();
-    let mut findings = Findings { published_classes: published.classes, ..Findings::default() };
+    let mut findings = Findings { published_classes: set.published().classes, ..Findings::default() };
     match set.classes() {
         Ok(classes) => findings.classes(&classes, scope),
         Err(error) => findings.faults.push(format!("classes: {error:#}")),
     }
-    let splits = set.splits().unwrap_or_else(|error| {
-        findings.faults.push(format!("splits: {error:#}"));
-        Vec::new()
-    });
-    let wanted = |split: &SplitName| scope.split.is_none_or(|only| only == *split);
-    for split in splits.iter().copied().filter(wanted) {
-        let part = (split.to_string(), published.images_of(split));
-        findings.part(set.load(split, request), part, scope, request);
+    match set.splits() {
+        Ok(splits) => findings.splits(set, &splits, scope, request),
+        Err(error) => findings.faults.push(format!("splits: {error:#}")),
     }
-    findings.missing_splits(&published, &splits, scope);
     if scope.split.is_none_or(|only| only == SplitName::Test) {
         match set.versions() {
             Ok(versions) => versions.iter().for_each(|version| {
@@ -100,6 +93,20 @@ impl Findings {
             && scope.extent == Extent::Whole
         {
             self.faults.push(format!("{} classes, but {wanted} are published", classes.len()));
+        }
+    }
+
+    fn splits(&mut self, set: &dyn Dataset, found: &[SplitName], scope: &Scope, request: &Request) {
+        let published = set.published();
+        let wanted = |split: &SplitName| scope.split.is_none_or(|only| only == *split);
+        for split in found.iter().copied().filter(wanted) {
+            let part = (split.to_string(), published.images_of(split));
+            self.part(set.load(split, request), part, scope, request);
+        }
+        for (split, count) in published.images.iter().filter(|(split, _)| wanted(split) && !found.contains(split)) {
+            if scope.extent == Extent::Whole {
+                self.faults.push(format!("{split}: no image, but {count} are published"));
+            }
         }
     }
 
@@ -132,15 +139,6 @@ impl Findings {
             }
         }
         self.parts.push(part);
-    }
-
-    fn missing_splits(&mut self, published: &Published, found: &[SplitName], scope: &Scope) {
-        let asked = |split: SplitName| scope.split.is_none_or(|only| only == split);
-        for (split, count) in published.images.iter().filter(|(split, _)| asked(*split) && !found.contains(split)) {
-            if scope.extent == Extent::Whole {
-                self.faults.push(format!("{split}: no image, but {count} are published"));
-            }
-        }
     }
 }
 

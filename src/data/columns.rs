@@ -19,7 +19,8 @@ impl Columns {
     /// A file that cannot be read, has no row, or has a row with another number of cells than the header.
     pub fn read(path: &Path) -> Result<Columns> {
         let failed = || format!("{}: cannot read as CSV", path.display());
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).with_context(failed)?;
+        let missing = || format!("{}: cannot open; `bella data check` says what to fetch", path.display());
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).with_context(missing)?;
         let header = reader.headers().with_context(failed)?.clone();
         let rows = reader.records().collect::<Result<Vec<_>, _>>().with_context(failed)?;
         ensure!(!rows.is_empty(), "{}: no row below the header", path.display());

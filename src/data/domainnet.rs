@@ -119,7 +119,8 @@ impl Dataset for DomainNet {
                 listing.labels.push(line.label);
             }
         }
-        self.files.load(listing, (split, split.as_str()), request)
+        let part = if let [domain] = domains { format!("{domain}/{split}") } else { split.to_string() };
+        self.files.load(listing, (split, &part), request)
     }
 
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
@@ -152,7 +153,8 @@ struct Line {
 
 fn lines(file: &Path) -> Result<Vec<Line>> {
     let at = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read; {}", ENTRY.fetch))?;
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("{at}: cannot read; `bella data check domainnet=ROOT` says what to fetch"))?;
     let line = |(i, line): (usize, &str)| {
         let wrong = || format!("{at}:{}: `{line}` is not `<domain>/<class>/<image> <label>`", i + 1);
         let (path, label) = line.trim().rsplit_once(char::is_whitespace).with_context(wrong)?;

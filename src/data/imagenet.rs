@@ -102,12 +102,17 @@ impl ImageNet {
         if let Some(file) = &self.ground_truth {
             return ground_truth::wnids(&self.root.join(file));
         }
-        ensure!(val.is_dir(), "{}: neither train nor val is in it; {}", self.root.display(), ENTRY.fetch);
+        ensure!(
+            val.is_dir(),
+            "{}: neither train nor val is in it; `bella data check imagenet=ROOT` says what to fetch",
+            self.root.display()
+        );
         folders(&val, "<wnid>/<images>").with_context(|| format!("data.imagenet.ground_truth: {}", ground_truth::FORMS))
     }
 
     fn val_is_flat(&self) -> Result<bool> {
-        let entries = super::class_folders::entries(&self.root.join("val")).context(ENTRY.fetch)?;
+        let entries = super::class_folders::entries(&self.root.join("val"))
+            .context("`bella data check imagenet=ROOT` says what to fetch")?;
         Ok(entries.iter().any(|entry| is_image(entry) && entry.is_file()))
     }
 }

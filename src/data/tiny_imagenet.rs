@@ -80,7 +80,8 @@ impl TinyImageNet {
     fn wnids(&self) -> Result<Vec<String>> {
         let file = self.folder().join("wnids.txt");
         if !file.is_file() {
-            return folders(&self.folder().join("train"), "<wnid>/images/<images>").context(ENTRY.fetch);
+            return folders(&self.folder().join("train"), "<wnid>/images/<images>")
+                .context("`bella data check tiny-imagenet=ROOT` says what to fetch");
         }
         let text = std::fs::read_to_string(&file).with_context(|| format!("{}: cannot read", file.display()))?;
         let mut wnids: Vec<String> = text.split_whitespace().map(str::to_string).collect();

@@ -35,6 +35,7 @@ fn trains_on_one_domain_and_tests_on_others() {
     );
     let train = load(&*set, SplitName::Train).unwrap();
     assert_eq!((grays(&train), &train.labels[..]), (b"abc".to_vec(), &[0, 1, 1][..]));
+    assert_eq!(train.name, "domainnet/real/train");
     assert_eq!(grays(&load(&*set, SplitName::Test).unwrap()), b"d");
     assert!(set.test_sets().is_empty());
     assert_eq!(set.published(), Published::new(345, &[(SplitName::Train, 120_906), (SplitName::Test, 52_041)]));
@@ -80,5 +81,5 @@ fn lists_that_do_not_fit_are_refused_by_line() {
     assert!(refused("real_train.txt", "real/zebra/b.png 1\n", SplitName::Train).contains("no image of label 0"));
     std::fs::remove_file(root.path().join("real_train.txt")).unwrap();
     let text = error(&*of(root.path(), ""), SplitName::Train);
-    assert!(text.contains("real_train.txt: cannot read; the cleaned version from"), "{text}");
+    assert!(text.contains("real_train.txt: cannot read; `bella data check domainnet=ROOT` says"), "{text}");
 }
