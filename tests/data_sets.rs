@@ -100,7 +100,10 @@ fn a_published_validation_split_validates() {
     let line = error_line(place.train(&[&root, "data.image-folder.validation=val", "seed=4"]), 1);
     assert_has(&line, &["data.image-folder.validation = \"val\": ", "no folder `val`, only train, test"]);
     let line = error_line(place.train(&["data.digits.validation=dev"]), 2);
-    assert_has(&line, &["data.digits.validation = \"dev\": must be a number from 0 to below 1, or \"val\""]);
+    assert_has(
+        &line,
+        &["data.digits.validation = dev: must be a number from 0 to below 1, or \"val\" for the published split"],
+    );
 }
 
 #[test]
