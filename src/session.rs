@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::identify::{Evidence, Identified};
-use crate::config::{Chunk, Experiment, Precision};
+use crate::config::{Chunk, Experiment, Precision, Validation};
 use crate::data::order::replace_labels;
 use crate::data::versions::Version;
-use crate::data::{Request, Split, SplitName};
+use crate::data::{Dataset, Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
 use crate::images::ImageSet;
 use crate::memory::{Footprint, particles_at_once};
@@ -78,6 +78,35 @@ impl Session {
     /// Reads one split and puts it where it is served from.
     pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<ImageSet> {
         ImageSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
+    }
+
+    /// The images of every test set, each under the label of its results.
+    pub fn test_images(&self, experiment: &Experiment) -> Result<Vec<(String, ImageSet)>> {
+        let sets = experiment.data.test_sets();
+        if sets.is_empty() {
+            return Ok(vec![(experiment.data.label.clone(), self.images(experiment, SplitName::Test)?)]);
+        }
+        let images = |(label, set): (String, Box<dyn Dataset>)| {
+            let split = self.load_test(&*set)?;
+            Ok((label, ImageSet::new(split, self.device, self.settings.workers)?))
+        };
+        sets.into_iter().map(images).collect()
+    }
+
+    /// Reads the test split of one of several test sets.
+    pub fn load_test(&self, set: &dyn Dataset) -> Result<Split> {
+        self.read(|request| set.load(SplitName::Test, request))
+    }
+
+    /// Reads the published validation split, where the config asks for it.
+    pub fn published_validation(&self, experiment: &Experiment) -> Result<Option<Split>> {
+        match experiment.data.validation {
+            Validation::HeldOut(_) => Ok(None),
+            Validation::Published => {
+                let split = self.load(experiment, SplitName::Val);
+                split.with_context(|| format!("data.{}.validation = \"val\"", experiment.data.key)).map(Some)
+            }
+        }
     }
 
     /// Reads one split; training labels with the noise that the config asks for.

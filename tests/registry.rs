@@ -59,8 +59,10 @@ fn attacks() {
 #[test]
 fn data_sets() {
     let keys: Vec<&str> = bella::data::DATASETS.iter().map(|entry| entry.key).collect();
-    let helpers = ["mod", "cifar", "cifar_c", "class_folders", "decode", "images", "labels", "npy", "order", "stream"];
-    check("src/data", &[&helpers[..], &["subset", "versions"]].concat(), &keys, snake);
+    let readers = ["cifar", "cifar_c", "class_folders", "columns", "image_files", "mat", "npy", "wordnet"];
+    let others =
+        ["mod", "check", "decode", "images", "labels", "order", "published", "stream", "subset", "testing", "versions"];
+    check("src/data", &[&readers[..], &others].concat(), &keys, snake);
 }
 
 #[test]
@@ -103,7 +105,7 @@ fn list_prints_every_key() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["train", "eval", "score", "compare", "inspect", "check", "report", "list", "completions"] {
+    for command in ["train", "eval", "score", "compare", "inspect", "check", "data", "report", "list", "completions"] {
         let output = common::bella(&[command, "--help"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command}");
         common::assert_has(&common::printed(&output), &["Usage: bella", "Example", &format!("bella {command}")]);

@@ -171,7 +171,16 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
     }
     let versions = experiment.data.dataset.versions()?;
     if versions.is_empty() || tests.args.split != SplitName::Test {
-        return on_split(opened, &evaluation, tests);
+        let sets = if tests.args.split == SplitName::Test { experiment.data.test_sets() } else { Vec::new() };
+        if sets.is_empty() {
+            return on_split(opened, &evaluation, tests, session.load(experiment, tests.args.split)?);
+        }
+        let mut rows = Vec::new();
+        for (label, set) in sets {
+            evaluation.set = label;
+            rows.extend(on_split(opened, &evaluation, tests, session.load_test(&*set)?)?);
+        }
+        return Ok(rows);
     }
     ensure!(
         tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
@@ -193,8 +202,7 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
 }
 
 /// One split: clean, corrupted, attacked, or beside foreign sets.
-fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests) -> Result<Vec<Row>> {
-    let split = opened.session.load(&opened.experiment, tests.args.split)?;
+fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Split) -> Result<Vec<Row>> {
     if !tests.corruptions.is_empty() {
         let mut rows = Vec::new();
         for applied in &tests.corruptions {

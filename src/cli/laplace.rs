@@ -22,22 +22,25 @@ pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
     Ok(())
 }
 
+/// What Gaussians are fitted on.
+pub(super) struct Images<'a> {
+    pub train: &'a ImageSet,
+    /// What `holdout.validation` are images of.
+    pub validation: &'a ImageSet,
+    pub holdout: &'a Holdout,
+}
+
 /// Adds Gaussians to particles, where the method asks for them.
-pub(super) fn fit(
-    mixture: &mut Mixture,
-    training: &Training,
-    session: &Session,
-    images: &ImageSet,
-    holdout: &Holdout,
-) -> Result<()> {
+pub(super) fn fit(mixture: &mut Mixture, training: &Training, session: &Session, images: &Images) -> Result<()> {
     let Some(settings) = training.method.spec.laplace() else { return Ok(()) };
     let fitter = Fitter {
         model: &session.model,
         subspace: session.subspace()?,
         settings,
-        images,
-        train: &holdout.train,
-        validation: &holdout.validation,
+        images: images.train,
+        train: &images.holdout.train,
+        validation_images: images.validation,
+        validation: &images.holdout.validation,
         batch_size: training.train.eval_batch_size,
         seed: mixture.seed,
     };

@@ -8,7 +8,6 @@ use super::eval::{TestArgs, Tests, show, test};
 use super::opened::{Opened, Overrides};
 use super::{ComputeArgs, Usage};
 use crate::data::SplitName;
-use crate::data::order::stratified_validation_split;
 use crate::images::ImageSet;
 use crate::merge::fisher::squared_gradients;
 use crate::merge::{By, Contribution, Settings, merge};
@@ -120,7 +119,7 @@ fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contrib
 fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let (experiment, session) = (&opened.experiment, &opened.session);
     let split = session.load(experiment, SplitName::Train)?;
-    let mut indices = stratified_validation_split(experiment.seed, &split.labels, experiment.data.validation).train;
+    let mut indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
     let all = indices.len();
     indices.truncate(count);
     let set = ImageSet::new(split, session.device, session.settings.workers)?;

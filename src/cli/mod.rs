@@ -3,6 +3,7 @@
 mod attack;
 mod check;
 mod compare;
+mod data;
 mod eval;
 mod inspect;
 mod landscape;
@@ -58,6 +59,7 @@ enum Command {
     Landscape(landscape::LandscapeArgs),
     Inspect(inspect::InspectArgs),
     Check(check::CheckArgs),
+    Data(data::DataArgs),
     Report(report::ReportArgs),
     List(list::ListArgs),
     Completions(CompletionsArgs),
@@ -176,6 +178,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Landscape(args) => landscape::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Data(args) => data::run(&args),
         Command::Report(args) => report::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => {

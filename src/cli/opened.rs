@@ -7,8 +7,7 @@ use clap::Args;
 
 use super::{ComputeArgs, Usage, parse_choice};
 use crate::config::tree::{Node, Value};
-use crate::config::{Chunk, Experiment, Precision, Tree};
-use crate::data::order::stratified_validation_split;
+use crate::config::{Chunk, Experiment, Precision, Tree, Validation};
 use crate::data::{DATASETS, SplitName};
 use crate::evaluate::Predictive;
 use crate::images::ImageSet;
@@ -136,9 +135,9 @@ impl Opened {
             Some(_) => Experiment::read(&Tree::load(&[self.run.config()], &[])?)?,
             None => bail!("a checkpoint as it is held no images out: name a trained run"),
         };
-        if experiment.data.validation > 0.0 {
+        if matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
             let split = self.session.load(&experiment, SplitName::Train)?;
-            let held = stratified_validation_split(experiment.seed, &split.labels, experiment.data.validation);
+            let held = experiment.data.validation.holdout(experiment.seed, &split.labels);
             let split = split.select(&held.validation);
             return ImageSet::new(split, self.session.device, self.session.settings.workers);
         }
@@ -208,7 +207,7 @@ fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {
 }
 
 /// The config that `KEY=ROOT` or a file stands for, with the overrides of `data.*`.
-fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
+pub(super) fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     let Some((key, root)) = data.split_once('=') else {
         return Ok(Tree::load(&[PathBuf::from(data)], &sets)?);
     };

@@ -8,7 +8,7 @@ use clap::Args;
 use super::ComputeArgs;
 use super::opened::{Opened, Overrides};
 use crate::contact_sheet::{Section, Tile, draw};
-use crate::data::order::{replaced_labels, stratified_validation_split};
+use crate::data::order::replaced_labels;
 use crate::data::{Images, Split, SplitName};
 use crate::files::write_atomic;
 use crate::images::ImageSet;
@@ -40,7 +40,7 @@ pub fn run(args: &SensitivityArgs) -> Result<()> {
     let split = session.load(experiment, SplitName::Train)?;
     let replaced = replaced_labels(experiment.seed, split.len(), experiment.data.label_noise);
     let replaced: BTreeSet<u32> = replaced.into_iter().collect();
-    let mut trained_on = stratified_validation_split(experiment.seed, &split.labels, experiment.data.validation).train;
+    let mut trained_on = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
     trained_on.truncate(args.samples.map_or(usize::MAX, |count| count as usize));
     let set = ImageSet::new(split.clone(), session.device, session.settings.workers)?;
     let bar = crate::logging::bar(trained_on.len() as u64, "images");

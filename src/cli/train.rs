@@ -10,9 +10,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tch::Device;
 
 use super::{ComputeArgs, ConfigArgs, Usage, laplace};
-use crate::config::{Chunk, Experiment, Training};
-use crate::data::SplitName;
-use crate::data::order::{Holdout, stratified_validation_split};
+use crate::config::{Chunk, Experiment, Training, Validation};
+use crate::data::order::Holdout;
+use crate::data::{Split, SplitName};
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
 use crate::files::create_folder;
 use crate::images::ImageSet;
@@ -106,19 +106,24 @@ fn train(
     let classes = experiment.data.dataset.classes()?;
     let session = Session::open(experiment, settings, device, classes)?;
     let split = session.load(experiment, SplitName::Train)?;
-    let data = split.fingerprint();
+    let published = session.published_validation(experiment)?;
+    let data = split.fingerprint() + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
     let images = ImageSet::new(split, device, session.settings.workers)?;
-    let test = if no_eval { None } else { Some(session.images(experiment, SplitName::Test)?) };
-    let holdout = hold_out(experiment, &images)?;
+    let published = published.map(|split| ImageSet::new(split, device, session.settings.workers)).transpose()?;
+    let tests = if no_eval { Vec::new() } else { session.test_images(experiment)? };
+    let holdout = hold_out(experiment, &images, published.as_ref())?;
+    let validation = published.as_ref().unwrap_or(&images);
     laplace::announce(training, &session)?;
     if let Some(from) = training.method.spec.from() {
         let (mut mixture, record) = laplace::adopt(from, experiment, &session)?;
         record.write(run)?;
-        laplace::fit(&mut mixture, training, &session, &images, &holdout)?;
+        let images = laplace::Images { train: &images, validation, holdout: &holdout };
+        laplace::fit(&mut mixture, training, &session, &images)?;
         let mixture = keep(mixture, experiment, &session, run)?;
-        return test.map_or(Ok(()), |test| evaluate(experiment, &session, run, &record, &mixture, &test));
+        return evaluate(experiment, &session, run, &record, &mixture, &tests);
     }
-    let mut trainer = assemble(experiment, training, &session, Images { set: &images, holdout, data }, run)?;
+    let images = Images { set: &images, validation, holdout, data };
+    let mut trainer = assemble(experiment, training, &session, images, run)?;
     if let Some(state) = &checkpoint {
         trainer
             .resume(state)
@@ -136,14 +141,13 @@ fn train(
         );
     }
     let (record, posterior) = finish(experiment, training, &trainer, &session, run)?;
-    let Some(test) = test else { return Ok(()) };
-    if trainer.stop.load(Ordering::Relaxed) {
+    if trainer.stop.load(Ordering::Relaxed) && !no_eval {
         bail!(
             "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",
             run.id()
         );
     }
-    evaluate(experiment, &session, run, &record, &posterior, &test)
+    evaluate(experiment, &session, run, &record, &posterior, &tests)
 }
 
 /// On the CPU a resumed run is bit-identical only with the threads it started with.
@@ -160,18 +164,21 @@ fn with_stored_threads(mut settings: Settings, checkpoint: Option<&State>) -> Re
     Ok(settings)
 }
 
-fn hold_out(experiment: &Experiment, images: &ImageSet) -> Result<Holdout> {
-    let holdout = stratified_validation_split(experiment.seed, &images.split.labels, experiment.data.validation);
-    if holdout.train.is_empty() {
-        bail!("data.{}.validation = {}: leaves no image to train on", experiment.data.key, experiment.data.validation);
+/// What is trained on, and what of the training images or of a published validation split is validated on.
+fn hold_out(experiment: &Experiment, images: &ImageSet, published: Option<&ImageSet>) -> Result<Holdout> {
+    let validation = experiment.data.validation;
+    let mut holdout = validation.holdout(experiment.seed, &images.split.labels);
+    if let Some(published) = published {
+        holdout.validation = (0..published.samples() as u32).collect();
     }
-    if experiment.data.validation > 0.0 && holdout.validation.is_empty() {
-        bail!(
-            "data.{}.validation = {}: holds out no image of {}: raise it",
-            experiment.data.key,
-            experiment.data.validation,
-            images.samples()
-        );
+    let (key, count) = (&experiment.data.key, images.samples());
+    if let Validation::HeldOut(share) = validation {
+        if holdout.train.is_empty() {
+            bail!("data.{key}.validation = {share}: leaves no image to train on");
+        }
+        if share > 0.0 && holdout.validation.is_empty() {
+            bail!("data.{key}.validation = {share}: holds out no image of {count}: raise it");
+        }
     }
     Ok(holdout)
 }
@@ -196,7 +203,7 @@ fn assemble<'a>(
     let method = training.method.spec.build(parts);
     let progress = Progress::new(particles, method.diagnostics().len(), session.device);
     let bar = crate::logging::bar(0, "training");
-    let Images { set: images, holdout, data } = images;
+    let Images { set: images, validation: validation_images, holdout, data } = images;
     let (model, spec, seed, stop) = (&session.model, &training.train, experiment.seed, stop_on_signals()?);
     let chunks = Chunks::new(spec, model, subspace.layout(), particles as usize);
     let prefix = prefix(training, session, images, &holdout, run)?;
@@ -209,6 +216,7 @@ fn assemble<'a>(
         theta,
         images,
         holdout,
+        validation_images,
         data,
         run,
         stop,
@@ -239,9 +247,11 @@ fn prefix(
     Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
 }
 
-/// Training images, cut in two.
+/// Training images, and what is validated on.
 struct Images<'a> {
     set: &'a ImageSet,
+    /// What `holdout.validation` are images of.
+    validation: &'a ImageSet,
     holdout: Holdout,
     data: String,
 }
@@ -312,7 +322,9 @@ fn finish(
     record.write(run)?;
     trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
     let mut mixture = trainer.posterior();
-    laplace::fit(&mut mixture, training, session, trainer.images, &trainer.holdout)?;
+    let (train, validation) = (trainer.images, trainer.validation_images);
+    let images = laplace::Images { train, validation, holdout: &trainer.holdout };
+    laplace::fit(&mut mixture, training, session, &images)?;
     Ok((record, keep(mixture, experiment, session, run)?))
 }
 
@@ -326,14 +338,22 @@ fn keep(mixture: Mixture, experiment: &Experiment, session: &Session, run: &RunF
 
 /// Prints the results of a finished run, if all of them are there.
 fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) -> Result<bool> {
-    let (set, condition) = (&experiment.data.label, "clean");
+    let condition = "clean";
+    let mut sets: Vec<String> = experiment.data.test_sets().into_iter().map(|(label, _)| label).collect();
+    if sets.is_empty() {
+        sets.push(experiment.data.label.clone());
+    }
     let csv = experiment_csv(&settings.out, &experiment.name);
-    if !run.predictions(set, condition, "").is_file() || !csv.is_file() {
+    if !csv.is_file() || sets.iter().any(|set| !run.predictions(set, condition, "").is_file()) {
         return Ok(false);
     }
-    let cells = [("run", run.id()), ("set", set.clone()), ("condition", condition.to_string())];
-    let Some(row) = read(&csv)?.find(&cells) else { return Ok(false) };
-    super::report::print_rows(&[row]);
+    let (table, mut rows) = (read(&csv)?, Vec::new());
+    for set in sets {
+        let cells = [("run", run.id()), ("set", set), ("condition", condition.to_string())];
+        let Some(row) = table.find(&cells) else { return Ok(false) };
+        rows.push(row);
+    }
+    super::report::print_rows(&rows);
     tracing::info!("results: {}", csv.display());
     Ok(true)
 }
@@ -343,8 +363,8 @@ fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolde
     let device = settings.device.open()?;
     let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
     let session = Session::open(experiment, settings, device, posterior.classes.clone())?;
-    let test = session.images(experiment, SplitName::Test)?;
-    evaluate(experiment, &session, run, &Record::read(run)?, &posterior.mixture, &test)
+    let tests = session.test_images(experiment)?;
+    evaluate(experiment, &session, run, &Record::read(run)?, &posterior.mixture, &tests)
 }
 
 fn evaluate(
@@ -353,8 +373,11 @@ fn evaluate(
     run: &RunFolder,
     record: &Record,
     posterior: &Mixture,
-    test: &ImageSet,
+    tests: &[(String, ImageSet)],
 ) -> Result<()> {
+    if tests.is_empty() {
+        return Ok(());
+    }
     let spec = experiment.training.as_ref().map(|t| (t.train.particle_chunk, t.train.eval_batch_size));
     let (chunk, batch_size) = spec.unwrap_or((Chunk::Auto, 256));
     let mut rows = Vec::new();
@@ -363,7 +386,7 @@ fn evaluate(
         let linearised = predictive.linearised(subspace, posterior)?;
         let chunk = session.prediction_chunk(chunk, theta.size()[0], batch_size)?;
         let members = Predictive::members(subspace, &theta, &linearised, chunk);
-        let evaluation = Evaluation {
+        let mut evaluation = Evaluation {
             experiment,
             session,
             run,
@@ -371,10 +394,13 @@ fn evaluate(
             predictor: Predictor::new(&session.model, &members),
             predictive: predictive.name(experiment),
             batch_size,
-            set: experiment.data.label.clone(),
+            set: String::new(),
             validation: None,
         };
-        rows.push(evaluation.plain(test, &Condition::Clean)?.0);
+        for (set, images) in tests {
+            evaluation.set.clone_from(set);
+            rows.push(evaluation.plain(images, &Condition::Clean)?.0);
+        }
     }
     super::report::print_rows(&rows);
     let csv = experiment_csv(&session.settings.out, &experiment.name);

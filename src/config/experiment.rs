@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::reader::{Bounds, Choice, Reader};
 use super::training::Training;
-use super::tree::{Problems, Tree};
+use super::tree::{Problems, Tree, Value};
 use crate::backbone::Activation;
+use crate::data::order::{Holdout, stratified_validation_split};
 use crate::data::{DATASETS, Dataset};
 use crate::head::{HEADS, HeadSpec};
 
@@ -69,10 +70,51 @@ pub struct DataSpec {
     pub dataset: Box<dyn Dataset>,
     /// Name of the test set in results; the data set's own by default.
     pub label: String,
-    /// Share of the training images held out.
-    pub validation: f64,
+    pub validation: Validation,
     /// Share of the training images whose label is replaced by another class, to see who notices.
     pub label_noise: f64,
+}
+
+/// What epochs and settings are chosen by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Validation {
+    /// A share of the training images, held out of each class; 0 for none.
+    HeldOut(f64),
+    /// The published validation split: no training image is lost.
+    Published,
+}
+
+impl Validation {
+    /// Whether there is none.
+    pub fn is_none(self) -> bool {
+        self == Validation::HeldOut(0.0)
+    }
+
+    /// The training images `labels: [N]` cut in two; none is held out where the validation split is published.
+    pub fn holdout(self, seed: u64, labels: &[u32]) -> Holdout {
+        match self {
+            Validation::HeldOut(share) => stratified_validation_split(seed, labels, share),
+            Validation::Published => Holdout { train: (0..labels.len() as u32).collect(), validation: Vec::new() },
+        }
+    }
+
+    /// A share, or the word `"val"`.
+    fn read(reader: &Reader) -> Validation {
+        if !reader.is_text("validation") {
+            return Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0));
+        }
+        if reader.string("validation").optional().is_some_and(|word| word != "val") {
+            reader.problem("validation", "must be a number from 0 to below 1, or \"val\" for the published split");
+        }
+        Validation::Published
+    }
+
+    fn resolved(self) -> toml::Value {
+        match self {
+            Validation::HeldOut(share) => share.into(),
+            Validation::Published => "val".into(),
+        }
+    }
 }
 
 impl Experiment {
@@ -117,7 +159,7 @@ impl Experiment {
         all.insert("head".into(), nest(&self.head.key, self.head.spec.resolved()));
         let mut data = self.data.dataset.resolved();
         data.insert("label".into(), self.data.label.clone().into());
-        data.insert("validation".into(), self.data.validation.into());
+        data.insert("validation".into(), self.data.validation.resolved());
         if self.data.label_noise > 0.0 {
             data.insert("label_noise".into(), self.data.label_noise.into());
         }
@@ -194,12 +236,33 @@ const WHAT_NORMALIZE: &str =
     "\"clip\", \"imagenet\", or { mean = [r, g, b], std = [r, g, b] }: what the checkpoint was trained with";
 
 impl DataSpec {
+    /// The data set of a config; its other tables are not looked at.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub fn alone(mut tree: Tree) -> Result<DataSpec, Problems> {
+        if let Value::Table(all) = &mut tree.root.value {
+            all.retain(|key, _| key == "data");
+        }
+        let root = Reader::root(&tree);
+        match DataSpec::read(&root) {
+            Some(data) => root.close(data),
+            None => Err(root.close(()).err().unwrap_or_default()),
+        }
+    }
+
+    /// The test sets that are evaluated one by one, each under its label; empty where there is one.
+    pub fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
+        let sets = self.dataset.test_sets().into_iter();
+        sets.map(|(name, set)| (format!("{}-{name}", self.label), set)).collect()
+    }
+
     fn read(root: &Reader) -> Option<DataSpec> {
         let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();
         let (key, mut reader) = root.one_of("data", &known)?;
         let entry = DATASETS.iter().find(|e| e.key == key)?;
         let label = reader.string("label").optional();
-        let validation = reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0);
+        let validation = Validation::read(&reader);
         let label_noise = reader.float("label_noise", Bounds::from_below(0.0, 1.0)).or(0.0);
         let dataset = (entry.read)(&mut reader);
         reader.finish();

@@ -10,7 +10,7 @@ pub mod tree;
 
 use serde::Serialize;
 
-pub use experiment::{CheckpointSpec, DataSpec, Experiment, Normalize};
+pub use experiment::{CheckpointSpec, DataSpec, Experiment, Normalize, Validation};
 pub use reader::{Bounds, Choice, Reader};
 pub use training::{Batches, Chunk, Precision, PrefixCache, Schedule, Selection, TrainSpec, Training};
 pub use tree::{Problems, Tree};

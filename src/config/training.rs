@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::experiment::{Chosen, DataSpec, choose};
+use super::experiment::{Chosen, DataSpec, Validation, choose};
 use super::reader::{Bounds, Choice, Reader};
 use crate::methods::{Circumstances, METHODS, MethodSpec};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
@@ -124,7 +124,7 @@ impl Training {
         let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
         let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));
         let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
-        let validation = data.as_ref().map_or(0.0, |d| d.validation);
+        let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
         let train = TrainSpec::read(root.section("train"), validation);
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.cross_check(root, validation);
@@ -135,7 +135,7 @@ impl Training {
     }
 
     /// Rules that join several tables.
-    fn cross_check(&self, root: &Reader, validation: f64) {
+    fn cross_check(&self, root: &Reader, validation: Validation) {
         let particles = self.method.spec.particles() as usize;
         let rates = self.optimizer.spec.rates();
         if rates.len() > 1 && rates.len() != particles {
@@ -165,7 +165,7 @@ impl Training {
             root.problem("train", why);
         }
         let tuning = self.method.spec.laplace().map(|laplace| laplace.tuning);
-        if tuning == Some(crate::laplace::Tuning::Validation) && validation == 0.0 {
+        if tuning == Some(crate::laplace::Tuning::Validation) && validation.is_none() {
             root.problem(
                 "method",
                 "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",
@@ -206,8 +206,8 @@ impl Training {
 }
 
 impl TrainSpec {
-    fn read(reader: Reader, validation: f64) -> TrainSpec {
-        let default = if validation > 0.0 { Selection::Best } else { Selection::Last };
+    fn read(reader: Reader, validation: Validation) -> TrainSpec {
+        let default = if validation.is_none() { Selection::Last } else { Selection::Best };
         let spec = TrainSpec {
             epochs: reader.count("epochs", 1..=1_000_000).required(),
             batch_size: reader.count("batch_size", 1..=1_000_000).required(),
@@ -228,7 +228,7 @@ impl TrainSpec {
             loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).or(0),
             checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).or(10.0),
         };
-        if spec.select == Selection::Best && validation == 0.0 {
+        if spec.select == Selection::Best && validation.is_none() {
             reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");
         }
         reader.finish();

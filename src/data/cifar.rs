@@ -1,9 +1,11 @@
-//! The binary layout that CIFAR-10 and CIFAR-100 share: records of label bytes and 3072 pixel bytes `[3, 32, 32]`.
+//! The layouts that CIFAR-10 and CIFAR-100 share: binary, records of label bytes and 3072 pixel bytes `[3, 32, 32]`; and
+//! Python, a pickled dictionary of `data` `[N, 3072]` and a list of labels, which is read without executing anything.
 //! See <https://www.cs.toronto.edu/~kriz/cifar.html>.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_pickle::{DeOptions, HashableValue, Value};
 
 use super::subset::{Subset, chosen};
 use super::{Images, Packed, Split, SplitName};
@@ -11,12 +13,14 @@ use super::{Images, Packed, Split, SplitName};
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
-/// The label bytes of a record.
+/// Where the label of an image is.
 pub struct Layout {
-    /// How many there are.
+    /// How many bytes go before the pixels of a record.
     pub label_bytes: usize,
-    /// Which one is the label.
+    /// Which of them is the label.
     pub label_at: usize,
+    /// The list of labels in a pickled dictionary.
+    pub label_key: &'static str,
     /// Labels are below this.
     pub classes: usize,
 }
@@ -27,14 +31,27 @@ pub fn folder(root: &Path, folder: &str) -> PathBuf {
     if inside.is_dir() { inside } else { root.to_path_buf() }
 }
 
+/// The file `stem` of the binary version, or where only that is there, of the Python version; in their folders or in
+/// `root` itself.
+pub fn file(root: &Path, [binary, python]: [&str; 2], stem: &str) -> PathBuf {
+    let with_extension = format!("{stem}.bin");
+    let first = folder(root, binary).join(&with_extension);
+    let others = [root.join(&with_extension), root.join(python).join(stem), root.join(stem)];
+    if first.is_file() { first } else { others.into_iter().find(|file| file.is_file()).unwrap_or(first) }
+}
+
 /// Reads `files` one after the other, then takes the subset.
 ///
 /// # Errors
-/// A file that is missing, empty or no whole number of records; a label out of range.
+/// A file that is missing, empty, no whole number of records or no such pickle; a label out of range.
 pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, subset: Option<Subset>) -> Result<Split> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for file in files {
-        read(file, layout, &mut pixels, &mut labels)?;
+        if file.extension().is_some_and(|extension| extension == "bin") {
+            read(file, layout, &mut pixels, &mut labels)?;
+        } else {
+            read_pickle(file, layout, &mut pixels, &mut labels)?;
+        }
     }
     let images = Images::Packed(Packed { pixels, height: SIDE, width: SIDE });
     let all = Split { name: format!("{name}/{split}"), images, labels, groups: None, corrupt_skipped: 0 };
@@ -48,7 +65,7 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
 fn read(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
     let at = file.display();
     let bytes = std::fs::read(file)
-        .with_context(|| format!("{at}: cannot read; set data.*.root to the folder of the binary version"))?;
+        .with_context(|| format!("{at}: cannot read; set data.*.root to the folder of the binary or Python version"))?;
     let record = layout.label_bytes + PIXELS;
     let size = bytes.len();
     ensure!(
@@ -68,6 +85,42 @@ fn read(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32
     Ok(())
 }
 
+/// Reads a file of the Python version.
+fn read_pickle(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
+    let at = file.display();
+    let bytes = std::fs::read(file).with_context(|| format!("{at}: cannot read"))?;
+    // what would have to be called to be built (the array) is left as the state it would be built from
+    let batch = serde_pickle::value_from_slice(&bytes, DeOptions::new().replace_unresolved_globals());
+    let batch = batch.with_context(|| format!("{at}: not a readable pickle; fetch the Python version again"))?;
+    let Value::Dict(batch) = batch else { bail!("{at}: no dictionary; fetch the Python version again") };
+    let entry = |key: &str| {
+        let (text, bytes) = (HashableValue::String(key.into()), HashableValue::Bytes(key.into()));
+        let found = batch.get(&text).or_else(|| batch.get(&bytes));
+        found.with_context(|| format!("{at}: no entry `{key}`; fetch the Python version again"))
+    };
+    let Value::List(found) = entry(layout.label_key)? else { bail!("{at}: `{}` is no list", layout.label_key) };
+    for (i, label) in found.iter().enumerate() {
+        let label = if let Value::I64(label) = label { u32::try_from(*label).ok() } else { None };
+        let label = label.filter(|&label| (label as usize) < layout.classes);
+        let classes = layout.classes;
+        labels.push(label.with_context(|| format!("{at}: image {i} has no label from 0 to {}", classes - 1))?);
+    }
+    let stored = array_bytes(entry("data")?).with_context(|| format!("{at}: `data` is no array of bytes"))?;
+    let (size, needed) = (stored.len(), found.len() * PIXELS);
+    ensure!(size == needed && size > 0, "{at}: `data` has {size} bytes, but its {} labels need {needed}", found.len());
+    pixels.extend_from_slice(stored);
+    Ok(())
+}
+
+/// The bytes of a NumPy array's state: (version, shape, type, whether in Fortran order, bytes).
+fn array_bytes(state: &Value) -> Option<&[u8]> {
+    let Value::Tuple(parts) = state else { return None };
+    match parts.as_slice() {
+        [_, _, _, Value::Bool(false), Value::Bytes(bytes)] => Some(bytes),
+        _ => None,
+    }
+}
+
 /// The lines of `file` where it exists, else the `published` names.
 ///
 /// # Errors
@@ -82,3 +135,6 @@ pub fn class_names(file: &Path, published: &[&str]) -> Result<Vec<String>> {
     ensure!(found == wanted, "{}: {found} class names, expected {wanted}; correct or remove the file", file.display());
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! CIFAR-10 (Krizhevsky 2009), binary version: 50,000 training images in five files, 10,000 test images.
+//! CIFAR-10 (Krizhevsky 2009), binary or Python version: 50,000 training images in five files, 10,000 test images.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,20 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::cifar::{self, Layout};
-use super::{Dataset, Entry, Request, Split, SplitName, Subset};
+use super::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
 use crate::config::Reader;
 
-pub static ENTRY: Entry =
-    Entry { key: "cifar10", about: "CIFAR-10, binary version: 10 classes, 32x32, official train and test", read };
+pub static ENTRY: Entry = Entry {
+    key: "cifar10",
+    about: "CIFAR-10, binary or Python version: 10 classes, 32x32, official train and test",
+    fetch: "cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
+            ROOT/cifar-10-batches-bin/data_batch_1.bin, … or ROOT/cifar-10-batches-py/data_batch_1, …",
+    read,
+};
 
-const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, classes: 10 };
+const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, label_key: "labels", classes: 10 };
+/// Of the binary and of the Python version.
+const FOLDERS: [&str; 2] = ["cifar-10-batches-bin", "cifar-10-batches-py"];
 pub(super) static CLASSES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
@@ -39,7 +46,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
 
 impl Cifar10 {
     fn folder(&self) -> PathBuf {
-        cifar::folder(&self.root, "cifar-10-batches-bin")
+        cifar::folder(&self.root, FOLDERS[0])
     }
 }
 
@@ -52,13 +59,17 @@ impl Dataset for Cifar10 {
         cifar::class_names(&self.folder().join("batches.meta.txt"), &CLASSES)
     }
 
+    fn published(&self) -> Published {
+        Published::new(10, &[(SplitName::Train, 10_000 * self.batches.len()), (SplitName::Test, 10_000)])
+    }
+
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
         let files = match split {
-            SplitName::Train => self.batches.iter().map(|i| format!("data_batch_{i}.bin")).collect(),
-            SplitName::Test => vec!["test_batch.bin".to_string()],
+            SplitName::Train => self.batches.iter().map(|i| format!("data_batch_{i}")).collect(),
+            SplitName::Test => vec!["test_batch".to_string()],
             SplitName::Val => anyhow::bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2"),
         };
-        let files: Vec<PathBuf> = files.iter().map(|file| self.folder().join(file)).collect();
+        let files: Vec<PathBuf> = files.iter().map(|file| cifar::file(&self.root, FOLDERS, file)).collect();
         cifar::load(self.key(), &files, &LAYOUT, split, self.subset)
     }
 

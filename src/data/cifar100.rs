@@ -1,4 +1,4 @@
-//! CIFAR-100 (Krizhevsky 2009), binary version: 50,000 training and 10,000 test images, each with a fine and a coarse
+//! CIFAR-100 (Krizhevsky 2009), binary or Python version: 50,000 training and 10,000 test images, each with a fine and a coarse
 //! label.
 
 use std::path::PathBuf;
@@ -7,14 +7,19 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::cifar::{self, Layout};
-use super::{Dataset, Entry, Request, Split, SplitName, Subset};
+use super::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
 use crate::config::{Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "cifar100",
-    about: "CIFAR-100, binary version: 100 classes (or 20 coarse), 32x32, official train and test",
+    about: "CIFAR-100, binary or Python version: 100 classes (or 20 coarse), 32x32, official train and test",
+    fetch: "cifar-100-binary.tar.gz or cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
+            ROOT/cifar-100-binary/train.bin, test.bin or ROOT/cifar-100-python/train, test",
     read,
 };
+
+/// Of the binary and of the Python version.
+const FOLDERS: [&str; 2] = ["cifar-100-binary", "cifar-100-python"];
 
 /// Which of the two labels is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,13 +49,13 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
 
 impl Cifar100 {
     fn folder(&self) -> PathBuf {
-        cifar::folder(&self.root, "cifar-100-binary")
+        cifar::folder(&self.root, FOLDERS[0])
     }
 
     fn layout(&self) -> Layout {
         match self.labels {
-            Labels::Coarse => Layout { label_bytes: 2, label_at: 0, classes: COARSE.len() },
-            Labels::Fine => Layout { label_bytes: 2, label_at: 1, classes: FINE.len() },
+            Labels::Coarse => Layout { label_bytes: 2, label_at: 0, label_key: "coarse_labels", classes: COARSE.len() },
+            Labels::Fine => Layout { label_bytes: 2, label_at: 1, label_key: "fine_labels", classes: FINE.len() },
         }
     }
 }
@@ -67,13 +72,17 @@ impl Dataset for Cifar100 {
         }
     }
 
+    fn published(&self) -> Published {
+        Published::new(self.layout().classes, &[(SplitName::Train, 50_000), (SplitName::Test, 10_000)])
+    }
+
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
         let file = match split {
-            SplitName::Train => "train.bin",
-            SplitName::Test => "test.bin",
+            SplitName::Train => "train",
+            SplitName::Test => "test",
             SplitName::Val => anyhow::bail!("cifar100 has no split `val`; set data.cifar100.validation, say to 0.2"),
         };
-        cifar::load(self.key(), &[self.folder().join(file)], &self.layout(), split, self.subset)
+        cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)
     }
 
     fn resolved(&self) -> toml::Table {

@@ -7,6 +7,7 @@ use super::{Entry, cifar100};
 pub static ENTRY: Entry = Entry {
     key: "cifar100-c",
     about: "CIFAR-100-C, the published .npy files: 19 corruptions of the CIFAR-100 test images at 5 severities",
+    fetch: "CIFAR-100-C.tar from https://zenodo.org/records/3555552, unpacked: ROOT/gaussian_noise.npy, …, ROOT/labels.npy",
     read: |reader| cifar_c::read(&PUBLISHED, reader),
 };
 

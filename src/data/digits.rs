@@ -5,11 +5,15 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::subset::chosen;
-use super::{Dataset, Entry, Images, Packed, Request, Split, SplitName, Subset};
+use super::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
 use crate::config::Reader;
 
-pub static ENTRY: Entry =
-    Entry { key: "digits", about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test", read };
+pub static ENTRY: Entry = Entry {
+    key: "digits",
+    about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test",
+    fetch: "nothing: the images are in the binary",
+    read,
+};
 
 /// Records of one label byte and 64 gray bytes, in scikit-learn's order.
 static RECORDS: &[u8] = include_bytes!("../../assets/digits.bin");
@@ -35,6 +39,10 @@ impl Dataset for Digits {
 
     fn classes(&self) -> Result<Vec<String>> {
         Ok((0..10).map(|digit| digit.to_string()).collect())
+    }
+
+    fn published(&self) -> Published {
+        Published::new(10, &[(SplitName::Train, TRAIN), (SplitName::Test, COUNT - TRAIN)])
     }
 
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {

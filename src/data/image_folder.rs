@@ -9,8 +9,12 @@ use super::class_folders::{self, ClassFolders};
 use super::{Dataset, Entry, Request, Split, SplitName};
 use crate::config::Reader;
 
-pub static ENTRY: Entry =
-    Entry { key: "image-folder", about: "image files in one folder a class, with or without train/val/test", read };
+pub static ENTRY: Entry = Entry {
+    key: "image-folder",
+    about: "image files in one folder a class, with or without train/val/test",
+    fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
+    read,
+};
 
 #[derive(Serialize)]
 struct ImageFolder {
@@ -46,6 +50,11 @@ impl Dataset for ImageFolder {
         }
         let first = SplitName::ALL.into_iter().find_map(|split| self.folder(split).ok());
         class_folders::folders(first.as_ref().unwrap_or(&self.root), "<class>/<images>")
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        let found: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.folder(*split).is_ok()).collect();
+        if found.is_empty() { self.folder(SplitName::Test).map(|_| found) } else { Ok(found) }
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {

@@ -12,6 +12,8 @@ use crate::config::Reader;
 pub static ENTRY: Entry = Entry {
     key: "image-folder-c",
     about: "corrupted image files as in ImageNet-C: one folder a corruption, severity and class",
+    fetch: "ImageNet-C's archives from https://zenodo.org/records/2235448 in one folder, or images laid out so: \
+            ROOT/<corruption>/<severity>/<class>/<images>",
     read,
 };
 
@@ -53,6 +55,10 @@ impl Dataset for ImageFolderC {
         let versions = self.versions()?;
         let first = versions.first().with_context(|| format!("{}: no versions in it", self.root.display()))?;
         class_folders::folders(&self.folder(first), "<class>/<images>")
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        Ok(Vec::new())
     }
 
     /// There is no plain split: a mixture of corruptions would be a test set that nobody reports on.

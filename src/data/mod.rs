@@ -2,6 +2,8 @@
 //! A data set is one file and one line in [`DATASETS`]; the list, the config parser and the
 //! message for an unknown name read that slice. Nothing here knows of tensors or models.
 
+mod camelyon17;
+pub mod check;
 mod cifar;
 mod cifar10;
 mod cifar100;
@@ -9,19 +11,33 @@ mod cifar100_c;
 mod cifar10_c;
 mod cifar_c;
 pub mod class_folders;
+mod columns;
 pub mod corruptions;
 mod decode;
 mod digits;
+mod domainnet;
+mod flowers102;
+pub mod image_files;
 mod image_folder;
 mod image_folder_c;
+mod imagenet;
 mod images;
 pub mod labels;
+mod list;
+mod mat;
 mod npy;
 pub mod order;
+mod published;
 mod stl10;
 pub mod stream;
 pub mod subset;
+mod svhn;
+#[cfg(test)]
+mod testing;
+mod tiny_imagenet;
 pub mod versions;
+mod vtab;
+mod wordnet;
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,6 +50,7 @@ use crate::config::Reader;
 
 pub use decode::{Decode, Resize};
 pub use images::{Files, Images, Packed};
+pub use published::Published;
 pub use subset::Subset;
 pub use versions::Version;
 
@@ -42,6 +59,14 @@ pub static DATASETS: &[&Entry] = &[
     &cifar10::ENTRY,
     &cifar100::ENTRY,
     &stl10::ENTRY,
+    &svhn::ENTRY,
+    &flowers102::ENTRY,
+    &camelyon17::ENTRY,
+    &domainnet::ENTRY,
+    &imagenet::ENTRY,
+    &tiny_imagenet::ENTRY,
+    &vtab::ENTRY,
+    &list::ENTRY,
     &image_folder::ENTRY,
     &digits::ENTRY,
     &cifar10_c::ENTRY,
@@ -55,6 +80,8 @@ pub struct Entry {
     pub key: &'static str,
     /// One line for `bella list`.
     pub about: &'static str,
+    /// Where the files come from, and where below `root` they have to lie.
+    pub fetch: &'static str,
     /// Reads the table; mistakes are recorded in the reader, and no file is opened.
     pub read: fn(&mut Reader) -> Box<dyn Dataset>,
 }
@@ -80,6 +107,25 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     /// A split that the set does not have, missing or malformed files, a label out of range.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split>;
+
+    /// The splits that the set has.
+    ///
+    /// # Errors
+    /// Where that is up to files which cannot be read.
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        Ok(vec![SplitName::Train, SplitName::Test])
+    }
+
+    /// What the publisher says of the set; nothing for a user's own images.
+    fn published(&self) -> Published {
+        Published::default()
+    }
+
+    /// Where the config names several test sets, which are evaluated one by one: the name of each, which is put behind the
+    /// set's label, and the set with it alone. Else empty.
+    fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
+        Vec::new()
+    }
 
     /// The published corrupted versions that the config asks for, each a test set of its own; empty for a set with plain
     /// splits. A set has either versions or splits.

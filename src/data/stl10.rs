@@ -8,12 +8,14 @@ use serde::Serialize;
 
 use super::class_folders::repeated;
 use super::subset::chosen;
-use super::{Dataset, Entry, Images, Packed, Request, Split, SplitName, Subset, cifar};
+use super::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset, cifar};
 use crate::config::{Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "stl10",
     about: "STL-10, binary layout: 96x96; the 9 classes shared with CIFAR-10, under its names, or its own 10",
+    fetch: "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/, unpacked: ROOT/stl10_binary/train_X.bin, \
+            train_y.bin, test_X.bin, test_y.bin",
     read,
 };
 
@@ -103,6 +105,11 @@ impl Dataset for Stl10 {
         Ok(self.classes.clone())
     }
 
+    fn published(&self) -> Published {
+        let count = self.classes.len();
+        Published::new(count, &[(SplitName::Train, 500 * count), (SplitName::Test, 800 * count)])
+    }
+
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
         if split == SplitName::Val {
             bail!("stl10 has no split `val`; set data.stl10.validation, say to 0.2");
@@ -136,7 +143,7 @@ impl Stl10 {
             })?;
             if let Some(label) = label {
                 labels.push(*label);
-                kept.extend(image.chunks_exact(SIDE * SIDE).flat_map(row_major));
+                kept.extend(image.chunks_exact(SIDE * SIDE).flat_map(|channel| row_major(channel, SIDE)));
             }
         }
         let images = Images::Packed(Packed { pixels: kept, height: SIDE, width: SIDE });
@@ -144,9 +151,9 @@ impl Stl10 {
     }
 }
 
-/// One channel, stored column by column, row by row.
-fn row_major(columns: &[u8]) -> impl Iterator<Item = u8> {
-    (0..SIDE).flat_map(move |row| columns.iter().skip(row).step_by(SIDE).copied())
+/// One channel of `side` columns, stored column by column, row by row.
+pub fn row_major(columns: &[u8], side: usize) -> impl Iterator<Item = u8> {
+    (0..side).flat_map(move |row| columns.iter().skip(row).step_by(side).copied())
 }
 
 fn bytes(file: &Path) -> Result<Vec<u8>> {

@@ -27,7 +27,9 @@ pub struct Fitter<'a> {
     pub images: &'a ImageSet,
     /// Indices of the training images.
     pub train: &'a [u32],
-    /// Indices of the held-out ones.
+    /// What `validation` are indices of.
+    pub validation_images: &'a ImageSet,
+    /// Indices of the images that τ is tuned on.
     pub validation: &'a [u32],
     pub batch_size: usize,
     pub seed: u64,
@@ -77,7 +79,7 @@ impl Fitter<'_> {
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
         let bar = crate::logging::bar(self.train.len() as u64, "curvature");
         // The curvature holds one gradient an image, a linearised prediction one a class.
-        for batch in self.batches(maps, self.train, 1) {
+        for batch in self.batches(maps, (self.images, self.train), 1) {
             let Batch { bytes, labels } = batch?;
             guarded("laplace", || {
                 let images = self.model.preprocess.images(&bytes, 1);
@@ -94,13 +96,13 @@ impl Fitter<'_> {
 
     /// As many images at once as `gradients` an image allow.
     fn batches<'b>(
-        &'b self,
+        &self,
         maps: &Maps,
-        indices: &[u32],
+        (images, indices): (&'b ImageSet, &[u32]),
         gradients: i64,
     ) -> Box<dyn Iterator<Item = Result<Batch>> + 'b> {
         let most = images_at_once(maps, gradients, Kind::Double) as usize;
-        self.images.batches(in_order(indices, self.batch_size.min(most)))
+        images.batches(in_order(indices, self.batch_size.min(most)))
     }
 
     /// τ.
@@ -147,7 +149,8 @@ impl Fitter<'_> {
         let classes = self.model.head.classes();
         let epsilon = super::noise(self.seed, particle, self.settings.samples, classes, theta.device());
         let mut sums = Tensor::zeros([grid.len() as i64], (Kind::Double, theta.device()));
-        for batch in self.batches(maps, self.validation, self.model.head.classes()) {
+        let held_out = (self.validation_images, self.validation);
+        for batch in self.batches(maps, held_out, self.model.head.classes()) {
             let Batch { bytes, labels } = batch?;
             guarded("laplace", || {
                 let images = self.model.preprocess.images(&bytes, 1);
@@ -180,9 +183,14 @@ impl Fitter<'_> {
             let rows = Tensor::stack(&rows.collect::<Vec<_>>(), 0);
             let members = Members::Rows { subspace: self.subspace, theta: &rows, chunk: 8 };
             let predictor = Predictor::new(self.model, &members);
-            let values = predictor.all_logits(self.images, self.validation, self.batch_size, &ProgressBar::hidden())?;
+            let values = predictor.all_logits(
+                self.validation_images,
+                self.validation,
+                self.batch_size,
+                &ProgressBar::hidden(),
+            )?;
             let shape = [rows.size()[0], self.validation.len() as i64, self.model.head.classes()];
-            let labels = self.validation.iter().map(|i| i64::from(self.images.split.labels[*i as usize]));
+            let labels = self.validation.iter().map(|i| i64::from(self.validation_images.split.labels[*i as usize]));
             let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
             let found = mixture_log_probabilities(&Tensor::from_slice(&values).view(shape), &labels, Kind::Double);
             Ok(-found.mean(Kind::Double).double_value(&[]))

@@ -57,6 +57,8 @@ pub struct Trainer<'a> {
     pub theta: Tensor,
     pub images: &'a ImageSet,
     pub holdout: Holdout,
+    /// What `holdout.validation` are images of: `images`, or those of a published validation split.
+    pub validation_images: &'a ImageSet,
     /// Fingerprint of the training images.
     pub data: String,
     pub run: &'a RunFolder,
@@ -381,9 +383,14 @@ impl Trainer<'_> {
         }
         let _guard = no_grad_guard();
         let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.chunks.predicting };
-        let predictions =
-            predictions(self.model, &members, self.images, &self.holdout.validation, self.spec.eval_batch_size)
-                .context("validation")?;
+        let predictions = predictions(
+            self.model,
+            &members,
+            self.validation_images,
+            &self.holdout.validation,
+            self.spec.eval_batch_size,
+        )
+        .context("validation")?;
         let scores = crate::metrics::Scores::compute(&predictions)?;
         let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
         Ok(Some([value("nll"), value("accuracy"), value("ece")]))

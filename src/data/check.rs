@@ -1,0 +1,162 @@
+//! What lies on disk against what a data set should hold: classes, splits, images a class, groups, files that cannot be
+//! decoded. Every fault is found, not only the first.
+
+use std::collections::BTreeMap;
+
+use super::class_folders::repeated;
+use super::{Dataset, Images, Request, Split, SplitName};
+
+/// What is looked at, and how strictly.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// This split only.
+    pub split: Option<SplitName>,
+    pub decoding: Decoding,
+    pub extent: Extent,
+}
+
+/// Whether image files are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoding {
+    /// They are looked up, not opened.
+    Skip,
+    All,
+}
+
+/// Whether counts have to be the published ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Whole,
+    /// A user's own part of the set, or one cut by `subset`.
+    Part,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The number of classes, where they could be read.
+    pub classes: Option<usize>,
+    pub published_classes: Option<usize>,
+    pub parts: Vec<Part>,
+    /// What is wrong, a line each.
+    pub faults: Vec<String>,
+}
+
+/// A split, or a published corrupted version.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// `train`, `gaussian_noise:3`.
+    pub name: String,
+    pub images: usize,
+    /// As published, where that is known.
+    pub published: Option<usize>,
+    /// Classes with at least one image.
+    pub classes: usize,
+    /// Images of the rarest and of the most frequent of those.
+    pub per_class: (usize, usize),
+    /// The number of groups, where the set has groups.
+    pub groups: Option<usize>,
+}
+
+/// Looks through a data set. `request` bounds memory and threads.
+pub fn check(set: &dyn Dataset, scope: &Scope, request: &Request) -> Findings {
+    let mut findings = Findings { published_classes: set.published().classes, ..Findings::default() };
+    match set.classes() {
+        Ok(classes) => findings.classes(&classes, scope),
+        Err(error) => findings.faults.push(format!("classes: {error:#}")),
+    }
+    match set.splits() {
+        Ok(splits) => findings.splits(set, &splits, scope, request),
+        Err(error) => findings.faults.push(format!("splits: {error:#}")),
+    }
+    if scope.split.is_none_or(|only| only == SplitName::Test) {
+        match set.versions() {
+            Ok(versions) => versions.iter().for_each(|version| {
+                findings.part(set.load_version(version, request), (version.to_string(), None), scope, request);
+            }),
+            Err(error) => findings.faults.push(format!("versions: {error:#}")),
+        }
+    }
+    if findings.parts.is_empty() && findings.faults.is_empty() {
+        findings.faults.push("there is nothing to count: no such split".into());
+    }
+    findings
+}
+
+impl Findings {
+    fn classes(&mut self, classes: &[String], scope: &Scope) {
+        self.classes = Some(classes.len());
+        if let Some(twice) = repeated(classes) {
+            self.faults.push(format!("two classes are called `{twice}`: tell them apart"));
+        }
+        if let Some(wanted) = self.published_classes.filter(|&count| count != classes.len())
+            && scope.extent == Extent::Whole
+        {
+            self.faults.push(format!("{} classes, but {wanted} are published", classes.len()));
+        }
+    }
+
+    fn splits(&mut self, set: &dyn Dataset, found: &[SplitName], scope: &Scope, request: &Request) {
+        let published = set.published();
+        let wanted = |split: &SplitName| scope.split.is_none_or(|only| only == *split);
+        for split in found.iter().copied().filter(wanted) {
+            let part = (split.to_string(), published.images_of(split));
+            self.part(set.load(split, request), part, scope, request);
+        }
+        for (split, count) in published.images.iter().filter(|(split, _)| wanted(split) && !found.contains(split)) {
+            if scope.extent == Extent::Whole {
+                self.faults.push(format!("{split}: no image, but {count} are published"));
+            }
+        }
+    }
+
+    fn part(
+        &mut self,
+        loaded: anyhow::Result<Split>,
+        (name, published): (String, Option<usize>),
+        scope: &Scope,
+        request: &Request,
+    ) {
+        let split = match loaded {
+            Ok(split) => split,
+            Err(error) => return self.faults.push(format!("{name}: {error:#}")),
+        };
+        let part = Part::of(&split, name, published);
+        if let Some(wanted) = published.filter(|&count| count != part.images)
+            && scope.extent == Extent::Whole
+        {
+            self.faults.push(format!("{}: {} images, but {wanted} are published", part.name, part.images));
+        }
+        if split.corrupt_skipped > 0 {
+            self.faults.push(format!("{}: {} files cannot be decoded", part.name, split.corrupt_skipped));
+        }
+        if scope.decoding == Decoding::All
+            && let Images::Files(files) = &split.images
+        {
+            match files.decode_all(request.workers, request.progress, |_, _| ()) {
+                Ok(failures) => self.faults.extend(failures.into_iter().map(|(_, e)| format!("{}: {e:#}", part.name))),
+                Err(error) => self.faults.push(format!("{}: {error:#}", part.name)),
+            }
+        }
+        self.parts.push(part);
+    }
+}
+
+impl Part {
+    fn of(split: &Split, name: String, published: Option<usize>) -> Part {
+        let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+        split.labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+        let extreme = |of: Option<&usize>| of.copied().unwrap_or(0);
+        Part {
+            name,
+            images: split.len(),
+            published,
+            classes: counts.len(),
+            per_class: (extreme(counts.values().min()), extreme(counts.values().max())),
+            groups: split.groups.as_ref().map(|groups| groups.names.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

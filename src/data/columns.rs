@@ -1,0 +1,64 @@
+//! CSV files with a header: columns by name, rows by line.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use csv::StringRecord;
+
+/// A CSV file in memory.
+pub struct Columns {
+    path: PathBuf,
+    header: StringRecord,
+    rows: Vec<StringRecord>,
+}
+
+impl Columns {
+    /// Reads `path`; cells lose the spaces around them.
+    ///
+    /// # Errors
+    /// A file that cannot be read, has no row, or has a row with another number of cells than the header.
+    pub fn read(path: &Path) -> Result<Columns> {
+        let failed = || format!("{}: cannot read as CSV", path.display());
+        let missing = || format!("{}: cannot open; `bella data check` says what to fetch", path.display());
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).with_context(missing)?;
+        let header = reader.headers().with_context(failed)?.clone();
+        let rows = reader.records().collect::<Result<Vec<_>, _>>().with_context(failed)?;
+        ensure!(!rows.is_empty(), "{}: no row below the header", path.display());
+        Ok(Columns { path: path.to_path_buf(), header, rows })
+    }
+
+    /// The place of a column, if there is one.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.header.iter().position(|column| column == name)
+    }
+
+    /// The place of a column.
+    ///
+    /// # Errors
+    /// No such column.
+    pub fn place(&self, name: &str) -> Result<usize> {
+        self.find(name).with_context(|| {
+            let known = self.header.iter().collect::<Vec<_>>().join(", ");
+            format!("{}: no column `{name}`; its columns: {known}", self.path.display())
+        })
+    }
+
+    /// Every row with its place in the file, `metadata.csv:12`, for messages.
+    pub fn rows(&self) -> impl Iterator<Item = (Place<'_>, &StringRecord)> {
+        self.rows.iter().map(|row| (Place { path: &self.path, row }, row))
+    }
+}
+
+/// Where a row stands.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    path: &'a Path,
+    row: &'a StringRecord,
+}
+
+impl std::fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let line = self.row.position().map_or(0, csv::Position::line);
+        write!(f, "{}:{line}", self.path.display())
+    }
+}

@@ -1,0 +1,60 @@
+//! What tests of data sets share.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::{Dataset, Entry, Request, Split, SplitName};
+use crate::config::{Reader, Tree};
+
+/// A data set of the table `root = …` with `extra` lines.
+pub fn set(entry: &Entry, root: &Path, extra: &str) -> Box<dyn Dataset> {
+    let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
+    let mut reader = Reader::root(&tree);
+    let set = (entry.read)(&mut reader);
+    reader.close(set).unwrap()
+}
+
+/// The mistakes of such a table.
+pub fn mistakes(entry: &Entry, extra: &str) -> String {
+    let tree = Tree::parse("test.toml", &format!("root = \"x\"\n{extra}")).unwrap();
+    let mut reader = Reader::root(&tree);
+    let set = (entry.read)(&mut reader);
+    reader.close(set).err().map_or(String::new(), |problems| problems.to_string())
+}
+
+/// Two threads, four pixels a side, no image in memory.
+pub const REQUEST: Request = Request { image_size: 4, memory_bytes: 0, workers: 2, progress: &|_, _| () };
+
+pub fn load(set: &dyn Dataset, split: SplitName) -> Result<Split> {
+    set.load(split, &REQUEST)
+}
+
+pub fn error(set: &dyn Dataset, split: SplitName) -> String {
+    format!("{:#}", load(set, split).unwrap_err())
+}
+
+/// A gray image of 4 by 4 pixels.
+pub fn put(root: &Path, file: &str, gray: u8) {
+    let path = root.join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let format = if file.ends_with(".png") { image::ImageFormat::Png } else { image::ImageFormat::Bmp };
+    image::RgbImage::from_pixel(4, 4, image::Rgb([gray; 3])).save_with_format(path, format).unwrap();
+}
+
+pub fn write(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// The gray of every image of a split.
+pub fn grays(split: &Split) -> Vec<u8> {
+    let all: Vec<u32> = (0..split.len() as u32).collect();
+    split.images.gather(&all).unwrap().chunks(48).map(|image| image[0]).collect()
+}
+
+/// A file of tests/fixtures/data.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/data").join(name)
+}

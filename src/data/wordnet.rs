@@ -1,0 +1,51 @@
+//! Names of ImageNet's classes: files of `<wnid> <name>, <other name>, …`, a line a class, separated by a space or a tab.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// The first name of each of `wnids` in `file`; all its names where two classes share the first.
+///
+/// # Errors
+/// A file that cannot be read, a class without a name, two classes of one name.
+pub fn names(file: &Path, wnids: &[String]) -> Result<Vec<String>> {
+    let at = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read"))?;
+    let lines = text.lines().filter_map(|line| line.trim().split_once([' ', '\t']));
+    let all: BTreeMap<&str, &str> = lines.map(|(wnid, names)| (wnid, names.trim())).collect();
+    let full = |wnid: &String| all.get(wnid.as_str()).copied().with_context(|| format!("{at}: no name of {wnid}"));
+    let full: Vec<&str> = wnids.iter().map(full).collect::<Result<_>>()?;
+    let first = |names: &str| names.split(',').next().unwrap_or_default().trim().to_string();
+    let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    for names in &full {
+        if !seen.insert(first(names)) {
+            shared.insert(first(names));
+        }
+    }
+    let name = |names: &&str| if shared.contains(&first(names)) { names.to_string() } else { first(names) };
+    let named: Vec<String> = full.iter().map(name).collect();
+    for (i, name) in named.iter().enumerate() {
+        if let Some(other) = named[..i].iter().position(|before| before == name) {
+            bail!("{at}: {} and {} are both called `{name}`: tell them apart", wnids[other], wnids[i]);
+        }
+    }
+    Ok(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_names_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("words.txt");
+        std::fs::write(&file, "n1 crane\nn2\tcrane, lifter\nn3 tench, Tinca tinca\nn4 crane\n\n").unwrap();
+        let names = |wnids: [&str; 2]| names(&file, &wnids.map(str::to_string));
+        assert_eq!(names(["n1", "n2"]).unwrap(), ["crane", "crane, lifter"]);
+        assert_eq!(names(["n3", "n2"]).unwrap(), ["tench", "crane"]);
+        assert!(names(["n1", "n4"]).unwrap_err().to_string().contains("n1 and n4 are both called `crane`"));
+        assert!(names(["n1", "n5"]).unwrap_err().to_string().contains("words.txt: no name of n5"));
+    }
+}
