@@ -1,6 +1,6 @@
 """Builders of the modules behind tests/fixtures: `build(image, tower)` of each library, with random weights.
 
-The text towers are as small as they can be: the program never runs them.
+The text towers are as small as they can be; `openai_clip_words` knows CLIP's whole vocabulary.
 Needs: torch, torchvision, timm, open_clip_torch.
 """
 
@@ -21,6 +21,10 @@ TEXT = TextShape(vocabulary=32, context=8)
 WORDS = TowerShape(width=16, blocks=1, heads=2, mlp=32, output=24)
 
 
+CLIP_TEXT = TextShape(vocabulary=49408, context=77)
+CLIP_WORDS = TowerShape(width=8, blocks=2, heads=2, mlp=24, output=24)
+
+
 class PostNormBlock(TimmBlock):
     """The block of the first transformers, norm after the sum, under timm's names."""
 
@@ -31,6 +35,10 @@ class PostNormBlock(TimmBlock):
 
 def openai_clip(image, tower):
     return Clip(image, tower, TEXT, replace(WORDS, output=tower.output, activation=tower.activation))
+
+
+def openai_clip_words(image, tower):
+    return Clip(image, tower, CLIP_TEXT, replace(CLIP_WORDS, output=tower.output, activation=tower.activation))
 
 
 def open_clip_model(image, tower):

@@ -41,7 +41,9 @@ fn subspaces() {
 fn heads() {
     let keys: Vec<&str> = bella::head::HEADS.iter().map(|entry| entry.key).collect();
     // [head.checkpoint] is the checkpoint's own; a file named checkpoint.rs would say something else.
-    check("src/head", &["mod"], &keys, |key| if key == "checkpoint" { "own".into() } else { snake(key) });
+    check("src/head", &["mod", "cache", "names", "prompts", "templates", "tokens"], &keys, |key| {
+        if key == "checkpoint" { "own".into() } else { snake(key) }
+    });
 }
 
 #[test]
@@ -66,9 +68,12 @@ fn data_sets() {
 #[test]
 fn namings() {
     let keys: Vec<&str> = bella::backbone::NAMINGS.iter().map(|naming| naming.key).collect();
-    check("src/backbone", &["mod", "identify", "low_rank", "recognise", "vit", "weights"], &keys, |key| {
-        format!("names_{key}")
-    });
+    check(
+        "src/backbone",
+        &["mod", "block", "identify", "low_rank", "recognise", "settle", "text", "vit", "weights"],
+        &keys,
+        |key| format!("names_{key}"),
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod attack;
 mod check;
 mod compare;
 mod eval;
+mod head;
 mod inspect;
 mod landscape;
 mod laplace;
@@ -16,6 +17,7 @@ mod score;
 mod sensitivity;
 mod similarity;
 mod soup;
+mod tokenize;
 mod train;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,6 +59,8 @@ enum Command {
     Similarity(similarity::SimilarityArgs),
     Landscape(landscape::LandscapeArgs),
     Inspect(inspect::InspectArgs),
+    Head(head::HeadArgs),
+    Tokenize(tokenize::TokenizeArgs),
     Check(check::CheckArgs),
     Report(report::ReportArgs),
     List(list::ListArgs),
@@ -175,6 +179,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Similarity(args) => similarity::run(&args),
         Command::Landscape(args) => landscape::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Head(args) => head::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Report(args) => report::run(&args),
         Command::List(args) => list::run(&args),
