@@ -11,6 +11,7 @@ Needs: torch, torchvision, timm, open_clip_torch, safetensors.
 import argparse
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -20,6 +21,7 @@ from torch import nn
 
 from clip_modules import ImageShape, ImageTower, TowerShape, halve, randomise, write_archive
 from fixture_models import (
+    MANY_TOKENS,
     PostNormBlock,
     conv_net,
     open_clip_model,
@@ -102,7 +104,7 @@ TIMM = Archive("timm", TIMM_IMAGE, TIMM_TOWER, timm_model, script, seed=3)
 TORCHVISION = Archive("torchvision", TORCHVISION_IMAGE, TORCHVISION_TOWER, torchvision_model, trace, seed=5)
 ARCHIVES = {
     "openai_clip": OPENAI,
-    "openai_clip_half": replace(OPENAI, dtype="f16"),
+    "openai_clip_half": replace(OPENAI, dtype="f16", build=partial(openai_clip, text=MANY_TOKENS)),
     "openai_clip_words": replace(OPENAI, build=openai_clip_words, seed=9),
     "openai_visual": replace(OPENAI, build=ImageTower, export=trace),
     "open_clip_traced": OPEN_CLIP,

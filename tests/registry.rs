@@ -108,7 +108,9 @@ fn list_prints_every_key() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["train", "eval", "score", "compare", "inspect", "check", "report", "list", "completions"] {
+    for command in
+        ["train", "eval", "score", "compare", "inspect", "head", "tokenize", "check", "report", "list", "completions"]
+    {
         let output = common::bella(&[command, "--help"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command}");
         common::assert_has(&common::printed(&output), &["Usage: bella", "Example", &format!("bella {command}")]);

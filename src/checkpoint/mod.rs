@@ -48,10 +48,11 @@ impl Archive {
         &self.parameters
     }
 
-    /// Type in which the weights are stored and images must be fed.
+    /// Type in which the matrices are stored and images must be fed.
     pub fn kind(&self) -> Kind {
-        let wide = self.parameters.iter().max_by_key(|(_, t)| t.numel());
-        wide.map_or(Kind::Float, |(_, t)| t.kind())
+        // A half-precision CLIP keeps its embeddings in f32, and that of its tokens is the largest of all.
+        let matrices = self.parameters.iter().filter(|(name, _)| !name.contains("embedding"));
+        matrices.max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind())
     }
 
     /// What the archive's code tells about activation, eps and heads.
