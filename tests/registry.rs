@@ -34,7 +34,7 @@ fn methods() {
 #[test]
 fn subspaces() {
     let keys: Vec<&str> = bella::subspace::SUBSPACES.iter().map(|entry| entry.key).collect();
-    check("src/subspace", &["mod", "combine", "geometry", "layout"], &keys, snake);
+    check("src/subspace", &["mod", "combine", "dense", "geometry", "layout"], &keys, snake);
 }
 
 #[test]
