@@ -195,7 +195,7 @@ def randomise(module, seed):
     return module
 
 
-def write_archive(scripted, path):
+def write_archive(scripted, path, compress=False):
     """Save a TorchScript module; source locations (`*.debug_pkl`: paths of the exporting machine) are left out.
 
     Returns the size in bytes.
@@ -211,6 +211,6 @@ def write_archive(scripted, path):
             # the first folder of a torch archive bears the name of its file
             renamed = f"{path.stem}/{item.filename.split('/', 1)[1]}"
             entry = zipfile.ZipInfo(renamed, EARLIEST_ZIP_DATE)
-            compression = zipfile.ZIP_DEFLATED if "/code/" in renamed else zipfile.ZIP_STORED
+            compression = zipfile.ZIP_DEFLATED if compress or "/code/" in renamed else zipfile.ZIP_STORED
             target.writestr(entry, source.read(item), compress_type=compression)
     return path.stat().st_size

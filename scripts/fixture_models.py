@@ -1,6 +1,6 @@
 """Builders of the modules behind tests/fixtures: `build(image, tower)` of each library, with random weights.
 
-The text towers are as small as they can be: the program never runs them.
+The text towers are as small as they can be; `openai_clip_words` knows CLIP's whole vocabulary.
 Needs: torch, torchvision, timm, open_clip_torch.
 """
 
@@ -21,6 +21,12 @@ TEXT = TextShape(vocabulary=32, context=8)
 WORDS = TowerShape(width=16, blocks=1, heads=2, mlp=32, output=24)
 
 
+# enough for the embedding of the tokens to be the largest parameter
+MANY_TOKENS = TextShape(vocabulary=256, context=8)
+CLIP_TEXT = TextShape(vocabulary=49408, context=77)
+CLIP_WORDS = TowerShape(width=8, blocks=2, heads=2, mlp=24, output=24)
+
+
 class PostNormBlock(TimmBlock):
     """The block of the first transformers, norm after the sum, under timm's names."""
 
@@ -29,8 +35,12 @@ class PostNormBlock(TimmBlock):
         return self.norm2(x + self.mlp(x))
 
 
-def openai_clip(image, tower):
-    return Clip(image, tower, TEXT, replace(WORDS, output=tower.output, activation=tower.activation))
+def openai_clip(image, tower, text=TEXT):
+    return Clip(image, tower, text, replace(WORDS, output=tower.output, activation=tower.activation))
+
+
+def openai_clip_words(image, tower):
+    return Clip(image, tower, CLIP_TEXT, replace(CLIP_WORDS, output=tower.output, activation=tower.activation))
 
 
 def open_clip_model(image, tower):

@@ -9,7 +9,7 @@ use crate::backbone::vit::Vit;
 use crate::backbone::weights::Weights;
 use crate::checkpoint::Archive;
 use crate::config::{CheckpointSpec, Experiment, Normalize};
-use crate::head::{Head, Surroundings};
+use crate::head::{Checkpoint, Head, Surroundings};
 use crate::tensor::wide;
 
 /// A checkpoint with its head, on one device, in one compute type.
@@ -31,7 +31,7 @@ pub struct Loaded {
 }
 
 /// Opens and self-checks the configured checkpoint.
-pub fn open_checkpoint(spec: &CheckpointSpec) -> Result<Identified> {
+fn open_checkpoint(spec: &CheckpointSpec) -> Result<(Archive, Identified)> {
     let archive = Archive::open(&spec.path)?;
     let fixed = Fixed { heads: spec.heads, activation: spec.activation, eps: spec.eps };
     let mut identified = identify(&archive, fixed)?;
@@ -39,15 +39,17 @@ pub fn open_checkpoint(spec: &CheckpointSpec) -> Result<Identified> {
         identified.base = identified.base.at_image_size(size)?;
         identified.vit.geometry = identified.base.geometry.clone();
     }
-    Ok(identified)
+    Ok((archive, identified))
 }
 
 impl Loaded {
-    /// Reads the checkpoint and the head of an experiment.
-    pub fn open(experiment: &Experiment, classes: &[String]) -> Result<Loaded> {
-        let identified = open_checkpoint(&experiment.checkpoint)?;
-        let surroundings =
-            Surroundings { width: identified.base.geometry.output, classes, own: identified.head.as_ref() };
+    /// Reads the checkpoint and the head of an experiment; a head that must be computed is on `device`.
+    pub fn open(experiment: &Experiment, classes: &[String], device: Device) -> Result<Loaded> {
+        let (archive, identified) = open_checkpoint(&experiment.checkpoint)?;
+        let (width, traits) = (identified.base.geometry.output, identified.vit.traits);
+        let hash = || experiment.checkpoint_hash().map(str::to_string);
+        let checkpoint = Checkpoint { archive: &archive, traits, hash: &hash, device };
+        let surroundings = Surroundings { width, classes, own: identified.head.as_ref(), checkpoint };
         let head = experiment.head.spec.build(&surroundings)?;
         Ok(Loaded { identified, head, normalize: experiment.checkpoint.normalize })
     }

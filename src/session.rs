@@ -51,7 +51,7 @@ impl Session {
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
-        let loaded = Loaded::open(experiment, &classes)?;
+        let loaded = Loaded::open(experiment, &classes, device)?;
         let self_check_difference = report(&loaded.identified);
         let subspace = match &experiment.training {
             Some(training) => Some(training.subspace.spec.build(&loaded.identified.base, &loaded.head)?),

@@ -72,7 +72,7 @@ fn check(name: &str, truth: &Truth) {
 #[test]
 fn good_archives_are_recognised_with_their_traits() {
     let archives = fixtures().archives;
-    assert_eq!(archives.len(), 9);
+    assert_eq!(archives.len(), 10);
     archives.iter().for_each(|(name, truth)| check(name, truth));
 }
 

@@ -41,7 +41,9 @@ fn subspaces() {
 fn heads() {
     let keys: Vec<&str> = bella::head::HEADS.iter().map(|entry| entry.key).collect();
     // [head.checkpoint] is the checkpoint's own; a file named checkpoint.rs would say something else.
-    check("src/head", &["mod"], &keys, |key| if key == "checkpoint" { "own".into() } else { snake(key) });
+    check("src/head", &["mod", "cache", "names", "prompts", "templates", "tokens"], &keys, |key| {
+        if key == "checkpoint" { "own".into() } else { snake(key) }
+    });
 }
 
 #[test]
@@ -68,9 +70,12 @@ fn data_sets() {
 #[test]
 fn namings() {
     let keys: Vec<&str> = bella::backbone::NAMINGS.iter().map(|naming| naming.key).collect();
-    check("src/backbone", &["mod", "identify", "low_rank", "recognise", "vit", "weights"], &keys, |key| {
-        format!("names_{key}")
-    });
+    check(
+        "src/backbone",
+        &["mod", "block", "identify", "low_rank", "recognise", "settle", "text", "vit", "weights"],
+        &keys,
+        |key| format!("names_{key}"),
+    );
 }
 
 #[test]
@@ -105,7 +110,21 @@ fn list_prints_every_key() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["train", "eval", "score", "compare", "inspect", "check", "data", "report", "list", "completions"] {
+    for command in [
+        "train",
+        "eval",
+        "score",
+        "compare",
+        "merge",
+        "inspect",
+        "head",
+        "tokenize",
+        "check",
+        "data",
+        "report",
+        "list",
+        "completions",
+    ] {
         let output = common::bella(&[command, "--help"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command}");
         common::assert_has(&common::printed(&output), &["Usage: bella", "Example", &format!("bella {command}")]);

@@ -1,46 +1,21 @@
-//! Finds what names cannot tell (heads, activation, eps) by reproducing the archive's own forward: the smallest
-//! difference wins, and none above the bound is accepted.
+//! From an archive to a self-checked image tower and, where it has one, a self-checked text tower.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rand::RngExt;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
+use super::settle::{Candidates, SelfCheck};
+use super::text::{TextTower, TextWeights};
 use super::vit::Vit;
 use super::weights::Weights;
-use super::{Activation, Base, Named, OwnHead, Traits, recognise};
-use crate::checkpoint::{Archive, Hints};
+use super::{Base, Named, OwnHead, Traits, recognise};
+use crate::checkpoint::Archive;
 use crate::data::order::{Purpose, stream};
 
-const MAX_DIFFERENCE_F32: f64 = 1e-5;
-const MAX_DIFFERENCE_HALF: f64 = 1e-2;
-const MIN_COSINE_HALF: f64 = 0.9999;
-/// Images of the self-check's random batch.
-const CHECK_IMAGES: i64 = 2;
+pub use super::settle::{Difference, Evidence, Fixed};
 
-/// What the user may fix in `[checkpoint]`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fixed {
-    pub heads: Option<i64>,
-    pub activation: Option<Activation>,
-    pub eps: Option<f64>,
-}
-
-/// Difference between the native forward and the archive's own.
-#[derive(Clone, Copy, Debug)]
-pub struct Difference {
-    /// max |native − archive| / max |archive|.
-    pub relative: f64,
-    pub cosine: f64,
-}
-
-/// How the traits were settled.
-#[derive(Debug)]
-pub enum Evidence {
-    /// The archive ran.
-    SelfCheck { difference: Difference, runner_up: Option<(Traits, Difference)>, half: bool, normalised: bool },
-    /// The archive does not run on this machine; its code told everything.
-    Code { reason: String },
-}
+/// Images, or texts, of the self-check's random batch.
+const CHECK_BATCH: i64 = 2;
 
 /// A recognised and self-checked vision transformer.
 pub struct Identified {
@@ -66,22 +41,27 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
             "{shown}: {heads} heads do not divide the width {width}: set another number"
         );
     }
-    let candidates = Candidates::new(&base, fixed, &archive.hints());
+    let candidates = Candidates::new(base.geometry.width, fixed, &archive.hints());
     let images = check_images(base.geometry.image_size());
-    let (traits, evidence) = match archive.reference(&images) {
+    let (traits, evidence) = match archive.encode_image(&images) {
         Ok(reference) => {
-            let check = SelfCheck {
-                base: &base,
-                head: &head,
-                images,
-                reference,
-                half: matches!(archive.kind(), Kind::Half | Kind::BFloat16),
+            let classes = reference.size().last().copied();
+            let native = |traits| {
+                let vit = Vit { geometry: base.geometry.clone(), traits };
+                let features = vit.features(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
+                match &head {
+                    Some(own) if classes == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
+                    _ => features,
+                }
             };
+            let advice = "bella runs pre-norm vision transformers with a class token only; if this is one, set \
+                          checkpoint.heads, checkpoint.activation and checkpoint.eps";
+            let check = SelfCheck { reference, native: &native, half: is_half(archive), advice };
             check.settle(&candidates).with_context(|| shown.clone())?
         }
         Err(error) => {
             let reason = format!("{error:#}");
-            let told = candidates.told().with_context(|| {
+            let told = candidates.told.with_context(|| {
                 format!(
                     "{shown}: the archive's own forward does not run here ({reason}) and its code does not tell all: \
                      set checkpoint.heads, checkpoint.activation and checkpoint.eps"
@@ -94,183 +74,71 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     Ok(Identified { vit, naming: naming.key, base, head, evidence, stored: archive.kind() })
 }
 
+/// A recognised and self-checked text tower.
+pub struct IdentifiedText {
+    pub tower: TextTower,
+    pub weights: TextWeights,
+    pub evidence: Evidence,
+}
+
+/// The text tower of an archive, `None` where it has none; `image` are the settled traits of its image tower.
+///
+/// # Errors
+/// A text tower of another kind than CLIP's, or one that the native forward does not reproduce.
+pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
+    let shown = format!("{}: text tower", archive.path.display());
+    let Some(weights) = TextWeights::recognise(archive.parameters()).with_context(|| shown.clone())? else {
+        return Ok(None);
+    };
+    let geometry = weights.geometry.clone();
+    let mut hints = archive.hints();
+    // Both towers of a CLIP model have one activation and one eps.
+    (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
+    let candidates = Candidates::new(geometry.width, Fixed::default(), &hints);
+    let tokens = check_tokens(geometry.vocabulary, geometry.context);
+    let (traits, evidence) = match archive.encode_text(&tokens) {
+        Ok(reference) => {
+            let native =
+                |traits| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
+            let advice = "bella runs CLIP's causal text transformer only; use head.zero-shot.weights instead";
+            let check = SelfCheck { reference, native: &native, half: is_half(archive), advice };
+            check.settle(&candidates).with_context(|| shown.clone())?
+        }
+        Err(error) => {
+            let reason = format!("{error:#}");
+            let told = candidates.told.with_context(|| {
+                format!(
+                    "{shown}: its own encode_text does not run here ({reason}) and its code does not tell the heads: \
+                     use head.zero-shot.weights instead"
+                )
+            })?;
+            (told, Evidence::Code { reason })
+        }
+    };
+    Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
+}
+
+fn is_half(archive: &Archive) -> bool {
+    matches!(archive.kind(), Kind::Half | Kind::BFloat16)
+}
+
 /// A random batch that does not touch libtorch's generator.
 fn check_images(size: i64) -> Tensor {
     let mut rng = stream(0, Purpose::Check, &[]);
-    let pixels: Vec<f32> = (0..CHECK_IMAGES * 3 * size * size).map(|_| rng.random_range(-2.0f32..2.0)).collect();
-    Tensor::from_slice(&pixels).view([CHECK_IMAGES, 3, size, size])
+    let pixels: Vec<f32> = (0..CHECK_BATCH * 3 * size * size).map(|_| rng.random_range(-2.0f32..2.0)).collect();
+    Tensor::from_slice(&pixels).view([CHECK_BATCH, 3, size, size])
 }
 
-/// Values to try, the likeliest first.
-struct Candidates {
-    heads: Vec<i64>,
-    activations: Vec<Activation>,
-    eps: Vec<f64>,
-    told: Option<Traits>,
-}
-
-impl Candidates {
-    fn new(base: &Base, fixed: Fixed, hints: &Hints) -> Candidates {
-        let width = base.geometry.width;
-        let usable = |w: &i64| *w < width && *w >= 4 && width % *w == 0;
-        let hinted: Vec<i64> = hints.head_widths.iter().copied().filter(usable).collect();
-        // The usual widths of a head, then every other divisor.
-        let usual = [64, 32, 80, 96, 88, 72, 48, 128].into_iter().chain(4..=256).filter(usable);
-        let mut heads: Vec<i64> = Vec::new();
-        for head in hinted.iter().copied().chain(usual).map(|w| width / w).chain([1]) {
-            if !heads.contains(&head) {
-                heads.push(head);
-            }
-        }
-        let mut activations = vec![Activation::Gelu, Activation::QuickGelu, Activation::GeluTanh];
-        activations.sort_by_key(|a| Some(*a) != hints.activation);
-        let mut eps = vec![1e-5, 1e-6, 1e-12];
-        if let Some(hint) = hints.eps {
-            eps.retain(|e| *e != hint);
-            eps.insert(0, hint);
-        }
-        let told = || {
-            Some(Traits {
-                heads: fixed.heads.or(hinted.first().map(|w| width / w))?,
-                activation: fixed.activation.or(hints.activation)?,
-                eps: fixed.eps.or(hints.eps)?,
-            })
-        };
-        Candidates {
-            told: told(),
-            heads: fixed.heads.map_or(heads, |h| vec![h]),
-            activations: fixed.activation.map_or(activations, |a| vec![a]),
-            eps: fixed.eps.map_or(eps, |e| vec![e]),
-        }
+/// Random texts `[B, T]` of different lengths: start, tokens, end (the largest token), zeros.
+fn check_tokens(vocabulary: i64, context: i64) -> Tensor {
+    let mut rng = stream(0, Purpose::Check, &[]);
+    let mut tokens = Vec::new();
+    for text in 0..CHECK_BATCH {
+        let length = (context - context / 3 * text).max(2);
+        tokens.push(vocabulary - 2);
+        tokens.extend((0..length - 2).map(|_| rng.random_range(0..vocabulary - 2)));
+        tokens.push(vocabulary - 1);
+        tokens.extend((length..context).map(|_| 0));
     }
-
-    fn told(&self) -> Option<Traits> {
-        self.told
-    }
-}
-
-struct SelfCheck<'a> {
-    base: &'a Base,
-    head: &'a Option<OwnHead>,
-    images: Tensor,
-    reference: Tensor,
-    half: bool,
-}
-
-impl SelfCheck<'_> {
-    /// One axis at a time, then, if nothing fits, the whole grid.
-    fn settle(&self, candidates: &Candidates) -> Result<(Traits, Evidence)> {
-        let mut tried: Vec<(Traits, Difference)> = Vec::new();
-        let start =
-            Traits { heads: candidates.heads[0], activation: candidates.activations[0], eps: candidates.eps[0] };
-        let mut best = start;
-        for heads in &candidates.heads {
-            best = self.better(best, Traits { heads: *heads, ..best }, &mut tried)?;
-            // Wrong heads are never this close: the rest need not be tried.
-            if !self.half && self.accepts(self.measure(best, &mut tried)?) {
-                break;
-            }
-        }
-        for activation in &candidates.activations {
-            best = self.better(best, Traits { activation: *activation, ..best }, &mut tried)?;
-        }
-        for eps in &candidates.eps {
-            best = self.better(best, Traits { eps: *eps, ..best }, &mut tried)?;
-        }
-        if !self.accepts(self.measure(best, &mut tried)?) {
-            for heads in &candidates.heads {
-                for activation in &candidates.activations {
-                    for eps in &candidates.eps {
-                        let traits = Traits { heads: *heads, activation: *activation, eps: *eps };
-                        best = self.better(best, traits, &mut tried)?;
-                    }
-                }
-            }
-        }
-        let difference = self.measure(best, &mut tried)?;
-        self.verdict(best, difference, tried)
-    }
-
-    fn verdict(
-        &self,
-        best: Traits,
-        difference: Difference,
-        tried: Vec<(Traits, Difference)>,
-    ) -> Result<(Traits, Evidence)> {
-        if !self.accepts(difference) {
-            bail!(
-                "the native forward does not reproduce the archive's own: the best of {} tries ({} heads, {}, eps {:e}) \
-                 differs by {:.1e} (cosine {:.5}); bella runs pre-norm vision transformers with a class token only; if \
-                 this is one, set checkpoint.heads, checkpoint.activation and checkpoint.eps",
-                tried.len(),
-                best.heads,
-                best.activation,
-                best.eps,
-                difference.relative,
-                difference.cosine
-            );
-        }
-        let runner_up = tried
-            .into_iter()
-            .filter(|(traits, _)| *traits != best)
-            .min_by(|a, b| a.1.relative.total_cmp(&b.1.relative));
-        let evidence =
-            Evidence::SelfCheck { difference, runner_up, half: self.half, normalised: self.reference_normalised() };
-        Ok((best, evidence))
-    }
-
-    fn accepts(&self, difference: Difference) -> bool {
-        if self.half {
-            difference.relative <= MAX_DIFFERENCE_HALF && difference.cosine >= MIN_COSINE_HALF
-        } else {
-            difference.relative <= MAX_DIFFERENCE_F32
-        }
-    }
-
-    fn better(&self, best: Traits, other: Traits, tried: &mut Vec<(Traits, Difference)>) -> Result<Traits> {
-        let old = self.measure(best, tried)?.relative;
-        let new = self.measure(other, tried)?.relative;
-        Ok(if new < old || old.is_nan() { other } else { best })
-    }
-
-    fn measure(&self, traits: Traits, tried: &mut Vec<(Traits, Difference)>) -> Result<Difference> {
-        if let Some((_, known)) = tried.iter().find(|(t, _)| *t == traits) {
-            return Ok(*known);
-        }
-        let difference = crate::tensor::guarded("self-check", || Ok(self.difference(traits)))?;
-        tried.push((traits, difference));
-        Ok(difference)
-    }
-
-    fn reference_normalised(&self) -> bool {
-        let norms = self.reference.norm_scalaropt_dim(2.0, [-1], false);
-        self.reference.dim() == 2 && f64::try_from((norms - 1.0).abs().max()).is_ok_and(|d| d < 1e-3)
-    }
-
-    fn difference(&self, traits: Traits) -> Difference {
-        let _guard = tch::no_grad_guard();
-        let vit = Vit { geometry: self.base.geometry.clone(), traits };
-        let mut native = vit.features(&Weights::frozen(self.base), &self.images.unsqueeze(0)).squeeze_dim(0);
-        if let Some(OwnHead { weight, bias }) = self.head
-            && self.reference.size().last() == Some(&weight.size()[0])
-        {
-            native = native.linear(weight, Some(bias));
-        }
-        if self.reference_normalised() {
-            native = &native / native.norm_scalaropt_dim(2.0, [-1], true);
-        }
-        compare(&native, &self.reference.to_device(Device::Cpu))
-    }
-}
-
-/// Relative difference and cosine of two outputs; infinite where their shapes differ.
-fn compare(native: &Tensor, reference: &Tensor) -> Difference {
-    if native.size() != reference.size() {
-        return Difference { relative: f64::INFINITY, cosine: f64::NAN };
-    }
-    let (native, reference) = (native.to_kind(Kind::Double).view(-1), reference.to_kind(Kind::Double).view(-1));
-    let scalar = |t: Tensor| t.double_value(&[]);
-    let relative = scalar((&native - &reference).abs().max()) / scalar(reference.abs().max());
-    let cosine = scalar(native.dot(&reference)) / (scalar(native.norm()) * scalar(reference.norm()));
-    Difference { relative, cosine }
+    Tensor::from_slice(&tokens).view([CHECK_BATCH, context])
 }

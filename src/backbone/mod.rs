@@ -3,12 +3,15 @@
 //! One forward ([`vit`]) serves every pre-norm vision transformer; a *naming* (one file each) says how an archive calls
 //! its parameters. A new family of checkpoints is one new naming and its line in [`NAMINGS`].
 
+mod block;
 pub mod identify;
 pub mod low_rank;
 mod names_clip;
 mod names_timm;
 mod names_torchvision;
 mod recognise;
+pub mod settle;
+pub mod text;
 pub mod vit;
 pub mod weights;
 
@@ -97,35 +100,56 @@ pub struct Traits {
     pub eps: f64,
 }
 
-/// The frozen weights under canonical names, in the order of the archive's forward.
-///
-/// `patch.{weight,bias}`, `class_token`, `position`, `ln_pre.*`, `blocks.i.{ln_1,attn.qkv,attn.proj,ln_2,mlp.fc,mlp.proj}.*`,
-/// `ln_post.*`, `proj.weight`; a checkpoint's own head is kept apart.
+/// Frozen weights under canonical names, in the order of the archive's forward.
+pub struct Parameters(Vec<(String, Tensor)>);
+
+impl Parameters {
+    /// Name and tensor of each.
+    pub fn all(&self) -> &[(String, Tensor)] {
+        &self.0
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, tensor)| tensor)
+    }
+
+    /// Number of scalars.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|(_, t)| t.numel()).sum()
+    }
+
+    /// The same weights on another device and in another type.
+    pub fn to(&self, device: tch::Device, kind: Kind) -> Parameters {
+        Parameters(self.0.iter().map(|(name, t)| (name.clone(), t.to_device(device).to_kind(kind))).collect())
+    }
+}
+
+/// The image tower's weights: `patch.{weight,bias}`, `class_token`, `position`, `ln_pre.*`,
+/// `blocks.i.{ln_1,attn.qkv,attn.proj,ln_2,mlp.fc,mlp.proj}.*`, `ln_post.*`, `proj.weight`; a checkpoint's own head is
+/// kept apart.
 pub struct Base {
     pub geometry: Geometry,
-    parameters: Vec<(String, Tensor)>,
+    parameters: Parameters,
 }
 
 impl Base {
     /// Parameters in canonical order.
     pub fn parameters(&self) -> &[(String, Tensor)] {
-        &self.parameters
+        self.parameters.all()
     }
 
     pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.parameters.iter().find(|(known, _)| known == name).map(|(_, tensor)| tensor)
+        self.parameters.get(name)
     }
 
     /// Number of scalars.
     pub fn count(&self) -> usize {
-        self.parameters.iter().map(|(_, t)| t.numel()).sum()
+        self.parameters.count()
     }
 
     /// The same weights on another device and in another type.
     pub fn to(&self, device: tch::Device, kind: Kind) -> Base {
-        let parameters =
-            self.parameters.iter().map(|(name, t)| (name.clone(), t.to_device(device).to_kind(kind))).collect();
-        Base { geometry: self.geometry.clone(), parameters }
+        Base { geometry: self.geometry.clone(), parameters: self.parameters.to(device, kind) }
     }
 
     /// The same weights for images of `image_size` pixels a side; position embeddings are interpolated (bicubic, antialiased).
@@ -141,6 +165,7 @@ impl Base {
         let new_grid = image_size / patch;
         let position = &mut self
             .parameters
+            .0
             .iter_mut()
             .find(|(name, _)| name == "position")
             .context("the checkpoint has no position embedding")?

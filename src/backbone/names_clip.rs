@@ -11,7 +11,8 @@ pub static NAMING: Naming = Naming {
     canonical,
 };
 
-fn canonical(name: &str) -> Option<(String, Form)> {
+/// Canonical name and layout of an image-tower parameter; blocks are named alike in the text tower.
+pub(super) fn canonical(name: &str) -> Option<(String, Form)> {
     let as_is = |name: &str| Some((name.to_string(), Form::AsIs));
     if let Some(rest) = name.strip_prefix("transformer.resblocks.") {
         let (block, layer) = rest.split_once('.')?;

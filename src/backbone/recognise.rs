@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::{Base, Form, Geometry, NAMINGS, Naming, OwnHead};
+use super::{Base, Form, Geometry, NAMINGS, Naming, OwnHead, Parameters};
 
 /// An archive's parameters under canonical names.
 pub struct Named {
@@ -55,12 +55,13 @@ fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)])
     canonical.sort_by_key(|(name, _)| order_key(name));
     let head = take_head(&mut canonical)?;
     let geometry = geometry(&canonical)?;
-    let base = Base { geometry, parameters: canonical };
+    let base = Base { geometry, parameters: Parameters(canonical) };
     check_complete(&base)?;
     Ok(Named { naming, base, head })
 }
 
-fn shaped(tensor: &Tensor, form: Form) -> Tensor {
+/// The canonical tensor in f32, sharing nothing with the stored one.
+pub(super) fn shaped(tensor: &Tensor, form: Form) -> Tensor {
     let tensor = tensor.detach().to_kind(Kind::Float);
     match form {
         Form::AsIs => tensor.copy(),
@@ -118,42 +119,54 @@ fn geometry(parameters: &[(String, Tensor)]) -> Result<Geometry> {
         "its {} position embeddings are not a class token and a square grid",
         position[0]
     );
-    let blocks = parameters
-        .iter()
-        .filter_map(|(name, _)| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok())
-        .max()
-        .map_or(0, |last| last + 1);
+    let blocks = block_count(parameters);
     let output = size("proj.weight").map_or(width, |s| s[0]);
     Ok(Geometry { width, blocks, patch, grid, mlp: fc[0], output })
 }
 
 /// Every parameter that the forward reads is there with the right shape.
 fn check_complete(base: &Base) -> Result<()> {
-    let Geometry { width, mlp, .. } = base.geometry;
-    let check = |name: String, shape: &[i64]| -> Result<()> {
-        let tensor = base.get(&name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?;
-        ensure!(tensor.size() == shape, "its {name} has shape {:?}, not {shape:?}", tensor.size());
-        Ok(())
-    };
-    check("class_token".into(), &[width])?;
+    let Geometry { width, mlp, blocks, .. } = base.geometry;
+    check_shape(&base.parameters, "class_token", &[width])?;
     for norm in ["ln_post"].into_iter().chain(base.get("ln_pre.weight").map(|_| "ln_pre")) {
-        check(format!("{norm}.weight"), &[width])?;
-        check(format!("{norm}.bias"), &[width])?;
+        check_norm(&base.parameters, norm, width)?;
     }
-    for block in 0..base.geometry.blocks {
+    check_blocks(&base.parameters, blocks, width, mlp)
+}
+
+/// All parameters of `blocks` transformer blocks are there with the right shape.
+pub(super) fn check_blocks(parameters: &Parameters, blocks: usize, width: i64, mlp: i64) -> Result<()> {
+    for block in 0..blocks {
         for (layer, rows, columns) in [
             ("attn.qkv", 3 * width, width),
             ("attn.proj", width, width),
             ("mlp.fc", mlp, width),
             ("mlp.proj", width, mlp),
         ] {
-            check(format!("blocks.{block}.{layer}.weight"), &[rows, columns])?;
-            check(format!("blocks.{block}.{layer}.bias"), &[rows])?;
+            check_shape(parameters, &format!("blocks.{block}.{layer}.weight"), &[rows, columns])?;
+            check_shape(parameters, &format!("blocks.{block}.{layer}.bias"), &[rows])?;
         }
         for norm in ["ln_1", "ln_2"] {
-            check(format!("blocks.{block}.{norm}.weight"), &[width])?;
-            check(format!("blocks.{block}.{norm}.bias"), &[width])?;
+            check_norm(parameters, &format!("blocks.{block}.{norm}"), width)?;
         }
     }
     Ok(())
+}
+
+/// A layer norm is there with the right shape.
+pub(super) fn check_norm(parameters: &Parameters, norm: &str, width: i64) -> Result<()> {
+    check_shape(parameters, &format!("{norm}.weight"), &[width])?;
+    check_shape(parameters, &format!("{norm}.bias"), &[width])
+}
+
+pub(super) fn check_shape(parameters: &Parameters, name: &str, shape: &[i64]) -> Result<()> {
+    let tensor = parameters.get(name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?;
+    ensure!(tensor.size() == shape, "its {name} has shape {:?}, not {shape:?}", tensor.size());
+    Ok(())
+}
+
+/// One more than the largest block number among canonical names.
+pub(super) fn block_count(parameters: &[(String, Tensor)]) -> usize {
+    let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
+    parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)
 }

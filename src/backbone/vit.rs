@@ -5,8 +5,9 @@
 
 use tch::Tensor;
 
+use super::block::{Attention, Blocks, Rows};
 use super::weights::Weights;
-use super::{Activation, Geometry, Traits};
+use super::{Geometry, Traits};
 
 /// A pre-norm vision transformer with a class token.
 #[derive(Clone, Debug)]
@@ -36,6 +37,14 @@ impl Vit {
         self.pool(weights, &x)
     }
 
+    /// One block; the last computes the class token only, since nothing else reaches the output.
+    pub fn block(&self, weights: &Weights, block: usize, x: Tensor) -> Tensor {
+        let Geometry { width, blocks, .. } = self.geometry;
+        let rows = if block + 1 == blocks { Rows::First } else { Rows::All };
+        let stack = Blocks { width, blocks, traits: self.traits, attention: Attention::Full };
+        stack.block(weights, block, x, rows)
+    }
+
     /// Features `[p, B, output]` from what leaves the last block, `[p, B, T, d]`.
     pub fn pool(&self, weights: &Weights, x: &Tensor) -> Tensor {
         let class = weights.norm("ln_post").forward(&x.narrow(2, 0, 1), self.traits.eps);
@@ -57,66 +66,5 @@ impl Vit {
         let tokens = tokens.expand([lifted, -1, -1, -1], false);
         let class = class.unsqueeze(1).unsqueeze(1).expand([lifted, batch, 1, width], false);
         Tensor::cat(&[class, tokens], 2) + weights.param("position").unsqueeze(1)
-    }
-
-    /// One block; the last computes the class token only, since nothing else reaches the output.
-    pub fn block(&self, weights: &Weights, block: usize, x: Tensor) -> Tensor {
-        let name = |layer: &str| format!("blocks.{block}.{layer}");
-        let eps = self.traits.eps;
-        let normed = weights.norm(&name("ln_1")).forward(&x, eps);
-        let last = block + 1 == self.geometry.blocks;
-        let (attended, x) = if last {
-            (self.attend_class(weights, &name("attn.qkv"), &normed), x.narrow(2, 0, 1))
-        } else {
-            (self.attend(weights, &name("attn.qkv"), &normed), x)
-        };
-        let x = x + weights.linear(&name("attn.proj")).forward(&attended);
-        let hidden = weights.linear(&name("mlp.fc")).forward(&weights.norm(&name("ln_2")).forward(&x, eps));
-        let hidden = activate(&hidden, self.traits.activation);
-        x + weights.linear(&name("mlp.proj")).forward(&hidden)
-    }
-
-    /// Self-attention of all tokens.
-    fn attend(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
-        let qkv = weights.linear(layer).forward(x);
-        let parts = self.split_heads(&qkv, 3);
-        self.merge_heads(&attention(&parts[0], &parts[1], &parts[2]), qkv.size()[0])
-    }
-
-    /// Self-attention with the class token as the only query.
-    fn attend_class(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
-        let width = self.geometry.width;
-        let query = weights.linear_rows(layer, 0, width).forward(&x.narrow(2, 0, 1));
-        let key_value = weights.linear_rows(layer, width, 2 * width).forward(x);
-        let query = self.split_heads(&query, 1);
-        let parts = self.split_heads(&key_value, 2);
-        self.merge_heads(&attention(&query[0], &parts[0], &parts[1]), key_value.size()[0])
-    }
-
-    /// `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
-    fn split_heads(&self, x: &Tensor, parts: i64) -> Vec<Tensor> {
-        let heads = self.traits.heads;
-        let size = x.size();
-        let x = x.view([size[0] * size[1], size[2], parts, heads, self.geometry.width / heads]);
-        x.permute([2, 0, 3, 1, 4]).unbind(0)
-    }
-
-    /// `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
-    fn merge_heads(&self, x: &Tensor, particles: i64) -> Tensor {
-        let size = x.size();
-        x.transpose(1, 2).reshape([particles, size[0] / particles, size[2], self.geometry.width])
-    }
-}
-
-fn attention(query: &Tensor, key: &Tensor, value: &Tensor) -> Tensor {
-    Tensor::scaled_dot_product_attention(query, key, value, None::<&Tensor>, 0.0, false, None, false)
-}
-
-/// The MLP's activation, elementwise.
-fn activate(x: &Tensor, activation: Activation) -> Tensor {
-    match activation {
-        Activation::Gelu => x.gelu("none"),
-        Activation::GeluTanh => x.gelu("tanh"),
-        Activation::QuickGelu => x * (x * 1.702).sigmoid(),
     }
 }

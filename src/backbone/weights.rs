@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
-use super::Base;
 use super::low_rank::{LowRank, Probe};
+use super::{Base, Parameters};
 
 /// A parameter of a layer.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Norm {
 
 /// What a forward reads: the frozen base, overridden where a subspace has particles differ.
 pub struct Weights<'a> {
-    base: &'a Base,
+    base: &'a Parameters,
     own: HashMap<String, Tensor>,
     updates: HashMap<String, LowRank>,
     probes: HashMap<String, Probe>,
@@ -194,7 +194,12 @@ pub struct Weights<'a> {
 impl<'a> Weights<'a> {
     /// The checkpoint as it is.
     pub fn frozen(base: &'a Base) -> Weights<'a> {
-        Weights { base, own: HashMap::new(), updates: HashMap::new(), probes: HashMap::new(), tape: None }
+        Weights::of(&base.parameters)
+    }
+
+    /// Frozen weights of any tower.
+    pub fn of(parameters: &'a Parameters) -> Weights<'a> {
+        Weights { base: parameters, own: HashMap::new(), updates: HashMap::new(), probes: HashMap::new(), tape: None }
     }
 
     /// Replaces parameter `name` by one a particle: `[n, …shape]`.
@@ -232,7 +237,7 @@ impl<'a> Weights<'a> {
 
     /// Compute type of the frozen weights.
     pub fn kind(&self) -> Kind {
-        self.base.parameters().first().map_or(Kind::Float, |(_, t)| t.kind())
+        self.base.all().first().map_or(Kind::Float, |(_, t)| t.kind())
     }
 
     fn optional(&self, name: &str) -> Option<Param> {

@@ -1,6 +1,7 @@
 //! TorchScript archives: opening, parameters, the archive's own forward, and hints in its code.
 
 mod hints;
+mod portable;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,11 @@ impl Archive {
         let shown = path.display();
         ensure!(path.is_file(), "{shown}: no such checkpoint file: set checkpoint.path to a TorchScript archive (.pt)");
         let code = read_code(path)?;
-        let mut module = CModule::load_on_device(path, Device::Cpu)
+        let loaded = match portable::rewritten(path, &code)? {
+            Some(bytes) => CModule::load_data_on_device(&mut &bytes[..], Device::Cpu),
+            None => CModule::load_on_device(path, Device::Cpu),
+        };
+        let mut module = loaded
             .map_err(|e| anyhow!("{shown}: libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
         module.f_set_eval().map_err(|e| anyhow!("{shown}: {}", first_line(&e)))?;
         let parameters = module.named_parameters().map_err(|e| anyhow!("{shown}: {}", first_line(&e)))?;
@@ -43,10 +48,11 @@ impl Archive {
         &self.parameters
     }
 
-    /// Type in which the weights are stored and images must be fed.
+    /// Type in which the matrices are stored and images must be fed.
     pub fn kind(&self) -> Kind {
-        let wide = self.parameters.iter().max_by_key(|(_, t)| t.numel());
-        wide.map_or(Kind::Float, |(_, t)| t.kind())
+        // A half-precision CLIP keeps its embeddings in f32, and that of its tokens is the largest of all.
+        let matrices = self.parameters.iter().filter(|(name, _)| !name.contains("embedding"));
+        matrices.max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind())
     }
 
     /// What the archive's code tells about activation, eps and heads.
@@ -55,25 +61,39 @@ impl Archive {
     }
 
     /// The archive's own output on `images: [B, 3, S, S]`: `encode_image` where it has one, else `forward`; f32.
-    pub fn reference(&self, images: &Tensor) -> Result<Tensor> {
-        let _guard = tch::no_grad_guard();
+    pub fn encode_image(&self, images: &Tensor) -> Result<Tensor> {
         let input = [IValue::Tensor(images.to_kind(self.kind()))];
-        let has_encoder = self.code.contains("def encode_image(");
-        let output =
-            if has_encoder { self.module.method_is("encode_image", &input) } else { self.module.forward_is(&input) };
-        let output = output.map_err(|e| anyhow!("{}", first_line(&e)))?;
-        Ok(image_output(output)?.to_kind(Kind::Float))
+        if self.has("encode_image") { self.call("encode_image", &input) } else { self.call("forward", &input) }
+    }
+
+    /// The archive's own `encode_text` on `tokens: [B, T]`, T its full context; f32.
+    ///
+    /// # Errors
+    /// An archive without that method, or one that does not run here.
+    pub fn encode_text(&self, tokens: &Tensor) -> Result<Tensor> {
+        ensure!(self.has("encode_text"), "the archive has no encode_text method");
+        self.call("encode_text", &[IValue::Tensor(tokens.shallow_clone())])
+    }
+
+    fn has(&self, method: &str) -> bool {
+        self.code.contains(&format!("def {method}("))
+    }
+
+    fn call(&self, method: &str, input: &[IValue]) -> Result<Tensor> {
+        let _guard = tch::no_grad_guard();
+        let output = self.module.method_is(method, input).map_err(|e| anyhow!("{}", first_line(&e)))?;
+        Ok(tensor_of(output)?.to_kind(Kind::Float))
     }
 }
 
 /// The tensor, or the first of a tuple (a scripted open_clip model returns image, text and scale).
-fn image_output(output: IValue) -> Result<Tensor> {
+fn tensor_of(output: IValue) -> Result<Tensor> {
     match output {
         IValue::Tensor(tensor) => Ok(tensor),
-        IValue::Tuple(mut parts) if !parts.is_empty() => image_output(parts.swap_remove(0)),
+        IValue::Tuple(mut parts) if !parts.is_empty() => tensor_of(parts.swap_remove(0)),
         IValue::GenericDict(pairs) => {
             let image = pairs.into_iter().find(|(key, _)| *key == IValue::String("image_features".into()));
-            image_output(image.context("its forward returns a dictionary without `image_features`")?.1)
+            tensor_of(image.context("its forward returns a dictionary without `image_features`")?.1)
         }
         _ => bail!("its forward returns neither a tensor nor a tuple that starts with one"),
     }

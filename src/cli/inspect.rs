@@ -7,7 +7,7 @@ use clap::Args;
 use tch::Kind;
 
 use crate::backbone::Activation;
-use crate::backbone::identify::{Evidence, Fixed, Identified, identify};
+use crate::backbone::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::checkpoint::Archive;
 use crate::config::{Choice, Reader, Tree};
 use crate::head::{Head, Training};
@@ -68,6 +68,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("own head      {}", head.as_ref().map_or("none".into(), |h| format!("{} classes", h.weight.size()[0])));
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
+    print_text(identify_text(&archive, vit.traits));
     print_trainable(&identified, args.rank)?;
     if args.parameters {
         for (name, tensor) in base.parameters() {
@@ -75,6 +76,31 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The text tower, or why there is none to use.
+fn print_text(text: Result<Option<IdentifiedText>>) {
+    let text = match text {
+        Ok(Some(text)) => text,
+        Ok(None) => return println!("text tower    none"),
+        Err(error) => return println!("text tower    not usable: {error:#}"),
+    };
+    let (geometry, traits) = (&text.tower.geometry, text.tower.traits);
+    println!(
+        "text tower    width {}, {} blocks, MLP {}, {} heads, {}, eps {:e}; {} parameters",
+        geometry.width,
+        geometry.blocks,
+        geometry.mlp,
+        traits.heads,
+        traits.activation,
+        traits.eps,
+        text.weights.parameters.count()
+    );
+    println!(
+        "texts         {} tokens of a vocabulary of {}; logit scale {:.4}",
+        geometry.context, geometry.vocabulary, text.weights.logit_scale
+    );
+    print_evidence(&text.evidence);
 }
 
 /// Trainable parameters of the paper's setting: both MLP layers of every block, some numbers of particles.

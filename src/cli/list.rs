@@ -7,7 +7,7 @@ use crate::attacks::ATTACKS;
 use crate::backbone::NAMINGS;
 use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
-use crate::head::HEADS;
+use crate::head::{HEADS, templates};
 use crate::methods::METHODS;
 use crate::metrics::METRICS;
 use crate::metrics::ood::OOD_SCORES;
@@ -22,6 +22,7 @@ pub struct ListArgs {}
 pub fn run(_: &ListArgs) -> Result<()> {
     section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, e.about)));
     section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
+    println!("templates of [head.zero-shot]\n  {}\n", templates::keys().join(", "));
     section("[data.*]", DATASETS.iter().map(|e| (e.key, e.about)));
     section("[subspace.*]", SUBSPACES.iter().map(|e| (e.key, e.about)));
     println!("[method.*]");

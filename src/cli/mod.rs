@@ -5,6 +5,7 @@ mod check;
 mod compare;
 mod data;
 mod eval;
+mod head;
 mod inspect;
 mod landscape;
 mod laplace;
@@ -17,6 +18,7 @@ mod score;
 mod sensitivity;
 mod similarity;
 mod soup;
+mod tokenize;
 mod train;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,6 +60,8 @@ enum Command {
     Similarity(similarity::SimilarityArgs),
     Landscape(landscape::LandscapeArgs),
     Inspect(inspect::InspectArgs),
+    Head(head::HeadArgs),
+    Tokenize(tokenize::TokenizeArgs),
     Check(check::CheckArgs),
     Data(data::DataArgs),
     Report(report::ReportArgs),
@@ -177,6 +181,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Similarity(args) => similarity::run(&args),
         Command::Landscape(args) => landscape::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Head(args) => head::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Report(args) => report::run(&args),

@@ -25,6 +25,7 @@ pub struct Experiment {
     pub training: Option<Training>,
     /// Of the files it names, once asked for.
     pub(super) file_hashes: OnceCell<String>,
+    pub(super) checkpoint_hash: OnceCell<String>,
 }
 
 /// A chosen entry of a registry.
@@ -139,8 +140,10 @@ impl Experiment {
             return Err(root.close(()).err().unwrap_or_default());
         };
         let incomplete = trains && training.is_none();
-        let file_hashes = OnceCell::new();
-        let experiment = Experiment { name, seed, checkpoint, head, data, training, file_hashes };
+        // The resolved config says what was taken: it must not change with the data set of an evaluation.
+        let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };
+        let (file_hashes, checkpoint_hash) = (OnceCell::new(), OnceCell::new());
+        let experiment = Experiment { name, seed, checkpoint, head, data, training, file_hashes, checkpoint_hash };
         let experiment = root.close(experiment)?;
         // A table that could not be read has been reported.
         debug_assert!(!incomplete);

@@ -10,10 +10,11 @@ use sha2::{Digest, Sha256};
 use super::Experiment;
 
 /// Keys that do not change a reported number: where things lie, and how the work is cut.
-const IRRELEVANT: [&[&str]; 9] = [
+const IRRELEVANT: [&[&str]; 10] = [
     &["name"],
     &["checkpoint", "path"],
     &["head", "*", "weights"],
+    &["head", "*", "class_names_file"],
     &["data", "*", "root"],
     &["train", "particle_chunk"],
     &["train", "recompute"],
@@ -51,19 +52,23 @@ impl Experiment {
         if let Some(known) = self.file_hashes.get() {
             return Ok(known);
         }
-        let mut all = self.checkpoint_hash()?;
+        let mut all = self.checkpoint_hash()?.to_string();
         for file in self.head.spec.files() {
             all += &hex(&file_hash(&file, &format!("head.{}", self.head.key))?);
         }
         Ok(self.file_hashes.get_or_init(|| all))
     }
 
-    /// SHA-256 of the checkpoint.
+    /// SHA-256 of the checkpoint; read once.
     ///
     /// # Errors
     /// A file that cannot be read.
-    pub fn checkpoint_hash(&self) -> Result<String> {
-        Ok(hex(&file_hash(&self.checkpoint.path, "checkpoint.path")?))
+    pub fn checkpoint_hash(&self) -> Result<&str> {
+        if let Some(known) = self.checkpoint_hash.get() {
+            return Ok(known);
+        }
+        let hash = hex(&file_hash(&self.checkpoint.path, "checkpoint.path")?);
+        Ok(self.checkpoint_hash.get_or_init(|| hash))
     }
 }
 

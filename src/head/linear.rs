@@ -19,6 +19,10 @@ impl HeadSpec for Linear {
         Ok(Head { weight, bias: Tensor::zeros([classes], options), normalised: false, training: self.training() })
     }
 
+    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
+        self
+    }
+
     fn training(&self) -> Training {
         Training::Always
     }

@@ -1,7 +1,12 @@
 //! Heads: what turns features `[p, B, d]` into logits `[p, B, C]`. One file a head, registered in [`HEADS`].
 
+mod cache;
 mod linear;
+mod names;
 mod own;
+pub mod prompts;
+pub mod templates;
+pub mod tokens;
 mod zero_shot;
 
 use std::path::PathBuf;
@@ -9,8 +14,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::backbone::OwnHead;
 use crate::backbone::weights::Weights;
+use crate::backbone::{OwnHead, Traits};
+use crate::checkpoint::Archive;
 use crate::config::Reader;
 
 /// When a subspace trains the head.
@@ -30,11 +36,26 @@ pub struct Surroundings<'a> {
     pub width: i64,
     pub classes: &'a [String],
     pub own: Option<&'a OwnHead>,
+    pub checkpoint: Checkpoint<'a>,
+}
+
+/// The archive that a head may read a text tower from.
+pub struct Checkpoint<'a> {
+    pub archive: &'a Archive,
+    /// Of the image tower.
+    pub traits: Traits,
+    /// SHA-256 of the archive's file; computed where asked for.
+    pub hash: &'a dyn Fn() -> Result<String>,
+    /// Where to compute.
+    pub device: Device,
 }
 
 /// The settings of a head, as read from `[head.*]`.
 pub trait HeadSpec {
     fn build(&self, surroundings: &Surroundings) -> Result<Head>;
+
+    /// The same settings with what is usual for a data set where nothing was said.
+    fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec>;
 
     /// When a subspace trains the head.
     fn training(&self) -> Training;

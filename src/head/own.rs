@@ -32,6 +32,10 @@ impl HeadSpec for Own {
         })
     }
 
+    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
+        self
+    }
+
     fn training(&self) -> Training {
         Training::WithBackbone
     }

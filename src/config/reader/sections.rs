@@ -19,6 +19,11 @@ impl<'a> Reader<'a> {
         self.node(key).is_some_and(|node| matches!(node.value, Value::String(_)))
     }
 
+    /// Whether `key` is given as a list.
+    pub fn is_list(&self, key: &str) -> bool {
+        self.node(key).is_some_and(|node| matches!(node.value, Value::Array(_)))
+    }
+
     /// The table at `key`; one that is absent reads as empty.
     pub fn section(&self, key: &str) -> Reader<'a> {
         let path = self.dotted(key);

@@ -1,0 +1,104 @@
+//! The pre-norm transformer block that the image tower and the text tower share, batched over particles.
+
+use tch::Tensor;
+
+use super::weights::Weights;
+use super::{Activation, Traits};
+
+/// What a token attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// All tokens.
+    Full,
+    /// Itself and earlier ones.
+    Causal,
+}
+
+/// Which tokens the last block computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    All,
+    /// The first only, which is enough where nothing else is read.
+    First,
+}
+
+/// A stack of blocks, `blocks.0` and so on.
+pub struct Blocks {
+    pub width: i64,
+    pub blocks: usize,
+    pub traits: Traits,
+    pub attention: Attention,
+}
+
+impl Blocks {
+    /// `x: [p, B, T, d] -> [p', B, T or 1, d]`, p' = n where particles differ.
+    pub fn forward(&self, weights: &Weights, mut x: Tensor, rows: Rows) -> Tensor {
+        for block in 0..self.blocks {
+            let last = block + 1 == self.blocks;
+            x = self.block(weights, block, x, if last { rows } else { Rows::All });
+        }
+        x
+    }
+
+    /// Block `block` alone.
+    pub fn block(&self, weights: &Weights, block: usize, x: Tensor, rows: Rows) -> Tensor {
+        let name = |layer: &str| format!("blocks.{block}.{layer}");
+        let eps = self.traits.eps;
+        let normed = weights.norm(&name("ln_1")).forward(&x, eps);
+        let (attended, x) = match rows {
+            Rows::All => (self.attend(weights, &name("attn.qkv"), &normed), x),
+            Rows::First => (self.attend_first(weights, &name("attn.qkv"), &normed), x.narrow(2, 0, 1)),
+        };
+        let x = x + weights.linear(&name("attn.proj")).forward(&attended);
+        let hidden = weights.linear(&name("mlp.fc")).forward(&weights.norm(&name("ln_2")).forward(&x, eps));
+        let hidden = activate(&hidden, self.traits.activation);
+        x + weights.linear(&name("mlp.proj")).forward(&hidden)
+    }
+
+    /// Self-attention of all tokens.
+    fn attend(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
+        let qkv = weights.linear(layer).forward(x);
+        let parts = self.split_heads(&qkv, 3);
+        let causal = self.attention == Attention::Causal;
+        self.merge_heads(&attention(&parts[0], &parts[1], &parts[2], causal), qkv.size()[0])
+    }
+
+    /// Self-attention with the first token as the only query.
+    fn attend_first(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
+        let width = self.width;
+        let query = weights.linear_rows(layer, 0, width).forward(&x.narrow(2, 0, 1));
+        let key_value = weights.linear_rows(layer, width, 2 * width).forward(x);
+        let query = self.split_heads(&query, 1);
+        let parts = self.split_heads(&key_value, 2);
+        // One query and a mask: it sees the first token only.
+        let causal = self.attention == Attention::Causal;
+        self.merge_heads(&attention(&query[0], &parts[0], &parts[1], causal), key_value.size()[0])
+    }
+
+    /// `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
+    fn split_heads(&self, x: &Tensor, parts: i64) -> Vec<Tensor> {
+        let heads = self.traits.heads;
+        let size = x.size();
+        let x = x.view([size[0] * size[1], size[2], parts, heads, self.width / heads]);
+        x.permute([2, 0, 3, 1, 4]).unbind(0)
+    }
+
+    /// `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
+    fn merge_heads(&self, x: &Tensor, particles: i64) -> Tensor {
+        let size = x.size();
+        x.transpose(1, 2).reshape([particles, size[0] / particles, size[2], self.width])
+    }
+}
+
+fn attention(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tensor {
+    Tensor::scaled_dot_product_attention(query, key, value, None::<&Tensor>, 0.0, causal, None, false)
+}
+
+/// The MLP's activation, elementwise.
+fn activate(x: &Tensor, activation: Activation) -> Tensor {
+    match activation {
+        Activation::Gelu => x.gelu("none"),
+        Activation::GeluTanh => x.gelu("tanh"),
+        Activation::QuickGelu => x * (x * 1.702).sigmoid(),
+    }
+}

@@ -1,0 +1,134 @@
+//! CLIP's text tower: the image tower's block with a causal mask (Radford et al. 2021, arXiv 2103.00020, section 2.4).
+
+use anyhow::{Context, Result, ensure};
+use tch::{Device, Kind, Tensor};
+
+use super::block::{Attention, Blocks, Rows};
+use super::recognise::{block_count, check_blocks, check_norm, check_shape, shaped};
+use super::weights::Weights;
+use super::{Form, Parameters, Traits, names_clip};
+
+/// Where the text tower may sit: at the root (OpenAI, open_clip), or apart (open_clip's custom models).
+const PREFIXES: [&str; 2] = ["", "text."];
+const LANDMARK: &str = "token_embedding.weight";
+/// Parameters at the root that belong to neither tower.
+const BESIDE: [&str; 3] = ["visual.", "logit_scale", "logit_bias"];
+
+/// What names and shapes tell about a text tower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextGeometry {
+    pub width: i64,
+    pub blocks: usize,
+    pub mlp: i64,
+    /// Tokens known.
+    pub vocabulary: i64,
+    /// Tokens of a text, at most.
+    pub context: i64,
+    /// Width of the features: the image tower's.
+    pub output: i64,
+}
+
+/// The weights of a text tower under canonical names: `token_embedding`, `position`, `blocks.i.*`, `ln_final.*`,
+/// `proj.weight`.
+pub struct TextWeights {
+    pub geometry: TextGeometry,
+    pub parameters: Parameters,
+    /// What cosines of images and texts are multiplied by: exp(`logit_scale`).
+    pub logit_scale: f64,
+}
+
+impl TextWeights {
+    /// Finds the text tower among an archive's parameters, `None` where there is none.
+    ///
+    /// # Errors
+    /// A text tower with parts that CLIP's does not have, or with parts or `logit_scale` missing.
+    pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
+        let has = |prefix: &&str| parameters.iter().any(|(name, _)| *name == format!("{prefix}{LANDMARK}"));
+        let Some(prefix) = PREFIXES.into_iter().find(has) else { return Ok(None) };
+        let mut named = Vec::new();
+        for (name, tensor) in parameters {
+            let Some(inner) = name.strip_prefix(prefix) else { continue };
+            if BESIDE.iter().any(|start| inner.starts_with(start)) {
+                continue;
+            }
+            let (known, form) = canonical(inner).with_context(|| {
+                format!(
+                    "it has {name}, a part that CLIP's text tower does not have: use head.zero-shot.weights instead"
+                )
+            })?;
+            named.push((known, shaped(tensor, form)));
+        }
+        let scale = parameters.iter().find(|(name, _)| name == "logit_scale").map(|(_, tensor)| tensor);
+        let scale = scale.filter(|tensor| tensor.numel() == 1).context("the archive has no scalar logit_scale")?;
+        let logit_scale = scale.to_kind(Kind::Double).view(-1).double_value(&[0]).exp();
+        let geometry = geometry(&named)?;
+        let weights = TextWeights { geometry, parameters: Parameters(named), logit_scale };
+        weights.check_complete()?;
+        Ok(Some(weights))
+    }
+
+    /// The same weights elsewhere, in f32.
+    pub fn to(&self, device: Device) -> TextWeights {
+        let parameters = self.parameters.to(device, Kind::Float);
+        TextWeights { geometry: self.geometry.clone(), parameters, logit_scale: self.logit_scale }
+    }
+
+    /// Every parameter that the forward reads is there with the right shape.
+    fn check_complete(&self) -> Result<()> {
+        let TextGeometry { width, blocks, mlp, output, .. } = self.geometry;
+        check_norm(&self.parameters, "ln_final", width)?;
+        check_shape(&self.parameters, "proj.weight", &[output, width])?;
+        check_blocks(&self.parameters, blocks, width, mlp)
+    }
+}
+
+/// Canonical name and layout of a parameter, `None` for one that CLIP's text tower does not have.
+fn canonical(name: &str) -> Option<(String, Form)> {
+    match name {
+        LANDMARK => Some(("token_embedding".into(), Form::AsIs)),
+        "positional_embedding" => Some(("position".into(), Form::AsIs)),
+        "ln_final.weight" | "ln_final.bias" => Some((name.into(), Form::AsIs)),
+        "text_projection" => Some(("proj.weight".into(), Form::Transposed)),
+        "text_projection.weight" => Some(("proj.weight".into(), Form::AsIs)),
+        _ if name.starts_with("transformer.") => names_clip::canonical(name),
+        _ => None,
+    }
+}
+
+fn geometry(named: &[(String, Tensor)]) -> Result<TextGeometry> {
+    let size = |name: &str| -> Result<(i64, i64)> {
+        let found = named.iter().find(|(known, _)| known == name);
+        let tensor = &found.with_context(|| format!("it lacks the parameter that bella calls {name}"))?.1;
+        tensor.size2().map_err(|_| anyhow::anyhow!("its {name} is not a matrix"))
+    };
+    let ((vocabulary, width), (context, _)) = (size("token_embedding")?, size("position")?);
+    let ((output, _), (mlp, _)) = (size("proj.weight")?, size("blocks.0.mlp.fc.weight")?);
+    ensure!(size("position")?.1 == width, "its position embeddings are not {width} wide");
+    ensure!(vocabulary > 2 && context > 2, "it knows {vocabulary} tokens and texts of {context}: too few");
+    Ok(TextGeometry { width, blocks: block_count(named), mlp, vocabulary, context, output })
+}
+
+/// A causal text transformer.
+#[derive(Clone, Debug)]
+pub struct TextTower {
+    pub geometry: TextGeometry,
+    pub traits: Traits,
+}
+
+impl TextTower {
+    /// Features `[B, output]` of `tokens: [B, T]`, T at most the context: those at the end-of-text token, which is the
+    /// largest. Later tokens do not matter: the mask hides them.
+    pub fn features(&self, parameters: &Parameters, tokens: &Tensor) -> Tensor {
+        let (batch, length) = (tokens.size()[0], tokens.size()[1]);
+        let TextGeometry { width, blocks, .. } = self.geometry;
+        let weights = Weights::of(parameters);
+        let embedding = weights.param("token_embedding").squeeze_dim(0);
+        let position = weights.param("position").squeeze_dim(0).narrow(0, 0, length);
+        let x = (Tensor::embedding(&embedding, tokens, -1, false, false) + position).unsqueeze(0);
+        let blocks = Blocks { width, blocks, traits: self.traits, attention: Attention::Causal };
+        let x = blocks.forward(&weights, x, Rows::All);
+        let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);
+        let x = weights.norm("ln_final").forward(&x.gather(2, &end, false), self.traits.eps);
+        weights.linear("proj").forward(&x).squeeze_dim(2).squeeze_dim(0)
+    }
+}

@@ -1,0 +1,45 @@
+//! Archives that were traced on a GPU name it in their code (`torch.device("cuda:0")`, as OpenAI's do), and then run
+//! nowhere else: their code is read with the CPU in its place.
+
+use std::io::{Cursor, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+const NAMED: [&str; 2] = ["torch.device(\"cuda:0\")", "torch.device(\"cuda\")"];
+const INSTEAD: &str = "torch.device(\"cpu\")";
+
+/// The archive at `path` with the CPU for every GPU that `code` names; `None` where it names none.
+///
+/// # Errors
+/// An archive that cannot be read.
+pub fn rewritten(path: &Path, code: &str) -> Result<Option<Vec<u8>>> {
+    if !NAMED.iter().any(|named| code.contains(named)) {
+        return Ok(None);
+    }
+    let copied = copy(path).with_context(|| format!("{}: cannot be read with the CPU for its GPU", path.display()))?;
+    Ok(Some(copied))
+}
+
+fn copy(path: &Path) -> Result<Vec<u8>> {
+    let mut source = ZipArchive::new(std::io::BufReader::new(std::fs::File::open(path)?))?;
+    let mut target = ZipWriter::new(Cursor::new(Vec::new()));
+    for index in 0..source.len() {
+        let mut entry = source.by_index(index)?;
+        let name = entry.name()?.into_owned();
+        if !(name.contains("/code/") && name.ends_with(".py")) {
+            target.raw_copy_file(entry)?;
+            continue;
+        }
+        let mut code = String::new();
+        entry.read_to_string(&mut code)?;
+        for named in NAMED {
+            code = code.replace(named, INSTEAD);
+        }
+        target.start_file(name, SimpleFileOptions::default().compression_method(CompressionMethod::Stored))?;
+        target.write_all(code.as_bytes())?;
+    }
+    Ok(target.finish()?.into_inner())
+}

@@ -1,0 +1,47 @@
+//! `bella head`: the head of a config as a file.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::ConfigArgs;
+use crate::device::DeviceChoice;
+use crate::files::expect_writable;
+use crate::model::Loaded;
+use crate::state::State;
+
+/// Write a config's head as safetensors, `weight` [C, d] and `bias` [C]: what head.zero-shot.weights reads.
+#[derive(Args)]
+#[command(after_help = "Example:\n  bella head --config cifar10.toml --to heads/cifar10.safetensors")]
+pub struct HeadArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    /// The file to write.
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
+
+    /// Threads of libtorch [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=4096))]
+    threads: Option<i32>,
+}
+
+pub fn run(args: &HeadArgs) -> Result<()> {
+    let experiment = args.config.read(None)?;
+    expect_writable(&args.to)?;
+    tch::set_num_threads(args.threads.unwrap_or_else(tch::get_num_threads));
+    let device = args.device.open()?;
+    let classes = experiment.data.dataset.classes()?;
+    let head = Loaded::open(&experiment, &classes, device)?.head;
+    let mut state = State::default();
+    state.put("weight", &head.weight);
+    state.put("bias", &head.bias);
+    state.write(&args.to)?;
+    println!("{}: {} classes, {} wide", args.to.display(), head.classes(), head.weight.size()[1]);
+    Ok(())
+}
