@@ -4,6 +4,7 @@ mod attack;
 mod check;
 mod compare;
 mod eval;
+mod images;
 mod inspect;
 mod landscape;
 mod laplace;
@@ -56,6 +57,7 @@ enum Command {
     Sensitivity(sensitivity::SensitivityArgs),
     Similarity(similarity::SimilarityArgs),
     Landscape(landscape::LandscapeArgs),
+    Images(images::ImagesArgs),
     Inspect(inspect::InspectArgs),
     Check(check::CheckArgs),
     Report(report::ReportArgs),
@@ -174,6 +176,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Similarity(args) => similarity::run(&args),
         Command::Landscape(args) => landscape::run(&args),
+        Command::Images(args) => images::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Report(args) => report::run(&args),

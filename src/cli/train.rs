@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tch::Device;
 
 use super::{ComputeArgs, ConfigArgs, Usage, laplace};
-use crate::config::{Chunk, Experiment, Training};
+use crate::config::{Chunk, Experiment, PrefixCache, Training};
 use crate::data::SplitName;
 use crate::data::order::{Holdout, stratified_validation_split};
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
@@ -105,9 +105,7 @@ fn train(
     let settings = with_stored_threads(settings, checkpoint.as_ref())?;
     let classes = experiment.data.dataset.classes()?;
     let session = Session::open(experiment, settings, device, classes)?;
-    let split = session.load(experiment, SplitName::Train)?;
-    let data = split.fingerprint();
-    let images = ImageSet::new(split, device, session.settings.workers)?;
+    let (images, data) = session.training_images(experiment)?;
     let test = if no_eval { None } else { Some(session.images(experiment, SplitName::Test)?) };
     let holdout = hold_out(experiment, &images)?;
     laplace::announce(training, &session)?;
@@ -228,6 +226,12 @@ fn prefix(
     run: &RunFolder,
 ) -> Result<Option<Rc<Prefix>>> {
     let (model, spec) = (&session.model, &training.train);
+    if images.is_augmented() {
+        if !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off) {
+            bail!("train.prefix_cache: data.*.augment changes the images in every epoch; leave one of them out");
+        }
+        return Ok(None);
+    }
     let plan = Plan {
         model,
         block: session.subspace()?.layout().first_block(model.vit.geometry.blocks),

@@ -10,11 +10,12 @@ use sha2::{Digest, Sha256};
 use super::Experiment;
 
 /// Keys that do not change a reported number: where things lie, and how the work is cut.
-const IRRELEVANT: [&[&str]; 9] = [
+const IRRELEVANT: [&[&str]; 10] = [
     &["name"],
     &["checkpoint", "path"],
     &["head", "*", "weights"],
     &["data", "*", "root"],
+    &["data", "*", "cache"],
     &["train", "particle_chunk"],
     &["train", "recompute"],
     &["train", "prefix_cache"],

@@ -56,8 +56,8 @@ impl ClassFolders {
             paths = kept.iter().map(|&i| std::mem::take(&mut paths[i as usize])).collect();
             labels = kept.iter().map(|&i| labels[i as usize]).collect();
         }
-        let decode = Decode::new(self.resize, request.image_size, &paths[0])?;
-        let files = Files { paths, decode, corruption: None };
+        let decode = Decode::new(self.resize, request, &paths[0])?;
+        let files = Files::new(paths, decode).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
         let name = format!("{}/{part}", self.key);
         let all = |images| Split { name, images, labels, groups: None, corrupt_skipped: 0 };
