@@ -158,7 +158,9 @@ impl Preprocess {
 
     /// Bytes `[p·B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
     pub fn images(&self, bytes: &Tensor, particles: i64) -> Tensor {
-        let images = self.normalise(&self.resize(&self.unit(bytes)));
+        // In place where nobody else holds the tensor: a batch is too large to be allocated anew for each operation.
+        let mut pixels = self.resize(&bytes.to_kind(wide(self.kind)).g_div_scalar_(255.0));
+        let images = pixels.g_sub_(&self.mean).g_div_(&self.std).to_kind(self.kind);
         images.view([particles, -1, 3, self.size, self.size])
     }
 }

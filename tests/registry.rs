@@ -60,7 +60,7 @@ fn attacks() {
 fn data_sets() {
     let keys: Vec<&str> = bella::data::DATASETS.iter().map(|entry| entry.key).collect();
     let helpers = ["mod", "cifar", "cifar_c", "class_folders", "decode", "images", "labels", "npy", "order", "stream"];
-    check("src/data", &[&helpers[..], &["subset", "versions"]].concat(), &keys, snake);
+    check("src/data", &[&helpers[..], &["augment", "cache", "subset", "versions"]].concat(), &keys, snake);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::data::Augment;
 use crate::data::decode::{Decode, Interpolation, Resize};
 use crate::data::images::Files;
 
@@ -85,5 +86,36 @@ fn a_panic_of_the_request_is_reported() {
         let results: Vec<_> = stream(source(folder.path(), false), requests.clone(), workers, 1).collect();
         let failed: Vec<bool> = results.iter().map(Result::is_err).collect();
         assert_eq!(failed, [false, true], "{workers} workers");
+    }
+}
+
+#[test]
+fn random_views_are_the_same_for_any_number_of_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |i: u32| folder.path().join(format!("{i}.png"));
+    for i in 0..6 {
+        let shade = |x: u32, y: u32| image::Rgb([(40 * i) as u8, (9 * x) as u8, (11 * y) as u8]);
+        image::RgbImage::from_fn(25, 20, shade).save(path(i)).unwrap();
+    }
+    let decode = Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 8, width: 8 };
+    let tree = crate::config::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()]).unwrap();
+    let root = crate::config::Reader::root(&tree);
+    let augment = root.close(Augment::read(&root)).unwrap().unwrap();
+    let views = Some(Views { augment, seed: 3, interpolation: Interpolation::Bicubic });
+    let source = |images| Arc::new(Source { images, views });
+    let files = source(Images::Files(Files::new((0..6).map(path).collect(), decode)));
+    let pixels = (0..6 * 3 * 8 * 8).map(|i| (i % 251) as u8).collect();
+    let packed = source(Images::Packed(crate::data::Packed { pixels, height: 8, width: 8 }));
+    let random = |image, epoch, particle| Pick { image, view: View::Random { epoch, particle } };
+    let batches = vec![vec![random(3, 0, 0), random(3, 0, 1)], vec![random(3, 1, 0), pick(3), random(5, 0, 0)]];
+    for source in [files, packed] {
+        let all = |workers| -> Vec<Vec<u8>> {
+            stream(source.clone(), batches.clone(), workers, 2).collect::<Result<_>>().unwrap()
+        };
+        let alone = all(1);
+        assert_eq!([2, 4].map(all), [alone.clone(), alone.clone()]);
+        let images: Vec<&[u8]> = alone.iter().flat_map(|batch| batch.chunks(192)).collect();
+        assert!(images.iter().enumerate().all(|(i, image)| images[..i].iter().all(|other| other != image)));
+        assert_eq!(images[3], source.images.image(3).unwrap());
     }
 }
