@@ -100,7 +100,8 @@ fn random_views_are_the_same_for_any_number_of_workers() {
     let decode = Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 8, width: 8 };
     let tree = crate::config::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()]).unwrap();
     let root = crate::config::Reader::root(&tree);
-    let augment = root.close(Augment::read(&root)).unwrap().unwrap();
+    let augment = Augment::read(&root);
+    let augment = root.close(augment).unwrap().unwrap();
     let views = Some(Views { augment, seed: 3, interpolation: Interpolation::Bicubic });
     let source = |images| Arc::new(Source { images, views });
     let files = source(Images::Files(Files::new((0..6).map(path).collect(), decode)));
