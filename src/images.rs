@@ -5,7 +5,9 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use tch::{Device, Kind, Tensor};
 
-use crate::data::{Files, Images, Packed, Split};
+use crate::data::augment::Views;
+use crate::data::stream::{Pick, Source, View, stream};
+use crate::data::{Images, Packed, Split};
 use crate::tensor::first_line;
 
 /// Labelled images, ready to be served in batches.
@@ -26,7 +28,8 @@ pub struct SplitFacts {
 enum Store {
     /// u8 `[N, 3, h, w]` on the device.
     Resident(Tensor),
-    Streamed(Arc<Files>),
+    /// Files, or bytes that are augmented.
+    Streamed(Arc<Source>),
 }
 
 /// Bytes `[K, 3, h, w]` and labels `[K]` on the device.
@@ -37,36 +40,72 @@ pub struct Batch {
 
 impl ImageSet {
     pub fn new(split: Split, device: Device, workers: usize) -> Result<ImageSet> {
+        ImageSet::training(split, device, workers, None)
+    }
+
+    /// Images to train on: `views` makes the random views of [`ImageSet::training_batches`].
+    pub fn training(split: Split, device: Device, workers: usize, views: Option<Views>) -> Result<ImageSet> {
         let labels: Vec<i64> = split.labels.iter().map(|label| i64::from(*label)).collect();
         let store = match split.images {
-            Images::Packed(Packed { pixels, height, width }) => {
+            Images::Packed(Packed { pixels, height, width }) if views.is_none() => {
                 let size = [labels.len() as i64, 3, height as i64, width as i64];
                 let tensor =
                     Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
                 Store::Resident(tensor.to_device(device))
             }
-            Images::Files(files) => Store::Streamed(Arc::new(files)),
+            images => Store::Streamed(Arc::new(Source { images, views })),
         };
         let labels = Tensor::from_slice(&labels).to_device(device);
         let facts = SplitFacts { labels: split.labels, groups: split.groups };
         Ok(ImageSet { store, labels, split: facts, device, workers })
     }
 
+    /// Whether [`ImageSet::training_batches`] differ from epoch to epoch in more than their order.
+    pub fn is_augmented(&self) -> bool {
+        matches!(&self.store, Store::Streamed(source) if source.views.is_some())
+    }
+
     pub fn samples(&self) -> usize {
         self.split.labels.len()
     }
 
-    /// Serves the images of `plan`, one batch an entry, in order.
-    pub fn batches<'a>(&'a self, plan: Vec<Vec<u32>>) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
+    /// Serves the images of `plan`, one batch an entry, in order, as evaluation sees them.
+    pub fn batches(&self, plan: Vec<Vec<u32>>) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
+        self.serve(plan, |_, _| View::Plain)
+    }
+
+    /// As [`ImageSet::batches`], in the random views of `epoch` where the set has such; each batch holds the images of
+    /// `orders` particles, one after the other.
+    pub fn training_batches(
+        &self,
+        plan: Vec<Vec<u32>>,
+        epoch: u64,
+        orders: usize,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
+        let particle = move |position: usize, size: usize| (position * orders / size) as u64;
+        self.serve(plan, move |position, size| View::Random { epoch, particle: particle(position, size) })
+    }
+
+    /// `view` is asked with the position of an image in its batch and the size of the batch.
+    fn serve<'a>(
+        &'a self,
+        plan: Vec<Vec<u32>>,
+        view: impl Fn(usize, usize) -> View + Send + 'static,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
         match &self.store {
             Store::Resident(bytes) => Box::new(plan.into_iter().map(move |indices| {
                 let (index, labels) = self.select(&indices);
                 Ok(Batch { bytes: bytes.index_select(0, &index), labels })
             })),
-            Store::Streamed(files) => {
+            Store::Streamed(source) => {
                 const AHEAD: usize = 4;
-                let (height, width) = (files.decode.height, files.decode.width);
-                let decoded = crate::data::stream::stream(files.clone(), plan.clone(), self.workers, AHEAD);
+                let (height, width) = source.images.size();
+                let pick = move |images: Vec<u32>| {
+                    let size = images.len();
+                    let picks = images.into_iter().enumerate();
+                    picks.map(|(position, image)| Pick { image, view: view(position, size) }).collect()
+                };
+                let decoded = stream(source.clone(), plan.clone().into_iter().map(pick), self.workers, AHEAD);
                 Box::new(plan.into_iter().zip(decoded).map(move |(indices, pixels)| {
                     let (_, labels) = self.select(&indices);
                     let size = [indices.len() as i64, 3, height as i64, width as i64];

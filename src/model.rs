@@ -9,6 +9,7 @@ use crate::backbone::vit::Vit;
 use crate::backbone::weights::Weights;
 use crate::checkpoint::Archive;
 use crate::config::{CheckpointSpec, Experiment, Normalize};
+use crate::data::Interpolation;
 use crate::head::{Checkpoint, Head, Surroundings};
 use crate::tensor::wide;
 
@@ -28,6 +29,7 @@ pub struct Loaded {
     pub identified: Identified,
     pub head: Head,
     normalize: Normalize,
+    interpolation: Interpolation,
 }
 
 /// Opens and self-checks the configured checkpoint.
@@ -51,13 +53,14 @@ impl Loaded {
         let checkpoint = Checkpoint { archive: &archive, traits, hash: &hash, device };
         let surroundings = Surroundings { width, classes, own: identified.head.as_ref(), checkpoint };
         let head = experiment.head.spec.build(&surroundings)?;
-        Ok(Loaded { identified, head, normalize: experiment.checkpoint.normalize })
+        let CheckpointSpec { normalize, interpolation, .. } = experiment.checkpoint;
+        Ok(Loaded { identified, head, normalize, interpolation })
     }
 
     /// Moves everything to where it computes.
     pub fn into_model(self, device: Device, kind: Kind) -> Model {
         let Identified { vit, base, .. } = self.identified;
-        let preprocess = Preprocess::new(vit.geometry.image_size(), self.normalize, device, kind);
+        let preprocess = Preprocess::new(vit.geometry.image_size(), self.normalize, self.interpolation, (device, kind));
         Model { vit, base: base.to(device, kind), head: self.head.to(device, wide(kind)), preprocess, device, kind }
     }
 }
@@ -103,14 +106,22 @@ pub struct Preprocess {
     size: i64,
     mean: Tensor,
     std: Tensor,
+    interpolation: Interpolation,
     kind: Kind,
 }
 
 impl Preprocess {
-    fn new(size: i64, normalize: Normalize, device: Device, kind: Kind) -> Preprocess {
+    /// For images of `size` pixels a side, computed on a device in a type.
+    pub fn new(
+        size: i64,
+        normalize: Normalize,
+        interpolation: Interpolation,
+        (device, kind): (Device, Kind),
+    ) -> Preprocess {
         let channels =
             |values: &[f64; 3]| Tensor::from_slice(values).to_kind(wide(kind)).to_device(device).view([1, 3, 1, 1]);
-        Preprocess { size, mean: channels(&normalize.mean), std: channels(&normalize.std), kind }
+        let (mean, std) = (channels(&normalize.mean), channels(&normalize.std));
+        Preprocess { size, mean, std, interpolation, kind }
     }
 
     /// Pixels a side at which the network sees images.
@@ -123,14 +134,23 @@ impl Preprocess {
         bytes.to_kind(wide(self.kind)) / 255.0
     }
 
-    /// Pixels in [0, 1] `[K, 3, h, w]` at the network's size: bicubic, antialiased, clipped; differentiable.
+    /// The filter by which images get that size.
+    pub fn interpolation(&self) -> Interpolation {
+        self.interpolation
+    }
+
+    /// Pixels in [0, 1] `[K, 3, h, w]` at the network's size: antialiased, clipped; differentiable.
     pub fn resize(&self, pixels: &Tensor) -> Tensor {
         let size = pixels.size();
         if size[2] == self.size && size[3] == self.size {
             return pixels.shallow_clone();
         }
-        // Bicubic interpolation leaves [0, 1].
-        pixels.internal_upsample_bicubic2d_aa([self.size, self.size], false, None, None).clamp(0.0, 1.0)
+        let to = [self.size, self.size];
+        match self.interpolation {
+            // Bicubic interpolation leaves [0, 1].
+            Interpolation::Bicubic => pixels.internal_upsample_bicubic2d_aa(to, false, None, None).clamp(0.0, 1.0),
+            Interpolation::Bilinear => pixels.internal_upsample_bilinear2d_aa(to, false, None, None),
+        }
     }
 
     /// Pixels in [0, 1] `[K, 3, S, S]` to normalised images in the compute type.
@@ -140,7 +160,9 @@ impl Preprocess {
 
     /// Bytes `[p·B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
     pub fn images(&self, bytes: &Tensor, particles: i64) -> Tensor {
-        let images = self.normalise(&self.resize(&self.unit(bytes)));
+        // In place where nobody else holds the tensor: a batch is too large to be allocated anew for each operation.
+        let mut pixels = self.resize(&bytes.to_kind(wide(self.kind)).g_div_scalar_(255.0));
+        let images = pixels.g_sub_(&self.mean).g_div_(&self.std).to_kind(self.kind);
         images.view([particles, -1, 3, self.size, self.size])
     }
 }

@@ -1,12 +1,13 @@
 //! What training and evaluation set up alike: device, threads, the model, image sets, the subspace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::identify::{Evidence, Identified};
 use crate::config::{Chunk, Experiment, Precision, Validation};
+use crate::data::augment::Views;
 use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Dataset, Request, Split, SplitName};
@@ -87,15 +88,16 @@ impl Session {
             return Ok(vec![(experiment.data.label.clone(), self.images(experiment, SplitName::Test)?)]);
         }
         let images = |(label, set): (String, Box<dyn Dataset>)| {
-            let split = self.load_test(&*set)?;
+            let split = self.load_test(experiment, &*set)?;
             Ok((label, ImageSet::new(split, self.device, self.settings.workers)?))
         };
         sets.into_iter().map(images).collect()
     }
 
     /// Reads the test split of one of several test sets.
-    pub fn load_test(&self, set: &dyn Dataset) -> Result<Split> {
-        self.read(|request| set.load(SplitName::Test, request))
+    pub fn load_test(&self, experiment: &Experiment, set: &dyn Dataset) -> Result<Split> {
+        let load = |request: &Request| set.load(SplitName::Test, request);
+        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
     }
 
     /// Reads the published validation split, where the config asks for it.
@@ -109,9 +111,22 @@ impl Session {
         }
     }
 
+    /// Reads the training split, to be seen in random views where the config asks for them; with its fingerprint.
+    pub fn training_images(&self, experiment: &Experiment) -> Result<(ImageSet, String)> {
+        let split = self.load(experiment, SplitName::Train)?;
+        let fingerprint = split.fingerprint();
+        let (seed, interpolation) = (experiment.seed, experiment.checkpoint.interpolation);
+        let views = experiment.data.augment.map(|augment| Views { augment, seed, interpolation });
+        Ok((ImageSet::training(split, self.device, self.settings.workers, views)?, fingerprint))
+    }
+
     /// Reads one split; training labels with the noise that the config asks for.
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
-        let mut split = self.read(|request| experiment.data.dataset.load(name, request))?;
+        // random crops are cut out of the stored images, so those must not be reduced to their centre first
+        let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
+        let (memory_bytes, cache) = if crops { (0, None) } else { (MEMORY_BYTES, experiment.data.cache.as_deref()) };
+        let load = |request: &Request| experiment.data.dataset.load(name, request);
+        let mut split = self.read(experiment, (memory_bytes, cache), load)?;
         if name == SplitName::Train && experiment.data.label_noise > 0.0 {
             let (classes, share) = (self.classes.len(), experiment.data.label_noise);
             let replaced = replace_labels(experiment.seed, &mut split.labels, classes, share);
@@ -122,10 +137,17 @@ impl Session {
 
     /// Reads one published corrupted version of the test split.
     pub fn load_version(&self, experiment: &Experiment, version: &Version) -> Result<Split> {
-        self.read(|request| experiment.data.dataset.load_version(version, request))
+        let load = |request: &Request| experiment.data.dataset.load_version(version, request);
+        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
     }
 
-    fn read(&self, load: impl Fn(&Request) -> Result<Split>) -> Result<Split> {
+    /// What `load` gives, with so much memory and a cache folder to use.
+    fn read(
+        &self,
+        experiment: &Experiment,
+        (memory_bytes, cache): (usize, Option<&Path>),
+        load: impl Fn(&Request) -> Result<Split>,
+    ) -> Result<Split> {
         let bar = crate::logging::bar(0, "decoding");
         let progress = |done: usize, total: usize| {
             bar.set_length(total as u64);
@@ -133,7 +155,9 @@ impl Session {
         };
         let split = load(&Request {
             image_size: self.model.preprocess.size() as usize,
-            memory_bytes: MEMORY_BYTES,
+            interpolation: experiment.checkpoint.interpolation,
+            cache,
+            memory_bytes,
             workers: self.settings.workers,
             progress: &progress,
         })?;

@@ -9,7 +9,7 @@ use super::Usage;
 use super::opened::data_table;
 use crate::config::{DataSpec, Tree};
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
-use crate::data::{DATASETS, Request, SplitName};
+use crate::data::{DATASETS, Interpolation, Request, SplitName};
 
 /// Look at data sets on disk.
 #[derive(Args)]
@@ -100,7 +100,14 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
     };
     let workers = args.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     // Small, since nobody looks at the pixels; no memory, so that files stay files.
-    let request = Request { image_size: 32, memory_bytes: 0, workers, progress: &progress };
+    let request = Request {
+        image_size: 32,
+        interpolation: Interpolation::Bicubic,
+        cache: None,
+        memory_bytes: 0,
+        workers,
+        progress: &progress,
+    };
     let findings = check(&*spec.dataset, &scope, &request);
     bar.finish_and_clear();
     print(spec, &findings);

@@ -178,7 +178,7 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         let mut rows = Vec::new();
         for (label, set) in sets {
             evaluation.set = label;
-            rows.extend(on_split(opened, &evaluation, tests, session.load_test(&*set)?)?);
+            rows.extend(on_split(opened, &evaluation, tests, session.load_test(experiment, &*set)?)?);
         }
         return Ok(rows);
     }

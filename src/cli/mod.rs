@@ -6,6 +6,7 @@ mod compare;
 mod data;
 mod eval;
 mod head;
+mod images;
 mod inspect;
 mod landscape;
 mod laplace;
@@ -59,6 +60,7 @@ enum Command {
     Sensitivity(sensitivity::SensitivityArgs),
     Similarity(similarity::SimilarityArgs),
     Landscape(landscape::LandscapeArgs),
+    Images(images::ImagesArgs),
     Inspect(inspect::InspectArgs),
     Head(head::HeadArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -180,6 +182,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Similarity(args) => similarity::run(&args),
         Command::Landscape(args) => landscape::run(&args),
+        Command::Images(args) => images::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Head(args) => head::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),

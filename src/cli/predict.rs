@@ -119,7 +119,8 @@ fn predict(
     extremes: &mut Extremes,
 ) -> Result<usize> {
     let side = opened.session.model.preprocess.size() as usize;
-    let how = Decode { resize: args.resize, height: side, width: side };
+    let interpolation = opened.session.model.preprocess.interpolation();
+    let how = Decode { resize: args.resize, interpolation, height: side, width: side };
     let predictive = Predictive::of(&opened.experiment);
     let theta = opened.theta(predictive)?;
     let linearised = opened.linearised(predictive)?;

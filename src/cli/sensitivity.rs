@@ -9,7 +9,7 @@ use super::ComputeArgs;
 use super::opened::{Opened, Overrides};
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::order::replaced_labels;
-use crate::data::{Images, Split, SplitName};
+use crate::data::{Split, SplitName};
 use crate::files::write_atomic;
 use crate::images::ImageSet;
 use crate::sensitivity::{Sensitivity, sensitivities};
@@ -104,10 +104,7 @@ fn picture(opened: &Opened, split: &Split, found: &[Sensitivity], replaced: &BTr
 
 fn tile(opened: &Opened, split: &Split, one: &Sensitivity, replaced: &BTreeSet<u32>) -> Result<Tile> {
     let (height, width) = split.images.size();
-    let pixels = match &split.images {
-        Images::Packed(packed) => packed.image(one.index as usize).to_vec(),
-        Images::Files(files) => files.image(one.index as usize)?,
-    };
+    let pixels = split.images.image(one.index as usize)?;
     let noted = if replaced.contains(&one.index) { " (replaced)" } else { "" };
     let lines = vec![
         format!("{}{noted}", opened.session.classes[one.label as usize]),

@@ -10,9 +10,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tch::Device;
 
 use super::{ComputeArgs, ConfigArgs, Usage, laplace};
-use crate::config::{Chunk, Experiment, Training, Validation};
+use crate::config::{Chunk, Experiment, PrefixCache, Training, Validation};
+use crate::data::Split;
 use crate::data::order::Holdout;
-use crate::data::{Split, SplitName};
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
 use crate::files::create_folder;
 use crate::images::ImageSet;
@@ -105,10 +105,9 @@ fn train(
     let settings = with_stored_threads(settings, checkpoint.as_ref())?;
     let classes = experiment.data.dataset.classes()?;
     let session = Session::open(experiment, settings, device, classes)?;
-    let split = session.load(experiment, SplitName::Train)?;
+    let (images, fingerprint) = session.training_images(experiment)?;
     let published = session.published_validation(experiment)?;
-    let data = split.fingerprint() + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
-    let images = ImageSet::new(split, device, session.settings.workers)?;
+    let data = fingerprint + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
     let published = published.map(|split| ImageSet::new(split, device, session.settings.workers)).transpose()?;
     let tests = if no_eval { Vec::new() } else { session.test_images(experiment)? };
     let holdout = hold_out(experiment, &images, published.as_ref())?;
@@ -236,6 +235,12 @@ fn prefix(
     run: &RunFolder,
 ) -> Result<Option<Rc<Prefix>>> {
     let (model, spec) = (&session.model, &training.train);
+    if images.is_augmented() {
+        if !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off) {
+            bail!("train.prefix_cache: data.*.augment changes the images in every epoch; leave one of them out");
+        }
+        return Ok(None);
+    }
     let plan = Plan {
         model,
         block: session.subspace()?.layout().first_block(model.vit.geometry.blocks),

@@ -10,7 +10,7 @@ use super::training::Training;
 use super::tree::{Problems, Tree, Value};
 use crate::backbone::Activation;
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::data::{DATASETS, Dataset};
+use crate::data::{Augment, DATASETS, Dataset, Interpolation};
 use crate::head::{HEADS, HeadSpec};
 
 /// Everything a run needs to know, checked.
@@ -42,6 +42,9 @@ pub struct CheckpointSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<i64>,
     pub normalize: Normalize,
+    /// The filter by which images get the size of the checkpoint.
+    #[serde(skip_serializing_if = "is_bicubic")]
+    pub interpolation: Interpolation,
     /// What the archive's names cannot tell, where the self-check needs help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<i64>,
@@ -71,6 +74,10 @@ pub struct DataSpec {
     pub dataset: Box<dyn Dataset>,
     /// Name of the test set in results; the data set's own by default.
     pub label: String,
+    /// The folder of decoded images that are kept on disk; sets of image files use it.
+    pub cache: Option<PathBuf>,
+    /// Random views of training images.
+    pub augment: Option<Augment>,
     pub validation: Validation,
     /// Share of the training images whose label is replaced by another class, to see who notices.
     pub label_noise: f64,
@@ -153,6 +160,7 @@ impl Experiment {
     /// The settings as a config that reads back to the same experiment.
     pub fn resolved(&self) -> toml::Table {
         let mut all = toml::Table::new();
+        let path = |path: &PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
         let nest = |key: &str, table: toml::Table| {
             toml::Value::Table(toml::Table::from_iter([(key.to_string(), toml::Value::Table(table))]))
         };
@@ -166,6 +174,8 @@ impl Experiment {
         if self.data.label_noise > 0.0 {
             data.insert("label_noise".into(), self.data.label_noise.into());
         }
+        self.data.cache.iter().for_each(|cache| drop(data.insert("cache".into(), path(cache))));
+        self.data.augment.iter().for_each(|augment| drop(data.insert("augment".into(), super::table(augment).into())));
         all.insert("data".into(), nest(&self.data.key, data));
         if let Some(training) = &self.training {
             all.insert("subspace".into(), nest(&training.subspace.key, training.subspace.spec.resolved()));
@@ -175,6 +185,11 @@ impl Experiment {
         }
         all
     }
+}
+
+/// Serde's way to leave a default out, so that runs keep their identity.
+fn is_bicubic(interpolation: &Interpolation) -> bool {
+    *interpolation == Interpolation::Bicubic
 }
 
 /// Reads one of the choice tables through its registry.
@@ -199,6 +214,7 @@ impl CheckpointSpec {
             path: reader.path("path").required_because("the TorchScript archive (.pt) to start from"),
             image_size: reader.integer("image_size", 1..=4096).optional(),
             normalize: Normalize::read(&reader),
+            interpolation: reader.choice("interpolation").or(Interpolation::Bicubic),
             heads: reader.integer("heads", 1..=1024).optional(),
             activation: reader.choice("activation").optional(),
             eps: reader.float("eps", Bounds::above(0.0)).optional(),
@@ -267,9 +283,11 @@ impl DataSpec {
         let label = reader.string("label").optional();
         let validation = Validation::read(&reader);
         let label_noise = reader.float("label_noise", Bounds::from_below(0.0, 1.0)).or(0.0);
+        let cache = reader.path("cache").optional();
+        let augment = Augment::read(&reader);
         let dataset = (entry.read)(&mut reader);
         reader.finish();
         let label = label.unwrap_or_else(|| dataset.label());
-        Some(DataSpec { key, dataset, label, validation, label_noise })
+        Some(DataSpec { key, dataset, label, cache, augment, validation, label_noise })
     }
 }

@@ -10,12 +10,13 @@ use sha2::{Digest, Sha256};
 use super::Experiment;
 
 /// Keys that do not change a reported number: where things lie, and how the work is cut.
-const IRRELEVANT: [&[&str]; 10] = [
+const IRRELEVANT: [&[&str]; 11] = [
     &["name"],
     &["checkpoint", "path"],
     &["head", "*", "weights"],
     &["head", "*", "class_names_file"],
     &["data", "*", "root"],
+    &["data", "*", "cache"],
     &["train", "particle_chunk"],
     &["train", "recompute"],
     &["train", "prefix_cache"],

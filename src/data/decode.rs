@@ -1,16 +1,20 @@
-//! One image file to `[3, H, W]` bytes: decoded, made RGB as Pillow's `convert("RGB")` does, resized as
-//! torchvision does on Pillow images (bicubic with a = -0.5 and antialiasing, then a centre crop).
+//! One image file to `[3, H, W]` bytes: decoded, made RGB and resized as torchvision does with Pillow images (the shorter
+//! side with antialiasing, then a centre crop).
 
-use std::io::Cursor;
+mod pixels;
+mod resize;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use fast_image_resize as fir;
-use image::{DynamicImage, ImageReader, RgbImage};
+use image::{ImageReader, RgbImage};
 use serde::Serialize;
 
+use super::Request;
 use crate::config::Choice;
+
+pub use resize::{Interpolation, Window, resize};
 
 /// How an image file gets the size that the set needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,6 +38,8 @@ impl Choice for Resize {
 pub struct Decode {
     /// The way to the size.
     pub resize: Resize,
+    /// The filter on that way.
+    pub interpolation: Interpolation,
     /// Rows of the result.
     pub height: usize,
     /// Columns of the result.
@@ -41,13 +47,13 @@ pub struct Decode {
 }
 
 impl Decode {
-    /// Decoding to squares of `image_size`; with [`Resize::None`] to the size of `first`, an image of the set.
+    /// Decoding to squares of the size asked for; with [`Resize::None`] to the size of `first`, an image of the set.
     ///
     /// # Errors
     /// With [`Resize::None`], where the header of `first` cannot be read.
-    pub fn new(resize: Resize, image_size: usize, first: &Path) -> Result<Decode> {
+    pub fn new(resize: Resize, request: &Request, first: &Path) -> Result<Decode> {
         let (height, width) = match resize {
-            Resize::ShorterSideCrop | Resize::Stretch => (image_size, image_size),
+            Resize::ShorterSideCrop | Resize::Stretch => (request.image_size, request.image_size),
             Resize::None => {
                 let (width, height) = image::ImageReader::open(first)
                     .and_then(ImageReader::with_guessed_format)
@@ -58,7 +64,7 @@ impl Decode {
             }
         };
         ensure!(height > 0 && width > 0, "{}: an image of {height} x {width} pixels", first.display());
-        Ok(Decode { resize, height, width })
+        Ok(Decode { resize, interpolation: request.interpolation, height, width })
     }
 
     /// Bytes of one decoded image.
@@ -71,12 +77,7 @@ impl Decode {
     /// # Errors
     /// Names the file where it cannot be read, is damaged or cut off, or has another size than [`Resize::None`] needs.
     pub fn file(&self, path: &Path) -> Result<Vec<u8>> {
-        let name = || path.display().to_string();
-        let bytes = std::fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
-        // a decoder that panics on a damaged file must not take the run with it
-        let decoded = catch_unwind(AssertUnwindSafe(|| decode(&bytes)));
-        let image = decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed"))).with_context(name)?;
-        let image = self.sized(image).with_context(name)?;
+        let image = self.sized(rgb(path)?).with_context(|| path.display().to_string())?;
         Ok(planar(&image))
     }
 
@@ -89,18 +90,32 @@ impl Decode {
                 self.width,
                 self.height
             ),
-            Resize::Stretch => resized(image, self.width, self.height),
+            Resize::Stretch => {
+                let (width, height) = (self.width as u32, self.height as u32);
+                resize(image, (width, height), Window { left: 0, top: 0, width, height }, self.interpolation)
+            }
             Resize::ShorterSideCrop => {
                 let side = self.width;
                 let longer = |long: usize, short: usize| side * long / short;
                 let (w, h) =
                     if width <= height { (side, longer(height, width)) } else { (longer(width, height), side) };
-                let image = resized(image, w, h)?;
                 let (left, top) = (centred(w - side), centred(h - side));
-                Ok(image::imageops::crop_imm(&image, left, top, side as u32, side as u32).to_image())
+                let window = Window { left, top, width: side as u32, height: side as u32 };
+                resize(image, (w as u32, h as u32), window, self.interpolation)
             }
         }
     }
+}
+
+/// The image in `path` as stored, in RGB.
+///
+/// # Errors
+/// Names the file where it cannot be read, is damaged or cut off, or is too large.
+pub fn rgb(path: &Path) -> Result<RgbImage> {
+    let bytes = std::fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    // a decoder that panics on a damaged file must not take the run with it
+    let decoded = catch_unwind(AssertUnwindSafe(|| pixels::decode(&bytes)));
+    decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed"))).with_context(|| path.display().to_string())
 }
 
 /// Half of `spare`, halves rounded to even, as Python's `round(spare / 2)` in torchvision's `center_crop`.
@@ -108,66 +123,24 @@ fn centred(spare: usize) -> u32 {
     (spare as f64 / 2.0).round_ties_even() as u32
 }
 
-fn decode(bytes: &[u8]) -> Result<RgbImage> {
-    if bytes.starts_with(&[0xff, 0xd8]) {
-        ensure!(jpeg_has_end(bytes), "the JPEG is cut off: it has no end marker");
-    }
-    let image = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.decode()?;
-    let high = |value: &u16| (value >> 8) as u8;
-    // Differs: Pillow clips 16-bit gray at 255, which makes it white; 16-bit colour it reads as here.
-    let image = match image {
-        DynamicImage::ImageLuma16(i) => spread(i.width(), i.height(), i.as_raw().iter().map(high)),
-        DynamicImage::ImageLumaA16(i) => spread(i.width(), i.height(), i.as_raw().iter().step_by(2).map(high)),
-        DynamicImage::ImageRgb16(i) => RgbImage::from_raw(i.width(), i.height(), i.as_raw().iter().map(high).collect()),
-        DynamicImage::ImageRgba16(i) => RgbImage::from_raw(
-            i.width(),
-            i.height(),
-            i.pixels().flat_map(|p| [0, 1, 2].map(|c| high(&p.0[c]))).collect(),
-        ),
-        DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_) => {
-            bail!("floating-point pixels have no agreed range; store the image with 8 or 16 bits")
-        }
-        image => Some(image.into_rgb8()),
-    };
-    image.context("fewer pixels than its size needs")
-}
-
-/// Gray as RGB.
-fn spread(width: u32, height: u32, gray: impl Iterator<Item = u8>) -> Option<RgbImage> {
-    RgbImage::from_raw(width, height, gray.flat_map(|value| [value; 3]).collect())
-}
-
-/// Whether the end marker follows the first scan. The decoder fills what is missing of a cut-off file with gray and
-/// says nothing, so this is how such a file is noticed. Segments before the scan are skipped: a thumbnail has an end
-/// marker of its own.
-fn jpeg_has_end(bytes: &[u8]) -> bool {
-    let mut at = 2;
-    while let Some(&[0xff, marker, high, low]) = bytes.get(at..at + 4).and_then(|b| <&[u8; 4]>::try_from(b).ok()) {
-        match marker {
-            0xda => return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]),
-            0xff => at += 1,
-            _ => at += 2 + usize::from(u16::from_be_bytes([high, low])),
-        }
-    }
-    // not the usual segments: the decoder decides
-    at < bytes.len()
-}
-
-fn resized(image: RgbImage, width: usize, height: usize) -> Result<RgbImage> {
-    let (w, h) = (width as u32, height as u32);
-    let source =
-        fir::images::Image::from_vec_u8(image.width(), image.height(), image.into_raw(), fir::PixelType::U8x3)?;
-    let mut target = fir::images::Image::new(w, h, fir::PixelType::U8x3);
-    let bicubic = fir::ResizeAlg::Convolution(fir::FilterType::CatmullRom);
-    let options = fir::ResizeOptions::new().resize_alg(bicubic).use_alpha(false);
-    fir::Resizer::new().resize(&source, &mut target, &options)?;
-    RgbImage::from_raw(w, h, target.into_vec()).context("resizing gave fewer pixels than asked")
-}
-
 /// `[H, W, 3]` to `[3, H, W]`.
-fn planar(image: &RgbImage) -> Vec<u8> {
-    let interleaved = image.as_raw();
-    (0..3).flat_map(|channel| interleaved.iter().skip(channel).step_by(3).copied()).collect()
+pub fn planar(image: &RgbImage) -> Vec<u8> {
+    let pixels = image.as_raw();
+    let mut planes = vec![0; pixels.len()];
+    let (red, rest) = planes.split_at_mut(pixels.len() / 3);
+    let (green, blue) = rest.split_at_mut(pixels.len() / 3);
+    for (((pixel, r), g), b) in pixels.chunks_exact(3).zip(red).zip(green).zip(blue) {
+        (*r, *g, *b) = (pixel[0], pixel[1], pixel[2]);
+    }
+    planes
+}
+
+/// `[3, H, W]` to `[H, W, 3]`; `None` where `planes` are not of that size.
+pub fn interleaved(planes: &[u8], height: usize, width: usize) -> Option<RgbImage> {
+    let plane = height * width;
+    let pixels = (0..plane).flat_map(|at| [0, 1, 2].map(|channel| planes[channel * plane + at]));
+    let pixels = if planes.len() == 3 * plane { pixels.collect() } else { return None };
+    RgbImage::from_raw(width as u32, height as u32, pixels)
 }
 
 #[cfg(test)]

@@ -71,8 +71,8 @@ impl ImageFiles {
         }
         self.check_files(&name, &listing.paths)?;
         let Listing { paths, labels, groups } = listing;
-        let decode = Decode::new(self.resize, request.image_size, &paths[0])?;
-        let files = Files { paths, decode, corruption: None };
+        let decode = Decode::new(self.resize, request, &paths[0])?;
+        let files = Files::new(paths, decode).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
         let all = |images| Split { name, images, labels, groups, corrupt_skipped: 0 };
         match (fits, self.skip_corrupt) {

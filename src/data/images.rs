@@ -2,12 +2,16 @@
 //! Layout is `[N, 3, H, W]` row-major u8 RGB in both cases.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 
+use super::Request;
+use super::augment::Views;
+use super::cache;
 use super::corruptions::Applied;
-use super::decode::Decode;
+use super::decode::{Decode, interleaved, planar, rgb};
 
 /// The images of a split.
 #[derive(Clone, Debug)]
@@ -38,6 +42,15 @@ pub struct Files {
     pub decode: Decode,
     /// A corruption put on each decoded image, if any, with its index in the uncorrupted split.
     pub corruption: Option<(Applied, Vec<u32>)>,
+    cached: Option<Cached>,
+}
+
+/// Decoded images on disk.
+#[derive(Clone, Debug)]
+struct Cached {
+    store: Arc<cache::Store>,
+    /// The place in `store` of each image.
+    places: Vec<u32>,
 }
 
 impl Images {
@@ -60,6 +73,34 @@ impl Images {
             Images::Packed(packed) => (packed.height, packed.width),
             Images::Files(files) => (files.decode.height, files.decode.width),
         }
+    }
+
+    /// Image i, `[3, H, W]`.
+    ///
+    /// # Errors
+    /// No such image, or a file that cannot be decoded.
+    pub fn image(&self, i: usize) -> Result<Vec<u8>> {
+        ensure!(i < self.len(), "image {i} is asked of a split of {}", self.len());
+        match self {
+            Images::Packed(packed) => Ok(packed.image(i).to_vec()),
+            Images::Files(files) => files.image(i),
+        }
+    }
+
+    /// The random view of image i that `particle` has in `epoch`, `[3, H, W]`.
+    ///
+    /// # Errors
+    /// As [`Images::image`].
+    pub fn view(&self, i: usize, views: &Views, [epoch, particle]: [u64; 2]) -> Result<Vec<u8>> {
+        let (height, width) = self.size();
+        let image = match self {
+            Images::Files(files) if views.augment.crops() => rgb(files.path(i)?)?,
+            _ => {
+                let image = interleaved(&self.image(i)?, height, width);
+                image.context("an image of another size than its split's")?
+            }
+        };
+        Ok(planar(&views.view(image, (width as u32, height as u32), [epoch, particle, i as u64])?))
     }
 
     /// The images at `indices`, in that order.
@@ -141,14 +182,40 @@ impl Packed {
 }
 
 impl Files {
-    /// Image i, `[3, H, W]`, decoded, resized and, where asked, corrupted.
+    /// Image files as they are, one an image.
+    pub fn new(paths: Vec<PathBuf>, decode: Decode) -> Files {
+        Files { paths, decode, corruption: None, cached: None }
+    }
+
+    /// The same images, read from the cache that `request` names, which is made first where there is none.
     ///
     /// # Errors
-    /// The file cannot be read or decoded, or has another size than `resize = "none"` needs.
+    /// Those of [`cache::open`].
+    pub fn with_cache(self, request: &Request) -> Result<Files> {
+        let Some(folder) = request.cache else { return Ok(self) };
+        let store = Arc::new(cache::open(folder, &self, request)?);
+        let cached = Some(Cached { store, places: (0..self.paths.len() as u32).collect() });
+        Ok(Files { cached, ..self })
+    }
+
+    fn path(&self, i: usize) -> Result<&PathBuf> {
+        self.paths.get(i).with_context(|| format!("image {i} is asked of a split of {}", self.paths.len()))
+    }
+
+    /// Image i, `[3, H, W]`, decoded and resized (or from the cache) and, where asked, corrupted.
+    ///
+    /// # Errors
+    /// The file cannot be read or decoded, or has another size than `resize = "none"` needs; a damaged cache.
     pub fn image(&self, i: usize) -> Result<Vec<u8>> {
-        let path = self.paths.get(i);
-        let path = path.with_context(|| format!("image {i} is asked of a split of {}", self.paths.len()))?;
-        let mut pixels = self.decode.file(path)?;
+        let path = self.path(i)?;
+        let packed = match &self.cached {
+            Some(cached) => cached.store.image(cached.places[i] as usize)?,
+            None => None,
+        };
+        let mut pixels = match packed {
+            Some(pixels) => pixels.to_vec(),
+            None => self.decode.file(path)?,
+        };
         if let Some((applied, index)) = &self.corruption {
             applied.apply(&mut pixels, self.decode.height, self.decode.width, index[i])?;
         }
@@ -163,11 +230,12 @@ impl Files {
     fn select(&self, indices: &[u32]) -> Files {
         let corruption =
             self.corruption.as_ref().map(|(applied, of)| (*applied, indices.iter().map(|&i| of[i as usize]).collect()));
-        Files {
-            paths: indices.iter().map(|&i| self.paths[i as usize].clone()).collect(),
-            decode: self.decode,
-            corruption,
-        }
+        let cached = self.cached.as_ref().map(|cached| Cached {
+            store: cached.store.clone(),
+            places: indices.iter().map(|&i| cached.places[i as usize]).collect(),
+        });
+        let paths = indices.iter().map(|&i| self.paths[i as usize].clone()).collect();
+        Files { paths, decode: self.decode, corruption, cached }
     }
 
     /// Decodes every file on `workers` threads and hands each result to `keep`, in any order.

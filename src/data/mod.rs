@@ -2,6 +2,8 @@
 //! A data set is one file and one line in [`DATASETS`]; the list, the config parser and the
 //! message for an unknown name read that slice. Nothing here knows of tensors or models.
 
+pub mod augment;
+mod cache;
 mod camelyon17;
 pub mod check;
 mod cifar;
@@ -40,6 +42,7 @@ mod vtab;
 mod wordnet;
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
@@ -48,7 +51,8 @@ use sha2::{Digest, Sha256};
 
 use crate::config::Reader;
 
-pub use decode::{Decode, Resize};
+pub use augment::Augment;
+pub use decode::{Decode, Interpolation, Resize};
 pub use images::{Files, Images, Packed};
 pub use published::Published;
 pub use subset::Subset;
@@ -196,6 +200,10 @@ pub struct Request<'a> {
     /// Side in pixels of images that are decoded from files. Sets of one native size (CIFAR,
     /// digits) keep theirs: the caller resizes on its device.
     pub image_size: usize,
+    /// The filter by which decoded images get their size.
+    pub interpolation: Interpolation,
+    /// The folder of decoded images that are kept on disk, if they are; never changes a result.
+    pub cache: Option<&'a Path>,
     /// Image files are decoded once into memory where all of them fit in this many bytes.
     pub memory_bytes: usize,
     /// Threads that decode; never changes a result.

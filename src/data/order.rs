@@ -65,7 +65,7 @@ pub fn stream(seed: u64, purpose: Purpose, indices: &[u64]) -> ChaCha12Rng {
 
 /// A uniform number below `bound` (not 0), without bias: draws in the last, incomplete stretch
 /// of `bound` values are thrown away.
-fn below(rng: &mut ChaCha12Rng, bound: u64) -> u64 {
+pub fn below(rng: &mut ChaCha12Rng, bound: u64) -> u64 {
     let complete = u64::MAX - u64::MAX % bound;
     loop {
         let draw = rng.next_u64();

@@ -8,15 +8,50 @@ use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow};
 
-use super::images::Files;
+use super::augment::Views;
+use super::images::Images;
 
-/// Decodes the images of each batch of indices and yields `[B, 3, H, W]` bytes, in the order
+/// Images with the way in which training sees them.
+pub struct Source {
+    pub images: Images,
+    /// What makes a random view.
+    pub views: Option<Views>,
+}
+
+/// One image of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    pub image: u32,
+    pub view: View,
+}
+
+/// How an image is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// As evaluation sees it.
+    Plain,
+    /// At random, where the source augments.
+    Random { epoch: u64, particle: u64 },
+}
+
+impl Source {
+    /// `[3, H, W]` of one pick: a pure function of the seed and the pick.
+    fn image(&self, pick: Pick) -> Result<Vec<u8>> {
+        let i = pick.image as usize;
+        match (&self.views, pick.view) {
+            (Some(views), View::Random { epoch, particle }) => self.images.view(i, views, [epoch, particle]),
+            _ => self.images.image(i),
+        }
+    }
+}
+
+/// Reads or decodes the images of each batch and yields `[B, 3, H, W]` bytes, in the order
 /// asked. At most `depth` batches are in memory or in work at a time (at least one). A file that
 /// cannot be decoded makes its batch an error that names it; the iterator may be read on.
 /// Dropping the iterator stops the workers after the image each one has in hand.
 pub fn stream(
-    files: Arc<Files>,
-    batches: impl IntoIterator<Item = Vec<u32>, IntoIter: Send + 'static>,
+    source: Arc<Source>,
+    batches: impl IntoIterator<Item = Vec<Pick>, IntoIter: Send + 'static>,
     workers: usize,
     depth: usize,
 ) -> Batches {
@@ -32,8 +67,8 @@ pub fn stream(
     });
     let (sender, receiver) = channel();
     let spawn = |_| {
-        let (shared, files, sender) = (shared.clone(), files.clone(), sender.clone());
-        std::thread::spawn(move || work(&shared, &files, &sender))
+        let (shared, source, sender) = (shared.clone(), source.clone(), sender.clone());
+        std::thread::spawn(move || work(&shared, &source, &sender))
     };
     let workers = (0..workers.max(1)).map(spawn).collect();
     Batches { shared, receiver, workers, pending: BTreeMap::new(), next: 0 }
@@ -54,8 +89,8 @@ struct Shared {
 }
 
 struct State {
-    requests: Box<dyn Iterator<Item = Vec<u32>> + Send>,
-    current: Option<(Arc<Vec<u32>>, usize)>,
+    requests: Box<dyn Iterator<Item = Vec<Pick>> + Send>,
+    current: Option<(Arc<Vec<Pick>>, usize)>,
     /// Batches taken from `requests`; the one in `current` has number `started - 1`.
     started: u64,
     /// Batches that may be started before the consumer takes another one.
@@ -66,7 +101,7 @@ struct State {
 /// One image to decode: place `position` of batch `batch`.
 struct Task {
     batch: u64,
-    indices: Arc<Vec<u32>>,
+    picks: Arc<Vec<Pick>>,
     position: usize,
 }
 
@@ -96,10 +131,10 @@ impl Shared {
             if state.stopped {
                 return None;
             }
-            if let Some((indices, position)) = state.current.take() {
-                let task = Task { batch: state.started - 1, indices, position };
-                if position + 1 < task.indices.len() {
-                    state.current = Some((task.indices.clone(), position + 1));
+            if let Some((picks, position)) = state.current.take() {
+                let task = Task { batch: state.started - 1, picks, position };
+                if position + 1 < task.picks.len() {
+                    state.current = Some((task.picks.clone(), position + 1));
                 }
                 return Some(task);
             }
@@ -107,22 +142,22 @@ impl Shared {
                 state = self.room.wait(state).ok()?;
                 continue;
             }
-            let indices = state.requests.next()?;
+            let picks = state.requests.next()?;
             state.started += 1;
-            if indices.is_empty() {
+            if picks.is_empty() {
                 let batch = state.started - 1;
                 sender.send(Done { batch, size: 0, image: None }).ok()?;
             } else {
-                state.current = Some((Arc::new(indices), 0));
+                state.current = Some((Arc::new(picks), 0));
             }
         }
     }
 }
 
-fn work(shared: &Shared, files: &Files, sender: &Sender<Done>) {
+fn work(shared: &Shared, source: &Source, sender: &Sender<Done>) {
     while let Some(task) = shared.claim(sender) {
-        let image = files.image(task.indices[task.position] as usize);
-        let (batch, size) = (task.batch, task.indices.len());
+        let image = source.image(task.picks[task.position]);
+        let (batch, size) = (task.batch, task.picks.len());
         if sender.send(Done { batch, size, image: Some((task.position, image)) }).is_err() {
             return;
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{Dataset, Entry, Request, Split, SplitName};
+use super::{Dataset, Entry, Interpolation, Request, Split, SplitName};
 use crate::config::{Reader, Tree};
 
 /// A data set of the table `root = …` with `extra` lines.
@@ -24,7 +24,14 @@ pub fn mistakes(entry: &Entry, extra: &str) -> String {
 }
 
 /// Two threads, four pixels a side, no image in memory.
-pub const REQUEST: Request = Request { image_size: 4, memory_bytes: 0, workers: 2, progress: &|_, _| () };
+pub const REQUEST: Request = Request {
+    image_size: 4,
+    interpolation: Interpolation::Bicubic,
+    cache: None,
+    memory_bytes: 0,
+    workers: 2,
+    progress: &|_, _| (),
+};
 
 pub fn load(set: &dyn Dataset, split: SplitName) -> Result<Split> {
     set.load(split, &REQUEST)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::Resize;
+use crate::data::{Interpolation, Resize};
 use crate::predictions::{Predictions, Shape};
 
 fn image(path: &Path) {
@@ -71,7 +71,10 @@ fn a_damaged_file_is_one_error() {
     let root = folder();
     std::fs::write(root.path().join("a/bad.png"), "damaged").unwrap();
     let inputs = collect(&[root.path().to_path_buf(), root.path().join("gone")], &mut &b""[..]).unwrap();
-    let decoded = decode(&inputs, Decode { resize: Resize::ShorterSideCrop, height: 2, width: 2 });
+    let decoded = decode(
+        &inputs,
+        Decode { resize: Resize::ShorterSideCrop, interpolation: Interpolation::Bicubic, height: 2, width: 2 },
+    );
     assert!(decoded[0].as_ref().unwrap_err().contains("bad.png"));
     assert_eq!(decoded[1], Ok([[9; 4], [8; 4], [7; 4]].concat()));
     assert!(decoded[2].is_ok() && decoded[3].as_ref().unwrap_err().ends_with("gone: no such file"));

@@ -263,7 +263,10 @@ impl Trainer<'_> {
                 let labels = images.labels(&indices);
                 Ok(Feed::Tokens(prefix.tokens(&indices)?, labels))
             })),
-            None => Box::new(images.batches(plan).map(|batch| batch.map(Feed::Images))),
+            None => {
+                let batches = images.training_batches(plan, self.progress.epoch as u64, orders as usize);
+                Box::new(batches.map(|batch| batch.map(Feed::Images)))
+            }
         };
         (clock.images, clock.seconds) = (0, 0.0);
         let mut began = Instant::now();

@@ -17,7 +17,17 @@ fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
 }
 
 fn load(set: &dyn Dataset, split: SplitName) -> Result<Split> {
-    set.load(split, &Request { image_size: 224, memory_bytes: 0, workers: 1, progress: &|_, _| () })
+    set.load(
+        split,
+        &Request {
+            image_size: 224,
+            interpolation: crate::data::Interpolation::Bicubic,
+            cache: None,
+            memory_bytes: 0,
+            workers: 1,
+            progress: &|_, _| (),
+        },
+    )
 }
 
 #[test]

@@ -50,7 +50,17 @@ fn set(root: &Path, extra: &str) -> CifarC {
 fn load(set: &CifarC, version: &str) -> Result<Split> {
     let (corruption, severity) = version.split_once(':').unwrap();
     let version = Version { corruption: corruption.into(), severity: severity.parse().unwrap() };
-    set.load_version(&version, &Request { image_size: 224, memory_bytes: 0, workers: 1, progress: &|_, _| () })
+    set.load_version(
+        &version,
+        &Request {
+            image_size: 224,
+            interpolation: crate::data::Interpolation::Bicubic,
+            cache: None,
+            memory_bytes: 0,
+            workers: 1,
+            progress: &|_, _| (),
+        },
+    )
 }
 
 /// The error of reading severity 1 where `gaussian_noise.npy` holds `images` and `labels.npy` holds `labels`.
@@ -91,7 +101,14 @@ fn versions_are_those_configured() {
 #[test]
 fn there_is_no_plain_split() {
     let set = set(Path::new("none"), "");
-    let request = Request { image_size: 32, memory_bytes: 0, workers: 1, progress: &|_, _| () };
+    let request = Request {
+        image_size: 32,
+        interpolation: crate::data::Interpolation::Bicubic,
+        cache: None,
+        memory_bytes: 0,
+        workers: 1,
+        progress: &|_, _| (),
+    };
     let error = |split| set.load(split, &request).unwrap_err().to_string();
     assert!(error(SplitName::Test).contains("the uncorrupted images are [data.cifar10]"));
     assert!(error(SplitName::Train).contains("no split `train`; train on [data.cifar10]"));

@@ -1,7 +1,14 @@
 use super::*;
 
 fn load(split: SplitName, subset: Option<Subset>) -> Split {
-    let request = Request { image_size: 8, memory_bytes: 0, workers: 1, progress: &|_, _| () };
+    let request = Request {
+        image_size: 8,
+        interpolation: crate::data::Interpolation::Bicubic,
+        cache: None,
+        memory_bytes: 0,
+        workers: 1,
+        progress: &|_, _| (),
+    };
     Digits { subset }.load(split, &request).unwrap()
 }
 

@@ -24,7 +24,17 @@ fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
 }
 
 fn load(set: &dyn Dataset, split: SplitName, memory_bytes: usize) -> Result<Split> {
-    set.load(split, &Request { image_size: 4, memory_bytes, workers: 2, progress: &|_, _| () })
+    set.load(
+        split,
+        &Request {
+            image_size: 4,
+            interpolation: crate::data::Interpolation::Bicubic,
+            cache: None,
+            memory_bytes,
+            workers: 2,
+            progress: &|_, _| (),
+        },
+    )
 }
 
 fn error(set: &dyn Dataset, split: SplitName) -> String {

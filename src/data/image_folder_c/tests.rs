@@ -29,7 +29,14 @@ fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
 }
 
 fn request() -> Request<'static> {
-    Request { image_size: 4, memory_bytes: usize::MAX, workers: 1, progress: &|_, _| () }
+    Request {
+        image_size: 4,
+        interpolation: crate::data::Interpolation::Bicubic,
+        cache: None,
+        memory_bytes: usize::MAX,
+        workers: 1,
+        progress: &|_, _| (),
+    }
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! `bella images`: what a network sees of image files, for a look at the pixels or at the speed.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use npyz::WriterBuilder;
+use tch::{Device, Kind};
+
+use super::{Usage, parse_choice};
+use crate::config::{Choice, Normalize};
+use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
+use crate::files::{expect_writable, write_atomic};
+use crate::images::{ImageSet, in_order};
+use crate::inputs::collect;
+use crate::model::Preprocess;
+
+/// Decode and resize image files as training does; write the bytes, say how many images a second.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella images photos/ --size 224 --output pixels.npy\n  \
+    bella images photos/ --cache cache/ --workers 2 --epochs 5")]
+pub struct ImagesArgs {
+    /// Image files, folders (sorted), or - for a list of paths on standard input.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+
+    /// Pixels a side.
+    #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    size: u32,
+
+    /// How images get that size: shorter-side-crop or stretch.
+    #[arg(long, default_value = "shorter-side-crop", value_parser = word::<Resize>)]
+    resize: Resize,
+
+    /// bicubic or bilinear.
+    #[arg(long, default_value = "bicubic", value_parser = word::<Interpolation>)]
+    interpolation: Interpolation,
+
+    /// Write the bytes, [N, 3, size, size].
+    #[arg(short = 'o', long, value_name = "FILE.npy")]
+    output: Option<PathBuf>,
+
+    /// Keep decoded images here, and read them from here.
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+
+    /// Time so many passes over the images, normalised and in batches, as training reads them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    epochs: u32,
+
+    /// Images a batch.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    batch_size: u32,
+
+    /// Threads that decode [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+}
+
+fn word<T: Choice>(text: &str) -> Result<T> {
+    parse_choice("word", text)
+}
+
+pub fn run(args: &ImagesArgs) -> Result<()> {
+    if args.resize == Resize::None {
+        return Err(Usage("--resize none: use shorter-side-crop or stretch".into()).into());
+    }
+    args.output.iter().try_for_each(|path| expect_writable(path))?;
+    let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
+    let problem = inputs.iter().find_map(|input| input.problem.clone());
+    problem.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))?;
+    let workers = args.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let bar = crate::logging::bar(inputs.len() as u64, "packing");
+    let request = Request {
+        image_size: args.size as usize,
+        interpolation: args.interpolation,
+        cache: args.cache.as_deref(),
+        memory_bytes: 0,
+        workers,
+        progress: &|done, _| bar.set_position(done as u64),
+    };
+    let paths: Vec<PathBuf> = inputs.into_iter().map(|input| input.path).collect();
+    let decode = Decode::new(args.resize, &request, &paths[0])?;
+    let files = Files::new(paths, decode).with_cache(&request)?;
+    bar.finish_and_clear();
+    if let Some(output) = &args.output {
+        write(output, &files, workers)?;
+        tracing::info!("{}: {} images of {} x {}", output.display(), files.paths.len(), args.size, args.size);
+    }
+    if args.epochs > 0 { time(args, files, workers) } else { Ok(()) }
+}
+
+/// Every image as bytes, in order.
+fn write(output: &std::path::Path, files: &Files, workers: usize) -> Result<()> {
+    let indices: Vec<u32> = (0..files.paths.len() as u32).collect();
+    let side = [files.decode.height as u64, files.decode.width as u64];
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build().context("starting threads")?;
+    let images = Images::Files(files.clone());
+    write_atomic(output, |out| {
+        let shape = [indices.len() as u64, 3, side[0], side[1]];
+        let mut npy = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out).begin_nd()?;
+        for some in indices.chunks(256) {
+            npy.extend(pool.install(|| images.gather(some))?)?;
+        }
+        Ok(npy.finish()?)
+    })
+}
+
+/// Prints the images a second of each pass.
+fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
+    tch::set_num_threads(1);
+    let count = files.paths.len();
+    let split = Split {
+        name: "images".into(),
+        images: Images::Files(files),
+        labels: vec![0; count],
+        groups: None,
+        corrupt_skipped: 0,
+    };
+    let set = ImageSet::new(split, Device::Cpu, workers)?;
+    let size = i64::from(args.size);
+    let preprocess = Preprocess::new(size, Normalize::CLIP, args.interpolation, (Device::Cpu, Kind::Float));
+    let indices: Vec<u32> = (0..count as u32).collect();
+    for epoch in 1..=args.epochs {
+        let started = Instant::now();
+        for batch in set.batches(in_order(&indices, args.batch_size as usize)) {
+            drop(preprocess.images(&batch?.bytes, 1));
+        }
+        println!("epoch {epoch}: {:.1} images/s", count as f64 / started.elapsed().as_secs_f64());
+    }
+    Ok(())
+}

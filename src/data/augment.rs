@@ -1,0 +1,163 @@
+//! Random views of training images: torchvision's `RandomResizedCrop`, `RandomHorizontalFlip` and `RandAugment`, in that
+//! order. A view is a pure function of (seed, epoch, particle, image), whatever the number of workers.
+
+mod randaugment;
+
+use anyhow::Result;
+use image::RgbImage;
+use rand_chacha::ChaCha12Rng;
+use serde::Serialize;
+
+use super::decode::{Interpolation, Window, resize};
+use super::order::{Purpose, below, stream, uniform};
+use crate::config::{Bounds, Choice, Reader};
+
+use randaugment::RandAugment;
+
+/// `[data.*.augment]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Augment {
+    crop: Crop,
+    /// Smallest and largest share of the image's area in a crop.
+    scale: [f64; 2],
+    /// Smallest and largest width over height of a crop.
+    ratio: [f64; 2],
+    /// Probability of a horizontal flip.
+    flip: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    randaugment: Option<RandAugment>,
+}
+
+/// Where random views come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Views {
+    pub augment: Augment,
+    pub seed: u64,
+    /// The filter by which crops get the size of the set.
+    pub interpolation: Interpolation,
+}
+
+/// What is cut out of a training image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Crop {
+    /// A random rectangle of the stored image, resized to the size of the set.
+    RandomResized,
+    /// What evaluation sees.
+    Fixed,
+}
+
+impl Choice for Crop {
+    const CHOICES: &'static [(&'static str, Crop)] = &[("random-resized", Crop::RandomResized), ("fixed", Crop::Fixed)];
+}
+
+/// Crops that are tried before torchvision falls back on a central one.
+const TRIES: usize = 10;
+
+/// A rectangle of source pixels: left, top, width, height.
+type Rectangle = [u32; 4];
+
+impl Augment {
+    /// Reads `[data.*.augment]`; `None` where it is absent.
+    pub fn read(reader: &Reader) -> Option<Augment> {
+        if !reader.has("augment") {
+            return None;
+        }
+        let table = reader.section("augment");
+        let pair = |key: &str, bounds: Bounds, default: [f64; 2]| {
+            let values = table.floats(key, bounds).or(default.to_vec());
+            match <[f64; 2]>::try_from(values) {
+                Ok([low, high]) if low <= high => [low, high],
+                _ => {
+                    table.problem(key, "must be two numbers, the smaller one first");
+                    default
+                }
+            }
+        };
+        let augment = Augment {
+            crop: table.choice("crop").or(Crop::RandomResized),
+            scale: pair("scale", Bounds::above(0.0), [0.08, 1.0]),
+            ratio: pair("ratio", Bounds::above(0.0), [3.0 / 4.0, 4.0 / 3.0]),
+            flip: table.float("flip", Bounds::between(0.0, 1.0)).or(0.5),
+            randaugment: RandAugment::read(&table),
+        };
+        if augment.crop == Crop::Fixed && (table.has("scale") || table.has("ratio")) {
+            table.problem("crop", "scale and ratio belong to crop = \"random-resized\"");
+        }
+        table.finish();
+        Some(augment)
+    }
+
+    /// Whether views are crops of the stored images, not of what evaluation sees.
+    pub fn crops(&self) -> bool {
+        self.crop == Crop::RandomResized
+    }
+
+    /// torchvision's `RandomResizedCrop.get_params` for an image of `(width, height)`.
+    fn rectangle(&self, (width, height): (u32, u32), rng: &mut ChaCha12Rng) -> Rectangle {
+        let mut between = |low: f64, high: f64| low + (high - low) * uniform(rng);
+        let sizes: [(f64, f64); TRIES] = std::array::from_fn(|_| {
+            let area = f64::from(width) * f64::from(height) * between(self.scale[0], self.scale[1]);
+            let ratio = between(self.ratio[0].ln(), self.ratio[1].ln()).exp();
+            ((area * ratio).sqrt().round_ties_even(), (area / ratio).sqrt().round_ties_even())
+        });
+        let fits = |(w, h): &&(f64, f64)| (1.0..=width.into()).contains(w) && (1.0..=height.into()).contains(h);
+        match sizes.iter().find(fits) {
+            Some(&(w, h)) => {
+                let (w, h) = (w as u32, h as u32);
+                let top = below(rng, u64::from(height - h) + 1) as u32;
+                [below(rng, u64::from(width - w) + 1) as u32, top, w, h]
+            }
+            None => self.central(width, height),
+        }
+    }
+
+    /// The largest central rectangle whose ratio is allowed.
+    fn central(&self, width: u32, height: u32) -> Rectangle {
+        let ratio = f64::from(width) / f64::from(height);
+        let rounded = |value: f64, most: u32| (value.round_ties_even() as u32).clamp(1, most);
+        let (w, h) = if ratio < self.ratio[0] {
+            (width, rounded(f64::from(width) / self.ratio[0], height))
+        } else if ratio > self.ratio[1] {
+            (rounded(f64::from(height) * self.ratio[1], width), height)
+        } else {
+            (width, height)
+        };
+        [(width - w) / 2, (height - h) / 2, w, h]
+    }
+}
+
+impl Views {
+    /// The view of image `index` that `particle` has in `epoch`, at `size` (width, height); `image` is the stored image
+    /// where [`Augment::crops`], else one of that size.
+    ///
+    /// # Errors
+    /// An image without pixels.
+    pub fn view(
+        &self,
+        image: RgbImage,
+        (width, height): (u32, u32),
+        [epoch, particle, index]: [u64; 3],
+    ) -> Result<RgbImage> {
+        let mut rng = stream(self.seed, Purpose::Augment, &[epoch, particle, index]);
+        let Augment { crop, flip, randaugment, .. } = self.augment;
+        let mut image = match crop {
+            Crop::Fixed => image,
+            Crop::RandomResized => {
+                let [left, top, w, h] = self.augment.rectangle(image.dimensions(), &mut rng);
+                let cut = image::imageops::crop_imm(&image, left, top, w, h).to_image();
+                resize(cut, (width, height), Window { left: 0, top: 0, width, height }, self.interpolation)?
+            }
+        };
+        if uniform(&mut rng) < flip {
+            image::imageops::flip_horizontal_in_place(&mut image);
+        }
+        Ok(match randaugment {
+            Some(randaugment) => randaugment.apply(image, &mut rng),
+            None => image,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! RandAugment (Cubuk et al. 2019, arXiv 1909.13719) with torchvision's fourteen operations and magnitudes: each of
+//! `operations` draws is uniform, signs are fair coins, new pixels are black, geometry takes the nearest pixel.
+
+use image::{Rgb, RgbImage};
+use rand_chacha::ChaCha12Rng;
+use serde::Serialize;
+
+use super::super::order::below;
+use crate::config::Reader;
+
+mod color;
+
+/// `[data.*.augment.randaugment]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RandAugment {
+    /// Operations an image.
+    operations: usize,
+    /// 0 to 30.
+    magnitude: usize,
+}
+
+/// torchvision's `num_magnitude_bins`, less one.
+const STRONGEST: f64 = 30.0;
+
+/// One operation, ready to be applied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operation {
+    Identity,
+    ShearX(f64),
+    ShearY(f64),
+    /// Whole pixels.
+    TranslateX(f64),
+    TranslateY(f64),
+    /// Degrees, counter-clockwise.
+    Rotate(f64),
+    /// Factors: 1 changes nothing.
+    Brightness(f32),
+    Color(f32),
+    Contrast(f32),
+    Sharpness(f32),
+    /// Bits that are kept.
+    Posterize(u32),
+    /// Values from here on are inverted.
+    Solarize(f64),
+    AutoContrast,
+    Equalize,
+}
+
+impl RandAugment {
+    pub fn read(reader: &Reader) -> Option<RandAugment> {
+        if !reader.has("randaugment") {
+            return None;
+        }
+        let table = reader.section("randaugment");
+        let operations = table.count("operations", 1..=14).or(2);
+        let magnitude = table.count("magnitude", 0..=STRONGEST as usize).or(9);
+        table.finish();
+        Some(RandAugment { operations, magnitude })
+    }
+
+    pub fn apply(&self, image: RgbImage, rng: &mut ChaCha12Rng) -> RgbImage {
+        (0..self.operations).fold(image, |image, _| {
+            let which = below(rng, 14);
+            let sign = if below(rng, 2) == 1 { -1.0 } else { 1.0 };
+            self.operation(which, sign, image.dimensions()).apply(image)
+        })
+    }
+
+    /// Operation `which` of torchvision's order at this magnitude, for an image of `(width, height)`.
+    fn operation(&self, which: u64, sign: f64, (width, height): (u32, u32)) -> Operation {
+        let share = self.magnitude as f64 / STRONGEST;
+        let signed = |most: f64| sign * most * share;
+        let factor = (1.0 + signed(0.9)) as f32;
+        let pixels = |side: u32| signed(150.0 / 331.0 * f64::from(side)).trunc();
+        match which {
+            0 => Operation::Identity,
+            1 => Operation::ShearX(signed(0.3)),
+            2 => Operation::ShearY(signed(0.3)),
+            3 => Operation::TranslateX(pixels(width)),
+            4 => Operation::TranslateY(pixels(height)),
+            5 => Operation::Rotate(signed(30.0)),
+            6 => Operation::Brightness(factor),
+            7 => Operation::Color(factor),
+            8 => Operation::Contrast(factor),
+            9 => Operation::Sharpness(factor),
+            10 => Operation::Posterize(8 - (4.0 * share).round_ties_even() as u32),
+            11 => Operation::Solarize(255.0 - 255.0 * share),
+            12 => Operation::AutoContrast,
+            _ => Operation::Equalize,
+        }
+    }
+}
+
+impl Operation {
+    pub fn apply(self, image: RgbImage) -> RgbImage {
+        // Rows of the matrix that leads from a target pixel to its source; shears and shifts are torchvision's with sign.
+        match self {
+            Operation::Identity => image,
+            Operation::ShearX(by) => mapped(&image, [1.0, by, 0.0, 0.0, 1.0, 0.0]),
+            Operation::ShearY(by) => mapped(&image, [1.0, 0.0, 0.0, by, 1.0, 0.0]),
+            Operation::TranslateX(by) => mapped(&image, [1.0, 0.0, -by, 0.0, 1.0, 0.0]),
+            Operation::TranslateY(by) => mapped(&image, [1.0, 0.0, 0.0, 0.0, 1.0, -by]),
+            Operation::Rotate(degrees) => rotated(&image, degrees),
+            Operation::Brightness(factor) => color::brightness(image, factor),
+            Operation::Color(factor) => color::saturation(image, factor),
+            Operation::Contrast(factor) => color::contrast(image, factor),
+            Operation::Sharpness(factor) => color::sharpness(&image, factor),
+            Operation::Posterize(bits) => color::posterize(image, bits),
+            Operation::Solarize(from) => color::solarize(image, from),
+            Operation::AutoContrast => color::auto_contrast(image),
+            Operation::Equalize => color::equalize(image),
+        }
+    }
+}
+
+/// The image turned about its centre.
+fn rotated(image: &RgbImage, degrees: f64) -> RgbImage {
+    let (x, y) = (f64::from(image.width()) / 2.0, f64::from(image.height()) / 2.0);
+    // Pillow rounds the entries so that right angles are exact
+    let rounded = |value: f64| (value * 1e15).round() / 1e15;
+    let (cos, sin) = (rounded((-degrees.to_radians()).cos()), rounded((-degrees.to_radians()).sin()));
+    mapped(image, [cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y])
+}
+
+/// The pixel at `(a x + b y + c, d x + e y + f)` of pixel centres, the nearest one; black outside. In 16.16 fixed point, as
+/// Pillow computes it.
+fn mapped(image: &RgbImage, [a, b, c, d, e, f]: [f64; 6]) -> RgbImage {
+    let (width, height) = image.dimensions();
+    let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;
+    let (start_x, start_y) = (fixed(c + a * 0.5 + b * 0.5), fixed(f + d * 0.5 + e * 0.5));
+    let [a, b, d, e] = [a, b, d, e].map(fixed);
+    RgbImage::from_fn(width, height, |x, y| {
+        let (x, y) = (i64::from(x), i64::from(y));
+        let (from_x, from_y) = ((start_x + a * x + b * y) >> 16, (start_y + d * x + e * y) >> 16);
+        let inside = (0..i64::from(width)).contains(&from_x) && (0..i64::from(height)).contains(&from_y);
+        if inside { *image.get_pixel(from_x as u32, from_y as u32) } else { Rgb([0; 3]) }
+    })
+}
+
+#[cfg(test)]
+mod tests;

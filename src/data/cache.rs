@@ -1,0 +1,160 @@
+//! Decoded and resized images on disk, packed into one memory-mapped file a split, so that later epochs and runs read
+//! pixels instead of decoding. What a file holds is in its name: a hash of the images' paths, sizes and times and of how
+//! they are resized. It is written once, under a lock, and renamed into place; every image is checked when it is read.
+//!
+//! Layout, little endian: [`MAGIC`], the key (32 bytes), N and bytes an image (u64), N entries (u64: 1 << 32 | CRC-32, or
+//! 0 for a file that cannot be decoded), then N images `[3, H, W]`.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result, bail, ensure};
+use memmap2::Mmap;
+use sha2::{Digest, Sha256};
+
+use super::{Files, Request};
+use crate::files::{create_folder, with_lock, write_atomic};
+
+const MAGIC: &[u8; 16] = b"bella/pixels/1\0\0";
+const HEADER_BYTES: usize = 16 + 32 + 8 + 8;
+const ENTRY_BYTES: usize = 8;
+const PRESENT: u64 = 1 << 32;
+
+/// A cache file, opened.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    map: Mmap,
+    images: usize,
+    image_bytes: usize,
+}
+
+/// What a cache file of these images must be.
+struct Expected {
+    key: [u8; 32],
+    images: usize,
+    image_bytes: usize,
+}
+
+/// Opens the cache of `files` in `folder`; makes it first where there is none, or where it is damaged.
+///
+/// # Errors
+/// An image file that is missing; a folder or disk that cannot be written.
+pub fn open(folder: &Path, files: &Files, request: &Request) -> Result<Store> {
+    let expected = Expected::of(files)?;
+    create_folder(folder)?;
+    let name: String = expected.key[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = folder.join(name).with_extension("pixels");
+    if path.is_file() {
+        match Store::open(&path, &expected) {
+            Ok(store) => return Ok(store),
+            Err(why) => tracing::warn!("{why:#}; it is made anew"),
+        }
+    }
+    // another run may make the same file at this moment: the second one finds it
+    with_lock(&path, || {
+        if let Ok(store) = Store::open(&path, &expected) {
+            return Ok(store);
+        }
+        let bytes = expected.bytes()?;
+        tracing::info!("{}: packing {} images ({} MB)", path.display(), expected.images, bytes >> 20);
+        write(&path, files, &expected, request)?;
+        Store::open(&path, &expected)
+    })
+}
+
+impl Expected {
+    fn of(files: &Files) -> Result<Expected> {
+        let decode = files.decode;
+        let mut hash = Sha256::new();
+        hash.update(MAGIC);
+        hash.update(format!("{:?} {:?} {} {}", decode.resize, decode.interpolation, decode.height, decode.width));
+        for path in &files.paths {
+            let failed = || format!("{}: cannot read", path.display());
+            let meta = path.metadata().with_context(failed)?;
+            let modified = meta.modified().with_context(failed)?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let whole = std::path::absolute(path).with_context(failed)?;
+            hash.update(whole.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+            hash.update(meta.len().to_le_bytes());
+            hash.update(modified.as_nanos().to_le_bytes());
+        }
+        Ok(Expected { key: hash.finalize().into(), images: files.paths.len(), image_bytes: decode.image_bytes() })
+    }
+
+    fn header(&self) -> Vec<u8> {
+        let sizes = [self.images as u64, self.image_bytes as u64].map(u64::to_le_bytes);
+        [&MAGIC[..], &self.key, &sizes[0], &sizes[1]].concat()
+    }
+
+    /// Where the images begin.
+    fn start(&self) -> usize {
+        HEADER_BYTES + ENTRY_BYTES * self.images
+    }
+
+    fn bytes(&self) -> Result<usize> {
+        let pixels = self.images.checked_mul(self.image_bytes);
+        pixels.and_then(|pixels| pixels.checked_add(self.start())).context("more pixels than memory can address")
+    }
+}
+
+/// Decodes every file into a new cache file.
+fn write(path: &Path, files: &Files, expected: &Expected, request: &Request) -> Result<()> {
+    write_atomic(path, |writer| {
+        let out = Mutex::new((writer.get_ref(), vec![0u64; expected.images], Ok(())));
+        files.decode_all(request.workers, request.progress, |i, pixels| {
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            let (file, entries, written) = &mut *out;
+            entries[i] = PRESENT | u64::from(crc32fast::hash(&pixels));
+            let at = SeekFrom::Start((expected.start() + i * expected.image_bytes) as u64);
+            if let Err(error) = file.seek(at).and_then(|_| file.write_all(&pixels)) {
+                *written = Err(error);
+            }
+        })?;
+        let (mut file, entries, written) = out.into_inner().unwrap_or_else(PoisonError::into_inner);
+        written?;
+        let entries: Vec<u8> = entries.into_iter().flat_map(u64::to_le_bytes).collect();
+        // the last images may be missing
+        file.set_len(expected.bytes()? as u64)?;
+        file.rewind()?;
+        Ok(file.write_all(&[expected.header(), entries].concat())?)
+    })
+}
+
+impl Store {
+    fn open(path: &Path, expected: &Expected) -> Result<Store> {
+        let failed = || format!("{}: cannot read", path.display());
+        let file = File::open(path).with_context(failed)?;
+        // SAFETY: bella never changes a file that is in place; it renames whole ones over it, which leaves this one mapped.
+        let map = unsafe { Mmap::map(&file) }.with_context(failed)?;
+        let right = map.len() == expected.bytes()? && map.starts_with(&expected.header());
+        ensure!(right, "{}: not a whole cache of these images", path.display());
+        let Expected { images, image_bytes, .. } = *expected;
+        Ok(Store { path: path.to_path_buf(), map, images, image_bytes })
+    }
+
+    /// Image i, `[3, H, W]`; `None` where its file could not be decoded.
+    ///
+    /// # Errors
+    /// Bytes that are not those which were written.
+    pub fn image(&self, i: usize) -> Result<Option<&[u8]>> {
+        ensure!(i < self.images, "image {i} is asked of a cache of {}", self.images);
+        let at = HEADER_BYTES + ENTRY_BYTES * i;
+        let entry = self.map[at..at + ENTRY_BYTES].try_into().map(u64::from_le_bytes)?;
+        if entry == 0 {
+            return Ok(None);
+        }
+        let start = HEADER_BYTES + ENTRY_BYTES * self.images + i * self.image_bytes;
+        let pixels = &self.map[start..start + self.image_bytes];
+        if entry != PRESENT | u64::from(crc32fast::hash(pixels)) {
+            bail!("{}: image {i} is damaged: delete the file, and it is made anew", self.path.display());
+        }
+        Ok(Some(pixels))
+    }
+}
+
+#[cfg(test)]
+mod tests;
