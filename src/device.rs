@@ -42,10 +42,19 @@ impl DeviceChoice {
     /// # Errors
     /// `cuda` without libtorch_cuda, a missing CUDA library, no driver, or no GPU of that number.
     pub fn open(self) -> Result<Device> {
+        self.open_for(0)
+    }
+
+    /// The device of one of several processes on this machine: each has the GPU after that of the one before it, from the
+    /// first again where there are fewer (a launcher may also show each process one GPU only).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_for(self, local_rank: usize) -> Result<Device> {
         match self {
             DeviceChoice::Cpu => Ok(Device::Cpu),
-            DeviceChoice::Cuda(index) => open_cuda(index),
-            DeviceChoice::Auto => match open_cuda(0) {
+            DeviceChoice::Cuda(index) => open_cuda(index, local_rank),
+            DeviceChoice::Auto => match open_cuda(0, local_rank) {
                 Ok(device) => Ok(device),
                 Err(reason) => {
                     tracing::info!("computing on the CPU ({reason:#})");
@@ -56,7 +65,7 @@ impl DeviceChoice {
     }
 }
 
-fn open_cuda(index: usize) -> Result<Device> {
+fn open_cuda(index: usize, local_rank: usize) -> Result<Device> {
     load_libtorch_cuda()?;
     if !Cuda::is_available() {
         bail!("device cuda: libtorch sees no usable GPU: is the NVIDIA driver installed and not too old for CUDA 13?");
@@ -65,7 +74,7 @@ fn open_cuda(index: usize) -> Result<Device> {
     if index >= count {
         bail!("device cuda:{index}: this machine has {count} usable GPUs, numbered from 0");
     }
-    Ok(Device::Cuda(index))
+    Ok(Device::Cuda((index + local_rank) % count))
 }
 
 /// The linker drops libtorch_cuda since nothing of it is called by name: loaded here, before libtorch is first asked.

@@ -1,5 +1,6 @@
 //! Image sets on the device: a small one stays there as bytes, a large one is decoded ahead of the step.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -75,14 +76,14 @@ impl ImageSet {
     }
 
     /// As [`ImageSet::batches`], in the random views of `epoch` where the set has such; each batch holds the images of
-    /// `orders` particles, one after the other.
+    /// `particles`, one after the other.
     pub fn training_batches(
         &self,
         plan: Vec<Vec<u32>>,
         epoch: u64,
-        orders: usize,
+        particles: Range<usize>,
     ) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
-        let particle = move |position: usize, size: usize| (position * orders / size) as u64;
+        let particle = move |position: usize, size: usize| (particles.start + position * particles.len() / size) as u64;
         self.serve(plan, move |position, size| View::Random { epoch, particle: particle(position, size) })
     }
 

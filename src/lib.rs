@@ -30,6 +30,7 @@ pub mod methods;
 pub mod metrics;
 pub mod model;
 pub mod optimizers;
+pub mod parallel;
 pub mod posterior;
 pub mod predict;
 pub mod predictions;

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
@@ -15,6 +16,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
 static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
+/// Number of this process where another one talks for it; 0 where it talks itself.
+static HUSHED: AtomicUsize = AtomicUsize::new(0);
 static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
 
 /// Starts messages; `verbosity` is the number of `-v`.
@@ -36,6 +39,11 @@ fn of_bella(level: LevelFilter) -> Targets {
     Targets::new().with_default(level).with_target("usvg", LevelFilter::OFF)
 }
 
+/// From now on the process of this rank says errors only: the first one talks.
+pub fn hush(rank: usize) {
+    HUSHED.store(rank, Ordering::Relaxed);
+}
+
 /// From now on messages also go to `path`.
 pub fn open_log(path: &Path) -> Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path);
@@ -46,7 +54,7 @@ pub fn open_log(path: &Path) -> Result<()> {
 
 /// A progress bar on a terminal, nothing elsewhere.
 pub fn bar(length: u64, what: &'static str) -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() || HUSHED.load(Ordering::Relaxed) > 0 {
         return ProgressBar::hidden();
     }
     let bar = BARS.add(ProgressBar::new(length));
@@ -71,7 +79,12 @@ where
         mut writer: fmt::format::Writer<'_>,
         event: &tracing::Event<'_>,
     ) -> std::fmt::Result {
-        match *event.metadata().level() {
+        let (level, rank) = (*event.metadata().level(), HUSHED.load(Ordering::Relaxed));
+        if rank > 0 && level != Level::ERROR {
+            return Ok(());
+        }
+        match level {
+            Level::ERROR if rank > 0 => write!(writer, "error: process {rank}: ")?,
             Level::ERROR => write!(writer, "error: ")?,
             Level::WARN => write!(writer, "warning: ")?,
             Level::INFO => {}

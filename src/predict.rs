@@ -8,6 +8,7 @@ use crate::backbone::weights::Weights;
 use crate::images::{ImageSet, in_order};
 use crate::laplace::Linearised;
 use crate::model::Model;
+use crate::parallel::{World, cut};
 use crate::subspace::Subspace;
 use crate::tensor::{guarded, host_f32};
 
@@ -90,15 +91,40 @@ impl<'a> Predictor<'a> {
         batch_size: usize,
         bar: &ProgressBar,
     ) -> Result<Vec<f32>> {
+        joined(&self.logits_of(set, in_order(indices, batch_size), bar)?)
+    }
+
+    /// The same, where each process of `world` predicts its share of the batches and gets all logits.
+    pub fn shared_logits(
+        &self,
+        world: &World,
+        set: &ImageSet,
+        indices: &[u32],
+        batch_size: usize,
+        bar: &ProgressBar,
+    ) -> Result<Vec<f32>> {
+        let batches = in_order(indices, batch_size);
+        let own = cut(batches.len(), world.size(), world.rank());
+        let mut parts = self.logits_of(set, batches[own].to_vec(), bar)?;
+        // Also a process without a batch takes part.
+        let classes = self.model.head.classes();
+        parts.push(Tensor::zeros([self.members as i64, 0, classes], (Kind::Float, Device::Cpu)));
+        let own = Tensor::cat(&parts, 1).to_kind(Kind::Float);
+        // By image, so that the shares of all processes follow each other.
+        host_f32(&world.gather(&own.transpose(0, 1))?.transpose(0, 1))
+    }
+
+    /// Logits `[m, B, C]` of each batch of images, on the CPU.
+    fn logits_of(&self, set: &ImageSet, batches: Vec<Vec<u32>>, bar: &ProgressBar) -> Result<Vec<Tensor>> {
         let mut parts = Vec::new();
-        for batch in set.batches(in_order(indices, batch_size)) {
+        for batch in set.batches(batches) {
             let batch = batch?;
             parts.push(guarded("prediction", || {
                 Ok(self.logits(&self.model.preprocess.unit(&batch.bytes))?.to_device(Device::Cpu))
             })?);
             bar.inc(batch.labels.size()[0] as u64);
         }
-        joined(&parts)
+        Ok(parts)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What training and evaluation set up alike: device, threads, the model, image sets, the subspace.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
@@ -15,6 +16,7 @@ use crate::device::{DeviceChoice, compute_kind};
 use crate::images::ImageSet;
 use crate::memory::{Footprint, particles_at_once};
 use crate::model::{Loaded, Model};
+use crate::parallel::World;
 use crate::subspace::Subspace;
 
 /// Image files are decoded once where all of them fit in this many bytes.
@@ -37,6 +39,8 @@ pub struct Settings {
 /// A model ready to compute, with the subspace of the experiment where it has one.
 pub struct Session {
     pub settings: Settings,
+    /// The processes that train and predict together.
+    pub world: Rc<World>,
     pub device: Device,
     pub model: Model,
     pub subspace: Option<Box<dyn Subspace>>,
@@ -46,7 +50,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Reads the checkpoint and lays everything out on the device.
+    /// Reads the checkpoint and lays everything out on the device, for this process alone.
     pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
         // Always set, so that a resumed run has the very same set-up as the first one.
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
@@ -59,7 +63,8 @@ impl Session {
             None => None,
         };
         let model = loaded.into_model(device, kind);
-        Ok(Session { settings, device, model, subspace, classes, self_check_difference })
+        let world = Rc::new(World::alone());
+        Ok(Session { settings, world, device, model, subspace, classes, self_check_difference })
     }
 
     /// The trained subspace.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::tensor::first_line;
@@ -79,9 +79,28 @@ impl State {
     pub fn read(path: &Path) -> Result<State> {
         let shown = path.display();
         ensure!(path.is_file(), "{shown}: no such file");
-        let tensors = Tensor::read_safetensors(path)
-            .map_err(|e| anyhow!("{shown}: not a readable safetensors file: {}", first_line(&e)))?;
-        Ok(State { tensors: tensors.into_iter().collect() })
+        State::parse(&std::fs::read(path).with_context(|| format!("{shown}: cannot read"))?, path)
+    }
+
+    /// From the bytes of the file `path`.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<State> {
+        let shown = path.display();
+        let file = safetensors::SafeTensors::deserialize(bytes)
+            .with_context(|| format!("{shown}: not a readable safetensors file"))?;
+        let tensor = |(name, view): (String, safetensors::tensor::TensorView)| {
+            let kind = match view.dtype() {
+                safetensors::Dtype::F32 => Kind::Float,
+                safetensors::Dtype::F64 => Kind::Double,
+                safetensors::Dtype::I64 => Kind::Int64,
+                safetensors::Dtype::U8 => Kind::Uint8,
+                other => bail!("{shown}: `{name}` is of type {other:?}, which no checkpoint has"),
+            };
+            let size: Vec<i64> = view.shape().iter().map(|length| *length as i64).collect();
+            let tensor =
+                Tensor::f_from_data_size(view.data(), &size, kind).map_err(|e| anyhow!("{}", first_line(&e)))?;
+            Ok((name, tensor))
+        };
+        Ok(State { tensors: file.tensors().into_iter().map(tensor).collect::<Result<_>>()? })
     }
 }
 

@@ -25,12 +25,14 @@ mod train;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Choice, Experiment, Problems, Tree};
 use crate::device::DeviceChoice;
+use crate::parallel::{World, launch_rank, let_first_speak, processes};
 use crate::session::Settings;
 
 /// Bayesian fine-tuning of pretrained vision transformers.
@@ -150,18 +152,59 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// Training that a signal has stopped, in all of its processes.
+#[derive(Debug)]
+struct Stopped(String);
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stopped {}
+
 /// Runs the command line. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     crate::logging::start(cli.verbose);
-    match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) if closed_early(&format!("{error:#}")) => ExitCode::SUCCESS,
-        Ok(Err(error)) => fail(&error),
-        Err(payload) => {
-            let line = crate::tensor::panic_line(payload.as_ref());
-            if closed_early(&line) { ExitCode::SUCCESS } else { fail(&anyhow::anyhow!(line)) }
+    let world = match open_world(&cli.command) {
+        Ok(world) => Rc::new(world),
+        // Every process knows the same, and one line is enough.
+        Err(_) if launch_rank() > 0 => {
+            let_first_speak();
+            return ExitCode::from(2);
         }
+        Err(error) => return ExitCode::from(fail(&Usage(format!("{error:#}")).into())),
+    };
+    if !world.leads() {
+        crate::logging::hush(world.rank());
+    }
+    let error = match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, world.clone()))) {
+        Ok(Ok(())) => return world.end(0),
+        Ok(Err(error)) => error,
+        Err(payload) => anyhow::anyhow!(crate::tensor::panic_line(payload.as_ref())),
+    };
+    if closed_early(&format!("{error:#}")) {
+        return world.end(0);
+    }
+    if error.is::<Stopped>() {
+        return world.end(if world.leads() { fail(&error) } else { 1 });
+    }
+    let_first_speak();
+    world.abort(fail(&error))
+}
+
+/// The processes that work on a command together.
+///
+/// # Errors
+/// Several processes for a command that each would repeat.
+fn open_world(command: &Command) -> Result<World> {
+    let several = processes();
+    match command {
+        Command::Train(_) => World::open(),
+        _ if several > 1 => bail!("{several} processes were started together, but only `bella train` divides its work"),
+        _ => Ok(World::alone()),
     }
 }
 
@@ -170,9 +213,9 @@ fn closed_early(message: &str) -> bool {
     message.contains("Broken pipe")
 }
 
-fn dispatch(command: Command) -> Result<()> {
+fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
     match command {
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => train::run(&args, world),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Score(args) => score::run(&args),
@@ -202,14 +245,15 @@ fn print_problems(problems: &Problems) {
     problems.to_string().lines().for_each(|line| tracing::error!("{line}"));
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
+/// Prints what went wrong; the exit code.
+fn fail(error: &anyhow::Error) -> u8 {
     if let Some(problems) = error.downcast_ref::<Problems>() {
         print_problems(problems);
-        return ExitCode::from(2);
+        return 2;
     }
     // A message is one line; what libtorch adds below it is for the debug log.
     let text = format!("{error:#}");
     tracing::debug!("{text}");
     tracing::error!("{}", text.lines().next().unwrap_or("unknown error"));
-    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+    if error.is::<Usage>() { 2 } else { 1 }
 }

@@ -1,15 +1,17 @@
 //! `bella train`: trains a posterior, resumes one that was interrupted, evaluates it on the test split.
+//!
+//! Of several processes that train together, the first one alone writes; all others do the same otherwise.
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use tch::Device;
 
-use super::{ComputeArgs, ConfigArgs, Usage, laplace};
+use super::{ComputeArgs, ConfigArgs, Stopped, Usage, laplace};
 use crate::config::{Chunk, Experiment, PrefixCache, Training, Validation};
 use crate::data::Split;
 use crate::data::order::Holdout;
@@ -17,16 +19,17 @@ use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
 use crate::files::create_folder;
 use crate::images::ImageSet;
 use crate::methods::Parts;
+use crate::parallel::World;
 use crate::posterior::{Mixture, Posterior};
 use crate::predict::Predictor;
 use crate::results::store::read;
-use crate::run::{Record, RunFolder};
+use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
 use crate::state::State;
 use crate::subspace::geometry::Geometry;
 use crate::train::prefix::{Plan, Prefix};
 use crate::train::progress::Progress;
-use crate::train::{Chunks, Ending, Trainer};
+use crate::train::{Chunks, Ending, Trainer, processes_of};
 
 /// Train a posterior, then evaluate it on the test split.
 ///
@@ -58,7 +61,7 @@ pub struct TrainArgs {
     no_eval: bool,
 }
 
-pub fn run(args: &TrainArgs) -> Result<()> {
+pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
     if args.config.configs.is_empty() {
         return Err(Usage("train needs a config: bella train --config configs/quickstart.toml".into()).into());
     }
@@ -70,52 +73,61 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     };
     let settings = args.compute.settings();
     let run = RunFolder::of(&settings.out, &experiment)?;
+    world.agree("the run", &run.id())?;
+    let _lock = if world.leads() { Some(open_run(args, &experiment, &run)?) } else { None };
+    tracing::info!("run: {}", run.path().display());
+    if world.any(world.leads() && run.is_finished()) {
+        tracing::info!("this run is finished (--force repeats it)");
+        return if args.no_eval || !world.any(world.leads() && !show_stored(&experiment, &settings, &run)?) {
+            Ok(())
+        } else {
+            evaluate_finished(&experiment, settings, &run, world)
+        };
+    }
+    train(&experiment, training, (settings, world), &run, args.no_eval)
+}
+
+/// Makes the run's folder ready, and keeps other programs out of it.
+fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Result<RunLock> {
     if args.resume && !run.checkpoint().is_file() && !run.is_finished() {
         bail!("{}: no checkpoint to resume from; leave --resume out to start the run", run.path().display());
     }
     create_folder(run.path())?;
-    let _lock = run.lock()?;
-    run.create(&experiment)?;
+    let lock = run.lock()?;
+    run.create(experiment)?;
     if args.force {
         run.clear()?;
     }
     crate::logging::open_log(&run.log())?;
-    tracing::info!("run: {}", run.path().display());
-    if run.is_finished() {
-        tracing::info!("this run is finished (--force repeats it)");
-        return if args.no_eval || show_stored(&experiment, &settings, &run)? {
-            Ok(())
-        } else {
-            evaluate_finished(&experiment, settings, &run)
-        };
-    }
-    train(&experiment, training, settings, &run, args.no_eval)
+    Ok(lock)
 }
 
 fn train(
     experiment: &Experiment,
     training: &Training,
-    settings: Settings,
+    (settings, world): (Settings, Rc<World>),
     run: &RunFolder,
     no_eval: bool,
 ) -> Result<()> {
-    // Before any tensor is made: libtorch asks once which devices there are.
-    let device = settings.device.open()?;
-    let checkpoint = if run.checkpoint().is_file() { Some(State::read(&run.checkpoint())?) } else { None };
-    let settings = with_stored_threads(settings, checkpoint.as_ref())?;
+    let checkpoint = read_checkpoint(run, &world)?;
+    let settings = with_stored_threads(settings, checkpoint.as_ref(), &world)?;
     let classes = experiment.data.dataset.classes()?;
-    let session = Session::open(experiment, settings, device, classes)?;
+    let session = open_session(experiment, settings, classes, world)?;
     let (images, fingerprint) = session.training_images(experiment)?;
     let published = session.published_validation(experiment)?;
     let data = fingerprint + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
-    let published = published.map(|split| ImageSet::new(split, device, session.settings.workers)).transpose()?;
+    session.world.agree("the training data", &data)?;
+    let (device, workers) = (session.device, session.settings.workers);
+    let published = published.map(|split| ImageSet::new(split, device, workers)).transpose()?;
     let tests = if no_eval { Vec::new() } else { session.test_images(experiment)? };
     let holdout = hold_out(experiment, &images, published.as_ref())?;
     let validation = published.as_ref().unwrap_or(&images);
     laplace::announce(training, &session)?;
     if let Some(from) = training.method.spec.from() {
         let (mut mixture, record) = laplace::adopt(from, experiment, &session)?;
-        record.write(run)?;
+        if session.world.leads() {
+            record.write(run)?;
+        }
         let images = laplace::Images { train: &images, validation, holdout: &holdout };
         laplace::fit(&mut mixture, training, &session, &images)?;
         let mixture = keep(mixture, experiment, &session, run)?;
@@ -133,25 +145,61 @@ fn train(
     let ending = trainer.train()?;
     trainer.bar.finish_and_clear();
     if ending == Ending::Interrupted {
-        bail!(
-            "stopped after {} steps; the checkpoint is saved: the same command continues (run {})",
-            trainer.progress.steps,
+        let steps = trainer.progress.steps;
+        return Err(Stopped(format!(
+            "stopped after {steps} steps; the checkpoint is saved: the same command continues (run {})",
             run.id()
-        );
+        ))
+        .into());
     }
     let (record, posterior) = finish(experiment, training, &trainer, &session, run)?;
-    if trainer.stop.load(Ordering::Relaxed) && !no_eval {
-        bail!(
+    if trainer.stopping() && !no_eval {
+        return Err(Stopped(format!(
             "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",
             run.id()
-        );
+        ))
+        .into());
     }
     evaluate(experiment, &session, run, &record, &posterior, &tests)
 }
 
-/// On the CPU a resumed run is bit-identical only with the threads it started with.
-fn with_stored_threads(mut settings: Settings, checkpoint: Option<&State>) -> Result<Settings> {
+/// The checkpoint that the first process finds.
+fn read_checkpoint(run: &RunFolder, world: &World) -> Result<Option<State>> {
+    let path = run.checkpoint();
+    if !world.any(world.leads() && path.is_file()) {
+        return Ok(None);
+    }
+    let read = || std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()));
+    State::parse(&world.from_first(read)?, &path).map(Some)
+}
+
+/// The session of this process among those that train together: a GPU of its own, and its share of the cores unless the
+/// command line says more.
+fn open_session(
+    experiment: &Experiment,
+    mut settings: Settings,
+    classes: Vec<String>,
+    world: Rc<World>,
+) -> Result<Session> {
+    let place = world.place();
+    // Before any tensor is made: libtorch asks once which devices there are.
+    let device = settings.device.open_for(place.local_rank)?;
+    if world.size() > 1 {
+        settings.threads = settings.threads.or(Some(place.cores as i32));
+        settings.workers = settings.workers.min(place.cores);
+    }
+    let mut session = Session::open(experiment, settings, device, classes)?;
+    world.agree("the precision", crate::device::precision_name(session.model.kind))?;
+    session.world = world;
+    Ok(session)
+}
+
+/// On the CPU a resumed run is bit-identical only with the threads it started with, in as many processes.
+fn with_stored_threads(mut settings: Settings, checkpoint: Option<&State>, world: &World) -> Result<Settings> {
     let Some(state) = checkpoint else { return Ok(settings) };
+    if processes_of(state)? != world.size() as i64 {
+        return Ok(settings);
+    }
     let stored = state.count("threads")? as i32;
     match settings.threads {
         Some(asked) if asked != stored => bail!(
@@ -203,8 +251,9 @@ fn assemble<'a>(
     let progress = Progress::new(particles, method.diagnostics().len(), session.device);
     let bar = crate::logging::bar(0, "training");
     let Images { set: images, validation: validation_images, holdout, data } = images;
-    let (model, spec, seed, stop) = (&session.model, &training.train, experiment.seed, stop_on_signals()?);
-    let chunks = Chunks::new(spec, model, subspace.layout(), particles as usize);
+    let (model, spec, seed, world) = (&session.model, &training.train, experiment.seed, &*session.world);
+    let (team, stop) = (world.team(particles as usize), stop_on_signals(world)?);
+    let chunks = Chunks::new(spec, model, subspace.layout(), team.share().rows.len());
     let prefix = prefix(training, session, images, &holdout, run)?;
     Ok(Trainer {
         spec,
@@ -218,6 +267,8 @@ fn assemble<'a>(
         validation_images,
         data,
         run,
+        world,
+        team,
         stop,
         progress,
         bar,
@@ -247,7 +298,10 @@ fn prefix(
         images,
         indices: &holdout.train,
         batch_size: spec.eval_batch_size,
-        folder: run.path(),
+        file: run.path().join(match session.world.rank() {
+            0 => "prefix.cache".to_string(),
+            rank => format!("prefix-{rank}.cache"),
+        }),
     };
     Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
 }
@@ -261,11 +315,15 @@ struct Images<'a> {
     data: String,
 }
 
-/// A flag that Ctrl-C and SIGTERM set; a second signal ends the process at once.
-fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+/// A flag that Ctrl-C, SIGTERM and SIGUSR1 (of batch systems, before the time is up) set; a second Ctrl-C or SIGTERM ends
+/// the process at once.
+fn stop_on_signals(world: &World) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+    for signal in [SIGINT, SIGTERM, SIGUSR1] {
+        // A batch system and the launcher may both pass on one and the same signal.
+        if signal != SIGUSR1 && world.size() == 1 {
+            signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+        }
         signal_hook::flag::register(signal, stop.clone())?;
     }
     Ok(stop)
@@ -283,6 +341,16 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
         crate::device::precision_name(session.model.kind),
         crate::device::name(session.device),
     );
+    if trainer.world.size() > 1 {
+        let share = trainer.team.share();
+        tracing::info!(
+            "{} processes of {} threads: {} particles and 1/{} of each batch in the first",
+            trainer.world.size(),
+            tch::get_num_threads(),
+            share.rows.len(),
+            share.members
+        );
+    }
     let steps = trainer.spec.epochs * trainer.steps_per_epoch();
     if trainer.spec.warmup_steps >= steps {
         tracing::warn!(
@@ -308,6 +376,7 @@ fn finish(
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: crate::device::LIBTORCH_VERSION.into(),
         device: crate::device::name(session.device),
+        processes: session.world.size(),
         threads: tch::get_num_threads(),
         precision: crate::device::precision_name(session.model.kind).into(),
         particles,
@@ -324,7 +393,9 @@ fn finish(
         selected_epoch,
         self_check_difference: session.self_check_difference,
     };
-    record.write(run)?;
+    if session.world.leads() {
+        record.write(run)?;
+    }
     trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
     let mut mixture = trainer.posterior();
     let (train, validation) = (trainer.images, trainer.validation_images);
@@ -337,7 +408,9 @@ fn finish(
 fn keep(mixture: Mixture, experiment: &Experiment, session: &Session, run: &RunFolder) -> Result<Mixture> {
     let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
     let posterior = Posterior { mixture, classes, file_hashes };
-    posterior.write(&run.posterior())?;
+    if session.world.leads() {
+        posterior.write(&run.posterior())?;
+    }
     Ok(posterior.mixture)
 }
 
@@ -364,10 +437,10 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) ->
 }
 
 /// The evaluation of a run that was finished earlier.
-fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolder) -> Result<()> {
-    let device = settings.device.open()?;
-    let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
-    let session = Session::open(experiment, settings, device, posterior.classes.clone())?;
+fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolder, world: Rc<World>) -> Result<()> {
+    let classes = Posterior::read(&run.posterior(), Device::Cpu, experiment.seed)?.classes;
+    let session = open_session(experiment, settings, classes, world)?;
+    let posterior = Posterior::read(&run.posterior(), session.device, experiment.seed)?;
     let tests = session.test_images(experiment)?;
     evaluate(experiment, &session, run, &Record::read(run)?, &posterior.mixture, &tests)
 }
@@ -407,7 +480,9 @@ fn evaluate(
             rows.push(evaluation.plain(images, &Condition::Clean)?.0);
         }
     }
-    super::report::print_rows(&rows);
+    if session.world.leads() {
+        super::report::print_rows(&rows);
+    }
     let csv = experiment_csv(&session.settings.out, &experiment.name);
     tracing::info!("results: {}", csv.display());
     Ok(())

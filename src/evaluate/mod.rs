@@ -64,7 +64,7 @@ impl Evaluation<'_> {
     fn logits(&self, images: &ImageSet) -> Result<Vec<f32>> {
         let all: Vec<u32> = (0..images.samples() as u32).collect();
         let bar = crate::logging::bar(all.len() as u64, "predicting");
-        let logits = self.predictor.all_logits(images, &all, self.batch_size, &bar)?;
+        let logits = self.predictor.shared_logits(&self.session.world, images, &all, self.batch_size, &bar)?;
         bar.finish_and_clear();
         Ok(logits)
     }
@@ -88,7 +88,9 @@ impl Evaluation<'_> {
             None => predictions,
         };
         let predictions = self.named(predictions, &condition.to_string())?;
-        predictions.save(&self.run.predictions(&self.set, &condition.to_string(), &self.predictive))?;
+        if self.session.world.leads() {
+            predictions.save(&self.run.predictions(&self.set, &condition.to_string(), &self.predictive))?;
+        }
         let mut row = self.describe(&predictions, condition);
         for (column, value) in evaluate(&Scores::compute(&predictions)?) {
             row.push_number(column, value);
@@ -113,7 +115,11 @@ impl Evaluation<'_> {
         predictions.with_metadata(facts.map(|(key, value)| (key.to_string(), value)).collect())
     }
 
+    /// Stores a row, in the first process.
     fn store(&self, row: &Row) -> Result<()> {
+        if !self.session.world.leads() {
+            return Ok(());
+        }
         upsert_row(&self.run.metrics(), row, ROW_KEYS)?;
         upsert_row(&experiment_csv(&self.session.settings.out, &self.experiment.name), row, ROW_KEYS)
     }

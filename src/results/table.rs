@@ -20,8 +20,10 @@ pub enum Surface {
 impl Surface {
     /// What standard output is.
     pub fn of_stdout() -> Self {
-        let width = comfy_table::Table::new().width().unwrap_or(80);
-        if stdout().is_terminal() { Surface::Terminal { width } } else { Surface::Plain }
+        // A launcher of several processes puts a terminal without a size in between.
+        let width = comfy_table::Table::new().width().filter(|width| *width > 0).unwrap_or(80);
+        let terminal = stdout().is_terminal() && crate::parallel::processes() == 1;
+        if terminal { Surface::Terminal { width } } else { Surface::Plain }
     }
 }
 

@@ -14,6 +14,10 @@ pub struct Record {
     pub commit: String,
     pub libtorch_version: String,
     pub device: String,
+    /// That trained together.
+    #[serde(default = "one")]
+    pub processes: usize,
+    /// Of each process.
     pub threads: i32,
     pub precision: String,
     pub particles: i64,
@@ -32,6 +36,10 @@ pub struct Record {
     pub selected_epoch: usize,
     /// Relative difference of the native forward from the archive's own, where that ran.
     pub self_check_difference: Option<f64>,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl Record {

@@ -3,6 +3,7 @@
 //!
 //! The low-rank ones come out of the particles' own backward as gradients of zero tensors ([`Probe`]).
 
+use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::backbone::low_rank::Probe;
@@ -92,6 +93,12 @@ impl<'a> Mixing<'a> {
                 add(0, pair[1].shallow_clone());
             }
         }
+    }
+
+    /// Replaces the gradients `[n, P]` by their sum over processes.
+    pub fn sum(&mut self, over: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<()> {
+        self.gradients = over(self.gradients.shallow_clone())?;
+        Ok(())
     }
 
     /// The mixed gradients `[n, P]`, where those of dense blocks are mixed from the particles' own `[n, P]`.

@@ -8,6 +8,7 @@ pub mod progress;
 mod recompute;
 mod schedule;
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ use crate::memory::{Footprint, particles_at_once};
 use crate::methods::{Method, Step};
 use crate::metrics::Average;
 use crate::model::{Input, Model};
+use crate::parallel::{Team, World};
 use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
@@ -33,7 +35,7 @@ use crate::state::State;
 use crate::subspace::{Layout, Subspace};
 use crate::tensor::{guarded, host_f64};
 
-pub use objective::{Cut, Likelihood};
+pub use objective::{Cut, Likelihood, Shared};
 use prefix::Prefix;
 use progress::{EpochRow, Progress};
 
@@ -62,6 +64,8 @@ pub struct Trainer<'a> {
     /// Fingerprint of the training images.
     pub data: String,
     pub run: &'a RunFolder,
+    pub world: &'a World,
+    pub team: Team<'a>,
     /// Set by Ctrl-C and SIGTERM.
     pub stop: Arc<AtomicBool>,
     pub progress: Progress,
@@ -104,11 +108,24 @@ enum Feed {
 }
 
 impl Feed {
-    fn samples(&self) -> i64 {
-        match self {
-            Feed::Images(batch) => batch.labels.size()[0],
-            Feed::Tokens(_, labels) => labels.size()[0],
-        }
+    /// What enters the network at `block`, and labels `[p, B]`, for p data orders.
+    fn input(&self, model: &Model, block: usize, orders: i64) -> (Input, Tensor) {
+        let (values, labels) = match self {
+            Feed::Images(batch) => (&batch.bytes, &batch.labels),
+            Feed::Tokens(tokens, labels) => (tokens, labels),
+        };
+        let samples = labels.size()[0] / orders;
+        let labels = labels.view([orders, samples]);
+        let input = match self {
+            // A process may have no sample of a small batch; preprocessing would not take that.
+            _ if samples == 0 => Input::Tokens(values.shallow_clone(), block),
+            Feed::Images(batch) => Input::Images(model.preprocess.images(&batch.bytes, orders)),
+            Feed::Tokens(tokens, _) => {
+                let (each, width) = (tokens.size()[1], tokens.size()[2]);
+                Input::Tokens(tokens.view([orders, samples, each, width]), block)
+            }
+        };
+        (input, labels)
     }
 }
 
@@ -130,7 +147,7 @@ struct Clock {
     saved: Instant,
     /// When the last plain line was written, where there is no progress bar.
     told: Instant,
-    /// Images of the current epoch in this process, each particle's counted, and the seconds spent on them.
+    /// Images of the current epoch since this process started, each particle's counted, and the seconds spent on them.
     images: u64,
     seconds: f64,
 }
@@ -159,7 +176,7 @@ impl Trainer<'_> {
             }
             self.close_epoch(&clock)?;
             self.save(&mut clock)?;
-            if self.stop.load(Ordering::Relaxed) && self.progress.epoch < self.spec.epochs {
+            if self.stopping() && self.progress.epoch < self.spec.epochs {
                 return Ok(Ending::Interrupted);
             }
         }
@@ -214,17 +231,26 @@ impl Trainer<'_> {
             bail!("the training images are not those that the run was started with: put them back");
         }
         let stored = state.text("computed_on")?;
-        if stored != computed_on(self.model) {
-            let now = computed_on(self.model);
+        let now = self.computed_on();
+        if stored != now {
             tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
         }
-        if self.spec.particle_chunk == Chunk::Auto {
+        if self.spec.particle_chunk == Chunk::Auto && processes_of(state)? == self.world.size() as i64 {
             // Another cut would round otherwise, and the run would not go on bit for bit.
             self.chunks.training = state.count("particle_chunk")? as usize;
         }
         state.copy_into("theta", &mut self.theta)?;
         self.method.load(state)?;
         self.progress.load(state)
+    }
+
+    /// Device, type and number of processes, on which bits depend.
+    fn computed_on(&self) -> String {
+        let (device, kind) = (crate::device::name(self.model.device), crate::device::precision_name(self.model.kind));
+        match self.world.size() {
+            1 => format!("{device} in {kind}"),
+            processes => format!("{device} in {kind}, {processes} processes"),
+        }
     }
 
     fn particles(&self) -> i64 {
@@ -236,25 +262,50 @@ impl Trainer<'_> {
         self.holdout.train.len().div_ceil(self.spec.batch_size)
     }
 
-    /// The remaining batches of the current epoch, each with the samples of all orders one after the other.
-    fn plan(&self) -> (Vec<Vec<u32>>, i64) {
-        let orders = match self.spec.batches {
-            Batches::Independent => self.particles(),
-            Batches::Shared => 1,
-        };
-        let train = &self.holdout.train;
-        let permutations: Vec<Vec<u32>> = (0..orders as u64)
-            .map(|particle| epoch_order(self.seed, self.progress.epoch as u64, particle, train.len()))
+    /// Whether any process was asked to stop: all of them find the same.
+    pub fn stopping(&self) -> bool {
+        self.world.any(self.stop.load(Ordering::Relaxed))
+    }
+
+    fn cut(&self) -> Cut {
+        let Chunks { training: particle_chunk, .. } = self.chunks;
+        Cut { particle_chunk, accumulate: self.spec.accumulate, recompute: self.spec.recompute }
+    }
+
+    /// Particles whose data orders this process follows; the first one's is everybody's where it is shared.
+    fn orders(&self) -> Range<usize> {
+        match self.spec.batches {
+            Batches::Independent => self.team.share().rows.clone(),
+            Batches::Shared => 0..1,
+        }
+    }
+
+    /// Places in an epoch's order that make up the batch of a step.
+    fn batch_range(&self, step: usize) -> Range<usize> {
+        step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(self.holdout.train.len())
+    }
+
+    /// This process's share of the remaining batches of the current epoch, each with the samples of all its orders one
+    /// after the other.
+    fn plan(&self) -> Vec<Vec<u32>> {
+        let (share, train) = (self.team.share(), &self.holdout.train);
+        let permutations: Vec<Vec<u32>> = self
+            .orders()
+            .map(|particle| epoch_order(self.seed, self.progress.epoch as u64, particle as u64, train.len()))
             .collect();
         let batch = |step: usize| {
-            let range = step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(train.len());
-            permutations.iter().flat_map(|order| order[range.clone()].iter().map(|i| train[*i as usize])).collect()
+            let range = self.batch_range(step);
+            let samples: Vec<usize> = self.cut().samples(share, range.len()).into_iter().flatten().collect();
+            let of = |order: &Vec<u32>| -> Vec<u32> {
+                samples.iter().map(|sample| train[order[range.start + sample] as usize]).collect()
+            };
+            permutations.iter().flat_map(of).collect()
         };
-        ((self.progress.step..self.steps_per_epoch()).map(batch).collect(), orders)
+        (self.progress.step..self.steps_per_epoch()).map(batch).collect()
     }
 
     fn epoch(&mut self, clock: &mut Clock) -> Result<Ending> {
-        let (plan, orders) = self.plan();
+        let plan = self.plan();
         let mut unseen: Vec<Tensor> = Vec::new();
         let every = if self.theta.device() == tch::Device::Cpu { 1 } else { LOOK_EVERY };
         let (images, prefix) = (self.images, self.prefix.clone());
@@ -264,7 +315,7 @@ impl Trainer<'_> {
                 Ok(Feed::Tokens(prefix.tokens(&indices)?, labels))
             })),
             None => {
-                let batches = images.training_batches(plan, self.progress.epoch as u64, orders as usize);
+                let batches = images.training_batches(plan, self.progress.epoch as u64, self.orders());
                 Box::new(batches.map(|batch| batch.map(Feed::Images)))
             }
         };
@@ -272,8 +323,8 @@ impl Trainer<'_> {
         let mut began = Instant::now();
         for feed in feeds {
             let feed = feed?;
-            clock.images += (feed.samples() / orders * self.particles()) as u64;
-            let step = self.step(&feed, orders)?;
+            clock.images += self.batch_range(self.progress.step).len() as u64 * self.particles() as u64;
+            let step = self.step(&feed)?;
             unseen.push(step.losses.shallow_clone());
             self.progress.add(&step.losses, step.diagnostics.as_ref());
             if unseen.len() >= every {
@@ -283,7 +334,7 @@ impl Trainer<'_> {
             // Checkpoints and validation do not count as training time of an image.
             clock.seconds += began.elapsed().as_secs_f64();
             let due = clock.saved.elapsed().as_secs_f64() > self.spec.checkpoint_minutes * 60.0;
-            let stopping = self.stop.load(Ordering::Relaxed);
+            let stopping = self.stopping();
             if due || stopping {
                 self.look(&mut unseen, clock)?;
                 self.save(clock)?;
@@ -297,23 +348,17 @@ impl Trainer<'_> {
         Ok(Ending::Finished)
     }
 
-    fn step(&mut self, feed: &Feed, orders: i64) -> Result<Step> {
+    fn step(&mut self, feed: &Feed) -> Result<Step> {
         let total = self.spec.epochs * self.steps_per_epoch();
         let factor = schedule::factor(self.spec.schedule, self.progress.steps, self.spec.warmup_steps, total);
-        let Chunks { training: particle_chunk, .. } = self.chunks;
-        let cut = Cut { particle_chunk, accumulate: self.spec.accumulate, recompute: self.spec.recompute };
-        let (model, subspace, block) = (self.model, self.subspace, self.prefix.as_ref().map_or(0, |p| p.block));
+        let (cut, orders, samples) = (self.cut(), self.orders().len(), self.batch_range(self.progress.step).len());
+        let (model, subspace, team) = (self.model, self.subspace, &self.team);
+        let block = self.prefix.as_ref().map_or(0, |prefix| prefix.block);
         let (method, theta) = (&mut self.method, &mut self.theta);
         guarded(&format!("step {}", self.progress.steps + 1), || {
-            let mut likelihood = match feed {
-                Feed::Images(batch) => Likelihood::new(model, subspace, cut, batch, orders),
-                Feed::Tokens(tokens, labels) => {
-                    let (each, width) = (tokens.size()[1], tokens.size()[2]);
-                    let input = Input::Tokens(tokens.view([orders, -1, each, width]), block);
-                    Likelihood::on(model, subspace, cut, input, labels.view([orders, -1]))
-                }
-            };
-            method.step(theta, &mut likelihood, factor)
+            let (input, labels) = feed.input(model, block, orders as i64);
+            let own = Likelihood::on(model, subspace, cut, input, labels).of_share(team.share(), samples);
+            method.step(theta, &mut Shared { own, team }, factor)
         })
     }
 
@@ -349,6 +394,7 @@ impl Trainer<'_> {
 
     /// Validates, writes the epoch's row and keeps the best particles.
     fn close_epoch(&mut self, clock: &Clock) -> Result<()> {
+        self.world.align(&mut self.theta)?;
         let (train_loss, diagnostics) = self.progress.means()?;
         let names = self.method.diagnostics();
         let total = self.spec.epochs * self.steps_per_epoch();
@@ -376,7 +422,7 @@ impl Trainer<'_> {
         self.warn_on_collapse(&row);
         tracing::info!("{}", history::describe(&row, self.spec.epochs));
         self.progress.finish_epoch(row);
-        history::write(self.run, &self.progress.rows)
+        if self.world.leads() { history::write(self.run, &self.progress.rows) } else { Ok(()) }
     }
 
     /// NLL, accuracy and ECE of averaged logits on the held-out images.
@@ -386,14 +432,9 @@ impl Trainer<'_> {
         }
         let _guard = no_grad_guard();
         let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.chunks.predicting };
-        let predictions = predictions(
-            self.model,
-            &members,
-            self.validation_images,
-            &self.holdout.validation,
-            self.spec.eval_batch_size,
-        )
-        .context("validation")?;
+        let images = (self.validation_images, &self.holdout.validation[..]);
+        let predictions =
+            predictions(self.model, &members, images, self.spec.eval_batch_size, self.world).context("validation")?;
         let scores = crate::metrics::Scores::compute(&predictions)?;
         let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
         Ok(Some([value("nll"), value("accuracy"), value("ece")]))
@@ -423,36 +464,44 @@ impl Trainer<'_> {
         }
     }
 
-    /// Writes everything that a resumed run needs.
+    /// Writes everything that a resumed run needs, in the first process.
     fn save(&self, clock: &mut Clock) -> Result<()> {
         self.check_finite()?;
+        clock.saved = Instant::now();
+        if !self.world.leads() {
+            return Ok(());
+        }
         let mut state = State::default();
         state.put("theta", &self.theta);
         self.method.save(&mut state);
         state.put_count("threads", i64::from(tch::get_num_threads()));
         state.put_count("particle_chunk", self.chunks.training as i64);
+        state.put_count("processes", self.world.size() as i64);
         let wall_seconds = self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64();
         self.progress.save(&mut state, wall_seconds)?;
         state.put_text("data", &self.data);
-        state.put_text("computed_on", &computed_on(self.model));
+        state.put_text("computed_on", &self.computed_on());
         state.write(&self.run.checkpoint()).context(
             "the checkpoint could not be written; the one before it is intact: make room, and the same command goes on",
-        )?;
-        clock.saved = Instant::now();
-        Ok(())
+        )
     }
 }
 
-/// Predictions of `members` on images `indices`.
-pub fn predictions(
+/// Processes that trained a checkpoint.
+pub fn processes_of(state: &State) -> Result<i64> {
+    if state.has("processes") { state.count("processes") } else { Ok(1) }
+}
+
+/// Predictions of `members` on some images of a set, computed by all processes together.
+fn predictions(
     model: &Model,
     members: &Members,
-    set: &ImageSet,
-    indices: &[u32],
+    (set, indices): (&ImageSet, &[u32]),
     batch_size: usize,
+    world: &World,
 ) -> Result<Predictions> {
     let predictor = Predictor::new(model, members);
-    let logits = predictor.all_logits(set, indices, batch_size, &ProgressBar::hidden())?;
+    let logits = predictor.shared_logits(world, set, indices, batch_size, &ProgressBar::hidden())?;
     let shape = crate::predictions::Shape {
         members: predictor.members(),
         samples: indices.len(),
@@ -460,9 +509,4 @@ pub fn predictions(
     };
     let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
     Predictions::new(shape, logits, labels)
-}
-
-/// Device and type, on which bits depend.
-fn computed_on(model: &Model) -> String {
-    format!("{} in {}", crate::device::name(model.device), crate::device::precision_name(model.kind))
 }

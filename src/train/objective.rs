@@ -1,4 +1,5 @@
 //! The likelihood of a batch as the methods see it: one forward and one backward for all particles.
+//! [`Shared`] is the same computed by several processes, a share each.
 
 use std::ops::Range;
 
@@ -10,6 +11,7 @@ use super::recompute::Segments;
 use crate::images::Batch;
 use crate::methods::{Evaluation, Mixed, Objective};
 use crate::model::{Input, Model};
+use crate::parallel::{Share, Team};
 use crate::subspace::Subspace;
 use crate::tensor::label_log_probabilities;
 
@@ -27,17 +29,26 @@ pub struct Cut {
 impl Cut {
     /// All particles and the whole batch in one forward.
     pub const WHOLE: Cut = Cut { particle_chunk: 0, accumulate: 1, recompute: false };
+
+    /// Samples of this process in each part of a batch.
+    pub fn samples(&self, share: &Share, batch: usize) -> Vec<Range<usize>> {
+        share.samples(batch, batch.div_ceil(self.accumulate))
+    }
 }
 
-/// Mean cross-entropy of one batch.
+/// Mean cross-entropy of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
     model: &'a Model,
     subspace: &'a dyn Subspace,
     cut: Cut,
-    /// With p = 1 where all particles see the same.
+    /// With p = 1 where all particles see the same; b of the batch's B samples are here.
     input: Input,
-    /// `[p, B]`.
+    /// `[p, b]`.
     labels: Tensor,
+    /// Those of the images here that are in each part of the batch.
+    parts: Vec<Range<usize>>,
+    /// B.
+    batch: usize,
 }
 
 impl<'a> Likelihood<'a> {
@@ -49,7 +60,19 @@ impl<'a> Likelihood<'a> {
 
     /// The likelihood of labels `[p, B]`.
     pub fn on(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, input: Input, labels: Tensor) -> Likelihood<'a> {
-        Likelihood { model, subspace, cut, input, labels }
+        let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
+        let whole = Likelihood { model, subspace, cut, input, labels, parts: Vec::new(), batch };
+        whole.of_share(&Share::whole(orders), batch)
+    }
+
+    /// With what is here as a process's share of a batch of B samples.
+    pub fn of_share(self, share: &Share, batch: usize) -> Likelihood<'a> {
+        let mut here = 0;
+        let parts = self.cut.samples(share, batch).into_iter().map(|part| {
+            here += part.len();
+            here - part.len()..here
+        });
+        Likelihood { parts: parts.collect(), batch, ..self }
     }
 
     /// Losses `[k]` of the particles in `leaves` on some of the batch, and the gradients of their sum times `weight` by
@@ -61,7 +84,7 @@ impl<'a> Likelihood<'a> {
         let input = self.input.map(samples);
         let labels = samples(&self.labels).expand([particles, -1], false);
         let mut weights = self.subspace.weights(&self.model.base, leaves);
-        mixing.attach(&mut weights, of.start, particles);
+        mixing.attach(&mut weights, of.particle, particles);
         let losses = |logits: &Tensor| {
             let kind = logits.kind();
             let losses = -label_log_probabilities(logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind);
@@ -84,6 +107,8 @@ impl<'a> Likelihood<'a> {
 #[derive(Clone, Copy)]
 struct Portion {
     /// First particle.
+    particle: i64,
+    /// Its row among those here.
     start: i64,
     /// First sample and number of samples.
     from: i64,
@@ -94,50 +119,43 @@ struct Portion {
 
 impl Objective for Likelihood<'_> {
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        self.over(theta, 0..self.parts(), &Mixing::none(self.subspace.layout()))
+        self.over(theta, 0, 0..self.parts(), &Mixing::none(self.subspace.layout()))
     }
 
     fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
-        let layout = self.subspace.layout();
-        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
-        let size = matrices.size();
-        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
-        let mixing = Mixing::new(layout, theta, self.model.kind, matrices);
-        let own = self.over(theta, 0..self.parts(), &mixing)?;
+        let mixing = self.mixing(theta, matrices)?;
+        let own = self.over(theta, 0, 0..self.parts(), &mixing)?;
         let gradients = mixing.finish(&own.gradients);
         Ok(Mixed { own, gradients })
     }
 
     fn parts(&self) -> usize {
-        let (batch, part) = self.cuts();
-        (batch as u64).div_ceil(part as u64) as usize
+        self.parts.len()
     }
 
     fn share(&self, part: usize) -> f64 {
-        self.samples(part).1 as f64 / self.cuts().0 as f64
+        let size = self.batch.div_ceil(self.cut.accumulate);
+        size.min(self.batch - part * size) as f64 / self.batch as f64
     }
 
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        self.over(theta, part..part + 1, &Mixing::none(self.subspace.layout()))
+        self.over(theta, 0, part..part + 1, &Mixing::none(self.subspace.layout()))
     }
 }
 
 impl Likelihood<'_> {
-    /// Samples of the batch, and of a part but the last.
-    fn cuts(&self) -> (i64, i64) {
-        let batch = self.labels.size()[1];
-        (batch, (batch as u64).div_ceil(self.cut.accumulate as u64) as i64)
+    /// What mixes the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
+    fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
+        let layout = self.subspace.layout();
+        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
+        let size = matrices.size();
+        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
+        Ok(Mixing::new(layout, theta, self.model.kind, matrices))
     }
 
-    /// First sample and number of samples of a part.
-    fn samples(&self, part: usize) -> (i64, i64) {
-        let (batch, size) = self.cuts();
-        let from = part as i64 * size;
-        (from, size.min(batch - from))
-    }
-
-    /// Losses and gradients over some parts, each times its share of the batch; mixed ones go into `mixing`.
-    fn over(&self, theta: &Tensor, parts: Range<usize>, mixing: &Mixing) -> Result<Evaluation> {
+    /// Losses and gradients of rows of theta, of which the first is particle `first`, over some parts, each sample times
+    /// its share of the batch; mixed ones go into `mixing`.
+    fn over(&self, theta: &Tensor, first: i64, parts: Range<usize>, mixing: &Mixing) -> Result<Evaluation> {
         let layout = self.subspace.layout();
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
@@ -148,9 +166,14 @@ impl Likelihood<'_> {
             let leaves = layout.leaves(&theta.narrow(0, start, count), self.model.kind, true);
             let rows = gradients.narrow(0, start, count);
             let mut total = Tensor::zeros([count], (Kind::Float, theta.device()));
-            for part in parts.clone() {
-                let (from, samples) = self.samples(part);
-                let of = Portion { start, from, samples, weight: self.share(part) };
+            for samples in self.parts[parts.clone()].iter().filter(|samples| !samples.is_empty()) {
+                let of = Portion {
+                    particle: first + start,
+                    start,
+                    from: samples.start as i64,
+                    samples: samples.len() as i64,
+                    weight: samples.len() as f64 / self.batch as f64,
+                };
                 let (part_losses, found) = self.gradients(&leaves, mixing, of)?;
                 let (own, mixed) = found.split_at(leaves.len());
                 layout.gather(own, &rows);
@@ -160,5 +183,51 @@ impl Likelihood<'_> {
             losses.push(total);
         }
         Ok(Evaluation { losses: Tensor::cat(&losses, 0), gradients })
+    }
+}
+
+/// The likelihood of a batch of which every process computes its share; theta and results are everybody's.
+pub struct Shared<'a> {
+    pub own: Likelihood<'a>,
+    pub team: &'a Team<'a>,
+}
+
+impl Shared<'_> {
+    /// This process's rows of `theta: [n, P]`, and the number of the first.
+    fn rows(&self, theta: &Tensor) -> (Tensor, i64) {
+        let rows = &self.team.share().rows;
+        (theta.narrow(0, rows.start as i64, rows.len() as i64), rows.start as i64)
+    }
+
+    fn over(&self, theta: &Tensor, parts: Range<usize>) -> Result<Evaluation> {
+        let (rows, first) = self.rows(theta);
+        self.team.exchange(self.own.over(&rows, first, parts, &Mixing::none(self.own.subspace.layout()))?)
+    }
+}
+
+impl Objective for Shared<'_> {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        self.over(theta, 0..self.own.parts())
+    }
+
+    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
+        let mut mixing = self.own.mixing(theta, matrices)?;
+        let (rows, first) = self.rows(theta);
+        let own = self.team.exchange(self.own.over(&rows, first, 0..self.own.parts(), &mixing)?)?;
+        mixing.sum(|gradients| self.team.sum(gradients))?;
+        let gradients = mixing.finish(&own.gradients);
+        Ok(Mixed { own, gradients })
+    }
+
+    fn parts(&self) -> usize {
+        self.own.parts()
+    }
+
+    fn share(&self, part: usize) -> f64 {
+        self.own.share(part)
+    }
+
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        self.over(theta, part..part + 1)
     }
 }

@@ -33,8 +33,8 @@ pub struct Plan<'a> {
     /// Images that training will ask for.
     pub indices: &'a [u32],
     pub batch_size: usize,
-    /// Of the run.
-    pub folder: &'a Path,
+    /// Where it is kept on request; of this process alone.
+    pub file: PathBuf,
 }
 
 impl Prefix {
@@ -58,7 +58,7 @@ impl Prefix {
             );
             return Ok(None);
         }
-        let file = (place == PrefixCache::Disk).then(|| plan.folder.join("prefix.cache"));
+        let file = (place == PrefixCache::Disk).then(|| plan.file.clone());
         let tokens = match &file {
             Some(path) => mapped(path, &shape, bytes, model.kind)?,
             None => Tensor::f_zeros(shape, (model.kind, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?,

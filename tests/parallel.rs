@@ -1,0 +1,262 @@
+//! Several processes compute what one does: here they are threads that pass messages through memory.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Barrier, Mutex};
+
+use bella::data::order::{Purpose, stream};
+use bella::images::Batch;
+use bella::methods::{Evaluation, Objective};
+use bella::model::{Input, Model};
+use bella::parallel::{Network, Team, World};
+use bella::subspace::Subspace;
+use bella::train::{Cut, Likelihood, Shared};
+use common::{Place, assert_has, error_line, model, tiny};
+use tch::{Kind, Tensor};
+
+/// What threads share.
+struct Hub {
+    slots: Mutex<Vec<Vec<u8>>>,
+    barrier: Barrier,
+    groups: Mutex<HashMap<usize, Arc<Hub>>>,
+}
+
+impl Hub {
+    fn new(size: usize) -> Arc<Hub> {
+        let slots = Mutex::new(vec![Vec::new(); size]);
+        Arc::new(Hub { slots, barrier: Barrier::new(size), groups: Mutex::default() })
+    }
+}
+
+struct Thread {
+    hub: Arc<Hub>,
+    rank: usize,
+}
+
+impl Thread {
+    /// Everybody's bytes.
+    fn exchange(&self, own: Vec<u8>) -> Vec<Vec<u8>> {
+        self.hub.slots.lock().unwrap()[self.rank] = own;
+        self.hub.barrier.wait();
+        let all = self.hub.slots.lock().unwrap().clone();
+        self.hub.barrier.wait();
+        all
+    }
+}
+
+fn to_bytes(floats: &[f32]) -> Vec<u8> {
+    floats.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn to_floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+impl Network for Thread {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.hub.slots.lock().unwrap().len()
+    }
+
+    fn numbers(&self, own: u64) -> Vec<u64> {
+        let all = self.exchange(own.to_le_bytes().to_vec());
+        all.iter().map(|bytes| u64::from_le_bytes(bytes[..].try_into().unwrap())).collect()
+    }
+
+    fn gather(&self, own: &[f32], counts: &[usize], all: &mut [f32]) {
+        let found = self.exchange(to_bytes(own));
+        let lengths: Vec<usize> = found.iter().map(|bytes| bytes.len() / 4).collect();
+        assert_eq!(lengths, counts);
+        all.copy_from_slice(&to_floats(&found.concat()));
+    }
+
+    fn sum(&self, values: &mut [f32]) {
+        let all: Vec<Vec<f32>> = self.exchange(to_bytes(values)).iter().map(|bytes| to_floats(bytes)).collect();
+        values.iter_mut().enumerate().for_each(|(i, value)| *value = all.iter().map(|of| of[i]).sum());
+    }
+
+    fn broadcast(&self, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.exchange(bytes.to_vec())[0]);
+    }
+
+    fn split(&self, color: usize) -> Box<dyn Network> {
+        let colors = self.numbers(color as u64);
+        let alike: Vec<usize> = (0..colors.len()).filter(|rank| colors[*rank] == color as u64).collect();
+        let hub = self.hub.groups.lock().unwrap().entry(color).or_insert_with(|| Hub::new(alike.len())).clone();
+        Box::new(Thread { hub, rank: alike.iter().position(|rank| *rank == self.rank).unwrap() })
+    }
+
+    fn wait(&self) {
+        self.hub.barrier.wait();
+    }
+
+    fn abort(&self, code: u8) -> ! {
+        panic!("aborted with {code}")
+    }
+}
+
+/// Runs `work` in `size` worlds of one network, and gives what each returned.
+fn together<T: Send>(size: usize, work: impl Fn(&World) -> T + Sync) -> Vec<T> {
+    let hub = Hub::new(size);
+    std::thread::scope(|scope| {
+        let spawn = |rank| {
+            let (network, work) = (Thread { hub: hub.clone(), rank }, &work);
+            scope.spawn(move || work(&World::over(Box::new(network))))
+        };
+        let threads: Vec<_> = (0..size).map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn messages() {
+    let results = together(3, |world| {
+        let rank = world.rank();
+        assert_eq!((world.size(), world.leads()), (3, rank == 0));
+        assert!(world.any(rank == 2) && !world.any(false));
+        world.agree("the seed", "7").unwrap();
+        let error = world.agree("the seed", if rank == 1 { "8" } else { "7" }).unwrap_err().to_string();
+        assert_has(&error, &["the seed of process 1 differs"]);
+        assert_eq!(world.from_first(|| Ok(vec![rank as u8, 5])).unwrap(), [0, 5]);
+        let mut tensor = Tensor::from_slice(&[rank as f32, 0.5]);
+        world.align(&mut tensor).unwrap();
+        assert_eq!(tensor, Tensor::from_slice(&[0f32, 0.5]));
+        // the second process has nothing to add
+        let rows = if rank == 1 { 0 } else { 2 };
+        let all = world.gather(&Tensor::full([rows, 2], rank as i64, tch::kind::FLOAT_CPU)).unwrap();
+        (all.size(), Vec::<f32>::try_from(&all.contiguous().view(-1)).unwrap(), world.place().local_rank)
+    });
+    for (rank, (size, values, local_rank)) in results.into_iter().enumerate() {
+        assert_eq!((size, values), (vec![4, 2], vec![0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0]));
+        assert_eq!(local_rank, rank);
+    }
+}
+
+const BATCH: usize = 5;
+
+/// The tiny experiment's model, with particles apart.
+struct Setting {
+    model: Model,
+    subspace: Box<dyn Subspace>,
+    theta: Tensor,
+    bytes: Tensor,
+    labels: Tensor,
+    orders: usize,
+}
+
+impl Setting {
+    fn new(particles: usize, orders: usize) -> Setting {
+        let (model, subspace) = model(&tiny(), Kind::Float);
+        let columns = subspace.layout().parameters();
+        let theta = floats(particles as i64 * columns, 1).view([particles as i64, columns]) * 0.1;
+        let images = (orders * BATCH) as i64;
+        let bytes = (floats(images * 3 * 8 * 8, 2).abs() * 255.0).to_kind(Kind::Uint8).view([images, 3, 8, 8]);
+        let labels = (floats(images, 3).abs() * 9.9).to_kind(Kind::Int64);
+        Setting { model, subspace, theta, bytes, labels, orders }
+    }
+
+    fn batch(&self, indices: &[i64]) -> Batch {
+        let index = Tensor::from_slice(indices);
+        Batch { bytes: self.bytes.index_select(0, &index), labels: self.labels.index_select(0, &index) }
+    }
+
+    fn whole(&self, cut: Cut) -> Likelihood<'_> {
+        let all: Vec<i64> = (0..(self.orders * BATCH) as i64).collect();
+        Likelihood::new(&self.model, self.subspace.as_ref(), cut, &self.batch(&all), self.orders as i64)
+    }
+
+    /// With the images of a share alone.
+    fn shared<'a>(&'a self, team: &'a Team<'a>, cut: Cut) -> Shared<'a> {
+        let share = team.share();
+        let orders = if self.orders == 1 { 0..1 } else { share.rows.clone() };
+        let samples: Vec<usize> = cut.samples(share, BATCH).into_iter().flatten().collect();
+        let own: Vec<i64> =
+            orders.flat_map(|order| samples.iter().map(move |sample| (order * BATCH + sample) as i64)).collect();
+        let Batch { bytes, labels } = self.batch(&own);
+        let size = [labels.size()[0] / samples.len().max(1) as i64, samples.len() as i64];
+        // A process without a sample has no images to make ready.
+        let images = if samples.is_empty() { bytes } else { self.model.preprocess.images(&bytes, size[0]) };
+        let labels = labels.view(if samples.is_empty() { [1, 0] } else { size });
+        let own = Likelihood::on(&self.model, self.subspace.as_ref(), cut, Input::Images(images), labels);
+        Shared { own: own.of_share(share, BATCH), team }
+    }
+
+    fn matrices(&self) -> Tensor {
+        let (blocks, n) = (self.subspace.layout().blocks.len() as i64, self.theta.size()[0]);
+        floats(blocks * n * n, 4).view([blocks, n, n])
+    }
+}
+
+/// Uniform in [−1, 1).
+fn floats(count: i64, place: u64) -> Tensor {
+    use rand::Rng;
+    let mut rng = stream(9, Purpose::Check, &[place]);
+    let values: Vec<f32> = (0..count).map(|_| rng.next_u32() as f32 / u32::MAX as f32 * 2.0 - 1.0).collect();
+    Tensor::from_slice(&values)
+}
+
+/// All results of an objective: losses and gradients, of the whole batch, of each part, and mixed.
+fn results(setting: &Setting, objective: &mut dyn Objective) -> Vec<Tensor> {
+    let mut found = Vec::new();
+    let mut keep = |Evaluation { losses, gradients }: Evaluation| found.extend([losses, gradients]);
+    keep(objective.evaluate(&setting.theta).unwrap());
+    for part in 0..objective.parts() {
+        keep(objective.evaluate_part(&setting.theta, part).unwrap());
+        keep(Evaluation { losses: Tensor::from(objective.share(part) as f32), gradients: Tensor::from(0f32) });
+    }
+    let mixed = objective.evaluate_mixed(&setting.theta, &setting.matrices()).unwrap();
+    keep(Evaluation { losses: mixed.own.losses, gradients: mixed.gradients });
+    found
+}
+
+#[test]
+fn shared_objective_equals_that_of_one_process() {
+    // Fewer processes than particles, as many, more, and more than a particle has samples in a part.
+    for (particles, processes) in [(3, 2), (2, 2), (2, 5), (1, 4)] {
+        for (orders, accumulate, particle_chunk) in [(particles, 1, 0), (1, 2, 1)] {
+            let cut = Cut { particle_chunk, accumulate, recompute: false };
+            let setting = Setting::new(particles, orders);
+            let expected = results(&setting, &mut setting.whole(cut));
+            let everybody = together(processes, |world| {
+                let (setting, team) = (Setting::new(particles, orders), world.team(particles));
+                results(&setting, &mut setting.shared(&team, cut))
+            });
+            for (rank, found) in everybody.iter().enumerate() {
+                assert_eq!(found.len(), expected.len());
+                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    assert_eq!(found.size(), expected.size());
+                    let difference = (found - expected).abs().max().double_value(&[]);
+                    let scale = expected.abs().max().double_value(&[]);
+                    assert!(difference <= 1e-5 * scale, "{particles} over {processes}, {rank}, {i}: {difference}");
+                    assert_eq!(found, &everybody[0][i], "processes disagree");
+                }
+            }
+        }
+    }
+}
+
+/// `bella` as one of four processes of a launcher.
+fn launched(place: &Place, command: &str) -> assert_cmd::Command {
+    let mut command = place.configured(command, &[]);
+    command.env("OMPI_COMM_WORLD_SIZE", "4").env("OMPI_COMM_WORLD_RANK", "0");
+    command
+}
+
+#[test]
+fn commands_that_do_not_divide_their_work() {
+    let line = error_line(launched(&Place::with_tiny(), "eval"), 2);
+    assert_has(&line, &["4 processes were started together", "only `bella train`"]);
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn several_processes_without_mpi() {
+    let place = Place::with_tiny();
+    let line = error_line(launched(&place, "train"), 2);
+    assert_has(&line, &["built without MPI", "4 processes", "cargo build --release --features mpi"]);
+    assert!(place.runs().is_empty());
+}
