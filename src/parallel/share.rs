@@ -91,7 +91,7 @@ mod tests {
         let facts: Vec<_> = shares.iter().map(|s| (s.rows.clone(), s.member, s.members)).collect();
         assert_eq!(facts, [(0..1, 0, 3), (0..1, 1, 3), (0..1, 2, 3), (1..2, 0, 2), (1..2, 1, 2)]);
         assert_eq!(shares[1].samples(8, 4), [2..3, 6..7]);
-        assert_eq!(shares[2].samples(1, 1), [1..1]);
+        assert!(shares[2].samples(1, 1).iter().all(Range::is_empty));
         assert_eq!(Share::new(5, 0, 1), Share::whole(5));
     }
 }
