@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
 
+use bella::config::{Experiment, Tree};
 use common::{Place, bella, messages, printed, repository, tiny};
 
 fn toml_files(folder: &str) -> Vec<PathBuf> {
@@ -40,22 +42,91 @@ fn with(old: &str, new: &str) -> String {
     text.replace(old, new)
 }
 
+/// Folders of files that are experiments by themselves.
+const EXPERIMENTS: [&str; 3] = ["configs", "configs/ivon", "configs/vtab"];
+/// Folders of files to merge after one.
+const PARTS: [&str; 2] = ["configs/methods", "configs/layers"];
+
+fn all(folders: &[&str]) -> Vec<PathBuf> {
+    folders.iter().flat_map(|folder| toml_files(folder)).collect()
+}
+
+fn read(files: &[PathBuf]) -> Experiment {
+    let experiment = Tree::load(files, &[]).and_then(|tree| Experiment::read(&tree));
+    experiment.unwrap_or_else(|problems| panic!("{files:?}: {problems}"))
+}
+
 #[test]
-fn shipped_experiments_are_fine() {
-    for file in toml_files("configs") {
-        let output = check(&[file.to_str().unwrap()]);
+fn shipped_files_are_fine_alone() {
+    for (folders, role) in [(&EXPERIMENTS[..], "fine"), (&PARTS[..], "fine, to merge after an experiment")] {
+        let files = all(folders);
+        let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+        let output = check(&names);
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-        assert_eq!(printed(&output), format!("{}: fine\n", file.display()));
+        assert_eq!(printed(&output), names.iter().map(|name| format!("{name}: {role}\n")).collect::<String>());
     }
 }
 
 #[test]
-fn shipped_methods_are_fine_over_the_quickstart() {
-    let base = repository("configs/quickstart.toml");
-    for file in toml_files("configs/methods") {
-        let output = check(&["--merge", base.to_str().unwrap(), file.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(0), "{}: {}", file.display(), messages(&output));
+fn every_experiment_is_fine_with_every_method_and_layer() {
+    for experiment in all(&EXPERIMENTS) {
+        for part in all(&PARTS) {
+            let (alone, merged) = (read(std::slice::from_ref(&experiment)), read(&[experiment.clone(), part.clone()]));
+            assert_eq!(alone.data.key, merged.data.key);
+            let (training, rank) = (merged.training.as_ref().unwrap(), merged.resolved());
+            assert_eq!(rank_of(&rank).is_some(), training.subspace.key == "low-rank");
+            if training.subspace.key == "low-rank" {
+                assert_eq!(rank_of(&rank), rank_of(&alone.resolved()), "{experiment:?} {part:?}: the set's rank stays");
+            }
+        }
     }
+}
+
+fn rank_of(resolved: &toml::Table) -> Option<i64> {
+    resolved["subspace"].get("low-rank")?.get("rank")?.as_integer()
+}
+
+/// The report finds a published number by the name of the test set.
+#[test]
+fn published_tables_know_the_names_of_the_shipped_sets() {
+    let read_set = |row: csv::StringRecord| row[8].to_string();
+    let published = |table: &str| -> BTreeSet<String> {
+        let mut file = csv::Reader::from_path(repository(&format!("results/paper/{table}.csv"))).unwrap();
+        assert_eq!(&file.headers().unwrap()[8], "set");
+        file.records().map(|row| read_set(row.unwrap())).filter(|set| !set.is_empty()).collect()
+    };
+    let shipped: BTreeSet<String> = toml_files("configs/vtab").into_iter().map(|file| label(&read(&[file]))).collect();
+    assert_eq!(shipped, published("ibdr-1"));
+    for name in ["cifar10", "cifar100", "camelyon17", "imagenet"] {
+        let label = label(&read(&[repository(&format!("configs/{name}.toml"))]));
+        assert!(published("bella-1").contains(&label), "{label}");
+    }
+}
+
+/// Name of the data set in results.
+fn label(experiment: &Experiment) -> String {
+    let data = &experiment.resolved()["data"][experiment.data.key];
+    let given = data.get("label").and_then(|label| label.as_str()).map(str::to_owned);
+    given.unwrap_or_else(|| experiment.data.dataset.label())
+}
+
+/// What `bella train` is told of an experiment stands in its header, and names files that exist.
+#[test]
+fn headers_say_how_to_run() {
+    for file in all(&[&EXPERIMENTS[..], &PARTS[..]].concat()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let header: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
+        let command: String = header.iter().skip_while(|line| !line.contains("bella train --config")).copied().collect();
+        let named: Vec<&str> = command.split_whitespace().filter(|word| word.ends_with(".toml")).collect();
+        assert!(named.iter().any(|name| repository(name) == file), "{}: names itself", file.display());
+        assert!(named.iter().all(|name| !name.starts_with("configs/") || repository(name).is_file()), "{named:?}");
+    }
+}
+
+#[test]
+fn mistakes_of_a_part_are_its_own() {
+    let shown = mistakes("[method.svgd]\nparticles = 0\n");
+    assert!(shown.starts_with("error: x.toml:2: method.svgd.particles = 0"), "{shown}");
 }
 
 #[test]

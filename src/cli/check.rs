@@ -7,12 +7,16 @@ use clap::Args;
 
 use crate::config::{Experiment, Problems, Tree};
 
+/// What a part of an experiment is checked over.
+const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
+
 /// Check configs; every mistake is a line.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella check configs/*.toml\n  \
+#[command(after_help = "Examples:\n  bella check configs/*.toml configs/*/*.toml\n  \
     bella check --merge configs/cifar10.toml configs/methods/single.toml")]
 pub struct CheckArgs {
-    /// Config files, each checked alone.
+    /// Config files, each checked alone; one without checkpoint, head and data is a part to merge, and checked over
+    /// `configs/quickstart.toml`.
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -35,9 +39,9 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     let mut failed: Option<Problems> = None;
     for files in &groups {
         let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        match Tree::load(files, &args.sets).and_then(|tree| Experiment::read(&tree)) {
-            Ok(experiment) => {
-                println!("{}: fine", shown.join(" + "));
+        match load(files, &args.sets).and_then(|(tree, role)| Ok((Experiment::read(&tree)?, role))) {
+            Ok((experiment, role)) => {
+                println!("{}: {role}", shown.join(" + "));
                 if args.print {
                     print!("{}", toml::to_string(&experiment.resolved())?);
                 }
@@ -50,4 +54,13 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
     }
     failed.map_or(Ok(()), |problems| Err(problems.into()))
+}
+
+/// The config of `files`, and what they are.
+fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, &'static str), Problems> {
+    let tree = Tree::load(files, sets)?;
+    if tree.is_part() {
+        return Ok((tree.over(Tree::parse(BASE.0, BASE.1)?), "fine, to merge after an experiment"));
+    }
+    Ok((tree, "fine"))
 }

@@ -111,6 +111,22 @@ impl Tree {
         problems.into_result(Tree::new(table, &[name.to_owned()]))
     }
 
+    /// This tree laid over `base`, as a file that follows it.
+    pub fn over(self, base: Tree) -> Tree {
+        let Node { value, written, origin } = self.root;
+        let (Value::Table(mut table), Value::Table(own)) = (base.root.value, value) else {
+            unreachable!("the root of a tree is a table")
+        };
+        merge::merge_root(&mut table, own, &CHOICE_TABLES);
+        Tree { root: Node { value: Value::Table(table), written, origin } }
+    }
+
+    /// Whether this says something, but nothing about what is trained on what: a file to merge after an experiment.
+    pub fn is_part(&self) -> bool {
+        let Value::Table(table) = &self.root.value else { return false };
+        !table.is_empty() && !["checkpoint", "head", "data"].iter().any(|key| table.contains_key(*key))
+    }
+
     fn new(table: Table, names: &[String]) -> Tree {
         let origin = if names.is_empty() {
             Origin::Set { order: 0 }

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Trains and evaluates every cell of a published table or figure that bella measures, each by the config that says how.
+# Run it again after anything: finished cells are skipped, an interrupted one continues.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/sweep.sh
+. scripts/sweep.sh
+
+readonly RATES="1e-3 9e-4 5e-4 2.5e-4 8e-4"
+readonly METHODS=(bella-svgd bella-ensemble vbl single ensemble svgd)
+
+usage() {
+    printf 'Usage: scripts/reproduce_table.sh TABLE [OPTIONS]\n
+  TABLE   of Bella (arXiv 2407.20891): 1, 2, 3, 4, 6, 7, 8, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8;
+          of IVON (arXiv 2402.17641), on ViTs: ivon-1, ivon-2, ivon-3; of IBDR: ibdr (both tables)\n
+The checkpoints and data that the configs name must be there; --config FILE merges a file over every cell.\n\n%s\n' \
+        "$SWEEP_OPTIONS"
+}
+
+# on SET METHOD…: a cell for each method file.
+on() {
+    local set=$1 method
+    shift
+    for method in "$@"; do
+        cell "${set//\//-}-$method" --config "configs/$set.toml" --config "configs/methods/$method.toml" \
+            ${more[@]+"${more[@]}"}
+    done
+}
+
+# A few steps tell parameters, memory and storage.
+costs() {
+    local n
+    more=(--set train.epochs=1)
+    on cifar10 single
+    for n in 3 5 20 40; do particles svgd "$n"; done
+    for n in 3 5 20 100; do particles bella-svgd "$n"; done
+}
+
+# particles METHOD N
+particles() {
+    local rates=(--set "optimizer.adamw.lr=$(cycled "$RATES" "$2")")
+    [[ $1 == bella-svgd ]] || rates=()
+    cell "cifar10-$1-n$2" --config configs/cifar10.toml --config "configs/methods/$1.toml" "${more[@]}" \
+        --set "method.svgd.particles=$2" ${rates[@]+"${rates[@]}"}
+}
+
+layers() {
+    local layer
+    cell camelyon17-all --config configs/camelyon17.toml
+    for layer in fc proj blocks-0-5 blocks-6-11; do
+        cell "camelyon17-$layer" --config configs/camelyon17.toml --config "configs/layers/$layer.toml"
+    done
+}
+
+ranks() {
+    local set rank
+    for set in camelyon17 imagenet; do
+        for rank in 2 4 8 16; do
+            cell "$set-rank-$rank" --config "configs/$set.toml" --set "subspace.low-rank.rank=$rank"
+        done
+        on "$set" svgd
+    done
+}
+
+# ivon SET ESS METHOD…: IVON, Multi-IVON and the methods beside them.
+ivon() {
+    local set=ivon/$1 full=ivon-full ess=$2
+    [[ $1 != imagenet ]] || full=ivon-full-imagenet
+    on "$set" "${@:3}"
+    more=(--set "method.ivon.ess=$ess")
+    on "$set" "$full"
+    more=()
+}
+
+vtab() {
+    local task name
+    for task in configs/vtab/*.toml; do
+        name=${task##*/}
+        on "vtab/${name%.toml}" single lora bella-ensemble bella-svgd
+    done
+}
+
+table=${1:-}
+case $table in
+"" | -*) usage >&2 && exit 2 ;;
+8) exec scripts/sweep_gamma.sh "${@:2}" ;;
+fig-4a) exec scripts/sweep_rank.sh "${@:2}" ;;
+fig-4b) exec scripts/sweep_particles.sh "${@:2}" ;;
+esac
+take_options "${@:2}"
+no_rest
+more=()
+case $table in
+1) for set in cifar10 cifar100 camelyon17 domainnet imagenet; do on "$set" "${METHODS[@]}"; done ;;
+2) costs ;;
+3) on domainnet "${METHODS[@]}" ;;
+4) on cifar10 "${METHODS[@]}" && evaluate eval --data cifar10-c=data/CIFAR-10-C ;;
+6) layers ;;
+7) for set in cifar10 cifar100; do on "$set" bella-ensemble ensemble bella-svgd svgd; done && evaluate soup ;;
+fig-2) on camelyon17 single svgd bella-svgd && on cifar10 single svgd bella-svgd ;;
+fig-3) on cifar10 "${METHODS[@]}" && evaluate eval --attack fgsm ;;
+fig-5) ranks ;;
+fig-8) on cifar10 "${METHODS[@]}" && evaluate eval --data stl10=data ;;
+ivon-1)
+    for set in imagenet:1281167 tiny-imagenet:100000 cifar100:50000; do ivon "${set%:*}" "${set#*:}" single single-sgd; done
+    ;;
+ivon-2)
+    ivon cifar10 50000 single single-sgd ensemble
+    cell ivon-cifar10-multi-ivon --config configs/ivon/cifar10.toml --config configs/methods/ivon-full.toml \
+        --set method.ivon.particles=5
+    ;;
+ivon-3) ivon cifar10 50000 single-sgd && evaluate eval --ood svhn=data/svhn --ood flowers102=data/flowers102 ;;
+ibdr) vtab ;;
+*) refuse "$table: unknown table; known: 1, 2, 3, 4, 6, 7, 8, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8, ivon-1, ivon-2, ivon-3, ibdr" ;;
+esac
+run_cells "table-$table"

@@ -1,0 +1,258 @@
+# shellcheck shell=bash
+# What the sweep scripts share; sourced by them. A sweep is a list of cells: one training run each, and evaluations of it.
+# Runs that are finished are not repeated and interrupted ones continue, because bella does so; evaluations are remembered.
+
+# shellcheck disable=SC2034 # the scripts print it
+readonly SWEEP_OPTIONS="Options of every sweep:
+  --config FILE    experiment; repeat to merge (default: the sweep's own)
+  --set KEY=VALUE  in every cell; repeat
+  --seeds LIST     seeds of every cell, say \"1 2 3\" (default: the config's seed)
+  --out FOLDER     results folder (default: results)
+  --jobs N         cells at a time, each on a GPU of its own where there are GPUs (default: 1)
+  --device DEVICE  of every cell: cpu, cuda:0 … (default: one GPU a job in turn, or the CPU where there is none)
+  --cell K         only the K-th cell, from 1 (default: \$SWEEP_CELL, see scripts/slurm/sweep.sbatch)
+  --match GLOB     only the cells whose name fits, say \"cifar10-*\" (before they are numbered)
+  --count          print the number of cells
+  --dry-run        print the commands
+  --bella PATH     the program (default: \$BELLA, target/release/bella, or bella of the PATH)
+  -- ARGUMENTS     handed to bella train and bella eval, say --threads 1 --workers 1"
+
+# Cells, in step: a name for files, quoted arguments of train, and quoted commands on the trained run, one a line.
+cell_names=() cell_trains=() cell_evals=()
+
+say() { printf 'sweep: %s\n' "$*" >&2; }
+# Bad usage.
+refuse() {
+    printf 'error: %s\n' "$*" >&2
+    exit 2
+}
+
+# take_options "$@": reads what every sweep knows; the rest is in rest=(…). Defines the settings below.
+take_options() {
+    configs=() sets=() seeds=() passed=() rest=()
+    out=results jobs=1 device='' only=${SWEEP_CELL:-} match='*' action=run bella=${BELLA:-}
+    while (($#)); do
+        case $1 in
+        --config | --set | --seeds | --out | --jobs | --device | --cell | --match | --bella)
+            (($# > 1)) || refuse "$1 needs a value"
+            ;;
+        esac
+        case $1 in
+        --config) configs+=(--config "$2") && shift 2 ;;
+        --set) sets+=(--set "$2") && shift 2 ;;
+        --seeds) read -ra seeds <<<"$2" && shift 2 ;;
+        --out) out=$2 && shift 2 ;;
+        --jobs) jobs=$2 && shift 2 ;;
+        --device) device=$2 && shift 2 ;;
+        --cell) only=$2 && shift 2 ;;
+        --match) match=$2 && shift 2 ;;
+        --bella) bella=$2 && shift 2 ;;
+        --count) action=count && shift ;;
+        --dry-run) action=dry-run && shift ;;
+        --help | -h) usage && exit 0 ;;
+        --) shift && passed=("$@") && break ;;
+        *) rest+=("$1") && shift ;;
+        esac
+    done
+    [[ $jobs =~ ^[1-9][0-9]*$ ]] || refuse "--jobs $jobs: must be a whole number from 1"
+    [[ -z $only || $only =~ ^[1-9][0-9]*$ ]] || refuse "--cell $only: must be a whole number from 1"
+    local seed
+    for seed in ${seeds[@]+"${seeds[@]}"}; do
+        [[ $seed =~ ^[0-9]+$ ]] || refuse "--seeds: \`$seed\` is not a whole number"
+    done
+    find_bella
+}
+
+find_bella() {
+    [[ -n $bella ]] || { [[ -x target/release/bella ]] && bella=target/release/bella; } || bella=bella
+    [[ $action == run || $action == dry-run ]] || return 0
+    command -v "$bella" >/dev/null 2>&1 ||
+        refuse "$bella: no such program; build it (cargo build --release), or name it: --bella PATH"
+}
+
+# no_rest: refuses what no option took.
+no_rest() { ((${#rest[@]} == 0)) || refuse "unknown argument \`${rest[0]}\`; --help tells what is known"; }
+
+# cell NAME ARGUMENTS…: adds a cell for every seed, trained with the configs, the sets and ARGUMENTS.
+cell() {
+    local name=$1 seed
+    shift
+    if ((${#seeds[@]} == 0)); then
+        add_cell "$name" "$@"
+    else
+        for seed in "${seeds[@]}"; do add_cell "$name-s$seed" "$@" --set "seed=$seed"; done
+    fi
+}
+
+# quoted WORDS…: as they can be pasted.
+quoted() {
+    local word text=''
+    for word in "$@"; do
+        [[ $word =~ ^[A-Za-z0-9_=:,.@%/*+-]+$ && $word != *'*'* ]] || word="'${word//\'/\'\\\'\'}'"
+        text+="$word "
+    done
+    printf '%s' "${text% }"
+}
+
+# The sweep's own files come before those of the command line, and its settings before theirs: the later ones win.
+add_cell() {
+    # shellcheck disable=SC2053 # a pattern
+    [[ $1 == $match ]] || return 0
+    cell_names+=("$1") cell_evals+=('')
+    cell_trains+=("$(quoted "${@:2}" ${configs[@]+"${configs[@]}"} ${sets[@]+"${sets[@]}"})")
+}
+
+# evaluate COMMAND ARGUMENTS…: adds a command on the trained run (eval, soup) to every cell so far.
+evaluate() {
+    local at
+    for ((at = 0; at < ${#cell_names[@]}; at++)); do cell_evals[at]+="$(quoted "$@")"$'\n'; done
+}
+
+# cycled RATES N: a TOML array of N.
+cycled() {
+    local all cycle=() at
+    read -ra all <<<"$1"
+    for ((at = 0; at < $2; at++)); do cycle+=("${all[at % ${#all[@]}]}"); done
+    local IFS=,
+    echo "[${cycle[*]}]"
+}
+
+# numbers NAME LIST: refuses a list of values that is empty or has anything but numbers.
+numbers() {
+    local value
+    [[ -n ${2// /} ]] || refuse "$1: no values"
+    for value in $2; do
+        [[ $value =~ ^[0-9]+(\.[0-9]+)?(e-?[0-9]+)?$ ]] || refuse "$1: \`$value\` is not a number"
+    done
+}
+
+gpus() { { nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true; }
+
+# Sets devices=(one for each job). A list in CUDA_VISIBLE_DEVICES is respected: cuda:0 is its first.
+choose_devices() {
+    local found job
+    devices=()
+    found=$(gpus)
+    [[ -z ${CUDA_VISIBLE_DEVICES:-} ]] || found=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .)
+    for ((job = 0; job < jobs; job++)); do
+        if [[ -n $device ]]; then
+            devices+=("$device")
+        elif ((found == 0)); then
+            devices+=(cpu)
+        else
+            ((job < found)) || refuse "--jobs $jobs: there are $found GPUs; fewer jobs, or --device"
+            devices+=("cuda:$job")
+        fi
+    done
+}
+
+# run_logged LOG COMMAND…: appends the output to LOG; a TERM to this shell reaches the command, which saves and ends.
+run_logged() {
+    local log=$1 code=0
+    shift
+    echo "\$ $(quoted "$@")" >>"$log"
+    "$@" >>"$log" 2>&1 &
+    child=$!
+    wait "$child" || code=$?
+    child=''
+    return "$code"
+}
+
+# run_cell NUMBER DEVICE, in a shell of its own.
+run_cell() {
+    local log=$folder/${cell_names[$1]}.log train=() arguments=() start=0 run evaluation
+    local common=(--device "$2" --out "$out" ${passed[@]+"${passed[@]}"})
+    child=''
+    trap '[[ -z $child ]] || kill -TERM "$child" 2>/dev/null; wait; exit 143' TERM
+    eval "train=(${cell_trains[$1]})"
+    [[ ! -f $log ]] || start=$(wc -c <"$log")
+    run_logged "$log" "$bella" train "${train[@]}" "${common[@]}" || return
+    run=$(tail -c "+$((start + 1))" "$log" | sed -n 's/^run: //p' | tail -n 1)
+    [[ -d $run ]] || { echo "bella train named no run" >>"$log" && return 1; }
+    # What was evaluated of this run, unless it was trained anew since.
+    local known=$run/evaluated.txt
+    [[ -f $known && $known -nt $run/posterior.safetensors ]] || : >"$known"
+    while IFS= read -r evaluation; do
+        if [[ -z $evaluation ]] || grep -qxF -- "$evaluation" "$known"; then continue; fi
+        eval "arguments=($evaluation)"
+        run_logged "$log" "$bella" "${arguments[0]}" "$run" "${arguments[@]:1}" "${common[@]}" || return
+        echo "$evaluation" >>"$known"
+    done <<<"${cell_evals[$1]}"
+}
+
+# run_cells SWEEP: runs, prints or counts the cells; ends the script, with 1 if any cell failed.
+run_cells() {
+    local at first=0 last=${#cell_names[@]}
+    if [[ -n $only ]]; then
+        ((only <= last)) || refuse "--cell $only: there are $last cells"
+        first=$((only - 1)) last=$only
+    fi
+    case $action in
+    count) echo "${#cell_names[@]}" ;;
+    dry-run) for ((at = first; at < last; at++)); do print_cell "$at"; done ;;
+    run) run_all "$1" "$first" "$last" ;;
+    esac
+}
+
+print_cell() {
+    local common evaluation
+    common="--out $(quoted "$out" ${passed[@]+"${passed[@]}"})"
+    echo "# $(($1 + 1)): ${cell_names[$1]}"
+    echo "$bella train ${cell_trains[$1]} $common"
+    while IFS= read -r evaluation; do
+        [[ -z $evaluation ]] || echo "$bella ${evaluation%% *} RUN${evaluation#"${evaluation%% *}"} $common"
+    done <<<"${cell_evals[$1]}"
+}
+
+# Jobs take the next cell as soon as they are free: a FIFO holds the numbers of the free ones.
+run_all() {
+    local at slot state failed=0
+    choose_devices
+    folder=$out/sweeps/$1
+    mkdir -p "$folder"
+    state=$(mktemp -d)
+    pids=()
+    trap 'rm -rf "$state"' EXIT
+    trap 'stop_cells' INT TERM
+    mkfifo "$state/free"
+    exec 3<>"$state/free"
+    for ((slot = 0; slot < jobs; slot++)); do echo "$slot" >&3; done
+    for ((at = $2; at < $3; at++)); do
+        until read -rt 1 -u 3 slot; do :; done # wakes up for signals
+        say "$((at + 1))/${#cell_names[@]} ${cell_names[at]} on ${devices[slot]}"
+        (
+            exec 4>&3 3<&-
+            trap - EXIT INT
+            code=0
+            run_cell "$at" "${devices[slot]}" || code=$?
+            echo "$code" >"$state/$at"
+            echo "$slot" >&4
+        ) &
+        pids+=("$!")
+    done
+    wait
+    for ((at = $2; at < $3; at++)); do
+        [[ $(cat "$state/$at" 2>/dev/null) == 0 ]] || failed=$((failed + 1))
+    done
+    summary "$state" "$2" "$3" "$failed"
+    ((failed == 0)) || exit 1
+}
+
+stop_cells() {
+    trap '' INT TERM
+    say "stopping; the same command goes on"
+    kill -TERM "${pids[@]}" 2>/dev/null
+    wait
+    exit 130
+}
+
+# summary STATE FIRST LAST FAILED
+summary() {
+    local at code
+    say "$(($3 - $2 - $4)) of $(($3 - $2)) cells done; rows: $out/*.csv, tables: $bella report $out"
+    (($4 == 0)) || say "failed, with the last line of the log:"
+    for ((at = $2; at < $3; at++)); do
+        code=$(cat "$1/$at" 2>/dev/null) || code='no exit code'
+        [[ $code == 0 ]] || say "  ${cell_names[at]} ($code): $(tail -n 1 "$folder/${cell_names[at]}.log") [$folder/${cell_names[at]}.log]"
+    done
+}
