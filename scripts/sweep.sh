@@ -3,7 +3,7 @@
 # Runs that are finished are not repeated and interrupted ones continue, because bella does so; evaluations are remembered.
 
 # shellcheck disable=SC2034 # the scripts print it
-readonly SWEEP_OPTIONS="Options of every sweep:
+readonly SWEEP_OPTIONS="Options of every sweep (paths are relative to the repository):
   --config FILE    experiment; repeat to merge (default: the sweep's own)
   --set KEY=VALUE  in every cell; repeat
   --seeds LIST     seeds of every cell, say \"1 2 3\" (default: the config's seed)
@@ -183,6 +183,7 @@ run_cell() {
 # run_cells SWEEP: runs, prints or counts the cells; ends the script, with 1 if any cell failed.
 run_cells() {
     local at first=0 last=${#cell_names[@]}
+    ((last > 0)) || refuse "no cells: --match $match fits none"
     if [[ -n $only ]]; then
         ((only <= last)) || refuse "--cell $only: there are $last cells"
         first=$((only - 1)) last=$only
@@ -206,13 +207,13 @@ print_cell() {
 
 # Jobs take the next cell as soon as they are free: a FIFO holds the numbers of the free ones.
 run_all() {
-    local at slot state failed=0
+    local at slot failed=0
     choose_devices
     folder=$out/sweeps/$1
     mkdir -p "$folder"
     state=$(mktemp -d)
     pids=()
-    trap 'rm -rf "$state"' EXIT
+    trap 'rm -rf "$state"' EXIT # state is global: the trap runs after this function
     trap 'stop_cells' INT TERM
     mkfifo "$state/free"
     exec 3<>"$state/free"

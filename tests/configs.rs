@@ -105,8 +105,8 @@ fn published_tables_know_the_names_of_the_shipped_sets() {
 
 /// Name of the data set in results.
 fn label(experiment: &Experiment) -> String {
-    let data = &experiment.resolved()["data"][experiment.data.key];
-    let given = data.get("label").and_then(|label| label.as_str()).map(str::to_owned);
+    let resolved = experiment.resolved();
+    let given = resolved["data"][&experiment.data.key].get("label").and_then(|label| label.as_str()).map(str::to_owned);
     given.unwrap_or_else(|| experiment.data.dataset.label())
 }
 
@@ -116,7 +116,8 @@ fn headers_say_how_to_run() {
     for file in all(&[&EXPERIMENTS[..], &PARTS[..]].concat()) {
         let text = std::fs::read_to_string(&file).unwrap();
         let header: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
-        let command: String = header.iter().skip_while(|line| !line.contains("bella train --config")).copied().collect();
+        let from_command = header.iter().skip_while(|line| !line.contains("bella train --config"));
+        let command = from_command.copied().collect::<Vec<_>>().join(" ");
         let named: Vec<&str> = command.split_whitespace().filter(|word| word.ends_with(".toml")).collect();
         assert!(named.iter().any(|name| repository(name) == file), "{}: names itself", file.display());
         assert!(named.iter().all(|name| !name.starts_with("configs/") || repository(name).is_file()), "{named:?}");

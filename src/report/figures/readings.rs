@@ -124,11 +124,16 @@ pub struct Sweep {
     pub steps: Vec<(f64, usize)>,
 }
 
-/// All sweeps over `column` (and over `implied`, columns that follow from it) among the series.
+/// All sweeps over `column` (and over `implied`, columns that follow from it) among the series. Over the particles, lists
+/// of learning rates of which one begins with the other are equal: a list cycled over more particles, or one rate for all.
 pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
     let rest = |one: &Series| -> Vec<(String, String)> {
         let kept = one.settings.iter().filter(|(name, _)| *name != column && !implied.contains(name));
-        kept.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        let value = |name: &str, value: &str| match name.ends_with(".lr") && column == "particles" {
+            true => longest_rates(series, one, name),
+            false => value.to_string(),
+        };
+        kept.map(|(name, text)| (name.to_string(), value(name, text))).collect()
     };
     let rests = distinct(series.iter().filter(|one| !one.setting(column).is_empty()).map(rest));
     let steps = |wanted: &Vec<(String, String)>| {
@@ -142,4 +147,19 @@ pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
         .collect();
     let named = names(&settings).into_iter().zip(swept);
     named.map(|(name, (_, steps))| Sweep { name, steps }).collect()
+}
+
+/// The longest list of learning rates, one a particle, that begins with those of `one`.
+fn longest_rates(series: &[Series], one: &Series, column: &str) -> String {
+    let own = rates(one, column);
+    let longer = series.iter().map(|other| rates(other, column)).filter(|rates| rates.starts_with(&own));
+    format!("{:?}", longer.max_by_key(Vec::len).unwrap_or(own))
+}
+
+fn rates(one: &Series, column: &str) -> Vec<f64> {
+    let listed = one.setting(column).trim_matches(['[', ']']).split(',').filter_map(|rate| rate.trim().parse().ok());
+    match listed.collect::<Vec<f64>>() {
+        list if list.len() == 1 => list.repeat(one.setting("particles").parse().unwrap_or(1)),
+        list => list,
+    }
 }

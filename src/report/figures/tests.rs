@@ -135,3 +135,21 @@ fn a_landscape_is_written_to_a_file() {
     landscape::draw(&run.join("landscape.csv"), &run.join("landscape-particles.csv"), &out).unwrap();
     assert!(fs::read_to_string(out).unwrap().contains("Test error (%)"));
 }
+
+#[test]
+fn learning_rates_cycled_over_particles_are_one_sweep() {
+    let series = |particles: &'static str, rates: &'static str| {
+        let settings = vec![("method", "svgd"), ("particles", particles), ("adamw.lr", rates)];
+        crate::results::series::Series { name: String::new(), settings, rows: vec![] }
+    };
+    let all = [
+        series("1", "[0.001]"),
+        series("3", "[0.001,0.0009,0.0005]"),
+        series("5", "[0.001,0.0009,0.0005,0.00025,0.0008]"),
+        series("5", "[0.006]"),
+        series("10", "[0.006]"),
+    ];
+    let steps: Vec<_> = super::readings::sweeps(&all, "particles", &[]).into_iter().map(|sweep| sweep.steps).collect();
+    assert_eq!(steps, [vec![(1.0, 0), (3.0, 1), (5.0, 2)], vec![(5.0, 3), (10.0, 4)]]);
+    assert!(super::readings::sweeps(&all[1..], "adamw.lr", &[]).is_empty(), "no numbers");
+}

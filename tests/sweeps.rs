@@ -1,0 +1,178 @@
+//! The sweep scripts: which cells they make, that cells are skipped when done, that a failing one does not stop the others
+//! and is told in the end.
+
+mod common;
+
+use std::path::Path;
+use std::process::Output;
+
+use assert_cmd::Command;
+use common::{Place, cells, messages, printed, repository, text};
+
+fn sweep(script: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(repository(&format!("scripts/{script}.sh")));
+    command.env_remove("SWEEP_CELL").env_remove("CUDA_VISIBLE_DEVICES");
+    command.args(arguments).args(["--bella", env!("CARGO_BIN_EXE_bella")]).output().unwrap()
+}
+
+/// The lines of a dry run that start with `start`, without the program and the results folder.
+#[track_caller]
+fn lines(output: &Output, start: &str) -> Vec<String> {
+    assert_eq!(output.status.code(), Some(0), "{}", messages(output));
+    let shown = printed(output).replace(env!("CARGO_BIN_EXE_bella"), "bella");
+    let fitting = shown.lines().filter(|line| line.starts_with(start));
+    fitting.map(|line| line.trim_end_matches(" --out results").to_string()).collect()
+}
+
+#[test]
+fn dry_runs_print_the_cells() {
+    let ranks = sweep("sweep_rank", &["--dry-run", "--ranks", "1 16", "--seeds", "1 2", "--set", "train.epochs=1"]);
+    assert_eq!(
+        lines(&ranks, "bella train"),
+        [(1, 1), (1, 2), (16, 1), (16, 2)].map(|(rank, seed)| format!(
+            "bella train --set subspace.low-rank.rank={rank} --set seed={seed} --config configs/camelyon17.toml \
+             --set train.epochs=1"
+        ))
+    );
+    let particles = sweep("sweep_particles", &["--dry-run", "--particles", "1 7"]);
+    let rates = lines(&particles, "bella train").concat();
+    common::assert_has(&rates, &["'optimizer.adamw.lr=[1e-3]'", "lr=[1e-3,9e-4,5e-4,2.5e-4,8e-4,1e-3,9e-4]'"]);
+    let gammas = sweep("sweep_gamma", &["--dry-run", "--cell", "2"]);
+    assert_eq!(lines(&gammas, "#"), ["# 2: gamma-0.025"]);
+    assert_eq!(lines(&gammas, "bella eval"), ["bella eval RUN --attack fgsm --epsilon 0.001,0.005,0.01,0.03"]);
+}
+
+/// Every table's cells are configs that are fine; `bella check` takes the arguments of `bella train`.
+#[test]
+fn tables_are_made_of_configs_that_are_fine() {
+    let known = ["1", "2", "3", "4", "6", "7", "8", "fig-2", "fig-3", "fig-4a", "fig-4b", "fig-5", "fig-8"];
+    for name in known.into_iter().chain(["ivon-1", "ivon-2", "ivon-3", "ibdr"]) {
+        let output = sweep("reproduce_table", &[name, "--dry-run"]);
+        let trained = lines(&output, "bella train");
+        assert!(!trained.is_empty(), "{name}");
+        for line in trained {
+            let words: Vec<&str> = line.split(' ').skip(2).map(|word| word.trim_matches('\'')).collect();
+            let of = |flag: &str| -> Vec<String> {
+                words.windows(2).filter(|pair| pair[0] == flag).map(|pair| pair[1].to_string()).collect()
+            };
+            let files: Vec<_> = of("--config").iter().map(|file| repository(file)).collect();
+            let read = bella::config::Tree::load(&files, &of("--set"));
+            let experiment = read.and_then(|tree| bella::config::Experiment::read(&tree));
+            assert!(experiment.is_ok_and(|experiment| experiment.training.is_some()), "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn bad_usage_is_refused() {
+    let cases: [(&str, &[&str], &str); 8] = [
+        ("sweep_rank", &["--ranks", "1 x"], "error: --ranks: `x` is not a number"),
+        ("sweep_rank", &["--ranks", ""], "error: --ranks: no values"),
+        ("sweep_rank", &["--rank", "4"], "error: unknown argument `--rank`"),
+        ("sweep_rank", &["--jobs", "0"], "error: --jobs 0: must be a whole number from 1"),
+        ("sweep_rank", &["--cell", "6"], "error: --cell 6: there are 5 cells"),
+        ("sweep_gamma", &["--seeds", "one"], "error: --seeds: `one` is not a whole number"),
+        ("sweep_gamma", &["--match", "delta-*"], "error: no cells"),
+        ("reproduce_table", &["5"], "error: 5: unknown table; known: 1, 2, 3"),
+    ];
+    for (script, arguments, message) in cases {
+        let output = sweep(script, arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(messages(&output).starts_with(message), "{}", messages(&output));
+    }
+}
+
+/// Ranks 1 and 2 of the tiny experiment, and one that is refused between them.
+fn run_tiny(place: &Place, more: &[&str]) -> Output {
+    let (config, out) = (place.path("tiny.toml"), place.path("results"));
+    let sweep_of = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let arguments = [&sweep_of[..], more, &["--ranks", "1 0 2", "--device", "cpu"]].concat();
+    sweep("sweep_rank", &arguments)
+}
+
+#[test]
+fn a_failing_cell_is_listed_and_the_others_are_done_once() {
+    let place = Place::with_tiny();
+    let first = run_tiny(&place, &["--jobs", "2"]);
+    assert_eq!(first.status.code(), Some(1));
+    let results = place.results();
+    let mut ranks = cells(&results, "rank");
+    ranks.sort_unstable();
+    assert_eq!(ranks, ["1", "2"]);
+    let log = place.path("results/sweeps/rank/rank-0.log");
+    let refused = "error: --set: subspace.low-rank.rank = 0: must be a whole number from 1 to 4096";
+    common::assert_has(
+        &messages(&first),
+        &["2 of 3 cells done", &format!("  rank-0 (2): {refused} [{}]", log.display())],
+    );
+    let again = run_tiny(&place, &[]);
+    assert_eq!(again.status.code(), Some(1), "the failing cell still fails");
+    assert_eq!(place.results().rows.len(), 2);
+    let log = text(&place.path("results/sweeps/rank/rank-1.log"));
+    assert_eq!(log.matches("this run is finished").count(), 1, "{log}");
+}
+
+#[test]
+fn evaluations_are_done_once_and_again_for_a_run_trained_anew() {
+    let place = Place::with_tiny();
+    let (config, out) = (place.path("tiny.toml"), place.path("results"));
+    let evaluated = |log: &Path| text(log).matches("--attack fgsm").count();
+    let run = || {
+        let files = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--device", "cpu"];
+        let output = sweep("sweep_gamma", &[&files[..], &["--gammas", "0.1", "--epsilon", "0.01"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        evaluated(&place.path("results/sweeps/gamma/gamma-0.1.log"))
+    };
+    assert_eq!(run(), 1);
+    assert_eq!(run(), 1, "done already");
+    let posterior = place.run().join("posterior.safetensors");
+    let bytes = std::fs::read(&posterior).unwrap();
+    std::fs::write(&posterior, bytes).unwrap();
+    assert_eq!(run(), 2, "the posterior is newer");
+    assert_eq!(cells(&place.results(), "condition"), ["clean", "fgsm 0.01"]);
+}
+
+/// With a program in bella's place that writes down its device, and one that lists two GPUs.
+#[cfg(unix)]
+#[test]
+fn jobs_have_a_gpu_each() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let script = |name: &str, body: &str| {
+        let path = place.write(name, format!("#!/usr/bin/env bash\n{body}\n").as_bytes());
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    script("nvidia-smi", "printf 'GPU 0: a\\nGPU 1: b\\n'");
+    // The first job to come waits for the other one: both run at a time.
+    let here = place.path("").display().to_string();
+    let standin = script(
+        "bella",
+        &format!(
+            "device=$(sed 's/.*--device \\([^ ]*\\).*/\\1/' <<<\"$*\"); echo \"$device\" >>'{here}/seen'\n\
+             for _ in {{1..200}}; do [[ $(sort -u '{here}/seen' | wc -l) == 2 ]] && break; sleep 0.05; done\n\
+             echo \"run: {here}\" >&2"
+        ),
+    );
+    let path = format!("{here}:{}", std::env::var("PATH").unwrap());
+    let run = |jobs: &str, visible: Option<&str>| {
+        let mut command = Command::new(repository("scripts/sweep_rank.sh"));
+        command.env("PATH", &path).env_remove("SWEEP_CELL").env_remove("CUDA_VISIBLE_DEVICES");
+        command.envs(visible.map(|list| ("CUDA_VISIBLE_DEVICES", list)));
+        let out = place.path("results");
+        command.args(["--bella", &standin, "--out", out.to_str().unwrap(), "--jobs", jobs, "--ranks", "1 2"]);
+        command.output().unwrap()
+    };
+    let output = run("2", None);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let seen = text(&place.path("seen"));
+    let mut seen: Vec<&str> = seen.lines().collect();
+    seen.sort_unstable();
+    assert_eq!(seen, ["cuda:0", "cuda:1"]);
+    for (jobs, visible, found) in [("3", None, 2), ("2", Some("1"), 1)] {
+        let output = run(jobs, visible);
+        assert_eq!(output.status.code(), Some(2));
+        let message = format!("error: --jobs {jobs}: there are {found} GPUs; fewer jobs, or --device");
+        common::assert_has(&messages(&output), &[&message]);
+    }
+}
