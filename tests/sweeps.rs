@@ -7,12 +7,17 @@ use std::path::Path;
 use std::process::Output;
 
 use assert_cmd::Command;
-use common::{Place, cells, messages, printed, repository, text};
+use common::{Place, cells, messages, printed, repository};
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
 
 fn sweep(script: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(repository(&format!("scripts/{script}.sh")));
     command.env_remove("SWEEP_CELL").env_remove("CUDA_VISIBLE_DEVICES");
-    command.args(arguments).args(["--bella", env!("CARGO_BIN_EXE_bella")]).output().unwrap()
+    let bella = ["--bella", env!("CARGO_BIN_EXE_bella")];
+    command.args(&bella).args(arguments).output().unwrap()
 }
 
 /// The lines of a dry run that start with `start`, without the program and the results folder.
@@ -82,11 +87,13 @@ fn bad_usage_is_refused() {
     }
 }
 
+const ONE_THREAD: [&str; 5] = ["--", "--threads", "1", "--workers", "1"];
+
 /// Ranks 1 and 2 of the tiny experiment, and one that is refused between them.
 fn run_tiny(place: &Place, more: &[&str]) -> Output {
     let (config, out) = (place.path("tiny.toml"), place.path("results"));
     let sweep_of = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let arguments = [&sweep_of[..], more, &["--ranks", "1 0 2", "--device", "cpu"]].concat();
+    let arguments = [&sweep_of[..], more, &["--ranks", "1 0 2", "--device", "cpu"], &ONE_THREAD].concat();
     sweep("sweep_rank", &arguments)
 }
 
@@ -108,7 +115,7 @@ fn a_failing_cell_is_listed_and_the_others_are_done_once() {
     let again = run_tiny(&place, &[]);
     assert_eq!(again.status.code(), Some(1), "the failing cell still fails");
     assert_eq!(place.results().rows.len(), 2);
-    let log = text(&place.path("results/sweeps/rank/rank-1.log"));
+    let log = read(&place.path("results/sweeps/rank/rank-1.log"));
     assert_eq!(log.matches("this run is finished").count(), 1, "{log}");
 }
 
@@ -116,10 +123,11 @@ fn a_failing_cell_is_listed_and_the_others_are_done_once() {
 fn evaluations_are_done_once_and_again_for_a_run_trained_anew() {
     let place = Place::with_tiny();
     let (config, out) = (place.path("tiny.toml"), place.path("results"));
-    let evaluated = |log: &Path| text(log).matches("--attack fgsm").count();
+    let evaluated = |log: &Path| read(log).matches("--attack fgsm").count();
     let run = || {
         let files = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--device", "cpu"];
-        let output = sweep("sweep_gamma", &[&files[..], &["--gammas", "0.1", "--epsilon", "0.01"]].concat());
+        let output =
+            sweep("sweep_gamma", &[&files[..], &["--gammas", "0.1", "--epsilon", "0.01"], &ONE_THREAD].concat());
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
         evaluated(&place.path("results/sweeps/gamma/gamma-0.1.log"))
     };
@@ -165,7 +173,7 @@ fn jobs_have_a_gpu_each() {
     };
     let output = run("2", None);
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    let seen = text(&place.path("seen"));
+    let seen = read(&place.path("seen"));
     let mut seen: Vec<&str> = seen.lines().collect();
     seen.sort_unstable();
     assert_eq!(seen, ["cuda:0", "cuda:1"]);
