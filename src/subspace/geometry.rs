@@ -9,8 +9,9 @@ use tch::{Kind, Tensor};
 
 use super::layout::{Block, Layout, Shape};
 
-/// Numbers of theta that are computed with at once: blocks of many particles go in turns, so that their f64 copies stay small.
-const AT_ONCE: i64 = 1 << 22;
+/// Numbers of theta that are computed with at once: blocks of many particles go in turns, so that their f64 copies stay in the
+/// cache, and in memory that the allocator hands out again.
+const AT_ONCE: i64 = 1 << 20;
 
 /// Pairwise squared distances in weight space and their weighted gradients.
 pub struct Geometry {
