@@ -133,6 +133,23 @@ def parse_arguments():
     return arguments
 
 
+def build_adapters(arguments, device):
+    """Adapters alone, with gradients: enough for the update, and a hundred towers would not fit."""
+    shape = ARCHITECTURES[arguments.arch][1]
+    layers = [(shape.width, shape.mlp), (shape.mlp, shape.width)] * shape.blocks
+    particles = []
+    for _ in range(arguments.particles):
+        tensors = []
+        for inputs, outputs in layers:
+            a = torch.empty(arguments.rank, inputs, device=device)
+            nn.init.kaiming_uniform_(a, a=math.sqrt(5))
+            tensors += [a, torch.randn(outputs, arguments.rank, device=device) * 0.01]
+        for tensor in tensors:
+            tensor.requires_grad_(True).grad = torch.randn_like(tensor) * 1e-3
+        particles.append(tensors)
+    return particles
+
+
 def build_particles(arguments, device):
     """Deep copies of one frozen base; the adapters of each are drawn anew."""
     image, shape = ARCHITECTURES[arguments.arch]
@@ -147,29 +164,41 @@ def synchronize(device):
         torch.cuda.synchronize(device)
 
 
-def measure(arguments):
-    torch.manual_seed(arguments.seed)
-    device = torch.device(arguments.device)
+def time_of(work, device):
+    """Wall seconds, and seconds of all threads on the processor."""
+    synchronize(device)
+    start, processor = time.perf_counter(), time.process_time()
+    work()
+    synchronize(device)
+    return time.perf_counter() - start, time.process_time() - processor
+
+
+def measure_update(arguments, device):
+    particles = build_adapters(arguments, device)
+    steps = arguments.warmup + arguments.steps
+    samples = [time_of(lambda: svgd_update(particles), device) for _ in range(steps)]
+    return samples[arguments.warmup :], particles
+
+
+def measure_steps(arguments, device):
     size = ARCHITECTURES[arguments.arch][0].image_size
     models, optimizers = build_particles(arguments, device)
-    particles = [trainable(model) for model in models]
     samples = []
     for step in range(arguments.warmup + arguments.steps):
         batches = []
         for _ in models:
             images = torch.randn(arguments.batch_size, 3, size, size, device=device)
             batches.append((images, torch.randint(CLASSES, (arguments.batch_size,), device=device)))
-        if arguments.update_only:
-            train_step(models, optimizers, batches, use_svgd=False)
-        synchronize(device)
-        start = time.perf_counter()
-        if arguments.update_only:
-            svgd_update(particles)
-        else:
-            train_step(models, optimizers, batches, use_svgd=not arguments.no_svgd)
-        synchronize(device)
+        sample = time_of(lambda: train_step(models, optimizers, batches, use_svgd=not arguments.no_svgd), device)
         if step >= arguments.warmup:
-            samples.append(time.perf_counter() - start)
+            samples.append(sample)
+    return samples, [trainable(model) for model in models]
+
+
+def measure(arguments):
+    torch.manual_seed(arguments.seed)
+    run = measure_update if arguments.update_only else measure_steps
+    samples, particles = run(arguments, torch.device(arguments.device))
     return samples, sum(parameter.numel() for particle in particles for parameter in particle)
 
 
@@ -183,8 +212,9 @@ def main():
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "trainable_parameters": parameters,
-        "median_seconds": statistics.median(samples),
-        "seconds": samples,
+        "median_seconds": statistics.median(wall for wall, _ in samples),
+        "seconds": [wall for wall, _ in samples],
+        "processor_seconds": [processor for _, processor in samples],
         "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
     }
     print(json.dumps(report))

@@ -36,6 +36,16 @@ impl FromStr for DeviceChoice {
     }
 }
 
+impl std::fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
 impl DeviceChoice {
     /// The device, with libtorch's CUDA part loaded where it is needed.
     ///
@@ -175,6 +185,9 @@ mod tests {
     #[test]
     fn device_words() {
         assert_eq!("cuda:3".parse::<DeviceChoice>().unwrap(), DeviceChoice::Cuda(3));
+        for word in ["auto", "cpu", "cuda:1"] {
+            assert_eq!(word.parse::<DeviceChoice>().unwrap().to_string(), word);
+        }
         let error = "gpu".parse::<DeviceChoice>().unwrap_err().to_string();
         assert_eq!(error, "unknown device `gpu`; known: auto, cpu, cuda, cuda:N");
     }

@@ -10,6 +10,7 @@
 
 pub mod attacks;
 pub mod backbone;
+pub mod bench;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;

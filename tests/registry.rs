@@ -72,7 +72,7 @@ fn namings() {
     let keys: Vec<&str> = bella::backbone::NAMINGS.iter().map(|naming| naming.key).collect();
     check(
         "src/backbone",
-        &["mod", "block", "identify", "low_rank", "recognise", "settle", "text", "vit", "weights"],
+        &["mod", "block", "identify", "low_rank", "recognise", "settle", "shapes", "text", "vit", "weights"],
         &keys,
         |key| format!("names_{key}"),
     );
@@ -119,6 +119,7 @@ fn every_command_has_help_with_an_example() {
         "inspect",
         "head",
         "tokenize",
+        "bench",
         "check",
         "data",
         "report",

@@ -11,6 +11,7 @@ mod names_timm;
 mod names_torchvision;
 mod recognise;
 pub mod settle;
+pub mod shapes;
 pub mod text;
 pub mod vit;
 pub mod weights;

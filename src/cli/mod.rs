@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 mod attack;
+mod bench;
 mod check;
 mod compare;
 mod data;
@@ -63,6 +64,7 @@ enum Command {
     Similarity(similarity::SimilarityArgs),
     Landscape(landscape::LandscapeArgs),
     Images(images::ImagesArgs),
+    Bench(bench::BenchArgs),
     Inspect(inspect::InspectArgs),
     Head(head::HeadArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -226,6 +228,7 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Similarity(args) => similarity::run(&args),
         Command::Landscape(args) => landscape::run(&args),
         Command::Images(args) => images::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Head(args) => head::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),

@@ -135,6 +135,7 @@ impl Method for Svgd {
             diagnostics = Tensor::cat(&[diagnostics, cosine.view([1])], 0);
         }
         let _ = drive.g_add_(&repulsion);
+        drop(repulsion);
         let _ = drive.g_div_scalar_(self.spec.particles as f64);
         self.parts.apply(theta, &drive, factor);
         Ok(Step { losses, diagnostics: Some(diagnostics) })

@@ -73,8 +73,12 @@ impl Optimizer for AdamW {
         let _ = self.first.lerp_(gradient, 1.0 - beta1);
         let _ = self.second.g_mul_scalar_(beta2);
         let _ = self.second.addcmul_(&(gradient * (1.0 - beta2)), gradient);
-        let denominator = self.second.sqrt() * (1.0 / correction2.sqrt()) + eps;
-        let update = (&self.first / denominator) * (rates * (1.0 / correction1));
+        // Written over itself: of many particles every copy of `[n, P]` costs memory and time.
+        let mut update = self.second.sqrt();
+        let _ = update.g_mul_scalar_(1.0 / correction2.sqrt());
+        let _ = update.g_add_scalar_(eps);
+        let _ = self.first.div_out(&update, &update);
+        let _ = update.g_mul_(&(rates * (1.0 / correction1)));
         let _ = theta.g_sub_(&update);
     }
 

@@ -9,6 +9,10 @@ use tch::{Kind, Tensor};
 
 use super::layout::{Block, Layout, Shape};
 
+/// Numbers of theta that are computed with at once: blocks of many particles go in turns, so that their f64 copies stay in the
+/// cache, and in memory that the allocator hands out again.
+const AT_ONCE: i64 = 1 << 20;
+
 /// Pairwise squared distances in weight space and their weighted gradients.
 pub struct Geometry {
     groups: Vec<Group>,
@@ -64,7 +68,10 @@ impl Geometry {
         let mut all = Tensor::zeros([self.blocks, particles, particles], (Kind::Double, theta.device()));
         for group in &self.groups {
             let distances = match group.shape {
-                Shape::LowRank { scale, .. } => group.factors(theta).distances(scale),
+                Shape::LowRank { scale, .. } => {
+                    let turns = group.turns(particles).map(|turn| group.factors(theta, turn).distances(scale));
+                    Tensor::cat(&turns.collect::<Vec<_>>(), 0)
+                }
                 Shape::Dense => group.dense_distances(theta),
             };
             let _ = all.index_copy_(0, group.indices(theta.device()), &distances);
@@ -127,13 +134,18 @@ impl Group {
         theta.narrow(1, self.members[0].1, self.length)
     }
 
-    fn factors(&self, theta: &Tensor) -> Factors {
+    /// Members that are computed together.
+    fn turns(&self, particles: i64) -> impl Iterator<Item = &[(i64, i64)]> {
+        self.members.chunks((AT_ONCE / (particles * self.length)).max(1) as usize)
+    }
+
+    fn factors(&self, theta: &Tensor, members: &[(i64, i64)]) -> Factors {
         let Shape::LowRank { rank, inputs, outputs, .. } = self.shape else {
             unreachable!("only low-rank groups have factors")
         };
         let n = theta.size()[0];
         let part = |offset: i64, length: i64| -> Vec<Tensor> {
-            self.members.iter().map(|(_, start)| theta.narrow(1, start + offset, length)).collect()
+            members.iter().map(|(_, start)| theta.narrow(1, start + offset, length)).collect()
         };
         let a = Tensor::stack(&part(0, rank * inputs), 0).to_kind(Kind::Double).view([-1, n * rank, inputs]);
         let b = Tensor::stack(&part(rank * inputs, outputs * rank), 0).to_kind(Kind::Double);
@@ -143,18 +155,23 @@ impl Group {
 
     /// ∇_{A_i} = 2 s² Σ_j c'_ij (B_iᵀ B_j) A_j and ∇_{B_i}ᵀ = 2 s² Σ_j c'_ij (A_i A_jᵀ) B_jᵀ.
     fn low_rank_gradients(&self, theta: &Tensor, centred: &Tensor, scale: f64, gradients: &Tensor) {
-        let factors = self.factors(theta);
-        let (gram_a, gram_b) = factors.grams();
-        let (n, rank) = (factors.particles, factors.rank);
-        let mixing = centred.repeat_interleave_self_int(rank, 1, None).repeat_interleave_self_int(rank, 2, None);
-        let mixing = mixing * (2.0 * scale * scale);
-        let by_a = (&mixing * gram_b).bmm(&factors.a).view([-1, n, factors.a.size()[2] * rank]);
-        let by_b = (&mixing * gram_a).bmm(&factors.b);
-        let by_b =
-            by_b.view([-1, n, rank, factors.b.size()[2]]).transpose(2, 3).reshape([-1, n, factors.b.size()[2] * rank]);
-        let both = Tensor::cat(&[by_a, by_b], 2).to_kind(theta.kind());
-        for (at, (_, start)) in self.members.iter().enumerate() {
-            gradients.narrow(1, *start, self.length).copy_(&both.get(at as i64));
+        let mut done = 0;
+        for turn in self.turns(theta.size()[0]) {
+            let factors = self.factors(theta, turn);
+            let (gram_a, gram_b) = factors.grams();
+            let (n, rank) = (factors.particles, factors.rank);
+            let centred = centred.narrow(0, done, turn.len() as i64) * (2.0 * scale * scale);
+            let mixing = centred.repeat_interleave_self_int(rank, 1, None).repeat_interleave_self_int(rank, 2, None);
+            let by_a = (&mixing * gram_b).bmm(&factors.a).view([-1, n, factors.a.size()[2] * rank]);
+            let by_b = (&mixing * gram_a).bmm(&factors.b);
+            let by_b = by_b.view([-1, n, rank, factors.b.size()[2]]).transpose(2, 3);
+            let (a_columns, outputs) = (by_a.size()[2], factors.b.size()[2]);
+            for (at, (_, start)) in turn.iter().enumerate() {
+                gradients.narrow(1, *start, a_columns).copy_(&by_a.get(at as i64));
+                let rows = gradients.narrow(1, *start + a_columns, outputs * rank);
+                rows.unflatten(1, [outputs, rank].as_slice()).copy_(&by_b.get(at as i64));
+            }
+            done += turn.len() as i64;
         }
     }
 
@@ -246,5 +263,33 @@ mod tests {
         let expected = direct(&theta.to_kind(Kind::Double));
         let relative = ((&ours - &expected).abs() / expected.clamp_min(1e-30)).max().double_value(&[]);
         assert!(relative < 1e-6, "{relative}");
+    }
+
+    /// Blocks of so many particles go one by one; the first three particles must not notice.
+    #[test]
+    fn turns_change_nothing() {
+        let mut layout = Layout::default();
+        for name in ["first", "second"] {
+            let start = layout.parameters();
+            layout.push(format!("{name}.A"), &[2, 2000]);
+            layout.push(format!("{name}.B"), &[2200, 2]);
+            layout.close_block(name, start, Shape::LowRank { rank: 2, inputs: 2000, outputs: 2200, scale: 1.5 });
+        }
+        let geometry = Geometry::new(&layout);
+        assert_eq!([3, 300].map(|n| geometry.groups[0].turns(n).count()), [1, 2]);
+        let count = 300 * layout.parameters();
+        let theta = Tensor::arange(count, (Kind::Double, tch::Device::Cpu)).sin().view([300, -1]);
+        let c = Tensor::from_slice(&(0..18).map(|i| (i as f64 * 0.37).sin()).collect::<Vec<_>>()).view([2, 3, 3]);
+        let padded = c.constant_pad_nd([0, 297, 0, 297]);
+        let few = theta.narrow(0, 0, 3);
+        let all = geometry.distances(&theta);
+        let distances = geometry.distances(&few);
+        assert!(
+            max_difference(&all.narrow(1, 0, 3).narrow(2, 0, 3), &distances)
+                < 1e-9 * distances.abs().max().double_value(&[])
+        );
+        let gradients = geometry.weighted_gradients(&few, &c);
+        let all = geometry.weighted_gradients(&theta, &padded);
+        assert!(max_difference(&all.narrow(0, 0, 3), &gradients) < 1e-9 * gradients.abs().max().double_value(&[]));
     }
 }

@@ -1,0 +1,236 @@
+//! What is measured: a model, a subspace, a method, n, and how a step is cut. Settings are read as those of a config, so that
+//! their mistakes are told the same way.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tch::{Device, Kind, Tensor};
+
+use crate::backbone::identify::{Fixed, identify};
+use crate::backbone::shapes::Shape;
+use crate::checkpoint::Archive;
+use crate::config::{Choice, Experiment, Normalize, Problems, Tree};
+use crate::data::Interpolation;
+use crate::device::compute_kind;
+use crate::head::{Head, Training as HeadTraining};
+use crate::model::{Model, Preprocess};
+use crate::tensor::wide;
+
+/// Classes of the random head.
+pub const CLASSES: i64 = 10;
+
+/// CLIP's logit scale: the norm of a row of a zero-shot head.
+const LOGIT_SCALE: f64 = 100.0;
+
+/// Where the weights come from; speed does not depend on what they are.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// Random, of a published shape.
+    Shape(&'static Shape),
+    /// A TorchScript archive.
+    Archive(&'a Path),
+}
+
+impl Source<'_> {
+    /// The shape's name or the file's.
+    pub fn name(&self) -> String {
+        match self {
+            Source::Shape(shape) => shape.key.to_string(),
+            Source::Archive(path) => path.file_stem().map_or(String::new(), |stem| stem.display().to_string()),
+        }
+    }
+
+    /// The model with a frozen random head, and the bytes of its base on disk: the archive's, or those of f32.
+    ///
+    /// # Errors
+    /// Those of reading a checkpoint; bf16 where this machine does not compute it.
+    pub fn model(&self, experiment: &Experiment, device: Device) -> Result<(Model, u64)> {
+        let precision = experiment.training.as_ref().context("the bench config trains")?.train.precision;
+        let kind = compute_kind(precision, device)?;
+        let (vit, base, bytes) = match self {
+            Source::Shape(shape) => {
+                let (vit, base) = shape.random(1);
+                let bytes = (base.count() * Kind::Float.elt_size_in_bytes()) as u64;
+                (vit, base, bytes)
+            }
+            Source::Archive(path) => {
+                let found = identify(&Archive::open(path)?, Fixed::default())?;
+                (found.vit, found.base, std::fs::metadata(path)?.len())
+            }
+        };
+        let weight = Tensor::randn([CLASSES, vit.geometry.output], (Kind::Float, Device::Cpu));
+        let norm = weight.norm_scalaropt_dim(2.0, [-1], true);
+        let head = Head {
+            weight: weight / norm * LOGIT_SCALE,
+            bias: Tensor::zeros([CLASSES], (Kind::Float, Device::Cpu)),
+            normalised: true,
+            training: HeadTraining::Never,
+        };
+        let place = (device, kind);
+        let preprocess = Preprocess::new(vit.geometry.image_size(), Normalize::CLIP, Interpolation::Bicubic, place);
+        let model =
+            Model { vit, base: base.to(device, kind), head: head.to(device, wide(kind)), preprocess, device, kind };
+        Ok((model, bytes))
+    }
+}
+
+/// A method, with SVGD's drives as methods of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BenchMethod {
+    Map,
+    Ensemble,
+    /// With the subspace's own drive.
+    Svgd,
+    SvgdOwn,
+    SvgdShared,
+    SvgdWeight,
+    Ivon,
+}
+
+impl Choice for BenchMethod {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("map", Self::Map),
+        ("ensemble", Self::Ensemble),
+        ("svgd", Self::Svgd),
+        ("svgd-own", Self::SvgdOwn),
+        ("svgd-shared", Self::SvgdShared),
+        ("svgd-weight", Self::SvgdWeight),
+        ("ivon", Self::Ivon),
+    ];
+}
+
+impl BenchMethod {
+    pub fn word(self) -> &'static str {
+        Self::CHOICES.iter().find(|(_, method)| *method == self).map_or("", |(word, _)| word)
+    }
+
+    /// As overrides of a config.
+    fn sets(self, particles: i64) -> Vec<String> {
+        let svgd = |drive: Option<&str>| {
+            let mut sets = vec![format!("method.svgd.particles={particles}"), "method.svgd.gamma=0.01".to_string()];
+            sets.extend(drive.map(|drive| format!("method.svgd.drive={drive}")));
+            sets
+        };
+        let mut sets = match self {
+            Self::Map => vec!["method.map={}".to_string()],
+            Self::Ensemble => vec![format!("method.ensemble.particles={particles}")],
+            Self::Svgd => svgd(None),
+            Self::SvgdOwn => svgd(Some("own")),
+            Self::SvgdShared => svgd(Some("shared")),
+            Self::SvgdWeight => svgd(Some("weight")),
+            Self::Ivon => {
+                let settings = ["lr=0.01", "ess=1e6", "hess_init=0.03"].map(|set| format!("method.ivon.{set}"));
+                [vec![format!("method.ivon.particles={particles}")], settings.to_vec()].concat()
+            }
+        };
+        match self {
+            Self::Ivon => sets.push("optimizer.none={}".to_string()),
+            _ => sets.extend(["optimizer.adamw.lr=1e-3".to_string(), "optimizer.adamw.weight_decay=0.1".to_string()]),
+        }
+        sets
+    }
+}
+
+/// Settings of one case beside its source.
+#[derive(Clone, Debug)]
+pub struct Choices {
+    /// Key of the subspace.
+    pub subspace: String,
+    pub method: BenchMethod,
+    pub particles: i64,
+    /// Images a particle and step.
+    pub batch_size: i64,
+    pub rank: i64,
+    /// The config's range of blocks; all where absent.
+    pub blocks: Option<String>,
+    /// The config's word.
+    pub precision: String,
+    /// The config's number or word.
+    pub particle_chunk: String,
+    pub recompute: bool,
+    /// More overrides, after all others.
+    pub sets: Vec<String>,
+}
+
+impl Choices {
+    /// As a config, checked.
+    ///
+    /// # Errors
+    /// All mistakes, as for any config.
+    pub fn experiment(&self, source: &Source) -> Result<Experiment, Problems> {
+        let path = match source {
+            Source::Shape(shape) => PathBuf::from(shape.key),
+            Source::Archive(path) => path.to_path_buf(),
+        };
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        let mut sets = vec![
+            "name=bench".to_string(),
+            "seed=1".to_string(),
+            format!("checkpoint.path={}", quoted(&path.display().to_string())),
+            "checkpoint.normalize=clip".to_string(),
+            "head.zero-shot.weights=random".to_string(),
+            "data.digits={}".to_string(),
+            "train.epochs=1".to_string(),
+            format!("train.batch_size={}", self.batch_size),
+            format!("train.precision={}", quoted(&self.precision)),
+            format!("train.particle_chunk={}", self.particle_chunk),
+            format!("train.recompute={}", self.recompute),
+        ];
+        match self.subspace.as_str() {
+            "low-rank" => {
+                sets.push(format!("subspace.low-rank.rank={}", self.rank));
+                sets.extend(self.blocks.as_ref().map(|blocks| format!("subspace.low-rank.blocks={}", quoted(blocks))));
+            }
+            other => sets.push(format!("subspace.{}={{}}", quoted(other))),
+        }
+        sets.extend(self.method.sets(self.particles));
+        sets.extend(self.sets.iter().cloned());
+        Experiment::read(&Tree::load(&[], &sets)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backbone::shapes::SHAPES;
+
+    fn choices() -> Choices {
+        Choices {
+            subspace: "low-rank".into(),
+            method: BenchMethod::Svgd,
+            particles: 5,
+            batch_size: 8,
+            rank: 4,
+            blocks: None,
+            precision: "f32".into(),
+            particle_chunk: "0".into(),
+            recompute: false,
+            sets: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_method_in_every_subspace_is_a_valid_config() {
+        for (_, method) in BenchMethod::CHOICES {
+            for subspace in crate::subspace::SUBSPACES {
+                let case = Choices { subspace: subspace.key.into(), method: *method, ..choices() };
+                let experiment = case.experiment(&Source::Shape(&SHAPES[0])).unwrap_or_else(|problems| {
+                    panic!("{} {}: {problems}", subspace.key, method.word());
+                });
+                let particles = experiment.training.unwrap().method.spec.particles();
+                assert_eq!(particles, if *method == BenchMethod::Map { 1 } else { 5 });
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_those_of_a_config() {
+        let error = |case: Choices| case.experiment(&Source::Shape(&SHAPES[0])).err().unwrap().to_string();
+        let chunk = error(Choices { particle_chunk: "9".into(), ..choices() });
+        assert!(chunk.contains("particle_chunk = 9: must not exceed the 5 particles"), "{chunk}");
+        let subspace = error(Choices { subspace: "half".into(), ..choices() });
+        assert!(subspace.contains("half"), "{subspace}");
+        let rank = error(Choices { rank: 0, ..choices() });
+        assert!(rank.contains("rank"), "{rank}");
+    }
+}

@@ -1,0 +1,362 @@
+//! Measures one case: complete training steps told apart into their parts, predictions, memory, and the rate of matrix
+//! products beside them.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+use tch::{Device, Kind, Tensor, no_grad};
+
+use super::case::{CLASSES, Choices, Source};
+use super::clock::{Clock, Elapsed, Samples};
+use super::flops::{self, Pass};
+use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
+use super::{peak, rate};
+use crate::backbone::weights::Weights;
+use crate::config::{Batches, Training};
+use crate::images::Batch;
+use crate::memory::{Footprint, free_bytes, particles_at_once};
+use crate::methods::{Method, Objective, Parts};
+use crate::model::{Input, Model};
+use crate::predict::{Members, Predictor};
+use crate::subspace::Subspace;
+use crate::subspace::geometry::Geometry;
+use crate::tensor::guarded;
+use crate::train::{Chunks, Cut, Likelihood};
+
+/// How long and what of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Timed training steps; 0 for none.
+    pub steps: usize,
+    /// Timed predictions; 0 for none.
+    pub predictions: usize,
+    /// Untimed ones before each.
+    pub warmup: usize,
+    /// Images a prediction.
+    pub prediction_images: i64,
+    pub feed: Feed,
+}
+
+/// What a training step starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// Bytes of images.
+    Images,
+    /// Cached output of the blocks below the first trained one.
+    Prefix,
+    /// Gradients: the method and the optimizer alone.
+    Gradients,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Measured {
+    pub precision: String,
+    pub device: String,
+    pub threads: i32,
+    pub particle_chunk: usize,
+    pub particles: i64,
+    pub parameters_per_particle: i64,
+    pub base_bytes: u64,
+    pub posterior_bytes: u64,
+    pub train_peak_bytes: Option<u64>,
+    pub predict_peak_bytes: Option<u64>,
+    pub train_images: i64,
+    pub step: Samples,
+    /// Parts of the step, on the CPU: images made ready, forward and backward, the method's own work, the optimizer.
+    pub input: Samples,
+    pub gradient: Samples,
+    pub method: Samples,
+    pub optimizer: Samples,
+    pub step_flop: f64,
+    pub prediction_images: i64,
+    pub prediction: Samples,
+    pub prediction_flop: f64,
+    pub matmul_rates: Vec<f64>,
+}
+
+impl Measured {
+    /// Another round of the same case.
+    pub fn extend(&mut self, other: Measured) {
+        self.train_peak_bytes = self.train_peak_bytes.max(other.train_peak_bytes);
+        self.predict_peak_bytes = self.predict_peak_bytes.max(other.predict_peak_bytes);
+        self.step.extend(other.step);
+        self.input.extend(other.input);
+        self.gradient.extend(other.gradient);
+        self.method.extend(other.method);
+        self.optimizer.extend(other.optimizer);
+        self.prediction.extend(other.prediction);
+        self.matmul_rates.extend(other.matmul_rates);
+    }
+}
+
+/// A case ready to run.
+struct Setup<'a> {
+    model: &'a Model,
+    subspace: &'a dyn Subspace,
+    training: &'a Training,
+    plan: Plan,
+    chunks: Chunks,
+    particles: i64,
+}
+
+/// Measures one case on a device.
+///
+/// # Errors
+/// What does not fit into memory, or cannot be computed.
+pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -> Result<Measured> {
+    let experiment = choices.experiment(source)?;
+    let Some(training) = &experiment.training else { bail!("the bench config trains") };
+    let before = peak::used(device);
+    let (model, base_bytes) = source.model(&experiment, device)?;
+    let subspace = training.subspace.spec.build(&model.base.to(Device::Cpu, Kind::Float), &model.head)?;
+    let (layout, particles) = (subspace.layout(), training.method.spec.particles());
+    expect_room(particles, layout.parameters(), device)?;
+    let rows: Vec<Tensor> = (0..particles as u64).map(|p| subspace.initial(1, p)).collect::<Result<_>>()?;
+    let mut theta = Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(device);
+    drop(rows);
+    let chunks = Chunks::new(&training.train, &model, layout, particles as usize);
+    let copies = if training.method.spec.samples().is_some() { 2 } else { 1 };
+    let mut found = Measured {
+        precision: crate::device::precision_name(model.kind).to_string(),
+        device: crate::device::name(device),
+        threads: tch::get_num_threads(),
+        particle_chunk: chunks.training,
+        particles,
+        parameters_per_particle: layout.parameters(),
+        base_bytes,
+        posterior_bytes: copies * (theta.numel() * Kind::Float.elt_size_in_bytes()) as u64,
+        train_images: training.train.batch_size as i64,
+        prediction_images: plan.prediction_images,
+        matmul_rates: rate::matmul_rates(device, model.kind)?,
+        ..Measured::default()
+    };
+    let setup = Setup { model: &model, subspace: &*subspace, training, plan, chunks, particles };
+    if plan.steps > 0 {
+        guarded("training step", || setup.train(&mut theta, &mut found))?;
+        found.train_peak_bytes = peak::bytes(device, before);
+    }
+    if plan.predictions > 0 {
+        peak::reset();
+        guarded("prediction", || setup.predict(&theta, &mut found))?;
+        found.predict_peak_bytes = peak::bytes(device, before);
+    }
+    found.matmul_rates.extend(rate::matmul_rates(device, model.kind)?);
+    Ok(found)
+}
+
+/// Theta, its gradients and two moments are held at once, whatever the cut.
+fn expect_room(particles: i64, parameters: i64, device: Device) -> Result<()> {
+    const MATRICES: u64 = 4;
+    let needed = MATRICES * (particles * parameters) as u64 * Kind::Float.elt_size_in_bytes() as u64;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    match free_bytes(device) {
+        Some(free) if needed > free => bail!(
+            "out of memory: particles, gradients and moments alone take {:.1} GiB, {:.1} are free",
+            gib(needed),
+            gib(free)
+        ),
+        _ => Ok(()),
+    }
+}
+
+impl Setup<'_> {
+    fn train(&self, theta: &mut Tensor, found: &mut Measured) -> Result<()> {
+        let optimizer_spent = nothing_spent();
+        let inner = self.training.optimizer.spec.build(theta);
+        let mut method = self.training.method.spec.build(Parts {
+            theta: theta.shallow_clone(),
+            seed: 1,
+            optimizer: Box::new(TimedOptimizer { inner, spent: optimizer_spent.clone() }),
+            geometry: Geometry::new(self.subspace.layout()),
+            clip_norm: self.training.train.clip_norm,
+        });
+        found.step_flop = self.step_flop();
+        let material = self.material()?;
+        for step in 0..self.plan.warmup + self.plan.steps {
+            let mut moved = Moved { method: &mut *method, theta };
+            let parts = self.step(&mut moved, &material, &optimizer_spent)?;
+            if step < self.plan.warmup {
+                continue;
+            }
+            found.step.push(parts.step);
+            // Waiting for a GPU between the parts of a step would change what the step costs.
+            if self.model.device == Device::Cpu {
+                found.input.push(parts.input);
+                found.gradient.push(parts.gradient);
+                found.optimizer.push(parts.optimizer);
+                found.method.push(parts.step.minus(parts.input).minus(parts.gradient).minus(parts.optimizer));
+            }
+        }
+        Ok(())
+    }
+
+    /// One complete step, told apart.
+    fn step(&self, moved: &mut Moved, material: &Material, optimizer: &Spent) -> Result<StepParts> {
+        optimizer.set(Elapsed::NONE);
+        let device = self.model.device;
+        let clock = Clock::start(device);
+        let gradient = nothing_spent();
+        let mut input = Elapsed::NONE;
+        match material {
+            Material::Gradients(gradients) => {
+                let mut given = Given { gradients: gradients.shallow_clone() };
+                moved.advance(&mut given, &gradient)?;
+            }
+            Material::Samples { batch, tokens } => {
+                let preparing = Clock::start(device);
+                let mut likelihood = self.likelihood(batch, tokens.as_ref());
+                input = preparing.stop();
+                moved.advance(&mut likelihood, &gradient)?;
+            }
+        }
+        let step = clock.stop();
+        Ok(StepParts { step, input, gradient: gradient.get(), optimizer: optimizer.get() })
+    }
+
+    fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>) -> Likelihood<'_> {
+        let spec = &self.training.train;
+        let cut = Cut { particle_chunk: self.chunks.training, accumulate: spec.accumulate, recompute: spec.recompute };
+        match tokens {
+            None => Likelihood::new(self.model, self.subspace, cut, batch, self.orders()),
+            Some(Tokens { cache, rows, block }) => {
+                let tokens = cache.index_select(0, rows).to_device(self.model.device);
+                let (each, width) = (tokens.size()[1], tokens.size()[2]);
+                let input = Input::Tokens(tokens.view([self.orders(), -1, each, width]), *block);
+                let labels = batch.labels.view([self.orders(), -1]);
+                Likelihood::on(self.model, self.subspace, cut, input, labels)
+            }
+        }
+    }
+
+    /// Random samples, or gradients.
+    fn material(&self) -> Result<Material> {
+        if self.plan.feed == Feed::Gradients {
+            let gradients =
+                Tensor::randn([self.particles, self.subspace.layout().parameters()], (Kind::Float, self.model.device))
+                    * 1e-3;
+            return Ok(Material::Gradients(gradients));
+        }
+        let images = self.orders() * self.training.train.batch_size as i64;
+        let batch = random_batch(self.model, images);
+        let block = self.first_block();
+        let tokens = match self.plan.feed {
+            Feed::Prefix if block == 0 => bail!("a cached prefix needs blocks that are not trained: --blocks 6-11"),
+            Feed::Prefix => {
+                let weights = Weights::frozen(&self.model.base);
+                let prepared = self.model.preprocess.images(&batch.bytes, 1);
+                let cache = no_grad(|| self.model.vit.tokens(&weights, block, &prepared)).squeeze_dim(0);
+                let cache = cache.to_device(Device::Cpu);
+                let rows = Tensor::arange(images, (Kind::Int64, Device::Cpu)).flip([0]);
+                Some(Tokens { cache, rows, block })
+            }
+            _ => None,
+        };
+        Ok(Material::Samples { batch, tokens })
+    }
+
+    fn first_block(&self) -> usize {
+        self.subspace.layout().first_block(self.model.vit.geometry.blocks)
+    }
+
+    /// Data orders: each particle's own, or one.
+    fn orders(&self) -> i64 {
+        match self.training.train.batches {
+            Batches::Independent => self.particles,
+            Batches::Shared => 1,
+        }
+    }
+
+    fn step_flop(&self) -> f64 {
+        if self.plan.feed == Feed::Gradients {
+            return 0.0;
+        }
+        let from_block = (self.plan.feed == Feed::Prefix).then(|| self.first_block());
+        let images = self.training.train.batch_size as i64;
+        let own_images = self.training.train.batches == Batches::Independent;
+        flops::count(&self.pass(images, own_images, from_block)).total()
+    }
+
+    fn pass(&self, images: i64, own_images: bool, from_block: Option<usize>) -> Pass<'_> {
+        Pass {
+            geometry: &self.model.vit.geometry,
+            layout: self.subspace.layout(),
+            classes: CLASSES,
+            particles: self.particles,
+            images,
+            own_images,
+            from_block,
+        }
+    }
+
+    fn predict(&self, theta: &Tensor, found: &mut Measured) -> Result<()> {
+        let (images, particles) = (self.plan.prediction_images, self.particles as usize);
+        let footprint = Footprint::new(self.model, self.subspace.layout(), false);
+        let spec = &self.training.train;
+        let chunk =
+            particles_at_once(spec.particle_chunk, particles, images as usize, footprint.predicting, self.model.device);
+        let members = Members::Rows { subspace: self.subspace, theta, chunk };
+        let predictor = Predictor::new(self.model, &members);
+        let batch = random_batch(self.model, images);
+        for prediction in 0..self.plan.warmup + self.plan.predictions {
+            let clock = Clock::start(self.model.device);
+            drop(predictor.logits(&self.model.preprocess.unit(&batch.bytes))?);
+            let elapsed = clock.stop();
+            if prediction >= self.plan.warmup {
+                found.prediction.push(elapsed);
+            }
+        }
+        found.prediction_flop = flops::count(&self.pass(images, false, None)).forward;
+        Ok(())
+    }
+}
+
+/// What a step moves, and how.
+struct Moved<'a> {
+    method: &'a mut dyn Method,
+    theta: &'a mut Tensor,
+}
+
+impl Moved<'_> {
+    /// One step; on the CPU with the objective's time kept.
+    fn advance(&mut self, objective: &mut dyn Objective, spent: &Spent) -> Result<()> {
+        let mut timed;
+        let objective: &mut dyn Objective = if self.theta.device() == Device::Cpu {
+            timed = TimedObjective { inner: objective, spent: spent.clone() };
+            &mut timed
+        } else {
+            objective
+        };
+        self.method.step(self.theta, objective, 1.0).map(drop)
+    }
+}
+
+/// A step and its parts.
+struct StepParts {
+    step: Elapsed,
+    input: Elapsed,
+    gradient: Elapsed,
+    optimizer: Elapsed,
+}
+
+/// What steps are fed with, the same each time.
+enum Material {
+    Gradients(Tensor),
+    Samples { batch: Batch, tokens: Option<Tokens> },
+}
+
+/// Cached output of the blocks that are not trained.
+struct Tokens {
+    /// `[K, T, d]`.
+    cache: Tensor,
+    /// Which rows a step asks for.
+    rows: Tensor,
+    block: usize,
+}
+
+/// Noise as images, with labels.
+fn random_batch(model: &Model, images: i64) -> Batch {
+    let (size, cpu) = (model.preprocess.size(), Device::Cpu);
+    let bytes = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
+    let labels = Tensor::randint(CLASSES, [images], (Kind::Int64, cpu)).to_device(model.device);
+    Batch { bytes, labels }
+}

@@ -1,0 +1,90 @@
+//! Objectives and optimizers that keep the time spent in them, so that a step can be told apart into its parts.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use super::clock::{Clock, Elapsed};
+use crate::methods::{Evaluation, Mixed, Objective};
+use crate::optimizers::Optimizer;
+use crate::state::State;
+
+/// Time spent, shared between what spends it and who reads it.
+pub type Spent = Rc<Cell<Elapsed>>;
+
+/// No time spent yet.
+pub fn nothing_spent() -> Spent {
+    Rc::new(Cell::new(Elapsed::NONE))
+}
+
+fn during<T>(spent: &Spent, device: Device, work: impl FnOnce() -> T) -> T {
+    let clock = Clock::start(device);
+    let done = work();
+    spent.set(spent.get().plus(clock.stop()));
+    done
+}
+
+/// An objective that keeps its time.
+pub struct TimedObjective<'a> {
+    pub inner: &'a mut dyn Objective,
+    pub spent: Spent,
+}
+
+impl Objective for TimedObjective<'_> {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        during(&self.spent, theta.device(), || self.inner.evaluate(theta))
+    }
+
+    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
+        during(&self.spent, theta.device(), || self.inner.evaluate_mixed(theta, matrices))
+    }
+
+    fn parts(&self) -> usize {
+        self.inner.parts()
+    }
+
+    fn share(&self, part: usize) -> f64 {
+        self.inner.share(part)
+    }
+
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        during(&self.spent, theta.device(), || self.inner.evaluate_part(theta, part))
+    }
+}
+
+/// An optimizer that keeps its time.
+pub struct TimedOptimizer {
+    pub inner: Box<dyn Optimizer>,
+    pub spent: Spent,
+}
+
+impl Optimizer for TimedOptimizer {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        let device = theta.device();
+        during(&self.spent, device, || self.inner.step(theta, gradient, factor));
+    }
+
+    fn save(&self, state: &mut State) {
+        self.inner.save(state);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.inner.load(state)
+    }
+}
+
+/// Gradients that are there already: what is left of a step is the method's and the optimizer's.
+pub struct Given {
+    /// `[n, P]`.
+    pub gradients: Tensor,
+}
+
+impl Objective for Given {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let losses = Tensor::zeros([theta.size()[0]], (Kind::Float, theta.device()));
+        // Methods write over what they are given.
+        Ok(Evaluation { losses, gradients: self.gradients.copy() })
+    }
+}

@@ -1,0 +1,366 @@
+//! `bella bench`: what training and prediction cost on this machine, case by case.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::{ComputeArgs, Usage, parse_choice};
+use crate::backbone::shapes::{SHAPES, Shape};
+use crate::bench::case::{BenchMethod, Choices, Source};
+use crate::bench::measure::{Feed, Measured, Plan, measure};
+use crate::bench::row::{self, KEYS, Label};
+use crate::config::Precision;
+use crate::files::create_folder;
+use crate::results::store::{Row, Table, upsert_row};
+use crate::results::table::{Spec, Surface, render};
+
+/// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv of the results folder).
+///
+/// Every combination of the lists is a case, measured in a process of its own on random images. A training step is
+/// complete: forward, backward, method, optimizer. FLOP/s are counted from shapes and compared with this machine's rate
+/// of matrix products, measured in the same process and precision.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions f32,bf16\n  \
+    bella bench --checkpoint ViT-B-32.pt --blocks 6-11 --feed prefix\n  \
+    bella bench --shapes clip-mini --subspaces low-rank,full --methods svgd,ivon --rounds 3\n  bella bench --table2")]
+pub struct BenchArgs {
+    /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini.
+    #[arg(long, value_delimiter = ',', default_value = "vit-b-32", conflicts_with = "checkpoint", value_parser = shape)]
+    shapes: Vec<&'static Shape>,
+
+    /// A TorchScript archive instead.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+
+    #[arg(long, value_delimiter = ',', default_value = "low-rank")]
+    subspaces: Vec<String>,
+
+    /// map, ensemble, svgd, svgd-own, svgd-shared, svgd-weight, ivon.
+    #[arg(long, value_delimiter = ',', default_value = "svgd", value_parser = method)]
+    methods: Vec<BenchMethod>,
+
+    /// Numbers of particles (map has one).
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "5", value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    particles: Vec<i64>,
+
+    /// f32, bf16, auto.
+    #[arg(long, value_delimiter = ',', default_value = "f32")]
+    precisions: Vec<String>,
+
+    /// Images a particle and step.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
+    batch_size: i64,
+
+    /// Of the low-rank subspace.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    rank: i64,
+
+    /// Blocks that the low-rank subspace adapts: 6-11.
+    #[arg(long, value_name = "RANGES")]
+    blocks: Option<String>,
+
+    /// What a step starts from.
+    #[arg(long, value_enum, default_value = "images")]
+    feed: FeedWord,
+
+    /// Particles a forward: a number, 0 for all, or auto.
+    #[arg(long, value_name = "N", default_value = "auto")]
+    particle_chunk: String,
+
+    /// Compute activations again on the way back.
+    #[arg(long)]
+    recompute: bool,
+
+    /// Another setting of the config: `--set train.accumulate=2`.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Timed training steps a round; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    steps: usize,
+
+    /// Timed predictions a round; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    predictions: usize,
+
+    /// Images a prediction.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
+    prediction_images: i64,
+
+    /// Untimed steps and predictions before.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warmup: usize,
+
+    /// Rounds over all cases, which take turns.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+
+    /// The cells of Bella's Table 2 (n = 3, 5, 20, 40, 100; base and Bella), with the published figures.
+    #[arg(long, conflicts_with_all = ["subspaces", "methods", "particles"])]
+    table2: bool,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+
+    /// Measure the only case in this process and print it.
+    #[arg(long, hide = true)]
+    alone: bool,
+}
+
+/// What a step starts from.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FeedWord {
+    /// Bytes of images.
+    Images,
+    /// Cached output of the blocks below the first trained one.
+    Prefix,
+    /// Gradients: the method and the optimizer alone.
+    Gradients,
+}
+
+impl From<FeedWord> for Feed {
+    fn from(word: FeedWord) -> Feed {
+        match word {
+            FeedWord::Images => Feed::Images,
+            FeedWord::Prefix => Feed::Prefix,
+            FeedWord::Gradients => Feed::Gradients,
+        }
+    }
+}
+
+fn shape(text: &str) -> Result<&'static Shape> {
+    let known = SHAPES.iter().map(|shape| shape.key).collect::<Vec<_>>().join(", ");
+    SHAPES.iter().find(|shape| shape.key == text).with_context(|| format!("unknown shape `{text}`; known: {known}"))
+}
+
+fn method(text: &str) -> Result<BenchMethod> {
+    parse_choice("method", text)
+}
+
+pub fn run(args: &BenchArgs) -> Result<()> {
+    if args.steps == 0 && args.predictions == 0 {
+        return Err(Usage("--steps 0 --predictions 0: nothing to measure".into()).into());
+    }
+    let cases = cases(args);
+    for (source, choices) in &cases {
+        check(args, source, choices)?;
+    }
+    if args.alone {
+        return alone(args, &cases);
+    }
+    create_folder(&args.compute.out)?;
+    let device = crate::device::name(args.compute.device.open()?);
+    let mut outcomes: Vec<Option<Outcome>> = cases.iter().map(|_| None).collect();
+    for round in 1..=args.rounds {
+        for ((source, choices), outcome) in cases.iter().zip(&mut outcomes) {
+            let what =
+                format!("{} {} {} n = {}", source.name(), choices.subspace, choices.method.word(), choices.particles);
+            tracing::info!("round {round} of {}: {what}, {}", args.rounds, choices.precision);
+            *outcome = Some(joined(outcome.take(), child(args, source, choices)?));
+        }
+    }
+    report(args, &cases, outcomes, &device)
+}
+
+/// Measured, or why not.
+type Outcome = std::result::Result<Measured, String>;
+
+/// Rounds of one case together; one that failed stays failed.
+fn joined(earlier: Option<Outcome>, latest: Outcome) -> Outcome {
+    match (earlier, latest) {
+        (Some(Ok(mut all)), Ok(latest)) => {
+            all.extend(latest);
+            Ok(all)
+        }
+        (Some(Err(why)), _) => Err(why),
+        (_, latest) => latest,
+    }
+}
+
+/// All combinations of the lists.
+fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
+    let sources: Vec<Source> = match &args.checkpoint {
+        Some(path) => vec![Source::Archive(path)],
+        None => args.shapes.iter().map(|shape| Source::Shape(shape)).collect(),
+    };
+    let mut cases = Vec::new();
+    for source in sources {
+        for precision in &args.precisions {
+            for (subspace, method, particles) in combinations(args) {
+                let choices = Choices {
+                    subspace,
+                    method,
+                    particles,
+                    batch_size: args.batch_size,
+                    rank: args.rank,
+                    blocks: args.blocks.clone(),
+                    precision: precision.clone(),
+                    particle_chunk: args.particle_chunk.clone(),
+                    recompute: args.recompute,
+                    sets: args.sets.clone(),
+                };
+                cases.push((source, choices));
+            }
+        }
+    }
+    cases
+}
+
+/// Subspace, method and number of particles of each case.
+fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
+    if args.table2 {
+        let of = |subspace: &'static str| {
+            [3, 5, 20, 40, 100].map(|particles| (subspace.to_string(), BenchMethod::Svgd, particles))
+        };
+        let single = ("full".to_string(), BenchMethod::Map, 1);
+        return [vec![single], of("full").to_vec(), of("low-rank").to_vec()].concat();
+    }
+    let mut all = Vec::new();
+    for subspace in &args.subspaces {
+        for method in &args.methods {
+            for particles in &args.particles {
+                let particles = if *method == BenchMethod::Map { 1 } else { *particles };
+                let case = (subspace.clone(), *method, particles);
+                if !all.contains(&case) {
+                    all.push(case);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Mistakes in settings, before anything is measured.
+fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
+    let experiment = choices.experiment(source)?;
+    if let Some(training) = &experiment.training {
+        let kind = crate::device::compute_kind(training.train.precision, args.compute.device.open()?);
+        if let Err(error) = kind.map(drop) {
+            return Err(Usage(format!("{error:#}")).into());
+        }
+        if training.train.precision == Precision::F64 {
+            return Err(Usage("--precisions f64: is there to check formulas; measure f32 or bf16".into()).into());
+        }
+    }
+    Ok(())
+}
+
+/// What a child prints.
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Measured(Box<Measured>),
+    Failed(String),
+}
+
+/// Measures the only case here.
+fn alone(args: &BenchArgs, cases: &[(Source, Choices)]) -> Result<()> {
+    let [(source, choices)] = cases else { bail!("--alone: {} cases", cases.len()) };
+    crate::bench::volunteer();
+    let device = args.compute.device.open()?;
+    tch::set_num_threads(args.compute.threads.unwrap_or_else(tch::get_num_threads));
+    let plan = Plan {
+        steps: args.steps,
+        predictions: args.predictions,
+        warmup: args.warmup,
+        prediction_images: args.prediction_images,
+        feed: args.feed.into(),
+    };
+    let answer = match measure(source, choices, plan, device) {
+        Ok(measured) => Answer::Measured(Box::new(measured)),
+        Err(error) => Answer::Failed(format!("{error:#}").lines().next().unwrap_or_default().to_string()),
+    };
+    println!("{}", serde_json::to_string(&answer)?);
+    Ok(())
+}
+
+/// Measures one case in a process of its own.
+fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome> {
+    let program = std::env::current_exe().context("where this program lies")?;
+    let mut command = Command::new(program);
+    command.args(["bench", "--alone", "--subspaces", &choices.subspace, "--methods", choices.method.word()]);
+    command.args(["--particles", &choices.particles.to_string(), "--precisions", &choices.precision]);
+    match source {
+        Source::Shape(shape) => command.args(["--shapes", shape.key]),
+        Source::Archive(path) => command.arg("--checkpoint").arg(path),
+    };
+    for (option, value) in [
+        ("--batch-size", args.batch_size),
+        ("--rank", args.rank),
+        ("--steps", args.steps as i64),
+        ("--predictions", args.predictions as i64),
+        ("--prediction-images", args.prediction_images),
+        ("--warmup", args.warmup as i64),
+    ] {
+        command.args([option, &value.to_string()]);
+    }
+    command.args(["--particle-chunk", &args.particle_chunk, "--device", &args.compute.device.to_string()]);
+    command.args(["--feed", row::feed_word(args.feed.into())]);
+    command.args(args.blocks.iter().flat_map(|blocks| ["--blocks", blocks]));
+    command.args(args.sets.iter().flat_map(|set| ["--set", set]));
+    if args.recompute {
+        command.arg("--recompute");
+    }
+    if let Some(threads) = args.compute.threads {
+        command.args(["--threads", &threads.to_string()]);
+    }
+    let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a process for a case")?;
+    let mut text = String::new();
+    if let Some(out) = process.stdout.as_mut() {
+        out.read_to_string(&mut text).context("reading from the process of a case")?;
+    }
+    let status = process.wait()?;
+    match serde_json::from_str(&text) {
+        Ok(Answer::Measured(measured)) => Ok(Ok(*measured)),
+        Ok(Answer::Failed(why)) => Ok(Err(why)),
+        Err(_) => Ok(Err(ended(status))),
+    }
+}
+
+/// Why a process that said nothing ended.
+fn ended(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    const KILL: i32 = 9;
+    match status.signal() {
+        Some(KILL) => "out of memory: the system ended the process".to_string(),
+        Some(signal) => format!("ended by signal {signal}"),
+        None => format!("failed with {status}"),
+    }
+}
+
+/// Writes and prints a row a case.
+fn report(args: &BenchArgs, cases: &[(Source, Choices)], outcomes: Vec<Option<Outcome>>, device: &str) -> Result<()> {
+    let path = args.compute.out.join("bench.csv");
+    let mut shown = Table::default();
+    let mut failed = 0;
+    for ((source, choices), outcome) in cases.iter().zip(outcomes) {
+        let Some(outcome) = outcome else { continue };
+        let threads = args.compute.threads.unwrap_or_else(tch::get_num_threads);
+        let label = Label {
+            model: source.name(),
+            choices,
+            feed: args.feed.into(),
+            device: device.to_string(),
+            threads,
+            prediction_images: args.prediction_images,
+        };
+        let mut row: Row = row::row(&label, &outcome);
+        if args.table2 {
+            row::push_published(&mut row, choices)?;
+        }
+        // Not to fit is a finding; anything else is a failure.
+        failed += outcome.is_err_and(|why| !why.contains("memory")) as usize;
+        upsert_row(&path, &row, KEYS)?;
+        shown.append(&row::shown(&row));
+    }
+    let columns = shown.columns.clone();
+    print!("{}", render(&shown, &Spec { columns, group_by: Vec::new(), surface: Surface::of_stdout() }));
+    tracing::info!("all columns: {}", path.display());
+    if failed > 0 {
+        bail!("{failed} of {} cases failed: see the column status", cases.len());
+    }
+    Ok(())
+}

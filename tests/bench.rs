@@ -1,0 +1,111 @@
+//! `bella bench`: a tiny case end to end, columns, cases that do not fit, mistakes.
+
+mod common;
+
+use common::{Place, assert_has, messages, printed, repository};
+
+fn bench(place: &Place, more: &[&str]) -> std::process::Output {
+    let mut command = place.command("bench", &[]);
+    command.arg("--checkpoint").arg(repository("assets/vit-digits.pt"));
+    command.args(["--batch-size", "2", "--steps", "2", "--predictions", "1", "--prediction-images", "2"]).args(more);
+    command.output().unwrap()
+}
+
+#[test]
+fn every_case_is_a_row_with_numbers() {
+    let place = Place::new();
+    let output = bench(&place, &["--rank", "2", "--particles", "2,3", "--methods", "map,svgd", "--rounds", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    assert_eq!(table.rows.len(), 3);
+    let number = |row: usize, column: &str| {
+        let cell = table.get(row, column).unwrap_or_else(|| panic!("no column {column}"));
+        cell.parse::<f64>().unwrap_or_else(|_| panic!("{column} = `{cell}`"))
+    };
+    for (row, (method, particles)) in [("map", 1.0), ("svgd", 2.0), ("svgd", 3.0)].into_iter().enumerate() {
+        assert_eq!((table.get(row, "method"), table.get(row, "status")), (Some(method), Some("ok")));
+        assert_eq!(number(row, "particles"), particles);
+        let parameters = number(row, "parameters_per_particle");
+        assert_eq!(number(row, "trainable_parameters"), particles * parameters);
+        assert_eq!(number(row, "posterior_bytes"), 4.0 * particles * parameters);
+        assert_eq!(number(row, "samples"), 4.0);
+        let archive = std::fs::metadata(repository("assets/vit-digits.pt")).unwrap().len();
+        assert_eq!(number(row, "base_bytes"), archive as f64);
+        for column in [
+            "train_peak_memory_bytes",
+            "predict_peak_memory_bytes",
+            "matmul_flop_per_second",
+            "gradient_seconds",
+            "optimizer_seconds",
+            "step_images_per_second",
+            "step_flop",
+            "step_matmul_share",
+            "predict_images_per_second",
+            "predict_flop_per_second",
+        ] {
+            assert!(number(row, column) > 0.0, "{column}");
+        }
+        for what in ["step", "predict"] {
+            let [low, middle, high] = ["_min", "", "_max"].map(|end| number(row, &format!("{what}_seconds{}", end)));
+            assert!(0.0 < low && low <= middle && middle <= high);
+        }
+        let parts: f64 =
+            ["input", "gradient", "method", "optimizer"].map(|p| number(row, &format!("{p}_seconds"))).iter().sum();
+        assert!(parts < 2.0 * number(row, "step_seconds_max"), "{parts}");
+    }
+    assert_eq!(number(2, "step_flop") * 2.0, number(1, "step_flop") * 3.0);
+    assert_has(&printed(&output), &["step s", "images/s", "% of matmul", "vit-digits"]);
+    // The same case again replaces its row.
+    assert_eq!(bench(&place, &["--rank", "2", "--particles", "2"]).status.code(), Some(0));
+    assert_eq!(bella::results::store::read(&place.path("results/bench.csv")).unwrap().rows.len(), 3);
+}
+
+#[test]
+fn a_cached_prefix_and_given_gradients_do_less() {
+    let place = Place::new();
+    for feed in ["images", "prefix", "gradients"] {
+        let output = bench(&place, &["--rank", "2", "--blocks", "1", "--feed", feed]);
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    }
+    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    let flop = |row: usize| table.get(row, "step_flop").unwrap().parse::<f64>().ok();
+    assert!(flop(1) < flop(0));
+    assert_eq!(flop(2), None);
+}
+
+#[test]
+fn what_does_not_fit_is_a_row_that_says_so() {
+    let place = Place::new();
+    let output = bench(&place, &["--subspaces", "full", "--methods", "ensemble", "--particles", "100000"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    assert_has(table.get(0, "status").unwrap(), &["out of memory", "GiB"]);
+    assert_eq!(table.get(0, "step_seconds"), Some(""));
+}
+
+#[test]
+fn mistakes_end_before_anything_is_measured() {
+    let place = Place::new();
+    for (arguments, words) in [
+        (&["--particle-chunk", "9"][..], &["particle_chunk = 9", "5 particles"][..]),
+        (&["--methods", "sgd"], &["unknown method `sgd`", "svgd-weight"]),
+        (&["--subspaces", "half"], &["half", "low-rank"]),
+        (&["--precisions", "f16"], &["f16"]),
+        (&["--set", "train.epoch=2"], &["epoch"]),
+    ] {
+        let output = bench(&place, arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", messages(&output));
+        assert_has(&messages(&output), words);
+    }
+    let output = common::bella(&["bench", "--steps", "0", "--predictions", "0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_has(&messages(&output), &["nothing to measure"]);
+    let output = common::bella(&["bench", "--shapes", "vit-z"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_has(&messages(&output), &["unknown shape `vit-z`", "vit-b-32, vit-b-16, vit-l-14, clip-mini"]);
+    let output = bench(&place, &["--feed", "prefix"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_has(&messages(&output), &["1 of 1 cases failed"]);
+    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    assert_has(table.get(0, "status").unwrap(), &["--blocks 6-11"]);
+}
