@@ -16,8 +16,7 @@ fn read(path: &Path) -> String {
 fn sweep(script: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(repository(&format!("scripts/{script}.sh")));
     command.env_remove("SWEEP_CELL").env_remove("CUDA_VISIBLE_DEVICES");
-    let bella = ["--bella", env!("CARGO_BIN_EXE_bella")];
-    command.args(&bella).args(arguments).output().unwrap()
+    command.env("BELLA", env!("CARGO_BIN_EXE_bella")).args(arguments).output().unwrap()
 }
 
 /// The lines of a dry run that start with `start`, without the program and the results folder.
