@@ -25,6 +25,7 @@ use super::kernel::{Bandwidth, Kernel, LogN, Median};
 use super::{Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Parts, Step};
 use crate::config::{Bounds, Choice, Reader};
 use crate::state::State;
+use crate::subspace::geometry::Pairs;
 
 pub static ENTRY: Entry = Entry {
     key: "svgd",
@@ -126,10 +127,11 @@ impl Method for Svgd {
             self.parts.apply(theta, &gradients, factor);
             return Ok(Step { losses, diagnostics: None });
         }
-        let distances = self.distances(theta);
+        let pairs = self.parts.geometry.pairs(theta);
+        let distances = self.reach(&pairs);
         let kernel = Kernel::new(&distances, self.spec.rule());
         let Driven { losses, mut drive, cosine } = self.drive(theta, &kernel.values, objective)?;
-        let repulsion = self.repulsion(theta, &kernel.slopes);
+        let repulsion = self.repulsion(theta, &kernel.slopes, &pairs);
         let mut diagnostics = diagnose(&distances, &kernel, &drive, &repulsion);
         if let Some(cosine) = cosine {
             diagnostics = Tensor::cat(&[diagnostics, cosine.view([1])], 0);
@@ -160,11 +162,10 @@ impl Method for Svgd {
 
 impl Svgd {
     /// D, `[L, n, n]`, or `[1, n, n]` for the global kernel.
-    fn distances(&self, theta: &Tensor) -> Tensor {
-        let distances = self.parts.geometry.distances(theta);
+    fn reach(&self, pairs: &Pairs) -> Tensor {
         match self.spec.kernel {
-            Domain::Layer => distances,
-            Domain::Global => distances.sum_dim_intlist([0i64].as_slice(), true, Kind::Double),
+            Domain::Layer => pairs.distances.shallow_clone(),
+            Domain::Global => pairs.distances.sum_dim_intlist([0i64].as_slice(), true, Kind::Double),
         }
     }
 
@@ -190,11 +191,11 @@ impl Svgd {
     }
 
     /// (γ/n) Σ_j ∇_i k_ij, `[n, P]`.
-    fn repulsion(&self, theta: &Tensor, slopes: &Tensor) -> Tensor {
+    fn repulsion(&self, theta: &Tensor, slopes: &Tensor, pairs: &Pairs) -> Tensor {
         let Spec { gamma, particles, .. } = self.spec;
         let geometry = &self.parts.geometry;
         let coefficients = (slopes * (gamma / particles as f64)).expand([geometry.blocks(), -1, -1], false);
-        geometry.weighted_gradients(theta, &coefficients)
+        geometry.weighted_gradients(theta, &coefficients, pairs)
     }
 }
 

@@ -20,6 +20,14 @@ pub struct Geometry {
     parameters: i64,
 }
 
+/// Squared distances, with the products behind them, which their gradients need again.
+pub struct Pairs {
+    /// D: `[L, n, n]` in f64, symmetric, non-negative, zero diagonal.
+    pub distances: Tensor,
+    /// Gram matrices of A and of B, `[G, n·r, n·r]` in f64, of each turn of each low-rank group.
+    grams: Vec<(Tensor, Tensor)>,
+}
+
 /// Blocks of one shape, computed together.
 struct Group {
     shape: Shape,
@@ -62,33 +70,45 @@ impl Geometry {
         columns
     }
 
-    /// D: `[L, n, n]` in f64, symmetric, non-negative, zero diagonal, from `theta: [n, P]`.
+    /// D: `[L, n, n]` in f64, from `theta: [n, P]`.
     pub fn distances(&self, theta: &Tensor) -> Tensor {
+        self.pairs(theta).distances
+    }
+
+    /// Distances from `theta: [n, P]`, and what their gradients need.
+    pub fn pairs(&self, theta: &Tensor) -> Pairs {
         let particles = theta.size()[0];
         let mut all = Tensor::zeros([self.blocks, particles, particles], (Kind::Double, theta.device()));
+        let mut grams = Vec::new();
         for group in &self.groups {
             let distances = match group.shape {
-                Shape::LowRank { scale, .. } => {
-                    let turns = group.turns(particles).map(|turn| group.factors(theta, turn).distances(scale));
+                Shape::LowRank { scale, rank, .. } => {
+                    let first = grams.len();
+                    grams.extend(group.turns(particles).map(|turn| group.factors(theta, turn, Kind::Double).grams()));
+                    let turns = grams[first..].iter().map(|pair| traces(pair, particles, rank, scale));
                     Tensor::cat(&turns.collect::<Vec<_>>(), 0)
                 }
                 Shape::Dense => group.dense_distances(theta),
             };
             let _ = all.index_copy_(0, group.indices(theta.device()), &distances);
         }
-        all
+        Pairs { distances: all, grams }
     }
 
-    /// Σ_j c_ij ∇_i D_ij for coefficients `c: [L, n, n]` (f64): `[n, P]` in theta's type.
-    pub fn weighted_gradients(&self, theta: &Tensor, coefficients: &Tensor) -> Tensor {
+    /// Σ_j c_ij ∇_i D_ij for coefficients `c: [L, n, n]` (f64) and the `pairs` of the same theta: `[n, P]` in theta's type.
+    pub fn weighted_gradients(&self, theta: &Tensor, coefficients: &Tensor, pairs: &Pairs) -> Tensor {
         let gradients = Tensor::zeros([theta.size()[0], self.parameters], (theta.kind(), theta.device()));
+        let mut grams = pairs.grams.iter();
         for group in &self.groups {
             let c = coefficients.index_select(0, group.indices(theta.device()));
             // Row sums on the diagonal minus c: Σ_j c_ij (x_i − x_j) = (C' X)_i.
             let centred =
                 Tensor::diag_embed(&c.sum_dim_intlist([-1i64].as_slice(), false, Kind::Double), 0, -2, -1) - c;
             match group.shape {
-                Shape::LowRank { scale, .. } => group.low_rank_gradients(theta, &centred, scale, &gradients),
+                Shape::LowRank { scale, .. } => {
+                    let centred = centred * (2.0 * scale * scale);
+                    group.low_rank_gradients(theta, &centred, &mut grams, &gradients);
+                }
                 Shape::Dense => group.dense_gradients(theta, &centred, &gradients),
             }
         }
@@ -96,30 +116,27 @@ impl Geometry {
     }
 }
 
-/// Factors of G blocks of one shape, in f64: A `[G, n·r, in]`, Bᵀ `[G, n·r, out]`.
+/// Factors of G blocks of one shape: A `[G, n·r, in]`, Bᵀ `[G, n·r, out]`.
 struct Factors {
     a: Tensor,
     b: Tensor,
-    particles: i64,
-    rank: i64,
 }
 
 impl Factors {
     fn grams(&self) -> (Tensor, Tensor) {
         (self.a.bmm(&self.a.transpose(1, 2)), self.b.bmm(&self.b.transpose(1, 2)))
     }
+}
 
-    /// `[G, n, n]`: D_ij = s² (⟨i,i⟩ + ⟨j,j⟩ − 2 ⟨i,j⟩), ⟨i,j⟩ = tr((B_iᵀ B_j)(A_j A_iᵀ)); cancellation clamped at 0.
-    fn distances(&self, scale: f64) -> Tensor {
-        let (gram_a, gram_b) = self.grams();
-        let (n, r) = (self.particles, self.rank);
-        let inner = (gram_a * gram_b).view([-1, n, r, n, r]).sum_dim_intlist([2i64, 4].as_slice(), false, Kind::Double);
-        let own = inner.diagonal(0, 1, 2);
-        let distances = own.unsqueeze(2) + own.unsqueeze(1) - inner * 2.0;
-        let distances = (distances * (scale * scale)).clamp_min(0.0);
-        let off = 1.0 - Tensor::eye(n, (Kind::Double, distances.device()));
-        distances * off
-    }
+/// `[G, n, n]`: D_ij = s² (⟨i,i⟩ + ⟨j,j⟩ − 2 ⟨i,j⟩), ⟨i,j⟩ = tr((B_iᵀ B_j)(A_j A_iᵀ)); cancellation clamped at 0.
+fn traces((gram_a, gram_b): &(Tensor, Tensor), n: i64, rank: i64, scale: f64) -> Tensor {
+    let products = (gram_a * gram_b).view([-1, n, rank, n, rank]);
+    let inner = products.sum_dim_intlist([2i64, 4].as_slice(), false, Kind::Double);
+    let own = inner.diagonal(0, 1, 2);
+    let distances = own.unsqueeze(2) + own.unsqueeze(1) - inner * 2.0;
+    let distances = (distances * (scale * scale)).clamp_min(0.0);
+    let off = 1.0 - Tensor::eye(n, (Kind::Double, distances.device()));
+    distances * off
 }
 
 impl Group {
@@ -139,7 +156,7 @@ impl Group {
         self.members.chunks((AT_ONCE / (particles * self.length)).max(1) as usize)
     }
 
-    fn factors(&self, theta: &Tensor, members: &[(i64, i64)]) -> Factors {
+    fn factors(&self, theta: &Tensor, members: &[(i64, i64)], kind: Kind) -> Factors {
         let Shape::LowRank { rank, inputs, outputs, .. } = self.shape else {
             unreachable!("only low-rank groups have factors")
         };
@@ -147,28 +164,36 @@ impl Group {
         let part = |offset: i64, length: i64| -> Vec<Tensor> {
             members.iter().map(|(_, start)| theta.narrow(1, start + offset, length)).collect()
         };
-        let a = Tensor::stack(&part(0, rank * inputs), 0).to_kind(Kind::Double).view([-1, n * rank, inputs]);
-        let b = Tensor::stack(&part(rank * inputs, outputs * rank), 0).to_kind(Kind::Double);
+        let a = Tensor::stack(&part(0, rank * inputs), 0).to_kind(kind).view([-1, n * rank, inputs]);
+        let b = Tensor::stack(&part(rank * inputs, outputs * rank), 0).to_kind(kind);
         let b = b.view([-1, n, outputs, rank]).transpose(2, 3).reshape([-1, n * rank, outputs]);
-        Factors { a, b, particles: n, rank }
+        Factors { a, b }
     }
 
-    /// ∇_{A_i} = 2 s² Σ_j c'_ij (B_iᵀ B_j) A_j and ∇_{B_i}ᵀ = 2 s² Σ_j c'_ij (A_i A_jᵀ) B_jᵀ.
-    fn low_rank_gradients(&self, theta: &Tensor, centred: &Tensor, scale: f64, gradients: &Tensor) {
+    /// ∇_{A_i} = Σ_j c'_ij (B_iᵀ B_j) A_j and ∇_{B_i}ᵀ = Σ_j c'_ij (A_i A_jᵀ) B_jᵀ, with 2 s² in c'. Grams are those of the
+    /// turns, in f64; the sums over particles run in theta's type, in which their result is kept.
+    fn low_rank_gradients<'a>(
+        &self,
+        theta: &Tensor,
+        centred: &Tensor,
+        grams: &mut impl Iterator<Item = &'a (Tensor, Tensor)>,
+        gradients: &Tensor,
+    ) {
+        let Shape::LowRank { rank, inputs, outputs, .. } = self.shape else {
+            unreachable!("only low-rank groups have factors")
+        };
+        let (n, kind) = (theta.size()[0], theta.kind());
         let mut done = 0;
-        for turn in self.turns(theta.size()[0]) {
-            let factors = self.factors(theta, turn);
-            let (gram_a, gram_b) = factors.grams();
-            let (n, rank) = (factors.particles, factors.rank);
-            let centred = centred.narrow(0, done, turn.len() as i64) * (2.0 * scale * scale);
+        for (turn, (gram_a, gram_b)) in self.turns(n).zip(grams) {
+            let factors = self.factors(theta, turn, kind);
+            let centred = centred.narrow(0, done, turn.len() as i64);
             let mixing = centred.repeat_interleave_self_int(rank, 1, None).repeat_interleave_self_int(rank, 2, None);
-            let by_a = (&mixing * gram_b).bmm(&factors.a).view([-1, n, factors.a.size()[2] * rank]);
-            let by_b = (&mixing * gram_a).bmm(&factors.b);
-            let by_b = by_b.view([-1, n, rank, factors.b.size()[2]]).transpose(2, 3);
-            let (a_columns, outputs) = (by_a.size()[2], factors.b.size()[2]);
+            let by_a = (&mixing * gram_b).to_kind(kind).bmm(&factors.a).view([-1, n, rank * inputs]);
+            let by_b = (&mixing * gram_a).to_kind(kind).bmm(&factors.b);
+            let by_b = by_b.view([-1, n, rank, outputs]).transpose(2, 3);
             for (at, (_, start)) in turn.iter().enumerate() {
-                gradients.narrow(1, *start, a_columns).copy_(&by_a.get(at as i64));
-                let rows = gradients.narrow(1, *start + a_columns, outputs * rank);
+                gradients.narrow(1, *start, rank * inputs).copy_(&by_a.get(at as i64));
+                let rows = gradients.narrow(1, *start + rank * inputs, outputs * rank);
                 rows.unflatten(1, [outputs, rank].as_slice()).copy_(&by_b.get(at as i64));
             }
             done += turn.len() as i64;
@@ -250,7 +275,10 @@ mod tests {
         // Each unordered pair appears twice in the sum, D_ij also depends on j: half the gradient of Σ c_ij D_ij is ours.
         let total = (&c * direct(&leaf)).sum(Kind::Double) / 2.0;
         let expected = Tensor::run_backward(&[total], &[&leaf], false, false);
-        let ours = Geometry::new(&layout()).weighted_gradients(&leaf.detach(), &c);
+        let ours = {
+            let (geometry, theta) = (Geometry::new(&layout()), leaf.detach());
+            geometry.weighted_gradients(&theta, &c, &geometry.pairs(&theta))
+        };
         assert!(max_difference(&ours, &expected[0]) < 1e-12);
     }
 
@@ -282,14 +310,14 @@ mod tests {
         let c = Tensor::from_slice(&(0..18).map(|i| (i as f64 * 0.37).sin()).collect::<Vec<_>>()).view([2, 3, 3]);
         let padded = c.constant_pad_nd([0, 297, 0, 297]);
         let few = theta.narrow(0, 0, 3);
-        let all = geometry.distances(&theta);
-        let distances = geometry.distances(&few);
+        let (many, three) = (geometry.pairs(&theta), geometry.pairs(&few));
+        let (all, distances) = (&many.distances, &three.distances);
         assert!(
-            max_difference(&all.narrow(1, 0, 3).narrow(2, 0, 3), &distances)
+            max_difference(&all.narrow(1, 0, 3).narrow(2, 0, 3), distances)
                 < 1e-9 * distances.abs().max().double_value(&[])
         );
-        let gradients = geometry.weighted_gradients(&few, &c);
-        let all = geometry.weighted_gradients(&theta, &padded);
+        let gradients = geometry.weighted_gradients(&few, &c, &three);
+        let all = geometry.weighted_gradients(&theta, &padded, &many);
         assert!(max_difference(&all.narrow(0, 0, 3), &gradients) < 1e-9 * gradients.abs().max().double_value(&[]));
     }
 }
