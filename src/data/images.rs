@@ -190,7 +190,7 @@ impl Files {
     /// The same images, read from the cache that `request` names, which is made first where there is none.
     ///
     /// # Errors
-    /// Those of [`cache::open`].
+    /// A cache folder that cannot be written, or that lacks the room.
     pub fn with_cache(self, request: &Request) -> Result<Files> {
         let Some(folder) = request.cache else { return Ok(self) };
         let store = Arc::new(cache::open(folder, &self, request)?);
