@@ -43,3 +43,15 @@ fn nothing_is_kept_where_the_first_block_is_trained() {
     let line = error_line(place.train(&["train.particle_chunk=\"some\""]), 2);
     assert_has(&line, &["train.particle_chunk", "or \"auto\""]);
 }
+
+#[test]
+fn augmented_images_are_not_kept() {
+    let place = Place::with_tiny();
+    let augmented = ["subspace.low-rank.blocks=\"2-3\"", "data.digits.augment={crop=\"fixed\",flip=0.5}"];
+    let output = place.train(&augmented).arg("--no-eval").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert!(!messages(&output).contains("run once an image"));
+    let asked = [&augmented[..], &["train.prefix_cache=\"memory\""]].concat();
+    let place = Place::with_tiny();
+    assert_has(&error_line(place.train(&asked), 1), &["train.prefix_cache", "augment"]);
+}

@@ -135,6 +135,14 @@ fn gradients_mixed_in_weight_space() {
 }
 
 #[test]
+fn random_views_of_images() {
+    let place = Place::new();
+    let augmented = "[data.digits]\naugment = { crop = \"random-resized\", flip = 0.5 }";
+    place.write("tiny.toml", common::tiny().replace("[data.digits]", augmented).as_bytes());
+    stopped_in(place, "TERM", 6, &[]);
+}
+
+#[test]
 fn killed_at_several_moments() {
     let place = Place::with_tiny();
     // Before anything is written, within the first epoch, around an epoch's end, later.
