@@ -323,7 +323,7 @@ impl Trainer<'_> {
         let mut began = Instant::now();
         for feed in feeds {
             let feed = feed?;
-            clock.images += self.batch_range(self.progress.step).len() as u64 * self.particles() as u64;
+            let images = self.batch_range(self.progress.step).len() as u64 * self.particles() as u64;
             let step = self.step(&feed)?;
             unseen.push(step.losses.shallow_clone());
             self.progress.add(&step.losses, step.diagnostics.as_ref());
@@ -333,6 +333,7 @@ impl Trainer<'_> {
             self.bar.inc(1);
             // Checkpoints and validation do not count as training time of an image.
             clock.seconds += began.elapsed().as_secs_f64();
+            clock.images += images;
             let due = clock.saved.elapsed().as_secs_f64() > self.spec.checkpoint_minutes * 60.0;
             let stopping = self.stopping();
             if due || stopping {
