@@ -43,33 +43,24 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     }
     let candidates = Candidates::new(base.geometry.width, fixed, &archive.hints());
     let images = check_images(base.geometry.image_size());
-    let (traits, evidence) = match archive.encode_image(&images) {
-        Ok(reference) => {
-            let classes = reference.size().last().copied();
-            let native = |traits| {
-                let vit = Vit { geometry: base.geometry.clone(), traits };
-                let features = vit.features(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
-                match &head {
-                    Some(own) if classes == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
-                    _ => features,
-                }
-            };
-            let advice = "bella runs pre-norm vision transformers with a class token only; if this is one, set \
-                          checkpoint.heads, checkpoint.activation and checkpoint.eps";
-            let check = SelfCheck { reference, native: &native, half: is_half(archive), advice };
-            check.settle(&candidates).with_context(|| shown.clone())?
-        }
-        Err(error) => {
-            let reason = format!("{error:#}");
-            let told = candidates.told.with_context(|| {
-                format!(
-                    "{shown}: the archive's own forward does not run here ({reason}) and its code does not tell all: \
-                     set checkpoint.heads, checkpoint.activation and checkpoint.eps"
-                )
-            })?;
-            (told, Evidence::Code { reason })
+    let native = |traits, width| {
+        let vit = Vit { geometry: base.geometry.clone(), traits };
+        let features = vit.features(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
+        match &head {
+            Some(own) if width == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
+            _ => features,
         }
     };
+    let tower = Tower {
+        shown: &shown,
+        half: is_half(archive),
+        native: &native,
+        advice: "bella runs pre-norm vision transformers with a class token only; if this is one, set checkpoint.heads, \
+                 checkpoint.activation and checkpoint.eps",
+        forward: "the archive's own forward",
+        untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
+    };
+    let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
     let vit = Vit { geometry: base.geometry.clone(), traits };
     Ok(Identified { vit, naming: naming.key, base, head, evidence, stored: archive.kind() })
 }
@@ -96,26 +87,52 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
     let candidates = Candidates::new(geometry.width, Fixed::default(), &hints);
     let tokens = check_tokens(geometry.vocabulary, geometry.context);
-    let (traits, evidence) = match archive.encode_text(&tokens) {
-        Ok(reference) => {
-            let native =
-                |traits| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
-            let advice = "bella runs CLIP's causal text transformer only; use head.zero-shot.weights instead";
-            let check = SelfCheck { reference, native: &native, half: is_half(archive), advice };
-            check.settle(&candidates).with_context(|| shown.clone())?
-        }
-        Err(error) => {
-            let reason = format!("{error:#}");
-            let told = candidates.told.with_context(|| {
-                format!(
-                    "{shown}: its own encode_text does not run here ({reason}) and its code does not tell the heads: \
-                     use head.zero-shot.weights instead"
-                )
-            })?;
-            (told, Evidence::Code { reason })
-        }
+    let native = |traits, _| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
+    let tower = Tower {
+        shown: &shown,
+        half: is_half(archive),
+        native: &native,
+        advice: "bella runs CLIP's causal text transformer only; use head.zero-shot.weights instead",
+        forward: "its own encode_text",
+        untold: "the heads: use head.zero-shot.weights instead",
     };
+    let (traits, evidence) = tower.settle(archive.encode_text(&tokens), &candidates)?;
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
+}
+
+/// A tower whose traits are to be settled, with what messages say of it.
+struct Tower<'a> {
+    shown: &'a str,
+    /// Whether the archive computes in half precision.
+    half: bool,
+    /// The native forward with given traits; of the width of the archive's own output, where that is known.
+    native: &'a dyn Fn(Traits, Option<i64>) -> Tensor,
+    /// The way out where nothing fits.
+    advice: &'a str,
+    forward: &'a str,
+    /// What the archive's code does not tell, and the way out.
+    untold: &'a str,
+}
+
+impl Tower<'_> {
+    /// The traits that reproduce the archive's own output, or those that its code tells where it does not run here.
+    fn settle(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
+        let Tower { shown, half, native, advice, forward, untold } = *self;
+        match reference {
+            Ok(reference) => {
+                let width = reference.size().last().copied();
+                let check = SelfCheck { reference, native: &|traits| native(traits, width), half, advice };
+                check.settle(candidates).with_context(|| shown.to_string())
+            }
+            Err(error) => {
+                let reason = format!("{error:#}");
+                let told = candidates.told.with_context(|| {
+                    format!("{shown}: {forward} does not run here ({reason}) and its code does not tell {untold}")
+                })?;
+                Ok((told, Evidence::Code { reason }))
+            }
+        }
+    }
 }
 
 fn is_half(archive: &Archive) -> bool {

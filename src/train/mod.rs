@@ -1,5 +1,7 @@
 //! The training loop: batches, schedule, validation, checkpoints. It knows no method, model or data set by name.
 
+mod chunks;
+mod feed;
 mod history;
 mod mixing;
 mod objective;
@@ -20,11 +22,10 @@ use tch::{Tensor, no_grad_guard};
 
 use crate::config::{Batches, Chunk, Selection, TrainSpec};
 use crate::data::order::{Holdout, epoch_order};
-use crate::images::{Batch, ImageSet};
-use crate::memory::{Footprint, particles_at_once};
+use crate::images::ImageSet;
 use crate::methods::{Method, Step};
 use crate::metrics::Average;
-use crate::model::{Input, Model};
+use crate::model::Model;
 use crate::parallel::{Team, World};
 use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
@@ -32,9 +33,11 @@ use crate::predictions::Predictions;
 use crate::run::RunFolder;
 use crate::sensitivity::sensitivities;
 use crate::state::State;
-use crate::subspace::{Layout, Subspace};
+use crate::subspace::Subspace;
 use crate::tensor::{guarded, host_f64};
 
+pub use chunks::Chunks;
+use feed::Feed;
 pub use objective::{Cut, Likelihood, Shared};
 use prefix::Prefix;
 use progress::{EpochRow, Progress};
@@ -74,59 +77,6 @@ pub struct Trainer<'a> {
     pub chunks: Chunks,
     /// What enters the first trained block, where it is kept.
     pub prefix: Option<Rc<Prefix>>,
-}
-
-/// Particles a forward.
-#[derive(Clone, Copy, Debug)]
-pub struct Chunks {
-    pub training: usize,
-    pub predicting: usize,
-}
-
-impl Chunks {
-    /// What the config says, or memory allows.
-    pub fn new(spec: &TrainSpec, model: &Model, layout: &Layout, particles: usize) -> Chunks {
-        let footprint = Footprint::new(model, layout, spec.recompute);
-        let samples = spec.batch_size.div_ceil(spec.accumulate);
-        let of = |images, bytes| particles_at_once(spec.particle_chunk, particles, images, bytes, model.device);
-        let chunks = Chunks {
-            training: of(samples, footprint.training),
-            predicting: of(spec.eval_batch_size, footprint.predicting),
-        };
-        if spec.particle_chunk == Chunk::Auto && chunks.training < particles {
-            tracing::info!("{} particles go through the network at once: more would not fit", chunks.training);
-        }
-        chunks
-    }
-}
-
-/// What a step is fed with.
-enum Feed {
-    Images(Batch),
-    /// What enters the first trained block, `[K, T, d]`, and labels `[K]`.
-    Tokens(Tensor, Tensor),
-}
-
-impl Feed {
-    /// What enters the network at `block`, and labels `[p, B]`, for p data orders.
-    fn input(&self, model: &Model, block: usize, orders: i64) -> (Input, Tensor) {
-        let (values, labels) = match self {
-            Feed::Images(batch) => (&batch.bytes, &batch.labels),
-            Feed::Tokens(tokens, labels) => (tokens, labels),
-        };
-        let samples = labels.size()[0] / orders;
-        let labels = labels.view([orders, samples]);
-        let input = match self {
-            // A process may have no sample of a small batch; preprocessing would not take that.
-            _ if samples == 0 => Input::Tokens(values.shallow_clone(), block),
-            Feed::Images(batch) => Input::Images(model.preprocess.images(&batch.bytes, orders)),
-            Feed::Tokens(tokens, _) => {
-                let (each, width) = (tokens.size()[1], tokens.size()[2]);
-                Input::Tokens(tokens.view([orders, samples, each, width]), block)
-            }
-        };
-        (input, labels)
-    }
 }
 
 /// What helps against a loss that is not finite.

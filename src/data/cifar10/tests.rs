@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::config::Tree;
+use crate::data::testing::{self, REQUEST};
 
 /// `count` records: record i has label i mod 10 and all pixels `first + i`.
 fn write(path: &Path, count: u8, first: u8) {
@@ -10,24 +11,11 @@ fn write(path: &Path, count: u8, first: u8) {
 }
 
 fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
-    let tree = Tree::parse("test.toml", &format!("root = {:?}\n{extra}", root)).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read(&mut reader);
-    reader.close(set).unwrap()
+    testing::set(&ENTRY, root, extra)
 }
 
 fn load(set: &dyn Dataset, split: SplitName) -> Result<Split> {
-    set.load(
-        split,
-        &Request {
-            image_size: 224,
-            interpolation: crate::data::Interpolation::Bicubic,
-            cache: None,
-            memory_bytes: 0,
-            workers: 1,
-            progress: &|_, _| (),
-        },
-    )
+    set.load(split, &Request { image_size: 224, workers: 1, ..REQUEST })
 }
 
 #[test]

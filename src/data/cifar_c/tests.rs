@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::Tree;
+use crate::data::testing::REQUEST;
 
 /// As [`super::super::cifar10_c`], with the checksum of [`pixels`].
 static TINY: Published = Published {
@@ -50,17 +51,7 @@ fn set(root: &Path, extra: &str) -> CifarC {
 fn load(set: &CifarC, version: &str) -> Result<Split> {
     let (corruption, severity) = version.split_once(':').unwrap();
     let version = Version { corruption: corruption.into(), severity: severity.parse().unwrap() };
-    set.load_version(
-        &version,
-        &Request {
-            image_size: 224,
-            interpolation: crate::data::Interpolation::Bicubic,
-            cache: None,
-            memory_bytes: 0,
-            workers: 1,
-            progress: &|_, _| (),
-        },
-    )
+    set.load_version(&version, &Request { image_size: 224, workers: 1, ..REQUEST })
 }
 
 /// The error of reading severity 1 where `gaussian_noise.npy` holds `images` and `labels.npy` holds `labels`.
@@ -101,14 +92,7 @@ fn versions_are_those_configured() {
 #[test]
 fn there_is_no_plain_split() {
     let set = set(Path::new("none"), "");
-    let request = Request {
-        image_size: 32,
-        interpolation: crate::data::Interpolation::Bicubic,
-        cache: None,
-        memory_bytes: 0,
-        workers: 1,
-        progress: &|_, _| (),
-    };
+    let request = Request { image_size: 32, workers: 1, ..REQUEST };
     let error = |split| set.load(split, &request).unwrap_err().to_string();
     assert!(error(SplitName::Test).contains("the uncorrupted images are [data.cifar10]"));
     assert!(error(SplitName::Train).contains("no split `train`; train on [data.cifar10]"));

@@ -1,14 +1,8 @@
 use super::*;
+use crate::data::testing::REQUEST;
 
 fn load(split: SplitName, subset: Option<Subset>) -> Split {
-    let request = Request {
-        image_size: 8,
-        interpolation: crate::data::Interpolation::Bicubic,
-        cache: None,
-        memory_bytes: 0,
-        workers: 1,
-        progress: &|_, _| (),
-    };
+    let request = Request { image_size: 8, workers: 1, ..REQUEST };
     Digits { subset }.load(split, &request).unwrap()
 }
 

@@ -3,8 +3,8 @@ use std::path::Path;
 use image::RgbImage;
 
 use super::*;
-use crate::config::Tree;
 use crate::data::Images;
+use crate::data::testing::{self, REQUEST};
 
 fn put(root: &Path, file: &str, gray: u8) {
     let path = root.join(file);
@@ -17,24 +17,11 @@ fn damage(root: &Path, file: &str) {
 }
 
 fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
-    let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read(&mut reader);
-    reader.close(set).unwrap()
+    testing::set(&ENTRY, root, extra)
 }
 
 fn load(set: &dyn Dataset, split: SplitName, memory_bytes: usize) -> Result<Split> {
-    set.load(
-        split,
-        &Request {
-            image_size: 4,
-            interpolation: crate::data::Interpolation::Bicubic,
-            cache: None,
-            memory_bytes,
-            workers: 2,
-            progress: &|_, _| (),
-        },
-    )
+    set.load(split, &Request { memory_bytes, ..REQUEST })
 }
 
 fn error(set: &dyn Dataset, split: SplitName) -> String {

@@ -3,7 +3,7 @@ use std::path::Path;
 use image::RgbImage;
 
 use super::*;
-use crate::config::Tree;
+use crate::data::testing::{self, REQUEST};
 
 /// Two classes under fog and snow at severities 1 and 2; the gray of each image tells where it lies.
 fn corrupted() -> tempfile::TempDir {
@@ -22,21 +22,11 @@ fn corrupted() -> tempfile::TempDir {
 }
 
 fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
-    let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read(&mut reader);
-    reader.close(set).unwrap()
+    testing::set(&ENTRY, root, extra)
 }
 
 fn request() -> Request<'static> {
-    Request {
-        image_size: 4,
-        interpolation: crate::data::Interpolation::Bicubic,
-        cache: None,
-        memory_bytes: usize::MAX,
-        workers: 1,
-        progress: &|_, _| (),
-    }
+    Request { memory_bytes: usize::MAX, workers: 1, ..REQUEST }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::Tree;
+use crate::data::testing::{self, REQUEST};
 
 /// Five images of `pixels[i] = 7 i mod 251`, labelled airplane, car, monkey, truck, bird.
 fn binary() -> tempfile::TempDir {
@@ -11,24 +12,11 @@ fn binary() -> tempfile::TempDir {
 }
 
 fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
-    let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read(&mut reader);
-    reader.close(set).unwrap()
+    testing::set(&ENTRY, root, extra)
 }
 
 fn load(set: &dyn Dataset, split: SplitName) -> Result<Split> {
-    set.load(
-        split,
-        &Request {
-            image_size: 224,
-            interpolation: crate::data::Interpolation::Bicubic,
-            cache: None,
-            memory_bytes: 0,
-            workers: 1,
-            progress: &|_, _| (),
-        },
-    )
+    set.load(split, &Request { image_size: 224, workers: 1, ..REQUEST })
 }
 
 fn error(root: &Path, extra: &str) -> String {
