@@ -130,15 +130,13 @@ impl Method for Svgd {
         let pairs = self.parts.geometry.pairs(theta);
         let distances = self.reach(&pairs);
         let kernel = Kernel::new(&distances, self.spec.rule());
-        let Driven { losses, mut drive, cosine } = self.drive(theta, &kernel.values, objective)?;
-        let repulsion = self.repulsion(theta, &kernel.slopes, &pairs);
-        let mut diagnostics = diagnose(&distances, &kernel, &drive, &repulsion);
+        let Driven { losses, drive, cosine } = self.drive(theta, &kernel.values, objective)?;
+        let drive_norm = drive.norm();
+        let repulsion_norm = self.repel(theta, &kernel.slopes, &pairs, &drive);
+        let mut diagnostics = diagnose(&distances, &kernel, &drive_norm, &repulsion_norm);
         if let Some(cosine) = cosine {
             diagnostics = Tensor::cat(&[diagnostics, cosine.view([1])], 0);
         }
-        let _ = drive.g_add_(&repulsion);
-        drop(repulsion);
-        let _ = drive.g_div_scalar_(self.spec.particles as f64);
         self.parts.apply(theta, &drive, factor);
         Ok(Step { losses, diagnostics: Some(diagnostics) })
     }
@@ -169,8 +167,9 @@ impl Svgd {
         }
     }
 
-    /// The first term of n φ, from the kernel `[L, n, n]` or `[1, n, n]`.
+    /// The first term of φ, from the kernel `[L, n, n]` or `[1, n, n]`.
     fn drive(&self, theta: &Tensor, kernel: &Tensor, objective: &mut dyn Objective) -> Result<Driven> {
+        let kernel = kernel / self.spec.particles as f64;
         let weigh = match self.spec.drive {
             Drive::Own => own,
             Drive::Shared => shared,
@@ -190,16 +189,17 @@ impl Svgd {
         Ok(Driven { losses, drive: gradients, cosine: None })
     }
 
-    /// (γ/n) Σ_j ∇_i k_ij, `[n, P]`.
-    fn repulsion(&self, theta: &Tensor, slopes: &Tensor, pairs: &Pairs) -> Tensor {
+    /// Adds (γ/n²) Σ_j ∇_i k_ij, the second term of φ, to `sum: [n, P]`; its norm.
+    fn repel(&self, theta: &Tensor, slopes: &Tensor, pairs: &Pairs, sum: &Tensor) -> Tensor {
         let Spec { gamma, particles, .. } = self.spec;
         let geometry = &self.parts.geometry;
-        let coefficients = (slopes * (gamma / particles as f64)).expand([geometry.blocks(), -1, -1], false);
-        geometry.weighted_gradients(theta, &coefficients, pairs)
+        let coefficients = slopes * (gamma / (particles * particles) as f64);
+        let coefficients = coefficients.expand([geometry.blocks(), -1, -1], false);
+        geometry.add_weighted_gradients(theta, &coefficients, pairs, sum)
     }
 }
 
-/// Losses `[n]`, the drive `[n, P]`, and with drive = weight its cosine with the own gradient.
+/// Losses `[n]`, the first term of φ `[n, P]`, and with drive = weight its cosine with the own gradient.
 struct Driven {
     losses: Tensor,
     drive: Tensor,
@@ -225,13 +225,12 @@ fn mean_cosine(a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 /// Means over blocks of bandwidth, off-diagonal k, ‖repulsion‖ / ‖drive‖ and off-diagonal distance, `[4]`.
-fn diagnose(distances: &Tensor, kernel: &Kernel, drive: &Tensor, repulsion: &Tensor) -> Tensor {
+fn diagnose(distances: &Tensor, kernel: &Kernel, drive_norm: &Tensor, repulsion_norm: &Tensor) -> Tensor {
     let particles = distances.size()[1] as f64;
     let blocks = distances.size()[0] as f64;
     let pairs = particles * (particles - 1.0) * blocks;
     let mean_kernel = (kernel.values.sum(Kind::Double) - particles * blocks) / pairs;
-    let ratio =
-        repulsion.norm().to_kind(Kind::Double) / drive.norm().to_kind(Kind::Double).clamp_min(f64::MIN_POSITIVE);
+    let ratio = repulsion_norm / drive_norm.to_kind(Kind::Double).clamp_min(f64::MIN_POSITIVE);
     let mean_distance = distances.sqrt().sum(Kind::Double) / pairs;
     Tensor::stack(&[kernel.bandwidth.mean(Kind::Double), mean_kernel, ratio, mean_distance], 0)
 }
