@@ -1,5 +1,7 @@
 //! How much memory is free, and how many particles go through the network at once for it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tch::Device;
 
 use crate::config::Chunk;
@@ -8,6 +10,9 @@ use crate::subspace::Layout;
 
 /// Share of the free memory that activations may take.
 const SHARE: f64 = 0.5;
+
+/// Processes that share this machine's memory in one run.
+static NEIGHBOURS: AtomicU64 = AtomicU64::new(1);
 
 /// Bytes that one particle takes with one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,12 @@ fn fitting(particles: usize, room: u64, each: u64) -> usize {
     particles.div_ceil(particles.div_ceil(most).max(1)).max(1)
 }
 
+/// From now on the machine's free memory counts as divided among so many processes, which all look at it before any of them
+/// takes some. Each has a GPU of its own.
+pub fn divide_among(processes: usize) {
+    NEIGHBOURS.store(processes.max(1) as u64, Ordering::Relaxed);
+}
+
 /// Free memory of a device, where the system tells: what this process may still take.
 pub fn free_bytes(device: Device) -> Option<u64> {
     match device {
@@ -59,7 +70,8 @@ pub fn free_bytes(device: Device) -> Option<u64> {
             let mut system = sysinfo::System::new();
             system.refresh_memory();
             let limited = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
-            Some(system.available_memory().min(limited)).filter(|bytes| *bytes > 0)
+            let free = system.available_memory().min(limited) / NEIGHBOURS.load(Ordering::Relaxed);
+            Some(free).filter(|bytes| *bytes > 0)
         }
         Device::Cuda(index) => crate::device::cuda_free_bytes(index),
         _ => None,
@@ -86,5 +98,14 @@ mod tests {
         assert_eq!(particles_at_once(Chunk::Fixed(4), 9, 1, u64::MAX, device), 4);
         assert_eq!(particles_at_once(Chunk::Auto, 9, 1, u64::MAX, device), 1);
         assert!(free_bytes(device).is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn neighbours_divide_what_is_free() {
+        let alone = free_bytes(Device::Cpu).unwrap();
+        divide_among(1000);
+        let each = free_bytes(Device::Cpu).unwrap();
+        divide_among(1);
+        assert!(each < alone / 10, "{each} of {alone}");
     }
 }

@@ -65,6 +65,8 @@ pub struct World {
 pub struct Place {
     /// Number of this process among those on the same machine.
     pub local_rank: usize,
+    /// Processes on the same machine, this one included.
+    pub neighbours: usize,
     /// Cores for this process: those that it may use, shared with the processes that may use the same.
     pub cores: usize,
 }
@@ -184,13 +186,17 @@ impl World {
     /// Where this process runs, among the others.
     pub fn place(&self) -> Place {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let Some(network) = &self.network else { return Place { local_rank: 0, cores } };
+        let Some(network) = &self.network else { return Place { local_rank: 0, neighbours: 1, cores } };
         let host = read("/proc/sys/kernel/hostname");
         let allowed = read("/proc/self/status").lines().find(|l| l.starts_with("Cpus_allowed:")).map(str::to_string);
         let machines = network.numbers(fingerprint(&host));
         let cpus = network.numbers(fingerprint(&format!("{host}{}", allowed.unwrap_or_default())));
         let (rank, same) = (network.rank(), |all: &[u64], of: usize| all.iter().filter(|n| **n == all[of]).count());
-        Place { local_rank: same(&machines[..=rank], rank) - 1, cores: (cores / same(&cpus, rank)).max(1) }
+        Place {
+            local_rank: same(&machines[..=rank], rank) - 1,
+            neighbours: same(&machines, rank),
+            cores: (cores / same(&cpus, rank)).max(1),
+        }
     }
 
     /// The end of this process once all have come to theirs, whatever the exit code.

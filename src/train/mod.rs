@@ -333,11 +333,12 @@ impl Trainer<'_> {
         }
         let last = &values[values.len() - particles..];
         let loss = last.iter().sum::<f64>() / particles as f64;
-        let rate = clock.rate();
-        self.bar.set_message(format!("loss {loss:.4}  {rate:.0} images/s"));
+        // An epoch's first step is not timed, so after it there is no rate yet.
+        let rate = if clock.images > 0 { format!("  {:.0} images/s", clock.rate()) } else { String::new() };
+        self.bar.set_message(format!("loss {loss:.4}{rate}"));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
             let total = self.spec.epochs * self.steps_per_epoch();
-            tracing::info!("step {}/{total}  loss {loss:.4}  {rate:.0} images/s", self.progress.steps);
+            tracing::info!("step {}/{total}  loss {loss:.4}{rate}", self.progress.steps);
             clock.told = Instant::now();
         }
         Ok(())

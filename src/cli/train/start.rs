@@ -11,6 +11,7 @@ use tch::Device;
 use crate::config::{Experiment, PrefixCache, Training, Validation};
 use crate::data::order::Holdout;
 use crate::images::ImageSet;
+use crate::memory;
 use crate::methods::Parts;
 use crate::parallel::World;
 use crate::run::RunFolder;
@@ -20,10 +21,13 @@ use crate::subspace::geometry::Geometry;
 use crate::train::prefix::{Plan, Prefix};
 use crate::train::progress::Progress;
 use crate::train::{Chunks, Trainer, processes_of};
-/// The device of this process among those that train together: a GPU of its own. To be opened before any tensor is made,
+
+/// The device of this process among those that train together: a GPU of its own, or a part of the machine's memory. To be opened before any tensor is made,
 /// one read from a file included: libtorch asks once which devices there are.
 pub(super) fn open_device(settings: &Settings, world: &World) -> Result<Device> {
-    settings.device.open_for(world.place().local_rank)
+    let place = world.place();
+    memory::divide_among(place.neighbours);
+    settings.device.open_for(place.local_rank)
 }
 
 /// The checkpoint that the first process finds.
