@@ -168,6 +168,7 @@ impl std::error::Error for Stopped {}
 
 /// Runs the command line. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
 pub fn main() -> ExitCode {
+    crate::memory::keep_freed();
     let cli = Cli::parse();
     crate::logging::start(cli.verbose);
     let world = match open_world(&cli.command) {
