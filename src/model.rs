@@ -67,7 +67,8 @@ impl Loaded {
 
 /// What a forward starts from.
 pub enum Input {
-    /// Preprocessed images `[p, B, 3, S, S]`.
+    /// Images as bytes `[p, B, 3, h, w]`: a fraction of the memory of preprocessed ones, which only those need that go through
+    /// the network now.
     Images(Tensor),
     /// What enters a block, `[p, B, T, d]`, and which.
     Tokens(Tensor, usize),
@@ -87,7 +88,7 @@ impl Model {
     /// As [`logits`](Self::logits), from wherever the forward starts.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Tensor {
         match input {
-            Input::Images(images) => self.logits(weights, images),
+            Input::Images(bytes) => self.logits(weights, &self.preprocess.batches(bytes)),
             Input::Tokens(tokens, block) => {
                 self.head.logits(weights, &self.vit.features_from(weights, *block, tokens.shallow_clone()))
             }
@@ -156,6 +157,11 @@ impl Preprocess {
     /// Pixels in [0, 1] `[K, 3, S, S]` to normalised images in the compute type.
     pub fn normalise(&self, pixels: &Tensor) -> Tensor {
         ((pixels - &self.mean) / &self.std).to_kind(self.kind)
+    }
+
+    /// Bytes `[p, B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
+    pub fn batches(&self, bytes: &Tensor) -> Tensor {
+        self.images(&bytes.flatten(0, 1), bytes.size()[0])
     }
 
     /// Bytes `[p·B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.

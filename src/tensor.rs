@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Result, anyhow};
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 /// The type in which pixels, heads and losses are computed beside a compute type.
 pub fn wide(kind: Kind) -> Kind {
@@ -93,9 +93,55 @@ pub fn quantiles(tensor: &Tensor, shares: &[f64]) -> Result<Vec<f64>> {
     Ok(shares.iter().map(|share| values[(share * (values.len() - 1) as f64).round() as usize]).collect())
 }
 
+/// Some rows and columns of tensors `[n, P]`.
+pub struct Tile {
+    rows: (i64, i64),
+    columns: (i64, i64),
+}
+
+impl Tile {
+    /// A view of this part of `[n, P]`.
+    pub fn of(&self, tensor: &Tensor) -> Tensor {
+        self.rows_of(tensor).narrow(1, self.columns.0, self.columns.1)
+    }
+
+    /// A view of its rows.
+    pub fn rows_of(&self, tensor: &Tensor) -> Tensor {
+        tensor.narrow(0, self.rows.0, self.rows.1)
+    }
+}
+
+/// Parts of `[n, P]` to go through one after the other with many elementwise operations. On processors a part and what is
+/// computed of it stay in the cache; on a GPU, where each operation is a launch, it is all of the tensor.
+pub fn tiles(tensor: &Tensor) -> Vec<Tile> {
+    const ELEMENTS: i64 = 1 << 19;
+    let (rows, columns) = (tensor.size()[0], tensor.size()[1]);
+    if tensor.device() != Device::Cpu {
+        return vec![Tile { rows: (0, rows), columns: (0, columns) }];
+    }
+    let wide = columns.clamp(1, ELEMENTS);
+    let high = (ELEMENTS / wide).max(1);
+    let cut = |all: i64, most: i64| (0..all).step_by(most as usize).map(move |start| (start, most.min(all - start)));
+    cut(rows, high).flat_map(|rows| cut(columns, wide).map(move |columns| Tile { rows, columns })).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tiles_cover_every_number_once() {
+        for size in [[3i64, 5], [7, 200_000], [2, 1_200_000], [1, 0]] {
+            let counts = Tensor::zeros(size, tch::kind::FLOAT_CPU);
+            let tiles = tiles(&counts);
+            for tile in &tiles {
+                let _ = tile.of(&counts).g_add_scalar_(1.0);
+            }
+            assert_eq!(counts.sum(Kind::Float).double_value(&[]), (size[0] * size[1]) as f64);
+            assert!(counts.numel() == 0 || counts.max().double_value(&[]) == 1.0, "{size:?}");
+        }
+        assert!(tiles(&Tensor::zeros([7, 200_000], tch::kind::FLOAT_CPU)).len() > 1);
+    }
 
     #[test]
     fn panic_becomes_one_line() {

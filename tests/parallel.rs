@@ -178,9 +178,9 @@ impl Setting {
             orders.flat_map(|order| samples.iter().map(move |sample| (order * BATCH + sample) as i64)).collect();
         let Batch { bytes, labels } = self.batch(&own);
         let size = [labels.size()[0] / samples.len().max(1) as i64, samples.len() as i64];
-        // A process without a sample has no images to make ready.
-        let images = if samples.is_empty() { bytes } else { self.model.preprocess.images(&bytes, size[0]) };
-        let labels = labels.view(if samples.is_empty() { [1, 0] } else { size });
+        // A process may have no sample of a small batch.
+        let size = if samples.is_empty() { [1, 0] } else { size };
+        let (images, labels) = (bytes.unflatten(0, size.as_slice()), labels.view(size));
         let own = Likelihood::on(&self.model, self.subspace.as_ref(), cut, Input::Images(images), labels);
         Shared { own: own.of_share(share, BATCH), team }
     }

@@ -26,7 +26,7 @@ use crate::config::{Bounds, Choice, Reader};
 use crate::data::order::Purpose;
 use crate::optimizers::rate_column;
 use crate::state::State;
-use crate::tensor::quantiles;
+use crate::tensor::{Tile, quantiles, tiles};
 
 pub static ENTRY: Entry = Entry {
     key: "ivon",
@@ -154,14 +154,19 @@ impl Ivon {
         Ivon { spec, rates, momentum, hessian, steps: 0, noise }
     }
 
-    /// h + δ, `[n, P]`: positive at all times.
-    fn precision(&self) -> Tensor {
-        &self.hessian + self.spec.weight_decay
+    /// h + δ of a part: positive at all times.
+    fn precision(&self, tile: &Tile) -> Tensor {
+        tile.of(&self.hessian) + self.spec.weight_decay
     }
 
     /// σ, `[n, P]`.
     fn deviations(&self) -> Tensor {
-        (self.precision() * self.spec.ess).rsqrt()
+        let deviations = self.hessian.empty_like();
+        for tile in tiles(&deviations) {
+            let precision = self.precision(&tile).g_mul_scalar_(self.spec.ess);
+            tile.of(&deviations).copy_(&precision.rsqrt());
+        }
+        deviations
     }
 
     /// Gradients at `mc_samples` noisy weights; each part of the batch has noise of its own.
@@ -170,11 +175,11 @@ impl Ivon {
         let mut sums: Option<Averages> = None;
         for sample in 0..samples {
             for part in 0..objective.parts() {
-                let noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta) * deviations;
+                let mut noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta) * deviations;
                 let (Evaluation { losses, gradients }, share) =
                     (objective.evaluate_part(&(theta + &noise), part)?, objective.share(part));
                 let product = match self.spec.estimator {
-                    Estimator::Price => &gradients * noise,
+                    Estimator::Price => noise.g_mul_(&gradients),
                     // The part's gradient comes times its share.
                     Estimator::Gradsq => gradients.square() / share,
                 };
@@ -192,29 +197,31 @@ impl Ivon {
     }
 
     /// h ← β_2 h + (1 − β_2) f + ½ (1 − β_2)² (h − f)² / (h + δ), with the old h on the right.
-    fn update_hessian(&mut self, product: &Tensor) {
+    fn update_hessian(&self, tile: &Tile, product: &Tensor) {
         let Spec { ess, beta2, .. } = self.spec;
-        let precision = self.precision();
+        let (mut hessian, product, precision) = (tile.of(&self.hessian), tile.of(product), self.precision(tile));
         let curvature = match self.spec.estimator {
             Estimator::Price => &precision * product * ess,
             Estimator::Gradsq => product * ess,
         };
-        let difference = &curvature - &self.hessian;
+        let difference = curvature - &hessian;
         let correction = difference.square() / precision * (0.5 * (1.0 - beta2).powi(2));
-        self.hessian += difference * (1.0 - beta2) + correction;
+        hessian += difference * (1.0 - beta2) + correction;
     }
 
     /// m ← m − α clip((ḡ + δ m) / (h + δ), ±ξ), with ḡ the debiased momentum.
-    fn update_mean(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+    fn update_mean(&self, tile: &Tile, theta: &Tensor, gradient: &Tensor, factor: f64) {
         let Spec { beta1, weight_decay, debias, clip_radius, .. } = self.spec;
-        self.momentum = &self.momentum * beta1 + gradient * (1.0 - beta1);
+        let (mut theta, mut momentum) = (tile.of(theta), tile.of(&self.momentum));
+        momentum.copy_(&(&momentum * beta1 + tile.of(gradient) * (1.0 - beta1)));
         let debiased = if debias { 1.0 / (1.0 - beta1.powi(self.steps as i32)) } else { 1.0 };
-        let direction = (&self.momentum * debiased + &*theta * weight_decay) / self.precision();
+        let direction = (momentum * debiased + &theta * weight_decay) / self.precision(tile);
         let direction = match clip_radius {
             Some(radius) => direction.clamp(-radius, radius),
             None => direction,
         };
-        *theta -= direction * &self.rates * factor;
+        let rates = tile.rows_of(&self.rates.expand([self.hessian.size()[0], 1], false));
+        theta -= direction * rates * factor;
     }
 }
 
@@ -223,8 +230,10 @@ impl Method for Ivon {
         let deviations = self.deviations();
         let Averages { losses, gradient, product } = self.sample(theta, &deviations, objective)?;
         self.steps += 1;
-        self.update_hessian(&product);
-        self.update_mean(theta, &gradient, factor);
+        for tile in tiles(theta) {
+            self.update_hessian(&tile, &product);
+            self.update_mean(&tile, theta, &gradient, factor);
+        }
         let means = [deviations.mean(Kind::Double), self.hessian.mean(Kind::Double)];
         Ok(Step { losses, diagnostics: Some(Tensor::stack(&means, 0)) })
     }

@@ -8,6 +8,7 @@ use tch::Tensor;
 use super::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::config::{Bounds, Reader};
 use crate::state::State;
+use crate::tensor::{Tile, tiles};
 
 pub static ENTRY: Entry =
     Entry { key: "adamw", about: "Adam with decoupled weight decay", read: |reader| Box::new(Spec::read(reader)) };
@@ -63,23 +64,12 @@ struct AdamW {
 
 impl Optimizer for AdamW {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let Spec { weight_decay, beta1, beta2, eps, .. } = self.spec;
         self.steps += 1;
-        let (correction1, correction2) = (1.0 - beta1.powi(self.steps as i32), 1.0 - beta2.powi(self.steps as i32));
         let rates = &self.rates * factor;
-        if weight_decay > 0.0 {
-            let _ = theta.g_mul_(&(1.0 - &rates * weight_decay));
+        let rates = rates.expand([theta.size()[0], 1], false);
+        for tile in tiles(theta) {
+            self.step_tile(&mut tile.of(theta), &tile.of(gradient), &tile.rows_of(&rates), &tile);
         }
-        let _ = self.first.lerp_(gradient, 1.0 - beta1);
-        let _ = self.second.g_mul_scalar_(beta2);
-        let _ = self.second.addcmul_(&(gradient * (1.0 - beta2)), gradient);
-        // Written over itself: of many particles every copy of `[n, P]` costs memory and time.
-        let mut update = self.second.sqrt();
-        let _ = update.g_mul_scalar_(1.0 / correction2.sqrt());
-        let _ = update.g_add_scalar_(eps);
-        let _ = self.first.div_out(&update, &update);
-        let _ = update.g_mul_(&(rates * (1.0 / correction1)));
-        let _ = theta.g_sub_(&update);
     }
 
     fn save(&self, state: &mut State) {
@@ -93,6 +83,27 @@ impl Optimizer for AdamW {
         state.copy_into("adamw.second", &mut self.second)?;
         self.steps = state.count("adamw.steps")?;
         Ok(())
+    }
+}
+
+impl AdamW {
+    /// The step of a part of theta with these `rates: [k, 1]`; what it needs in between is of the part's size.
+    fn step_tile(&self, theta: &mut Tensor, gradient: &Tensor, rates: &Tensor, tile: &Tile) {
+        let Spec { weight_decay, beta1, beta2, eps, .. } = self.spec;
+        let (correction1, correction2) = (1.0 - beta1.powi(self.steps as i32), 1.0 - beta2.powi(self.steps as i32));
+        let (mut first, mut second) = (tile.of(&self.first), tile.of(&self.second));
+        if weight_decay > 0.0 {
+            let _ = theta.g_mul_(&(1.0 - rates * weight_decay));
+        }
+        let _ = first.lerp_(gradient, 1.0 - beta1);
+        let _ = second.g_mul_scalar_(beta2);
+        let _ = second.addcmul_(&(gradient * (1.0 - beta2)), gradient);
+        let mut update = second.sqrt();
+        let _ = update.g_mul_scalar_(1.0 / correction2.sqrt());
+        let _ = update.g_add_scalar_(eps);
+        let _ = first.div_out(&update, &update);
+        let _ = update.g_mul_(&(rates * (1.0 / correction1)));
+        let _ = theta.g_sub_(&update);
     }
 }
 

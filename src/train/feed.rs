@@ -3,7 +3,7 @@
 use tch::Tensor;
 
 use crate::images::Batch;
-use crate::model::{Input, Model};
+use crate::model::Input;
 
 /// What a step is fed with.
 pub(super) enum Feed {
@@ -13,22 +13,18 @@ pub(super) enum Feed {
 }
 
 impl Feed {
-    /// What enters the network at `block`, and labels `[p, B]`, for p data orders.
-    pub(super) fn input(&self, model: &Model, block: usize, orders: i64) -> (Input, Tensor) {
+    /// What enters the network, tokens at `block`, and labels `[p, B]`, for p data orders.
+    pub(super) fn input(&self, block: usize, orders: i64) -> (Input, Tensor) {
         let (values, labels) = match self {
             Feed::Images(batch) => (&batch.bytes, &batch.labels),
             Feed::Tokens(tokens, labels) => (tokens, labels),
         };
         let samples = labels.size()[0] / orders;
         let labels = labels.view([orders, samples]);
+        let values = values.unflatten(0, [orders, samples].as_slice());
         let input = match self {
-            // A process may have no sample of a small batch; preprocessing would not take that.
-            _ if samples == 0 => Input::Tokens(values.shallow_clone(), block),
-            Feed::Images(batch) => Input::Images(model.preprocess.images(&batch.bytes, orders)),
-            Feed::Tokens(tokens, _) => {
-                let (each, width) = (tokens.size()[1], tokens.size()[2]);
-                Input::Tokens(tokens.view([orders, samples, each, width]), block)
-            }
+            Feed::Images(_) => Input::Images(values),
+            Feed::Tokens(..) => Input::Tokens(values, block),
         };
         (input, labels)
     }

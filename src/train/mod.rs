@@ -307,7 +307,7 @@ impl Trainer<'_> {
         let block = self.prefix.as_ref().map_or(0, |prefix| prefix.block);
         let (method, theta) = (&mut self.method, &mut self.theta);
         guarded(&format!("step {}", self.progress.steps + 1), || {
-            let (input, labels) = feed.input(model, block, orders as i64);
+            let (input, labels) = feed.input(block, orders as i64);
             let own = Likelihood::on(model, subspace, cut, input, labels).of_share(team.share(), samples);
             method.step(theta, &mut Shared { own, team }, factor)
         })

@@ -29,7 +29,9 @@ impl Segments<'_> {
     ) -> Result<(Tensor, Vec<Tensor>)> {
         let vit = &self.model.vit;
         let (start, block) = match input {
-            Input::Images(images) => (vit.tokens(self.weights, self.first, images), self.first),
+            Input::Images(bytes) => {
+                (vit.tokens(self.weights, self.first, &self.model.preprocess.batches(bytes)), self.first)
+            }
             Input::Tokens(tokens, block) => (tokens.shallow_clone(), *block),
         };
         let mut entered = vec![start.detach()];
