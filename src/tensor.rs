@@ -36,7 +36,7 @@ pub fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         Err(payload) => panic_line(payload.as_ref()),
     };
     let advice = if line.contains("out of memory") || line.contains("can't allocate memory") {
-        ": lower train.batch_size, or set train.particle_chunk or train.accumulate"
+        ": lower train.batch_size, or set train.particle_chunk, train.accumulate or train.recompute"
     } else {
         ""
     };
