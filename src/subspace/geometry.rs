@@ -47,7 +47,9 @@ impl Geometry {
         let mut groups: Vec<Group> = Vec::new();
         for (index, Block { columns, shape, .. }) in layout.blocks.iter().enumerate() {
             let (index, start, length) = (index as i64, columns.start, columns.end - columns.start);
-            match groups.iter_mut().find(|group| group.shape == *shape && group.continues_at(start)) {
+            let joins =
+                |group: &&mut Group| group.shape == *shape && group.length == length && group.continues_at(start);
+            match groups.iter_mut().find(joins) {
                 Some(group) => {
                     group.members.push(index);
                     group.starts.push(start);
@@ -134,7 +136,7 @@ impl Geometry {
 }
 
 impl Group {
-    /// Whether a block of the same shape that begins at this column can be computed with these.
+    /// Whether a block of the same shape and length that begins at this column can be computed with these.
     fn continues_at(&self, start: i64) -> bool {
         match self.starts[..] {
             _ if self.shape == Shape::Dense => false,

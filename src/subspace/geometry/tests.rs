@@ -1,12 +1,17 @@
 use super::*;
 
+/// A low-rank block of rank 2 after the others.
+fn push_block(layout: &mut Layout, name: &str, inputs: i64, outputs: i64) {
+    let start = layout.parameters();
+    layout.push(format!("{name}.A"), &[2, inputs]);
+    layout.push(format!("{name}.B"), &[outputs, 2]);
+    layout.close_block(name, start, Shape::LowRank { rank: 2, inputs, outputs, scale: 1.5 });
+}
+
 fn layout() -> Layout {
     let mut layout = Layout::default();
     for name in ["first", "second"] {
-        let start = layout.parameters();
-        layout.push(format!("{name}.A"), &[2, 5]);
-        layout.push(format!("{name}.B"), &[3, 2]);
-        layout.close_block(name, start, Shape::LowRank { rank: 2, inputs: 5, outputs: 3, scale: 1.5 });
+        push_block(&mut layout, name, 5, 3);
     }
     let start = layout.parameters();
     layout.push("head.weight", &[4]);
@@ -99,10 +104,7 @@ fn a_group_is_of_blocks_at_even_distances() {
             layout.push(format!("{name}.bias"), &[gap]);
             layout.close_block(format!("{name}.bias"), begin, Shape::Dense);
         }
-        let start = layout.parameters();
-        layout.push(format!("{name}.A"), &[2, 5]);
-        layout.push(format!("{name}.B"), &[3, 2]);
-        layout.close_block(name, start, Shape::LowRank { rank: 2, inputs: 5, outputs: 3, scale: 1.5 });
+        push_block(&mut layout, name, 5, 3);
     }
     let groups: Vec<Vec<i64>> = Geometry::new(&layout).groups.iter().map(|g| g.starts.clone()).collect();
     assert_eq!(groups, [vec![0, 16], vec![32], vec![35, 51]]);
@@ -113,10 +115,7 @@ fn a_group_is_of_blocks_at_even_distances() {
 fn turns_change_nothing() {
     let mut layout = Layout::default();
     for name in ["first", "second"] {
-        let start = layout.parameters();
-        layout.push(format!("{name}.A"), &[2, 2000]);
-        layout.push(format!("{name}.B"), &[2200, 2]);
-        layout.close_block(name, start, Shape::LowRank { rank: 2, inputs: 2000, outputs: 2200, scale: 1.5 });
+        push_block(&mut layout, name, 2000, 2200);
     }
     let geometry = Geometry::new(&layout);
     assert_eq!([3, 300].map(|n| geometry.groups[0].turns(n).count()), [1, 2]);
