@@ -125,7 +125,7 @@ impl MethodSpec for Spec {
 
 pub struct Ivon {
     spec: Spec,
-    /// α, `[n, 1]` or `[1, 1]`, rescaled where asked.
+    /// α, `[n, 1]`, rescaled where asked.
     rates: Tensor,
     /// g, `[n, P]`.
     momentum: Tensor,
@@ -148,7 +148,7 @@ struct Averages {
 impl Ivon {
     /// `theta: [n, P]` are the means at the start.
     pub fn new(spec: Spec, theta: &Tensor, noise: Noise) -> Ivon {
-        let rates = rate_column(&spec.lr, theta.device(), theta.kind());
+        let rates = rate_column(&spec.lr, theta);
         let rates = if spec.rescale_lr { rates * (spec.hess_init + spec.weight_decay) } else { rates };
         let (momentum, hessian) = (theta.zeros_like(), theta.full_like(spec.hess_init));
         Ivon { spec, rates, momentum, hessian, steps: 0, noise }
@@ -220,8 +220,7 @@ impl Ivon {
             Some(radius) => direction.clamp(-radius, radius),
             None => direction,
         };
-        let rates = tile.rows_of(&self.rates.expand([self.hessian.size()[0], 1], false));
-        theta -= direction * rates * factor;
+        theta -= direction * tile.rows_of(&self.rates) * factor;
     }
 }
 

@@ -41,7 +41,7 @@ impl OptimizerSpec for Spec {
     }
 
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
-        let rates = rate_column(&self.lr, theta.device(), theta.kind());
+        let rates = rate_column(&self.lr, theta);
         let (first, second) = (theta.zeros_like(), theta.zeros_like());
         Box::new(AdamW { spec: self.clone(), rates, first, second, steps: 0 })
     }
@@ -53,7 +53,7 @@ impl OptimizerSpec for Spec {
 
 struct AdamW {
     spec: Spec,
-    /// `[n, 1]`, or `[1, 1]` for one rate.
+    /// `[n, 1]`.
     rates: Tensor,
     /// m, `[n, P]`.
     first: Tensor,
@@ -66,7 +66,6 @@ impl Optimizer for AdamW {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
         self.steps += 1;
         let rates = &self.rates * factor;
-        let rates = rates.expand([theta.size()[0], 1], false);
         for tile in tiles(theta) {
             self.step_tile(&mut tile.of(theta), &tile.of(gradient), &tile.rows_of(&rates), &tile);
         }

@@ -5,7 +5,7 @@ mod none;
 mod sgd;
 
 use anyhow::Result;
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
 
 use crate::config::Reader;
 use crate::state::State;
@@ -43,9 +43,10 @@ pub struct Entry {
 /// Every known optimizer.
 pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY, &none::ENTRY];
 
-/// Learning rates as a column `[n, 1]` (or `[1, 1]`), to be multiplied with rows.
-pub(crate) fn rate_column(rates: &[f64], device: Device, kind: Kind) -> Tensor {
-    Tensor::from_slice(rates).to_kind(kind).to_device(device).view([-1, 1])
+/// Learning rates, one or n, as a column `[n, 1]`, to be multiplied with rows of `theta: [n, P]`.
+pub(crate) fn rate_column(rates: &[f64], theta: &Tensor) -> Tensor {
+    let rates = Tensor::from_slice(rates).to_kind(theta.kind()).to_device(theta.device());
+    rates.view([-1, 1]).expand([theta.size()[0], 1], false)
 }
 
 /// Scales each row of `gradient` `[n, P]` to an L2 norm of at most `max_norm`, a particle at a time.

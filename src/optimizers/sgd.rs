@@ -37,7 +37,7 @@ impl OptimizerSpec for Spec {
     }
 
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
-        let rates = rate_column(&self.lr, theta.device(), theta.kind());
+        let rates = rate_column(&self.lr, theta);
         Box::new(Sgd { spec: self.clone(), rates, velocity: theta.zeros_like() })
     }
 
@@ -48,6 +48,7 @@ impl OptimizerSpec for Spec {
 
 struct Sgd {
     spec: Spec,
+    /// `[n, 1]`.
     rates: Tensor,
     /// `[n, P]`.
     velocity: Tensor,

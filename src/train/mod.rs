@@ -1,6 +1,8 @@
 //! The training loop: batches, schedule, validation, checkpoints. It knows no method, model or data set by name.
 
+mod checkpoint;
 mod chunks;
+mod epoch_end;
 mod feed;
 mod history;
 mod mixing;
@@ -16,37 +18,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use indicatif::ProgressBar;
-use tch::{Tensor, no_grad_guard};
+use tch::Tensor;
 
-use crate::config::{Batches, Chunk, Selection, TrainSpec};
+use crate::config::{Batches, Selection, TrainSpec};
 use crate::data::order::{Holdout, epoch_order};
 use crate::images::ImageSet;
 use crate::methods::{Method, Step};
-use crate::metrics::Average;
 use crate::model::Model;
 use crate::parallel::{Team, World};
 use crate::posterior::Mixture;
-use crate::predict::{Members, Predictor};
-use crate::predictions::Predictions;
 use crate::run::RunFolder;
-use crate::sensitivity::sensitivities;
-use crate::state::State;
 use crate::subspace::Subspace;
 use crate::tensor::{guarded, host_f64};
 
+pub use checkpoint::processes_of;
 pub use chunks::Chunks;
 use feed::Feed;
 pub use objective::{Cut, Likelihood, Shared};
 use prefix::Prefix;
-use progress::{EpochRow, Progress};
+use progress::Progress;
 
 /// Steps between looks at the losses on a device where a look costs a synchronisation.
 const LOOK_EVERY: usize = 20;
-
-/// Share of the widest mean distance so far below which particles count as collapsed.
-const COLLAPSED_SHARE: f64 = 0.01;
 
 /// Seconds between plain lines where there is no progress bar.
 const TELL_EVERY_SECONDS: u64 = 30;
@@ -158,49 +153,6 @@ impl Trainer<'_> {
     /// Wall seconds of training, over all interruptions.
     pub fn wall_seconds(&self) -> f64 {
         self.progress.rows.last().map_or(self.progress.earlier_seconds, |row| row.wall_seconds)
-    }
-
-    /// A loss may still be finite when the step after it is not.
-    ///
-    /// # Errors
-    /// The first particle with a parameter that is NaN or infinite.
-    pub fn check_finite(&self) -> Result<()> {
-        let finite = host_f64(&self.theta.isfinite().all_dim(1, false).to_kind(tch::Kind::Double))?;
-        match finite.iter().position(|ok| *ok == 0.0) {
-            Some(particle) => bail!(
-                "particle {particle} has parameters that are not finite after step {}: {ADVICE}",
-                self.progress.steps
-            ),
-            None => Ok(()),
-        }
-    }
-
-    /// Restores the run from its checkpoint.
-    pub fn resume(&mut self, state: &State) -> Result<()> {
-        if state.text("data")? != self.data {
-            bail!("the training images are not those that the run was started with: put them back");
-        }
-        let stored = state.text("computed_on")?;
-        let now = self.computed_on();
-        if stored != now {
-            tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
-        }
-        if self.spec.particle_chunk == Chunk::Auto && processes_of(state)? == self.world.size() as i64 {
-            // Another cut would round otherwise, and the run would not go on bit for bit.
-            self.chunks.training = state.count("particle_chunk")? as usize;
-        }
-        state.copy_into("theta", &mut self.theta)?;
-        self.method.load(state)?;
-        self.progress.load(state)
-    }
-
-    /// Device, type and number of processes, on which bits depend.
-    fn computed_on(&self) -> String {
-        let (device, kind) = (crate::device::name(self.model.device), crate::device::precision_name(self.model.kind));
-        match self.world.size() {
-            1 => format!("{device} in {kind}"),
-            processes => format!("{device} in {kind}, {processes} processes"),
-        }
     }
 
     fn particles(&self) -> i64 {
@@ -343,122 +295,4 @@ impl Trainer<'_> {
         }
         Ok(())
     }
-
-    /// Validates, writes the epoch's row and keeps the best particles.
-    fn close_epoch(&mut self, clock: &Clock) -> Result<()> {
-        self.world.align(&mut self.theta)?;
-        let (train_loss, diagnostics) = self.progress.means()?;
-        let names = self.method.diagnostics();
-        let total = self.spec.epochs * self.steps_per_epoch();
-        let validation = self.validate()?;
-        let mut row = EpochRow {
-            epoch: self.progress.epoch + 1,
-            step: self.progress.steps,
-            rate_factor: schedule::factor(self.spec.schedule, self.progress.steps - 1, self.spec.warmup_steps, total),
-            train_loss,
-            validation_nll: None,
-            validation_accuracy: None,
-            validation_ece: None,
-            diagnostics: names.iter().map(|n| n.to_string()).zip(diagnostics).collect(),
-            wall_seconds: self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64(),
-            images_per_second: clock.rate(),
-        };
-        row.diagnostics.extend(self.leave_one_out()?.map(|loss| ("loo_loss".to_string(), loss)));
-        if let Some([nll, accuracy, ece]) = validation {
-            (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), Some(accuracy), Some(ece));
-            if self.spec.select == Selection::Best {
-                let method = &self.method;
-                self.progress.offer(nll, &self.theta, || method.posterior_std());
-            }
-        }
-        self.warn_on_collapse(&row);
-        tracing::info!("{}", history::describe(&row, self.spec.epochs));
-        self.progress.finish_epoch(row);
-        if self.world.leads() { history::write(self.run, &self.progress.rows) } else { Ok(()) }
-    }
-
-    /// NLL, accuracy and ECE of averaged logits on the held-out images.
-    fn validate(&self) -> Result<Option<[f64; 3]>> {
-        if self.holdout.validation.is_empty() {
-            return Ok(None);
-        }
-        let _guard = no_grad_guard();
-        let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.chunks.predicting };
-        let images = (self.validation_images, &self.holdout.validation[..]);
-        let predictions =
-            predictions(self.model, &members, images, self.spec.eval_batch_size, self.world).context("validation")?;
-        let scores = crate::metrics::Scores::compute(&predictions)?;
-        let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
-        Ok(Some([value("nll"), value("accuracy"), value("ece")]))
-    }
-
-    /// Mean leave-one-out loss of the first training images, where the config asks for it.
-    fn leave_one_out(&self) -> Result<Option<f64>> {
-        let count = self.spec.loo_samples.min(self.holdout.train.len());
-        let Some(std) = (count > 0).then(|| self.method.posterior_std()).flatten() else { return Ok(None) };
-        let theta = self.theta.shallow_clone();
-        let mixture = Mixture { theta, std: Some(std), laplace: None, seed: self.seed };
-        let images = (self.images, &self.holdout.train[..count]);
-        let found = sensitivities(self.model, self.subspace, &mixture, images, &ProgressBar::hidden())
-            .context("train.loo_samples")?;
-        Ok(Some(found.iter().map(|one| one.loo_loss).sum::<f64>() / count as f64))
-    }
-
-    fn warn_on_collapse(&self, row: &EpochRow) {
-        let value = |name: &str| row.diagnostics.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-        let earlier = self.progress.rows.iter().flat_map(|row| &row.diagnostics);
-        let widest = earlier.filter(|(name, _)| name == "mean_distance").map(|(_, v)| *v).fold(0.0, f64::max);
-        if value("mean_distance").is_some_and(|distance| distance < COLLAPSED_SHARE * widest) {
-            tracing::warn!("the particles collapse to one point in epoch {}: raise method.svgd.gamma", row.epoch);
-        }
-        if value("repulsion_ratio").is_some_and(|ratio| ratio > 10.0) {
-            tracing::warn!("repulsion outweighs the gradients in epoch {}: lower method.svgd.gamma", row.epoch);
-        }
-    }
-
-    /// Writes everything that a resumed run needs, in the first process.
-    fn save(&self, clock: &mut Clock) -> Result<()> {
-        self.check_finite()?;
-        clock.saved = Instant::now();
-        if !self.world.leads() {
-            return Ok(());
-        }
-        let mut state = State::default();
-        state.put("theta", &self.theta);
-        self.method.save(&mut state);
-        state.put_count("threads", i64::from(tch::get_num_threads()));
-        state.put_count("particle_chunk", self.chunks.training as i64);
-        state.put_count("processes", self.world.size() as i64);
-        let wall_seconds = self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64();
-        self.progress.save(&mut state, wall_seconds)?;
-        state.put_text("data", &self.data);
-        state.put_text("computed_on", &self.computed_on());
-        state.write(&self.run.checkpoint()).context(
-            "the checkpoint could not be written; the one before it is intact: make room, and the same command goes on",
-        )
-    }
-}
-
-/// Processes that trained a checkpoint.
-pub fn processes_of(state: &State) -> Result<i64> {
-    if state.has("processes") { state.count("processes") } else { Ok(1) }
-}
-
-/// Predictions of `members` on some images of a set, computed by all processes together.
-fn predictions(
-    model: &Model,
-    members: &Members,
-    (set, indices): (&ImageSet, &[u32]),
-    batch_size: usize,
-    world: &World,
-) -> Result<Predictions> {
-    let predictor = Predictor::new(model, members);
-    let logits = predictor.shared_logits(world, set, indices, batch_size, &ProgressBar::hidden())?;
-    let shape = crate::predictions::Shape {
-        members: predictor.members(),
-        samples: indices.len(),
-        classes: model.head.classes() as usize,
-    };
-    let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
-    Predictions::new(shape, logits, labels)
 }
