@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
-use super::low_rank::{LowRank, Probe};
+use super::low_rank::LowRank;
 use super::{Base, Parameters};
 
 /// A parameter of a layer.
@@ -92,7 +92,6 @@ pub struct Linear {
     weight: Param,
     bias: Option<Param>,
     low_rank: Option<LowRank>,
-    probe: Option<Probe>,
     recorder: Option<Recorder>,
 }
 
@@ -109,10 +108,6 @@ impl Linear {
         };
         let y = match &self.low_rank {
             Some(update) => update.add_to(y, &x),
-            None => y,
-        };
-        let y = match &self.probe {
-            Some(probe) => probe.add_to(&y, &x),
             None => y,
         };
         let (particles, outputs) = (y.size()[0], y.size()[2]);
@@ -152,7 +147,6 @@ impl Linear {
             weight: self.weight.rows(start, length),
             bias: self.bias.as_ref().map(|b| b.rows(start, length)),
             low_rank: self.low_rank.as_ref().map(|l| l.rows(start, length)),
-            probe: self.probe.as_ref().map(|p| p.rows(start, length)),
             recorder: self.recorder.as_ref().map(|r| Recorder {
                 tape: r.tape.clone(),
                 layer: r.layer.clone(),
@@ -187,7 +181,6 @@ pub struct Weights<'a> {
     base: &'a Parameters,
     own: HashMap<String, Tensor>,
     updates: HashMap<String, LowRank>,
-    probes: HashMap<String, Probe>,
     tape: Option<Tape>,
 }
 
@@ -199,7 +192,7 @@ impl<'a> Weights<'a> {
 
     /// Frozen weights of any tower.
     pub fn of(parameters: &'a Parameters) -> Weights<'a> {
-        Weights { base: parameters, own: HashMap::new(), updates: HashMap::new(), probes: HashMap::new(), tape: None }
+        Weights { base: parameters, own: HashMap::new(), updates: HashMap::new(), tape: None }
     }
 
     /// Replaces parameter `name` by one a particle: `[n, …shape]`.
@@ -210,11 +203,6 @@ impl<'a> Weights<'a> {
     /// Adds a low-rank update to the weight of linear layer `layer`.
     pub fn update(&mut self, layer: &str, update: LowRank) {
         self.updates.insert(layer.to_string(), update);
-    }
-
-    /// Adds the zero terms of `probe` to the output of linear layer `layer`.
-    pub fn probe(&mut self, layer: &str, probe: Probe) {
-        self.probes.insert(layer.to_string(), probe);
     }
 
     /// Records every use of an updated linear layer, and of an own head, on `tape`.
@@ -267,7 +255,6 @@ impl<'a> Weights<'a> {
             weight: self.required(&format!("{layer}.weight")),
             bias: self.optional(&format!("{layer}.bias")),
             low_rank: self.updates.get(layer).map(LowRank::again),
-            probe: self.probes.get(layer).map(Probe::again),
             recorder: self.tape.as_ref().filter(|_| self.updates.contains_key(layer)).map(|tape| Recorder {
                 tape: tape.clone(),
                 layer: layer.to_string(),

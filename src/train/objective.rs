@@ -76,7 +76,7 @@ impl<'a> Likelihood<'a> {
     }
 
     /// Losses `[k]` of the particles in `leaves` on some of the batch, and the gradients of their sum times `weight` by
-    /// `leaves`, then by those of `mixing`.
+    /// `leaves`; mixed ones go into `mixing`.
     fn gradients(&self, leaves: &[Tensor], mixing: &Mixing, of: Portion) -> Result<(Tensor, Vec<Tensor>)> {
         let particles = leaves[0].size()[0];
         let rows = |t: &Tensor| if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, of.start, particles) };
@@ -84,21 +84,20 @@ impl<'a> Likelihood<'a> {
         let input = self.input.map(samples);
         let labels = samples(&self.labels).expand([particles, -1], false);
         let mut weights = self.subspace.weights(&self.model.base, leaves);
-        mixing.attach(&mut weights, of.particle, particles);
+        let forward = mixing.forward(&mut weights, of.particle, particles);
         let losses = |logits: &Tensor| {
             let kind = logits.kind();
             let losses = -label_log_probabilities(logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind);
             losses * of.weight
         };
-        let inputs: Vec<&Tensor> = leaves.iter().chain(mixing.leaves()).collect();
+        let leaves: Vec<&Tensor> = leaves.iter().collect();
         if self.cut.recompute {
             let first = self.subspace.layout().first_block(self.model.vit.geometry.blocks);
-            return Segments { model: self.model, weights: &weights, first }.gradients(&input, &inputs, losses);
+            let segments = Segments { model: self.model, weights: &weights, forward, first };
+            return segments.gradients(&input, &leaves, losses);
         }
         let losses = losses(&self.model.logits_of(&weights, &input));
-        // A root without a graph would be a segmentation fault.
-        ensure!(losses.requires_grad(), "the loss does not depend on any trainable parameter");
-        let gradients = Tensor::f_run_backward(&[losses.sum(losses.kind())], &inputs, false, false)?;
+        let gradients = forward.back(&losses.sum(losses.kind()), &leaves)?;
         Ok((losses.detach(), gradients))
     }
 }
@@ -175,9 +174,7 @@ impl Likelihood<'_> {
                     weight: samples.len() as f64 / self.batch as f64,
                 };
                 let (part_losses, found) = self.gradients(&leaves, mixing, of)?;
-                let (own, mixed) = found.split_at(leaves.len());
-                layout.gather(own, &rows);
-                mixing.gather(mixed);
+                layout.gather(&found, &rows);
                 total += part_losses;
             }
             losses.push(total);

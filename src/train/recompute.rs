@@ -1,9 +1,10 @@
 //! Gradients that keep what enters each block, and compute the rest again on the way back (Chen et al. 2016, arXiv
 //! 1604.06174): memory for one block's activations instead of all, for one more forward.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
+use super::mixing::Forward;
 use crate::backbone::weights::Weights;
 use crate::model::{Input, Model};
 
@@ -11,6 +12,7 @@ use crate::model::{Input, Model};
 pub struct Segments<'a> {
     pub model: &'a Model,
     pub weights: &'a Weights<'a>,
+    pub forward: Forward<'a>,
     /// The first trained block.
     pub first: usize,
 }
@@ -39,9 +41,11 @@ impl Segments<'_> {
             for block in block..vit.geometry.blocks {
                 let x = entered[entered.len() - 1].shallow_clone();
                 entered.push(vit.block(self.weights, block, x));
+                self.forward.forget();
             }
         });
-        let mut sums = Sums { leaves, found: leaves.iter().map(|_| Tensor::new()).collect() };
+        let found = leaves.iter().map(|_| Tensor::new()).collect();
+        let mut sums = Sums { forward: &self.forward, leaves, found };
         let last = entered.pop().unwrap_or_else(|| start.detach()).detach().set_requires_grad(true);
         let values = objective(&self.model.head.logits(self.weights, &vit.pool(self.weights, &last)));
         let mut flowing = sums.back(&values.sum(values.kind()), Some(&last))?;
@@ -64,6 +68,7 @@ fn against(values: &Tensor, gradient: &Tensor) -> Tensor {
 
 /// Gradients of the segments so far.
 struct Sums<'a> {
+    forward: &'a Forward<'a>,
     leaves: &'a [&'a Tensor],
     found: Vec<Tensor>,
 }
@@ -71,10 +76,8 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// One segment back from `root`: adds to the leaves' gradients; returns that of what entered the segment.
     fn back(&mut self, root: &Tensor, entered: Option<&Tensor>) -> Result<Tensor> {
-        // A root without a graph would be a segmentation fault.
-        ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
         let inputs: Vec<&Tensor> = entered.into_iter().chain(self.leaves.iter().copied()).collect();
-        let mut gradients = Tensor::f_run_backward(&[root], &inputs, false, false)?.into_iter();
+        let mut gradients = self.forward.back(root, &inputs)?.into_iter();
         let flowing = entered.and_then(|_| gradients.next()).unwrap_or_default();
         for (sum, gradient) in self.found.iter_mut().zip(gradients).filter(|(_, gradient)| gradient.defined()) {
             *sum = if sum.defined() { &*sum + gradient } else { gradient };
