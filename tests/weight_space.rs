@@ -208,8 +208,8 @@ fn chunks_and_parts_change_nothing() {
         let matrices = setting.matrices();
         let whole = setting.mixed(&setting.theta, &matrices, WHOLE);
         for particle_chunk in [0, 1, 2] {
-            for accumulate in [1, 3] {
-                let cut = Cut { particle_chunk, accumulate, recompute: false };
+            for (accumulate, recompute) in [(1, false), (3, false), (1, true), (3, true)] {
+                let cut = Cut { particle_chunk, accumulate, recompute };
                 let mixed = setting.mixed(&setting.theta, &matrices, cut);
                 near(&setting, &mixed.gradients, &whole.gradients, 1e-9, &format!("{cut:?}"));
                 near(&setting, &mixed.own.gradients, &whole.own.gradients, 1e-9, &format!("own, {cut:?}"));
