@@ -98,7 +98,11 @@ case $table in
 6) layers ;;
 7) for set in cifar10 cifar100; do on "$set" bella-ensemble ensemble bella-svgd svgd; done && evaluate soup ;;
 fig-2) on camelyon17 single svgd bella-svgd && on cifar10 single svgd bella-svgd ;;
-fig-3) on cifar10 "${METHODS[@]}" && evaluate eval --attack fgsm ;;
+fig-3)
+    # Linearised logits cannot be attacked: of VBL drawn weights are.
+    on cifar10 vbl && evaluate eval --attack fgsm --predictive sampled
+    on cifar10 bella-svgd bella-ensemble single ensemble svgd && evaluate eval --attack fgsm
+    ;;
 fig-5) ranks ;;
 fig-8) on cifar10 "${METHODS[@]}" && evaluate eval --data stl10=data ;;
 ivon-1)

@@ -102,10 +102,12 @@ add_cell() {
     cell_trains+=("$(quoted "${@:2}" ${configs[@]+"${configs[@]}"} ${sets[@]+"${sets[@]}"})")
 }
 
-# evaluate COMMAND ARGUMENTS…: adds a command on the trained run (eval, soup) to every cell so far.
+# evaluate COMMAND ARGUMENTS…: a command on the trained run (eval, soup) for every cell that has none yet.
 evaluate() {
     local at
-    for ((at = 0; at < ${#cell_names[@]}; at++)); do cell_evals[at]+="$(quoted "$@")"$'\n'; done
+    for ((at = 0; at < ${#cell_names[@]}; at++)); do
+        [[ -n ${cell_evals[at]} ]] || cell_evals[at]="$(quoted "$@")"$'\n'
+    done
 }
 
 # cycled RATES N: a TOML array of N.

@@ -41,6 +41,11 @@ fn dry_runs_print_the_cells() {
     let particles = sweep("sweep_particles", &["--dry-run", "--particles", "1 7"]);
     let rates = lines(&particles, "bella train").concat();
     common::assert_has(&rates, &["'optimizer.adamw.lr=[1e-3]'", "lr=[1e-3,9e-4,5e-4,2.5e-4,8e-4,1e-3,9e-4]'"]);
+    // Linearised logits cannot be attacked.
+    let attacked = lines(&sweep("reproduce_table", &["fig-3", "--dry-run", "--out", "r"]), "bella eval");
+    let all = "bella eval RUN --attack fgsm --out r".to_string();
+    let of_vbl = "bella eval RUN --attack fgsm --predictive sampled --out r".to_string();
+    assert_eq!(attacked, [vec![of_vbl], vec![all; 5]].concat());
     let gammas = sweep("sweep_gamma", &["--dry-run", "--cell", "2"]);
     assert_eq!(lines(&gammas, "#"), ["# 2: gamma-0.025"]);
     assert_eq!(lines(&gammas, "bella eval"), ["bella eval RUN --attack fgsm --epsilon 0.001,0.005,0.01,0.03"]);
