@@ -25,6 +25,9 @@ pub use team::Team;
 /// How long other processes leave the word to the first one, whose error is mostly theirs too.
 const FIRST_SPEAKS: Duration = Duration::from_secs(1);
 
+/// Floats that one message holds.
+const MOST: usize = 1 << 30;
+
 /// Messages between processes. All of them must make the same calls in the same order.
 pub trait Network {
     /// From 0.
@@ -167,14 +170,11 @@ impl World {
     pub fn gather(&self, rows: &Tensor) -> Result<Tensor> {
         let rows = rows.to_device(Device::Cpu).to_kind(Kind::Float);
         let Some(network) = &self.network else { return Ok(rows) };
-        let own = host_f32(&rows)?;
-        let counts: Vec<usize> = network.numbers(own.len() as u64).into_iter().map(|count| count as usize).collect();
-        let mut all = vec![0.0; counts.iter().sum()];
-        network.gather(&own, &counts, &mut all);
         let mut size = rows.size();
-        let width: i64 = size[1..].iter().product();
-        size[0] = all.len() as i64 / width.max(1);
-        Ok(Tensor::from_slice(&all).view(size.as_slice()))
+        let counts: Vec<usize> = network.numbers(size[0] as u64).into_iter().map(|count| count as usize).collect();
+        size[0] = counts.iter().sum::<usize>() as i64;
+        let all = gather_rows(&**network, &rows.flatten(1, -1), &counts)?;
+        Ok(all.view(size.as_slice()))
     }
 
     /// Who computes what in training `particles` particles.
@@ -214,6 +214,23 @@ impl World {
             Some(network) => network.abort(code),
         }
     }
+}
+
+/// Rows `[N_r, K]` of every process, of which there are `counts`, as `[N, K]`, in pieces of columns that fit into a message.
+fn gather_rows(network: &dyn Network, own: &Tensor, counts: &[usize]) -> Result<Tensor> {
+    let rows: usize = counts.iter().sum();
+    let columns = own.size()[1];
+    let most = (MOST / rows.max(1)).max(1) as i64;
+    let mut pieces = Vec::new();
+    for start in (0..columns).step_by(most as usize) {
+        let width = most.min(columns - start);
+        let floats = host_f32(&own.narrow(1, start, width))?;
+        let counts: Vec<usize> = counts.iter().map(|rows| rows * width as usize).collect();
+        let mut all = vec![0.0; rows * width as usize];
+        network.gather(&floats, &counts, &mut all);
+        pieces.push(Tensor::from_slice(&all).view([rows as i64, width]));
+    }
+    Ok(Tensor::cat(&pieces, 1))
 }
 
 /// Leaves the first process time to say what went wrong, after which it, or the launcher, ends the others.

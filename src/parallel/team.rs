@@ -5,12 +5,9 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::Tensor;
 
-use super::{Network, Share};
+use super::{MOST, Network, Share, gather_rows};
 use crate::methods::Evaluation;
 use crate::tensor::host_f32;
-
-/// Floats that one message holds.
-const MOST: usize = 1 << 30;
 
 /// The processes of a run with n particles.
 pub struct Team<'a> {
@@ -20,7 +17,6 @@ pub struct Team<'a> {
     /// Rows that each process contributes: those of a group come from its first one.
     contributed: Vec<Range<usize>>,
     share: Share,
-    particles: usize,
 }
 
 impl<'a> Team<'a> {
@@ -31,7 +27,7 @@ impl<'a> Team<'a> {
         let contributed = contributed.map(|share| if share.member == 0 { share.rows } else { 0..0 }).collect();
         let shared = network.filter(|_| ranks > particles);
         let group = shared.map(|network| network.split(Share::group(particles, network.rank(), ranks)));
-        Team { network, group, contributed, share, particles }
+        Team { network, group, contributed, share }
     }
 
     /// What this process computes.
@@ -53,32 +49,27 @@ impl<'a> Team<'a> {
         Ok(Evaluation { losses, gradients: all.narrow(1, 1, parameters).contiguous() })
     }
 
-    /// Rows `[k, K]` of every process as `[n, K]`, in pieces of columns that fit into a message.
+    /// Rows `[k, K]` of every process as `[n, K]`.
     fn rows(&self, network: &dyn Network, own: &Tensor) -> Result<Tensor> {
-        let (rows, columns) = own.size2()?;
-        let most = (MOST / self.particles).max(1) as i64;
-        let mut pieces = Vec::new();
-        for start in (0..columns).step_by(most as usize) {
-            let count = most.min(columns - start);
-            let mut floats = host_f32(&own.narrow(1, start, count))?;
-            if let Some(group) = &self.group {
-                group.sum(&mut floats);
-            }
-            let counts: Vec<usize> = self.contributed.iter().map(|rows| rows.len() * count as usize).collect();
-            let mut all = vec![0.0; self.particles * count as usize];
-            let own = if self.share.member == 0 { &floats[..] } else { &[] };
-            debug_assert_eq!(floats.len(), (rows * count) as usize);
-            network.gather(own, &counts, &mut all);
-            pieces.push(Tensor::from_slice(&all).view([self.particles as i64, count]));
-        }
-        Ok(Tensor::cat(&pieces, 1))
+        let summed = match &self.group {
+            Some(group) => &sum(&**group, own)?,
+            None => own,
+        };
+        let contributed = if self.share.member == 0 { summed } else { &summed.narrow(0, 0, 0) };
+        let counts: Vec<usize> = self.contributed.iter().map(|rows| rows.len()).collect();
+        gather_rows(network, contributed, &counts)
     }
 
     /// The sum over all processes.
     pub fn sum(&self, own: Tensor) -> Result<Tensor> {
         let Some(network) = self.network else { return Ok(own) };
-        let mut floats = host_f32(&own)?;
-        floats.chunks_mut(MOST).for_each(|part| network.sum(part));
-        Ok(Tensor::from_slice(&floats).view(own.size().as_slice()).to_device(own.device()).to_kind(own.kind()))
+        Ok(sum(network, &own)?.to_device(own.device()).to_kind(own.kind()))
     }
+}
+
+/// The sum over the processes of a network, f32 on the CPU.
+fn sum(network: &dyn Network, own: &Tensor) -> Result<Tensor> {
+    let mut floats = host_f32(own)?;
+    floats.chunks_mut(MOST).for_each(|part| network.sum(part));
+    Ok(Tensor::from_slice(&floats).view(own.size().as_slice()))
 }
