@@ -58,8 +58,15 @@ def bella_images(binary, config, sets, attack, epsilon, precision, folder):
     for one in sets:
         command += ["--set", one]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    clean = load_file(f"{folder}/images-0.safetensors")
-    return clean["images"], clean["labels"], load_file(f"{folder}/images-{epsilon}.safetensors")["images"]
+    clean, attacked = (
+        load_file(next(path for path in pathlib.Path(folder).glob("*/*.safetensors") if named(path, attack, budget)))
+        for budget in (0, epsilon))
+    return clean["images"], clean["labels"], attacked["images"]
+
+
+def named(path, attack, epsilon):
+    rest = path.stem.partition(f"@{attack}-{epsilon}")[2]
+    return f"@{attack}-{epsilon}" in path.stem and rest[:1] in ("", "-")
 
 
 def compare(arguments, config, attack, precision):

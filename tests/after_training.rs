@@ -175,8 +175,8 @@ fn the_landscape_has_the_error_of_each_particle_at_its_place() {
         }
         assert!(std::fs::read_to_string(run.join("landscape.svg")).unwrap().starts_with("<svg"));
     }
-    let landscape = |arguments: &[&str]| error_line(with(place.command("landscape", &[]), arguments), 1);
-    assert_has(&landscape(&["--particles", "0,0,1"]), &["--particles [0, 0, 1]", "span no plane"]);
-    assert_has(&landscape(&["--particles", "0,1,3"]), &["three of this run's 3 particles"]);
-    assert_has(&landscape(&["--margin", "-1"]), &["--margin -1: must be from 0 to 10"]);
+    let landscape = |arguments: &[&str], code| error_line(with(place.command("landscape", &[]), arguments), code);
+    assert_has(&landscape(&["--particles", "0,0,1"], 1), &["--particles [0, 0, 1]", "span no plane"]);
+    assert_has(&landscape(&["--particles", "0,1,3"], 2), &["three of this run's 3 particles"]);
+    assert_has(&landscape(&["--margin", "-1"], 2), &["--margin -1: must be from 0 to 10"]);
 }

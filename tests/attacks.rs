@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use bella::results::store::Table;
 use common::{Place, assert_has, error_line, messages, tensor_bytes};
@@ -62,22 +63,39 @@ fn budget_zero_is_the_clean_row_bit_for_bit_and_larger_ones_hurt() {
     }
 }
 
+/// The only file of the only run whose condition is `condition`, whatever settings follow.
+fn saved_images(folder: &Path, condition: &str) -> PathBuf {
+    let run = only(fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    let named = |path: &PathBuf| {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        stem.split_once(condition).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('-'))
+    };
+    only(fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path()).filter(named))
+}
+
+fn only<T>(mut all: impl Iterator<Item = T>) -> T {
+    let first = all.next().unwrap();
+    assert!(all.next().is_none());
+    first
+}
+
 #[test]
 fn saved_pixels_stay_within_the_budget_and_the_unit_interval() {
     let place = trained();
     let folder = place.path("images");
     for attack in ["fgsm", "pgd"] {
         eval(&place, &["--attack", attack, "--epsilon", "0,0.01,0.1", "--save-images", folder.to_str().unwrap()]);
-        let clean = floats(&folder.join("images-0.safetensors"));
+        let saved = |epsilon: f64| saved_images(&folder, &format!("@{attack}-{epsilon}"));
+        let clean = floats(&saved(0.0));
         for epsilon in [0.01, 0.1] {
-            let moved = floats(&folder.join(format!("images-{epsilon}.safetensors")));
+            let moved = floats(&saved(epsilon));
             let differences = || clean.iter().zip(&moved).map(|(a, b)| (f64::from(*b) - f64::from(*a)).abs());
             assert!(differences().all(|difference| difference <= epsilon), "{attack} {epsilon}");
             assert!(differences().filter(|difference| *difference > 0.9 * epsilon).count() > clean.len() / 10);
             assert!(moved.iter().all(|pixel| (0.0..=1.0).contains(pixel)));
         }
     }
-    assert_eq!(tensor_bytes(&folder.join("images-0.safetensors"), "labels").len(), 30 * 8);
+    assert_eq!(tensor_bytes(&saved_images(&folder, "@fgsm-0"), "labels").len(), 30 * 8);
 }
 
 #[test]
@@ -93,6 +111,10 @@ fn pgd_is_no_weaker_than_fgsm_and_repeats() {
     let second = place.results();
     let (again, pgd) = (number(row(&second, "pgd 0.1 20 x 0.0125")("nll_pm")), number(pgd("nll_pm")));
     assert!((again - pgd).abs() < 1e-2 * pgd, "random starts belong to images, not to batches: {again} and {pgd}");
+    eval(&place, &["--attack", "pgd", "--epsilon", "0.1", "--attack-steps", "20", "--attack-seed", "3"]);
+    let third = place.results();
+    let other = number(row(&third, "pgd 0.1 20 x 0.0125 seed 3")("nll_pm"));
+    assert!(other != again && number(row(&third, "pgd 0.1 20 x 0.0125")("nll_pm")) == again);
 }
 
 #[test]

@@ -34,6 +34,8 @@ fn one_run_predicts_in_every_way() {
         let output = place.command("eval", &[]).args(["--predictive", word, "--draws", draws]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     }
+    let output = place.command("eval", &[]).args(["--draws", "9"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     let again = place.results();
     assert_eq!(again.rows.len(), 6, "mc with 6 draws is what the config says");
     assert_eq!(cell(&again, "", "nll_pm"), cell(&table, "", "nll_pm"), "the same draws again");
@@ -102,6 +104,10 @@ fn bad_settings_are_refused() {
         (&["method.laplace.tuning=\"validation\"", "data.digits.validation=0"], &["held-out images", "validation"]),
         (&["subspace.full={}", "method.laplace.parameters=\"all\""], &["[subspace.low-rank]", "last-layer"]),
         (&["method.laplace.structure=\"kfac\""], &["kron, diag, full"]),
+        (
+            &["method.laplace.structure=\"diag\"", "method.laplace.kept=3"],
+            &["method.laplace.structure", "are of", "kron"],
+        ),
     ] {
         let mut all = vec![LAPLACE];
         all.extend(sets);

@@ -40,7 +40,7 @@ fn foreign_images_get_a_row_a_score_and_average() {
         with(place.command("eval", &[]), &arguments)
     };
     let again = format!("image-folder={foreign}");
-    assert_has(&error_line(eval(&[&again, &again]), 1), &["`foreign` is the test set or comes twice", "`label`"]);
+    assert_has(&error_line(eval(&[&again, &again]), 2), &["`foreign` is the test set or comes twice", "`label`"]);
     assert_has(&error_line(eval(&["folder=x"]), 2), &["unknown data set `folder`; known: cifar10"]);
     assert_has(&error_line(eval(&["none.toml"]), 2), &["none.toml"]);
     assert_eq!(read(&place.path("results/tiny-ood.csv")).unwrap().rows, ood.rows);

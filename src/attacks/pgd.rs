@@ -54,7 +54,11 @@ impl Attack for Pgd {
 
     fn settings(&self, epsilon: f64) -> String {
         let start = if self.settings.random_start { "" } else { " from the image" };
-        format!(" {} x {}{start}", self.settings.steps, short(self.step_size(epsilon)))
+        let seed = match (self.settings.random_start, self.settings.seed) {
+            (false, _) | (true, 0) => String::new(),
+            (true, seed) => format!(" seed {seed}"),
+        };
+        format!(" {} x {}{start}{seed}", self.settings.steps, short(self.step_size(epsilon)))
     }
 }
 

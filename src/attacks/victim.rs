@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use tch::Tensor;
 
 use crate::predict::Predictor;
-use crate::tensor::{guarded, label_log_probabilities, mixture_log_probabilities};
+use crate::tensor::{ROOM_TO_PREDICT, guarded, label_log_probabilities, mixture_log_probabilities};
 
 /// Whose loss is raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl<'a> Victim<'a> {
     /// # Errors
     /// Those of libtorch, and a gradient that is not finite.
     pub fn gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
-        guarded("attack", || {
+        guarded("attack", ROOM_TO_PREDICT, || {
             let pixels = pixels.detach().set_requires_grad(true);
             let sources = self.sources();
             let root = match sources {

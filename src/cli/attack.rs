@@ -44,7 +44,8 @@ pub(super) struct AttackArgs {
     #[arg(long, value_name = "SEED", default_value = "0", requires = "attack")]
     attack_seed: u64,
 
-    /// Write the attacked pixels as images-<epsilon>.safetensors (`images` [N, 3, h, w]) into this folder.
+    /// Write the attacked pixels (`images` [N, 3, h, w], `labels` [N]) into this folder, as
+    /// RUN/SET@CONDITION.safetensors.
     #[arg(long, value_name = "FOLDER", requires = "attack")]
     pub save_images: Option<std::path::PathBuf>,
 }

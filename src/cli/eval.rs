@@ -99,7 +99,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let predictive = predictive(args, &opened.experiment);
         let theta = opened.theta(predictive)?;
         let linearised = opened.linearised(predictive)?;
-        let members = opened.members(&theta, &linearised)?;
+        let members = opened.members(&theta, &linearised, tests.args.batch_size)?;
         let rows = test(&opened, members, &predictive.name(&opened.experiment), &tests)?;
         show(&opened, &rows);
     }
@@ -114,7 +114,9 @@ fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
         (Some(output), _) => Predictive::laplace(output, samples),
         (None, None) => Predictive::of(experiment),
         (None, Some(0)) => Predictive::Mean,
-        (None, Some(draws)) => Predictive::Draws(draws as usize),
+        (None, Some(_)) => {
+            laplace.map_or(Predictive::Draws(samples), |settings| Predictive::laplace(settings.output, samples))
+        }
     }
 }
 
@@ -214,10 +216,11 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     let others = foreign_sets(opened, &tests.args.ood)?;
     let images = images(opened, split)?;
     if let Some(plan) = &tests.attack {
-        let folder = tests.args.attack.save_images.as_deref();
-        folder.map_or(Ok(()), crate::files::create_folder)?;
+        // As predictions are kept: one file a run, set and condition.
+        let folder = tests.args.attack.save_images.as_ref().map(|folder| folder.join(opened.run.id()));
+        folder.as_deref().map_or(Ok(()), crate::files::create_folder)?;
         let (rows, kept) = evaluation.attacked(&images, plan, folder.is_some())?;
-        folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(folder)))?;
+        folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(&folder)))?;
         return Ok(rows);
     }
     let (row, predictions) = evaluation.plain(&images, &Condition::Clean)?;
@@ -245,11 +248,13 @@ fn foreign_sets(opened: &Opened, ood: &[String]) -> Result<Vec<Experiment>> {
         let other = on_other_data(&opened.run, data)?;
         let label = &other.data.label;
         let taken = std::iter::once(&opened.experiment).chain(&others).any(|before| before.data.label == *label);
-        ensure!(
-            !taken,
-            "--ood {data}: `{label}` is the test set or comes twice; if it is another set of that name, give a TOML \
-             file whose [data.*] table has a `label`"
-        );
+        if taken {
+            let why = format!(
+                "--ood {data}: `{label}` is the test set or comes twice; if it is another set of that name, give a TOML \
+                 file whose [data.*] table has a `label`"
+            );
+            return Err(Usage(why).into());
+        }
         others.push(other);
     }
     Ok(others)

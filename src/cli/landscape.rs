@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
-use super::ComputeArgs;
 use super::opened::{Opened, Overrides};
+use super::{ComputeArgs, Usage};
 use crate::data::SplitName;
 use crate::data::subset::{Subset, chosen};
 use crate::files::write_atomic;
@@ -48,13 +48,19 @@ pub struct LandscapeArgs {
 }
 
 pub fn run(args: &LandscapeArgs) -> Result<()> {
+    if !(0.0..=10.0).contains(&args.margin) {
+        return Err(Usage(format!("--margin {}: must be from 0 to 10", args.margin)).into());
+    }
     let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
     let theta = &opened.posterior()?.mixture.theta;
     let count = theta.size()[0];
     ensure!(count > 2, "{}: this run has {count} of the three particles that a plane needs", opened.run.id());
     let three = args.particles.len() == 3 && args.particles.iter().all(|i| (0..count).contains(i));
-    ensure!(three, "--particles {:?}: name three of this run's {count} particles, counted from 0", args.particles);
-    ensure!((0.0..=10.0).contains(&args.margin), "--margin {}: must be from 0 to 10", args.margin);
+    if !three {
+        let why =
+            format!("--particles {:?}: name three of this run's {count} particles, counted from 0", args.particles);
+        return Err(Usage(why).into());
+    }
     let rows = theta.index_select(0, &tch::Tensor::from_slice(&args.particles).to_device(theta.device()));
     let subspace = opened.session.subspace()?;
     let plane = Plane::through(subspace, &rows).with_context(|| format!("--particles {:?}", args.particles))?;

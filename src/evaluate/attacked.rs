@@ -1,6 +1,6 @@
 //! Predictions under attack: the same fixed members give the gradient and the prediction.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -26,16 +26,17 @@ pub struct AttackPlan {
 
 /// Attacked pixels of all images at one budget: `[N, 3, h, w]` on the CPU.
 pub struct Adversarial {
-    pub epsilon: f64,
+    /// Its file, named as the predictions on it are.
+    pub file: PathBuf,
     pub images: Tensor,
     /// `[N]`.
     pub labels: Tensor,
 }
 
 impl Adversarial {
-    /// Writes `images-<epsilon>.safetensors` into `folder`.
+    /// Writes the file into `folder`.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(format!("images-{}.safetensors", self.epsilon));
+        let path = folder.join(&self.file);
         let mut state = State::default();
         state.put("images", &self.images);
         state.put("labels", &self.labels);
@@ -84,7 +85,9 @@ impl Evaluation<'_> {
         let labels = Tensor::from_slice(&labels);
         let kept = plan.epsilons.iter().zip(&pixels).filter(|(_, parts)| !parts.is_empty());
         let kept = kept.map(|(epsilon, parts)| Adversarial {
-            epsilon: *epsilon,
+            file: PathBuf::from(
+                self.predictions_path(&plan.condition(&*attack, *epsilon)).file_name().unwrap_or_default(),
+            ),
             images: Tensor::cat(parts, 0),
             labels: labels.shallow_clone(),
         });

@@ -89,7 +89,7 @@ impl Evaluation<'_> {
         };
         let predictions = self.named(predictions, &condition.to_string())?;
         if self.session.world.leads() {
-            predictions.save(&self.run.predictions(&self.set, &condition.to_string(), &self.predictive))?;
+            predictions.save(&self.predictions_path(condition))?;
         }
         let mut row = self.describe(&predictions, condition);
         for (column, value) in evaluate(&Scores::compute(&predictions)?) {
@@ -103,6 +103,11 @@ impl Evaluation<'_> {
         self.add_cost(&mut row, predictions.samples() as f64 / seconds);
         self.store(&row)?;
         Ok((row, predictions))
+    }
+
+    /// Where predictions under a condition are kept.
+    fn predictions_path(&self, condition: &Condition) -> PathBuf {
+        self.run.predictions(&self.set, &condition.to_string(), &self.predictive)
     }
 
     /// Adds class names, and what the predictions are of.

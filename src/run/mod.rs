@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
 
 use crate::config::Experiment;
 use crate::files::{create_folder, write_atomic};
@@ -15,6 +16,9 @@ pub use record::Record;
 
 /// From when on a temporary file is nobody's.
 const LEFTOVER_AGE: Duration = Duration::from_secs(600);
+
+/// Letters of a predictions file's name that are kept, so that its temporary name fits into the 255 bytes of file systems.
+const LONGEST_STEM: usize = 180;
 
 /// The folder of one run.
 #[derive(Clone, Debug)]
@@ -151,7 +155,13 @@ impl RunFolder {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
         let parts: Vec<String> =
             [set, condition, predictive].iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
-        self.path.join("predictions").join(format!("{}.safetensors", parts.join("@")))
+        let mut stem = parts.join("@");
+        if stem.len() > LONGEST_STEM {
+            let hash: String = Sha256::digest(&stem)[..5].iter().map(|byte| format!("{byte:02x}")).collect();
+            // All characters are ASCII here.
+            stem = format!("{}-{hash}", &stem[..LONGEST_STEM]);
+        }
+        self.path.join("predictions").join(format!("{stem}.safetensors"))
     }
 
     /// A run is finished once its posterior is written.
@@ -195,4 +205,19 @@ fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
 
 fn modified(path: &Path) -> SystemTime {
     path.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_predictives_have_files_of_their_own() {
+        let run = RunFolder { path: PathBuf::from("run") };
+        let merged = |last: &str| format!("merge-mean with {}{last}", "low-rank-svgd-s1-2634fef31f, ".repeat(20));
+        let file = |last: &str| run.predictions("cifar10", "clean", &merged(last)).file_name().unwrap().to_owned();
+        assert!(file("a") != file("b") && file("a") == file("a"));
+        // `.NAME.PID-COUNT.tmp` while it is written.
+        assert!(file("a").len() < 255 - 40);
+    }
 }
