@@ -10,7 +10,7 @@ use crate::laplace::Linearised;
 use crate::model::Model;
 use crate::parallel::{World, cut};
 use crate::subspace::Subspace;
-use crate::tensor::{guarded, host_f32};
+use crate::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 
 /// Who predicts.
 pub enum Members<'a> {
@@ -119,7 +119,7 @@ impl<'a> Predictor<'a> {
         let mut parts = Vec::new();
         for batch in set.batches(batches) {
             let batch = batch?;
-            parts.push(guarded("prediction", || {
+            parts.push(guarded("prediction", ROOM_TO_PREDICT, || {
                 Ok(self.logits(&self.model.preprocess.unit(&batch.bytes))?.to_device(Device::Cpu))
             })?);
             bar.inc(batch.labels.size()[0] as u64);

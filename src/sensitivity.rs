@@ -56,7 +56,7 @@ pub fn sensitivities(
     for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
         let batch = batch?;
         let images = model.preprocess.images(&batch.bytes, 1);
-        let mean = guarded("sensitivity", || {
+        let mean = guarded("sensitivity", "free memory, or use --device cpu", || {
             let of = |particle: i64| {
                 let pass = Pass::new(model, subspace, &maps, &mixture.theta.narrow(0, particle, 1), &images)?;
                 measure(&pass, &maps, &std.get(particle), &batch.labels)

@@ -25,8 +25,17 @@ fn message_line(text: &str) -> String {
     telling.or(lines.first().copied()).unwrap_or("unknown libtorch error").to_string()
 }
 
-/// Runs tensor code and turns a libtorch panic (out of memory, say) into an error of one line.
-pub fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+/// What makes room for training.
+pub const ROOM_TO_TRAIN: &str =
+    "lower train.batch_size, or set train.particle_chunk, train.accumulate or train.recompute";
+
+/// What makes room for predictions.
+pub const ROOM_TO_PREDICT: &str =
+    "lower train.eval_batch_size (--batch-size, where there is one), or set train.particle_chunk";
+
+/// Runs tensor code and turns a libtorch panic into an error of one line; where memory has run out, `room` is how to need
+/// less.
+pub fn guarded<T>(what: &str, room: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let line = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => match error.downcast_ref::<TchError>() {
@@ -35,12 +44,10 @@ pub fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         },
         Err(payload) => panic_line(payload.as_ref()),
     };
-    let advice = if line.contains("out of memory") || line.contains("can't allocate memory") {
-        ": lower train.batch_size, or set train.particle_chunk, train.accumulate or train.recompute"
-    } else {
-        ""
-    };
-    Err(anyhow!("{what}: {line}{advice}"))
+    match line.contains("out of memory") || line.contains("can't allocate memory") {
+        true => Err(anyhow!("{what}: {line}: {room}")),
+        false => Err(anyhow!("{what}: {line}")),
+    }
 }
 
 /// What a panic says, in one line.
@@ -145,7 +152,7 @@ mod tests {
 
     #[test]
     fn panic_becomes_one_line() {
-        let error = guarded("adding", || {
+        let error = guarded("adding", "", || {
             let _ = Tensor::zeros([2, 3], tch::kind::FLOAT_CPU) + Tensor::zeros([4, 5], tch::kind::FLOAT_CPU);
             Ok(())
         })

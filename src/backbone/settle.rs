@@ -173,7 +173,8 @@ impl SelfCheck<'_> {
         if let Some((_, known)) = tried.iter().find(|(t, _)| *t == traits) {
             return Ok(*known);
         }
-        let difference = crate::tensor::guarded("self-check", || Ok(self.difference(traits)))?;
+        let difference =
+            crate::tensor::guarded("self-check", "free memory, or use --device cpu", || Ok(self.difference(traits)))?;
         tried.push((traits, difference));
         Ok(difference)
     }

@@ -132,12 +132,16 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     };
     let setup = Setup { model: &model, subspace: &*subspace, training, plan, chunks, particles };
     if plan.steps > 0 {
-        guarded("training step", || setup.train(&mut theta, &mut found))?;
+        guarded("training step", "lower --batch-size, or set --particle-chunk or --recompute", || {
+            setup.train(&mut theta, &mut found)
+        })?;
         found.train_peak_bytes = peak::bytes(device, before);
     }
     if plan.predictions > 0 {
         peak::reset();
-        guarded("prediction", || setup.predict(&theta, &mut found))?;
+        guarded("prediction", "lower --prediction-images, or set --particle-chunk", || {
+            setup.predict(&theta, &mut found)
+        })?;
         found.predict_peak_bytes = peak::bytes(device, before);
     }
     found.matmul_rates.extend(rate::matmul_rates(device, model.kind)?);

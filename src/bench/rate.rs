@@ -15,7 +15,7 @@ const PRODUCTS: usize = 5;
 /// Those of libtorch.
 pub fn matmul_rates(device: Device, kind: Kind) -> Result<Vec<f64>> {
     let side: i64 = if device == Device::Cpu { 1536 } else { 8192 };
-    guarded("matrix product", || {
+    guarded("matrix product", "free memory", || {
         let x = Tensor::f_randn([side, side], (Kind::Float, device))?.to_kind(kind);
         let weight = x.tr().contiguous();
         let work = 2.0 * (side as f64).powi(3);

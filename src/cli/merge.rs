@@ -60,7 +60,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     let mut runs = vec![contribution(&opened, args, prior)?];
     let mut names = Vec::new();
     for name in &args.runs[1..] {
-        let other = Opened::run(Some(name), &Overrides::default(), &args.compute)?;
+        let other = Opened::run(Some(name), &args.overrides.for_another_run(), &args.compute)?;
         let same = other.experiment.checkpoint_hash()? == opened.experiment.checkpoint_hash()?;
         ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", args.runs[0]);
         starts_equal(&opened, &other, args.space)?;

@@ -33,6 +33,19 @@ pub(super) struct Overrides {
     pub precision: Option<Precision>,
 }
 
+impl Overrides {
+    /// Those that say where the run's own data lie.
+    fn roots(&self) -> Vec<String> {
+        let is_root = |set: &&String| set.split('=').next().is_some_and(|key| key.trim_end().ends_with(".root"));
+        if self.data.is_some() { Vec::new() } else { self.sets.iter().filter(is_root).cloned().collect() }
+    }
+
+    /// For another run: where the data lie, and the type.
+    pub fn for_another_run(&self) -> Overrides {
+        Overrides { data: None, sets: self.roots(), precision: self.precision }
+    }
+}
+
 pub(super) fn parse_precision(text: &str) -> Result<Precision> {
     parse_choice("precision", text)
 }
@@ -44,6 +57,8 @@ pub(super) struct Opened {
     pub run: RunFolder,
     /// Absent for a checkpoint as it is.
     pub trained: Option<(Posterior, Record)>,
+    /// Where the data lie now, as the command line says.
+    roots: Vec<String>,
 }
 
 impl Opened {
@@ -65,7 +80,7 @@ impl Opened {
         posterior.check_files(&experiment)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
-        Ok(Opened { experiment, session, run, trained: Some((posterior, record)) })
+        Ok(Opened { experiment, session, run, trained: Some((posterior, record)), roots: overrides.roots() })
     }
 
     /// The checkpoint of config files as it is, with the configured head.
@@ -84,7 +99,7 @@ impl Opened {
             session.model.head.training != crate::head::Training::Always,
             "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
         );
-        Ok(Opened { experiment, session, run, trained: None })
+        Ok(Opened { experiment, session, run, trained: None, roots: overrides.roots() })
     }
 
     /// The members `[m, P]` of a predictive; `None` for a checkpoint as it is.
@@ -98,15 +113,17 @@ impl Opened {
         predictive.linearised(self.session.subspace()?, &posterior.mixture)
     }
 
-    /// Members that [`theta`](Self::theta) or [`linearised`](Self::linearised) made.
+    /// Members that [`theta`](Self::theta) or [`linearised`](Self::linearised) made, for batches of the asked or the
+    /// configured size.
     pub fn members<'a>(
         &'a self,
         theta: &'a Option<tch::Tensor>,
         linearised: &'a Option<Linearised<'a>>,
+        batch_size: Option<u32>,
     ) -> Result<Members<'a>> {
         let Some(theta) = theta else { return Ok(Members::Checkpoint) };
         let configured = self.experiment.training.as_ref().map_or(Chunk::Auto, |t| t.train.particle_chunk);
-        let chunk = self.session.prediction_chunk(configured, theta.size()[0], self.batch_size(None))?;
+        let chunk = self.session.prediction_chunk(configured, theta.size()[0], self.batch_size(batch_size))?;
         Ok(Predictive::members(self.session.subspace()?, theta, linearised, chunk))
     }
 
@@ -132,7 +149,7 @@ impl Opened {
     pub fn validation(&self) -> Result<ImageSet> {
         // The run's own data: `--data` names another test set, not another training set.
         let experiment = match &self.trained {
-            Some(_) => Experiment::read(&Tree::load(&[self.run.config()], &[])?)?,
+            Some(_) => Experiment::read(&Tree::load(&[self.run.config()], &self.roots)?)?,
             None => bail!("a checkpoint as it is held no images out: name a trained run"),
         };
         if matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {

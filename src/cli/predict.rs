@@ -18,7 +18,7 @@ use crate::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, de
 use crate::metrics::Uncertainty;
 use crate::predict::Predictor;
 use crate::predictions::{Predictions, Shape};
-use crate::tensor::{guarded, host_f32};
+use crate::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 
 /// Predict the classes of images, with the uncertainty of each prediction.
 ///
@@ -124,7 +124,7 @@ fn predict(
     let predictive = Predictive::of(&opened.experiment);
     let theta = opened.theta(predictive)?;
     let linearised = opened.linearised(predictive)?;
-    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, &linearised)?);
+    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, &linearised, args.batch_size)?);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::logging::bar(inputs.len() as u64, "predicting");
     let mut failed = 0;
@@ -155,7 +155,7 @@ fn predict_batch(opened: &Opened, predictor: &Predictor, images: &[&[u8]], side:
         return Ok(Vec::new());
     }
     let (model, side) = (&opened.session.model, side as i64);
-    let logits = guarded("prediction", || {
+    let logits = guarded("prediction", ROOM_TO_PREDICT, || {
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
         host_f32(&predictor.logits(&model.preprocess.unit(&bytes))?)
     })?;

@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::ComputeArgs;
-use super::opened::{Opened, Overrides};
+use super::opened::{Opened, Overrides, parse_precision};
+use crate::config::Precision;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::order::replaced_labels;
 use crate::data::{Split, SplitName};
@@ -27,6 +28,14 @@ pub struct SensitivityArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
 
+    /// Where the data lie now, say data.cifar10.root=/data.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Compute in f32, bf16, f64 or auto [default: as the run was trained].
+    #[arg(long, value_name = "TYPE", value_parser = parse_precision)]
+    precision: Option<Precision>,
+
     #[command(flatten)]
     compute: ComputeArgs,
 }
@@ -35,7 +44,8 @@ pub struct SensitivityArgs {
 const SHOWN: usize = 12;
 
 pub fn run(args: &SensitivityArgs) -> Result<()> {
-    let opened = Opened::run(args.run.as_deref(), &Overrides::default(), &args.compute)?;
+    let overrides = Overrides { data: None, sets: args.sets.clone(), precision: args.precision };
+    let opened = Opened::run(args.run.as_deref(), &overrides, &args.compute)?;
     let (experiment, session) = (&opened.experiment, &opened.session);
     let split = session.load(experiment, SplitName::Train)?;
     let replaced = replaced_labels(experiment.seed, split.len(), experiment.data.label_noise);

@@ -75,7 +75,8 @@ impl Prompts {
             )
         })?;
         report(&text, &texts);
-        let weight = guarded("zero-shot head", || embed(&text, &texts, checkpoint.device))?;
+        let weight =
+            guarded("zero-shot head", "free memory, or use --device cpu", || embed(&text, &texts, checkpoint.device))?;
         cache::write(&key, &weight);
         Ok(weight)
     }

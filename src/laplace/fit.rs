@@ -81,7 +81,7 @@ impl Fitter<'_> {
         // The curvature holds one gradient an image, a linearised prediction one a class.
         for batch in self.batches(maps, (self.images, self.train), 1) {
             let Batch { bytes, labels } = batch?;
-            guarded("laplace", || {
+            guarded("laplace", "lower method.laplace.memory_gib", || {
                 let images = self.model.preprocess.images(&bytes, 1);
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 log_likelihood +=
@@ -152,7 +152,7 @@ impl Fitter<'_> {
         let held_out = (self.validation_images, self.validation);
         for batch in self.batches(maps, held_out, self.model.head.classes()) {
             let Batch { bytes, labels } = batch?;
-            guarded("laplace", || {
+            guarded("laplace", "lower method.laplace.memory_gib", || {
                 let images = self.model.preprocess.images(&bytes, 1);
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 let projected = Projected::new(&one.particles[0].curvature, maps, &pass)?;

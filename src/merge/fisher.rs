@@ -37,7 +37,7 @@ pub fn squared_gradients(
         let batch = batch?;
         let count = batch.labels.size()[0];
         let uniform: Vec<f64> = (0..count).map(|_| rng.random::<f64>()).collect();
-        guarded("squared gradients", || {
+        guarded("squared gradients", "free memory, or use --device cpu", || {
             let images = model.preprocess.images(&batch.bytes, count);
             let leaves = layout.leaves(&theta.expand([count, -1], false), model.kind, true);
             let logits = model.logits(&subspace.weights(&model.base, &leaves), &images);

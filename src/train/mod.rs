@@ -31,7 +31,7 @@ use crate::parallel::{Team, World};
 use crate::posterior::Mixture;
 use crate::run::RunFolder;
 use crate::subspace::Subspace;
-use crate::tensor::{guarded, host_f64};
+use crate::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
 
 pub use checkpoint::processes_of;
 pub use chunks::Chunks;
@@ -98,9 +98,9 @@ struct Clock {
 }
 
 impl Clock {
-    /// Images a second in the current epoch.
-    fn rate(&self) -> f64 {
-        self.images as f64 / self.seconds.max(1e-9)
+    /// Images a second in the current epoch, once there is a timed step.
+    fn rate(&self) -> Option<f64> {
+        (self.images > 0).then(|| self.images as f64 / self.seconds.max(1e-9))
     }
 }
 
@@ -258,7 +258,7 @@ impl Trainer<'_> {
         let (model, subspace, team) = (self.model, self.subspace, &self.team);
         let block = self.prefix.as_ref().map_or(0, |prefix| prefix.block);
         let (method, theta) = (&mut self.method, &mut self.theta);
-        guarded(&format!("step {}", self.progress.steps + 1), || {
+        guarded(&format!("step {}", self.progress.steps + 1), ROOM_TO_TRAIN, || {
             let (input, labels) = feed.input(block, orders as i64);
             let own = Likelihood::on(model, subspace, cut, input, labels).of_share(team.share(), samples);
             method.step(theta, &mut Shared { own, team }, factor)
@@ -286,7 +286,7 @@ impl Trainer<'_> {
         let last = &values[values.len() - particles..];
         let loss = last.iter().sum::<f64>() / particles as f64;
         // An epoch's first step is not timed, so after it there is no rate yet.
-        let rate = if clock.images > 0 { format!("  {:.0} images/s", clock.rate()) } else { String::new() };
+        let rate = clock.rate().map_or(String::new(), |rate| format!("  {rate:.0} images/s"));
         self.bar.set_message(format!("loss {loss:.4}{rate}"));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
             let total = self.spec.epochs * self.steps_per_epoch();

@@ -78,7 +78,7 @@ impl Prefix {
         for batch in plan.images.batches(in_order(plan.indices, plan.batch_size)) {
             let batch = batch?;
             let count = batch.labels.size()[0];
-            guarded("prefix cache", || {
+            guarded("prefix cache", "lower train.eval_batch_size", || {
                 let images = plan.model.preprocess.images(&batch.bytes, 1);
                 let tokens = no_grad(|| plan.model.vit.tokens(&weights, plan.block, &images)).squeeze_dim(0);
                 self.tokens.narrow(0, row, count).copy_(&tokens);
