@@ -91,6 +91,7 @@ fn mistakes_end_before_anything_is_measured() {
         (&["--methods", "sgd"], &["unknown method `sgd`", "svgd-weight"]),
         (&["--subspaces", "half"], &["half", "low-rank"]),
         (&["--precisions", "f16"], &["f16"]),
+        (&["--methods", "svgd-weight", "--feed", "gradients"], &["--feed gradients", "leave it out of --methods"]),
         (&["--set", "train.epoch=2"], &["epoch"]),
     ] {
         let output = bench(&place, arguments);

@@ -134,6 +134,12 @@ fn mistakes_of_a_part_are_its_own() {
 }
 
 #[test]
+fn a_fixed_bandwidth_has_no_median() {
+    let shown = mistakes(&with("gamma = 0.01", "gamma = 0.01\nbandwidth = 2.0\nlog_n = \"n\""));
+    common::assert_has(&shown, &["method.svgd.bandwidth", "median and log_n do nothing"]);
+}
+
+#[test]
 fn resolved_config_reads_back_to_itself() {
     let place = Place::with_tiny();
     let first = check(&["--print", place.path("tiny.toml").to_str().unwrap()]);

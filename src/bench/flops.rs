@@ -1,8 +1,8 @@
 //! Floating-point operations of matrix products, counted from shapes: a product of `[M, K]` and `[K, N]` is 2·M·K·N.
 //!
 //! Only what a step must compute counts: the class token's rows in the last block, no gradient below the first trained layer,
-//! the frozen products once where all particles see the same. Norms, activations, the method, the optimizer and what
-//! recomputation repeats do not count.
+//! the frozen products once where all particles see the same. Norms, activations, the method, the optimizer, what
+//! recomputation repeats and mixing in weight space do not count.
 
 use crate::backbone::Geometry;
 use crate::subspace::{Layout, Shape};

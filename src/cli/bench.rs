@@ -21,8 +21,9 @@ use crate::results::table::{Spec, Surface, render};
 /// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv of the results folder).
 ///
 /// Every combination of the lists is a case, measured in a process of its own on random images. A training step is
-/// complete: forward, backward, method, optimizer. FLOP/s are counted from shapes and compared with this machine's rate
-/// of matrix products, measured in the same process and precision.
+/// complete: forward, backward, method, optimizer. FLOP/s are counted from shapes (without what recomputation repeats
+/// and what svgd-weight mixes) and compared with this machine's rate of matrix products, measured in the same process and
+/// precision.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions f32,bf16\n  \
     bella bench --checkpoint ViT-B-32.pt --blocks 6-11 --feed prefix\n  \
@@ -236,6 +237,10 @@ fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
 
 /// Mistakes in settings, before anything is measured.
 fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
+    if matches!(args.feed, FeedWord::Gradients) && choices.method == BenchMethod::SvgdWeight {
+        let why = "--feed gradients: svgd-weight mixes gradients while they are computed; leave it out of --methods";
+        return Err(Usage(why.into()).into());
+    }
     let experiment = choices.experiment(source)?;
     if let Some(training) = &experiment.training {
         let kind = crate::device::compute_kind(training.train.precision, args.compute.device.open()?);

@@ -14,6 +14,10 @@ pub static ENTRY: Entry = Entry {
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
+/// Sides of Kronecker factors from which they are kept at low rank, and that rank.
+const WIDE: usize = 512;
+const KEPT: usize = 10;
+
 #[derive(Serialize)]
 struct Spec {
     particles: i64,
@@ -48,8 +52,8 @@ impl Spec {
             parameters: reader.choice("parameters").or(all),
             structure: reader.choice("structure").or(Structure::Kron),
             tokens: reader.choice("tokens").or(Tokens::Expand),
-            wide: reader.count("wide", 1..=1_000_000).or(512),
-            kept: reader.count("kept", 1..=10_000).or(10),
+            wide: reader.count("wide", 1..=1_000_000).or(WIDE),
+            kept: reader.count("kept", 1..=10_000).or(KEPT),
             tuning: reader.choice("tuning").or(tuning),
             prior_precision,
             predictive: reader.choice("predictive").or(Output::Mc),
@@ -67,6 +71,10 @@ impl Spec {
                 reader.problem("prior_precision", "is tuned: leave it out, or set tuning = \"fixed\"");
             }
             _ => {}
+        }
+        let plain = (self.tokens, self.wide, self.kept) == (Tokens::Expand, WIDE, KEPT);
+        if self.structure != Structure::Kron && !plain {
+            reader.problem("structure", "tokens, wide and kept are of structure = \"kron\": leave them out");
         }
         if self.parameters == Parameters::All && !["low-rank", ""].contains(&circumstances.subspace) {
             let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";

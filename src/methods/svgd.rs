@@ -82,7 +82,7 @@ impl Spec {
     fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
         // Factors of different particles have no common basis, so gradients are not mixed there (equation 4).
         let drive = if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared };
-        Spec {
+        let spec = Spec {
             particles: reader.count("particles", 1..=MAX_PARTICLES).required() as i64,
             gamma: reader.float("gamma", Bounds::at_least(0.0)).required(),
             drive: reader.choice("drive").or(drive),
@@ -90,7 +90,11 @@ impl Spec {
             bandwidth: reader.float("bandwidth", Bounds::above(0.0)).optional(),
             median: reader.choice("median").or(Median::OffDiagonal),
             log_n: reader.choice("log_n").or(LogN::NPlusOne),
+        };
+        if spec.bandwidth.is_some() && (spec.median != Median::OffDiagonal || spec.log_n != LogN::NPlusOne) {
+            reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
         }
+        spec
     }
 
     fn rule(&self) -> Bandwidth {
