@@ -36,9 +36,11 @@ fn training_from_the_cache_is_the_same_training() {
 #[test]
 fn nothing_is_kept_where_the_first_block_is_trained() {
     let place = Place::with_tiny();
-    let output = place.train(&["train.prefix_cache=\"memory\""]).arg("--no-eval").output().unwrap();
+    let output = place.train(&[]).arg("--no-eval").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(!messages(&output).contains("run once an image"));
+    let line = error_line(place.train(&["train.prefix_cache=\"memory\""]), 1);
+    assert_has(&line, &["train.prefix_cache", "the first block is trained", "leave it out"]);
     done(place.train(&["train.particle_chunk=\"auto\""]));
     let line = error_line(place.train(&["train.particle_chunk=\"some\""]), 2);
     assert_has(&line, &["train.particle_chunk", "or \"auto\""]);

@@ -23,7 +23,9 @@ use crate::results::store::read;
 use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
 use crate::train::{Ending, Trainer};
-use start::{Images, assemble, hold_out, open_device, open_session, read_checkpoint, with_stored_threads};
+use start::{
+    Images, assemble, end_on_signals, hold_out, open_device, open_session, read_checkpoint, with_stored_threads,
+};
 
 /// Train a posterior, then evaluate it on the test split.
 ///
@@ -147,6 +149,8 @@ fn train(
         ))
         .into());
     }
+    let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
+    end_on_signals(saved, session.world.leads())?;
     let (record, posterior) = finish(experiment, training, &trainer, &session, run)?;
     if trainer.stopping() && !no_eval {
         return Err(Stopped(format!(
@@ -199,7 +203,7 @@ fn finish(
 ) -> Result<(Record, Mixture)> {
     let (theta, selected_epoch) = trainer.selected();
     let (particles, parameters) = theta.size2()?;
-    let rates: Vec<f64> = trainer.progress.rows.iter().map(|row| row.images_per_second).collect();
+    let rates: Vec<f64> = trainer.progress.rows.iter().filter_map(|row| row.images_per_second).collect();
     let record = Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),

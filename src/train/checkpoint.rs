@@ -41,8 +41,7 @@ impl Trainer<'_> {
         let now = self.computed_on();
         if stored != now {
             tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
-        }
-        if self.spec.particle_chunk == Chunk::Auto && processes_of(state)? == self.world.size() as i64 {
+        } else if self.spec.particle_chunk == Chunk::Auto {
             // Another cut would round otherwise, and the run would not go on bit for bit.
             self.chunks.training = state.count("particle_chunk")? as usize;
         }

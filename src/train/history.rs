@@ -14,7 +14,7 @@ pub fn describe(row: &EpochRow, epochs: usize) -> String {
     for (name, value) in &row.diagnostics {
         text += &format!("  {name} {value:.3e}");
     }
-    text + &format!("  {:.0} images/s", row.images_per_second)
+    text + &row.images_per_second.map_or(String::new(), |rate| format!("  {rate:.0} images/s"))
 }
 
 /// `train.csv`, written whole after every epoch.
@@ -43,7 +43,7 @@ pub fn write(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
             cells.push(row.train_loss.to_string());
             cells.extend([row.validation_nll, row.validation_accuracy, row.validation_ece].map(optional));
             cells.extend(row.diagnostics.iter().map(|(_, value)| value.to_string()));
-            cells.extend([row.wall_seconds.to_string(), row.images_per_second.to_string()]);
+            cells.extend([row.wall_seconds.to_string(), optional(row.images_per_second)]);
             writer.write_record(&cells)?;
         }
         writer.flush()?;

@@ -11,6 +11,7 @@ use tch::{Kind, Tensor};
 
 use crate::backbone::weights::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
+use crate::tensor::wide;
 
 /// The factors of all particles, and what the mixed gradients add up to.
 pub struct Mixing<'a> {
@@ -192,13 +193,14 @@ impl LayerGradients {
         let (n, inputs) = (a.size()[0], a.size()[2]);
         let (count, samples, rows) = (self.delta.size()[0], self.delta.size()[1], self.delta.size()[2]);
         let x = self.x.expand([count, samples, inputs], false);
-        let (mut by_a, by_b) = (a.zeros_like(), b.zeros_like());
+        // A sum over many parts, so in f32 where the rest is in bf16.
+        let (mut by_a, by_b) = (a.zeros_like().to_kind(wide(a.kind())), b.zeros_like());
         let part = (VALUES / ((n + count) * inputs)).clamp(1, rows);
         for from in (0..rows).step_by(part as usize) {
             let length = part.min(rows - from);
             let own = self.delta.narrow(2, from, length).transpose(1, 2).bmm(&x);
             let mixed = shares.matmul(&own.view([count, -1])).view([n, length, inputs]);
-            by_a += b.narrow(2, from, length).bmm(&mixed);
+            by_a += b.narrow(2, from, length).bmm(&mixed).to_kind(by_a.kind());
             by_b.narrow(2, from, length).copy_(&a.bmm(&mixed.transpose(1, 2)));
         }
         (by_a, by_b)
@@ -224,6 +226,10 @@ mod tests {
             let used = LayerGradients { x: random(&[shared, samples, inputs]), delta: random(&[count, samples, rows]) };
             let (formed, direct) = (used.through_gradients(&a, &b, &shares), used.through_factors(&a, &b, &shares));
             assert!(largest(&direct.0, &formed.0) < 1e-12 && largest(&direct.1, &formed.1) < 1e-12);
+            let half = |tensor: &Tensor| tensor.to_kind(Kind::BFloat16);
+            let used = LayerGradients { x: half(&used.x), delta: half(&used.delta) };
+            let rough = used.through_gradients(&half(&a), &half(&b), &half(&shares));
+            assert!(largest(&rough.0, &formed.0) < 1e-2 && largest(&rough.1, &formed.1) < 1e-2);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::parallel::{Share, Team};
 use crate::subspace::Subspace;
 use crate::tensor::label_log_probabilities;
 
-/// How a batch is cut; results do not depend on it beyond rounding.
+/// How a batch is cut; losses and gradients do not depend on it beyond rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     /// Particles a forward; 0 for all.

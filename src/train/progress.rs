@@ -24,7 +24,8 @@ pub struct EpochRow {
     /// Name and mean over the epoch's steps.
     pub diagnostics: Vec<(String, f64)>,
     pub wall_seconds: f64,
-    pub images_per_second: f64,
+    /// Absent where the epoch's last step was done before an interruption.
+    pub images_per_second: Option<f64>,
 }
 
 /// The best epoch so far.

@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
 use tch::Device;
 
+use crate::cli::{Stopped, fail};
 use crate::config::{Experiment, PrefixCache, Training, Validation};
 use crate::data::order::Holdout;
 use crate::images::ImageSet;
@@ -22,8 +24,8 @@ use crate::train::prefix::{Plan, Prefix};
 use crate::train::progress::Progress;
 use crate::train::{Chunks, Trainer, processes_of};
 
-/// The device of this process among those that train together: a GPU of its own, or a part of the machine's memory. To be opened before any tensor is made,
-/// one read from a file included: libtorch asks once which devices there are.
+/// The device of this process among those that train together: a GPU of its own, or a part of the machine's memory. To be
+/// opened before any tensor is made, one read from a file included: libtorch asks once which devices there are.
 pub(super) fn open_device(settings: &Settings, world: &World) -> Result<Device> {
     let place = world.place();
     memory::divide_among(place.neighbours);
@@ -133,8 +135,9 @@ pub(super) fn assemble<'a>(
     let Images { set: images, validation: validation_images, holdout, data } = images;
     let (model, spec, seed, world) = (&session.model, &training.train, experiment.seed, &*session.world);
     let (team, stop) = (world.team(particles as usize), stop_on_signals(world)?);
-    let chunks = Chunks::new(spec, model, subspace.layout(), team.share().rows.len());
+    // The cache first: what it takes is not free for activations.
     let prefix = prefix(training, session, images, &holdout, run)?;
+    let chunks = Chunks::new(spec, model, subspace.layout(), team.share().rows.len());
     Ok(Trainer {
         spec,
         seed,
@@ -172,9 +175,13 @@ fn prefix(
         }
         return Ok(None);
     }
+    let block = session.subspace()?.layout().first_block(model.vit.geometry.blocks);
+    if block == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
+        bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
+    }
     let plan = Plan {
         model,
-        block: session.subspace()?.layout().first_block(model.vit.geometry.blocks),
+        block,
         images,
         indices: &holdout.train,
         batch_size: spec.eval_batch_size,
@@ -184,6 +191,19 @@ fn prefix(
         }),
     };
     Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
+}
+
+/// From now on those signals end the process with what `saved` says: training is over, and what it has learned is on disk.
+pub(super) fn end_on_signals(saved: String, leads: bool) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            let code = if leads { fail(&Stopped(saved).into()) } else { 1 };
+            // Not `process::exit`: libtorch is at work, and must not be taken down under it.
+            signal_hook::low_level::exit(code.into());
+        }
+    });
+    Ok(())
 }
 
 /// A flag that Ctrl-C, SIGTERM and SIGUSR1 (of batch systems, before the time is up) set; a second Ctrl-C or SIGTERM ends
