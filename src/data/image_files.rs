@@ -54,11 +54,6 @@ impl ImageFiles {
         ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
     }
 
-    /// Whether only a part of each split is used.
-    pub fn is_subset(&self) -> bool {
-        self.subset.is_some()
-    }
-
     /// Makes a split of listed files; `part` is its name, or that of a version of it.
     ///
     /// # Errors

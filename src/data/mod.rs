@@ -158,7 +158,7 @@ pub trait Dataset: Send + Sync {
 pub enum SplitName {
     /// Images to train on.
     Train,
-    /// A published validation part (most sets have none: see [`order::validation_split`]).
+    /// A published validation part (most sets have none: see [`order::stratified_validation_split`]).
     Val,
     /// Images to report on.
     Test,

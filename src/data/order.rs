@@ -16,9 +16,9 @@ pub enum Purpose {
     Validation,
     /// Initial values of particles; indices: particle, block.
     Init,
-    /// Noise of a training step; indices: step, particle.
+    /// Noise of a training step; indices: step, sample, part, particle.
     Noise,
-    /// Draws from a posterior; indices: member.
+    /// Draws from a posterior, of labels from predictions, of sketches; indices: which of them.
     Posterior,
     /// Random augmentation; indices: epoch, particle, image.
     Augment,
@@ -100,16 +100,8 @@ pub struct Holdout {
     pub validation: Vec<u32>,
 }
 
-/// Holds out `round(fraction * n)` of `n` images at random. `fraction` is clamped to `[0, 1]`.
-pub fn validation_split(seed: u64, n: usize, fraction: f64) -> Holdout {
-    let mut order = permutation(&mut stream(seed, Purpose::Validation, &[]), n);
-    let mut train = order.split_off(held_out(n, fraction));
-    train.sort_unstable();
-    order.sort_unstable();
-    Holdout { train, validation: order }
-}
-
-/// As [`validation_split`], the fraction taken within each class: `labels` is `[N]`.
+/// Holds out `round(fraction * n)` of the n images of each class at random: `labels` is `[N]`. `fraction` is clamped to
+/// `[0, 1]`.
 pub fn stratified_validation_split(seed: u64, labels: &[u32], fraction: f64) -> Holdout {
     let classes = labels.iter().max().map_or(0, |&last| last as usize + 1);
     let mut members = vec![Vec::new(); classes];
@@ -221,21 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn validation_split_is_a_sorted_partition() {
-        let holdout = validation_split(1, 103, 0.2);
-        assert_eq!((holdout.validation.len(), holdout.train.len()), (21, 82));
-        assert!(holdout.validation.is_sorted() && holdout.train.is_sorted());
-        assert!(is_permutation(&[holdout.train, holdout.validation].concat(), 103));
-        assert!(validation_split(1, 10, 0.0).validation.is_empty());
-    }
-
-    #[test]
     fn stratified_split_takes_the_fraction_of_each_class() {
         let labels: Vec<u32> = (0..100).map(|i| u32::from(i >= 90)).collect();
         let holdout = stratified_validation_split(1, &labels, 0.2);
         let rare = holdout.validation.iter().filter(|&&i| i >= 90).count();
         assert_eq!((holdout.validation.len(), rare), (20, 2));
+        assert!(holdout.validation.is_sorted() && holdout.train.is_sorted());
         assert!(is_permutation(&[holdout.train, holdout.validation].concat(), 100));
+        assert!(stratified_validation_split(1, &labels, 0.0).validation.is_empty());
     }
 
     #[test]

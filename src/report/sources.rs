@@ -96,10 +96,6 @@ impl Sources {
         rows(&self.results)
     }
 
-    pub fn ood_rows(&self) -> impl Iterator<Item = RowView<'_>> {
-        rows(&self.ood)
-    }
-
     /// Series of the result rows, in the order of a legend.
     pub fn series(&self) -> Vec<Series<'_>> {
         of_table(&self.results, RESULT_KEYS)

@@ -103,16 +103,12 @@ pub fn read(path: &Path) -> Result<Table> {
     parse(path).with_context(|| format!("results file {}", path.display()))
 }
 
-/// Adds `row` to the CSV at `path`, which is created if it is not there. Its folder must exist.
+/// Adds `row` to the CSV at `path`, which is created if it is not there, or replaces the row with the same values in all
+/// `keys`, which `row` must have. Its folder must exist.
 ///
 /// Errors leave the file untouched: a damaged CSV (named with its line), a column given twice, no room on the disk.
-pub fn append_row(path: &Path, row: &Row) -> Result<()> {
-    change(path, row, |table| table.append(row))
-}
-
-/// As [`append_row`], but replaces the row with the same values in all `keys`, which `row` must have.
 pub fn upsert_row(path: &Path, row: &Row, keys: &[&str]) -> Result<()> {
-    ensure!(!keys.is_empty(), "results row: no key columns to find the row to replace; append it instead");
+    ensure!(!keys.is_empty(), "results row: no key columns to find the row to replace");
     for key in keys {
         ensure!(row.get(key).is_some(), "results row: has no key column `{key}`");
     }

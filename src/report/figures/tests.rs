@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::predictions::{Predictions, Shape};
-use crate::results::store::{Row, append_row};
+use crate::results::store::{Row, upsert_row};
 
 /// A row of a run: method `svgd` or `map`, with the columns of a result and `more`.
 fn row(run: &str, method: &str, more: &[(&str, &str)]) -> Row {
@@ -46,7 +46,9 @@ fn predictions(path: &Path, run: &str) {
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let csv = folder.path().join("toy.csv");
-    let add = |run: &str, method: &str, more: &[(&str, &str)]| append_row(&csv, &row(run, method, more)).unwrap();
+    let add = |run: &str, method: &str, more: &[(&str, &str)]| {
+        upsert_row(&csv, &row(run, method, more), &["run", "set", "condition"]).unwrap();
+    };
     let gamma = ("svgd.gamma", "0.01");
     add("a", "svgd", &[gamma]);
     add("b", "map", &[]);

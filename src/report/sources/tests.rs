@@ -42,7 +42,7 @@ fn result_files_are_merged_and_sorted_by_their_columns() {
     let sources = Sources::open(folder.path()).unwrap();
     assert!(sources.problems.is_empty(), "{:?}", sources.problems);
     assert_eq!(accuracies(&sources), [Some(0.71), Some(0.73), None]);
-    assert_eq!(sources.ood_rows().next().unwrap().number("auroc"), Some(0.9));
+    assert_eq!(sources.ood.get(0, "auroc"), Some("0.9"));
     let series: Vec<_> = sources.series().iter().map(|one| (one.name.clone(), one.rows.clone())).collect();
     assert_eq!(series, [("Single".to_string(), vec![0, 1]), ("svgd".to_string(), vec![2])]);
     assert_eq!(sources.ood_series().len(), 1);

@@ -17,6 +17,12 @@ fn file() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+/// A row that replaces only its equal.
+fn append_row(path: &Path, row: &Row) -> Result<()> {
+    let keys: Vec<&str> = row.cells.iter().map(|(column, _)| column.as_str()).collect();
+    upsert_row(path, row, &keys)
+}
+
 #[test]
 fn later_columns_leave_older_cells_empty() {
     let (_folder, path) = file();
