@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::config::Choice;
 use crate::data::Decode;
-use crate::data::class_folders::{entries, is_image};
+use crate::data::class_folders::collect as collect_images;
 use crate::metrics::Uncertainty;
 
 /// The path that stands for a list of paths on standard input.
@@ -69,7 +69,7 @@ fn add(path: &Path, inputs: &mut Vec<Input>) {
     let mut problem = |why: String| inputs.push(Input { path: path.to_path_buf(), problem: Some(why) });
     if path.is_dir() {
         let mut found = Vec::new();
-        match search(path, &mut found) {
+        match collect_images(path, &mut found) {
             Err(error) => problem(format!("{error:#}")),
             Ok(()) if found.is_empty() => problem(format!("{}: no image files in this folder", path.display())),
             Ok(()) => inputs.extend(found.into_iter().map(|path| Input { path, problem: None })),
@@ -79,24 +79,6 @@ fn add(path: &Path, inputs: &mut Vec<Input>) {
     } else {
         problem(format!("{}: no such file", path.display()));
     }
-}
-
-/// Adds the image files below `folder`, each folder's in the order of their names.
-fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    let mut inside = entries(folder)?;
-    inside.sort();
-    let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-    for entry in inside.into_iter().filter(|path| !hidden(path)) {
-        // a link to a folder may lead back to it
-        if entry.is_dir() {
-            if !entry.is_symlink() {
-                search(&entry, found)?;
-            }
-        } else if is_image(&entry) {
-            found.push(entry);
-        }
-    }
-    Ok(())
 }
 
 /// `[3, height, width]` of each input on the calling thread's rayon pool, or why there is none. One file's error never

@@ -25,6 +25,10 @@ pub struct ClassFolders {
 }
 
 impl ClassFolders {
+    pub fn resize(&self) -> Resize {
+        self.files.resize()
+    }
+
     /// Reads `classes`, `resize`, `skip_corrupt` and `subset` of `[data.<key>]`.
     pub fn read(key: &'static str, reader: &Reader) -> ClassFolders {
         let classes = read_classes(reader);
@@ -115,11 +119,17 @@ pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Adds the image files below `folder`, known by their extension.
-fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in entries(folder)? {
+/// Adds the image files below `folder`, known by their extension, each folder's in the order of their names. What is hidden
+/// does not count, nor a link to a folder, which may lead back to it.
+pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+    let mut inside = entries(folder)?;
+    inside.sort();
+    let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    for entry in inside.into_iter().filter(|path| !hidden(path)) {
         if entry.is_dir() {
-            collect(&entry, paths)?;
+            if !entry.is_symlink() {
+                collect(&entry, paths)?;
+            }
         } else if is_image(&entry) {
             paths.push(entry);
         }

@@ -54,6 +54,22 @@ impl ImageFiles {
         ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
     }
 
+    /// With [`Resize::None`] images have the size of the first, or where damaged ones are skipped of the first readable one.
+    fn decode(&self, request: &Request, paths: &[PathBuf]) -> Result<Decode> {
+        let first = Decode::new(self.resize, request, &paths[0]);
+        match (&first, self.skip_corrupt) {
+            (Err(_), true) => {
+                let mut others = paths[1..].iter().map(|path| Decode::new(self.resize, request, path));
+                others.find_map(Result::ok).map_or(first, Ok)
+            }
+            _ => first,
+        }
+    }
+
+    pub fn resize(&self) -> Resize {
+        self.resize
+    }
+
     /// Makes a split of listed files; `part` is its name, or that of a version of it.
     ///
     /// # Errors
@@ -66,7 +82,7 @@ impl ImageFiles {
         }
         self.check_files(&name, &listing.paths)?;
         let Listing { paths, labels, groups } = listing;
-        let decode = Decode::new(self.resize, request, &paths[0])?;
+        let decode = self.decode(request, &paths)?;
         let files = Files::new(paths, decode).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
         let all = |images| Split { name, images, labels, groups, corrupt_skipped: 0 };

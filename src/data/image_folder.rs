@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
 use super::class_folders::{self, ClassFolders};
-use super::{Dataset, Entry, Request, Split, SplitName};
+use super::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::config::Reader;
 
 pub static ENTRY: Entry = Entry {
@@ -42,6 +42,10 @@ impl Dataset for ImageFolder {
 
     fn label(&self) -> String {
         class_folders::label(ENTRY.key, &self.root, self.test.as_deref().unwrap_or_default())
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.folders.resize())
     }
 
     fn classes(&self) -> Result<Vec<String>> {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
 use super::class_folders::{self, ClassFolders, repeated};
-use super::{Dataset, Entry, Request, Split, SplitName, Version, cifar_c};
+use super::{Dataset, Entry, Request, Resize, Split, SplitName, Version, cifar_c};
 use crate::config::Reader;
 
 pub static ENTRY: Entry = Entry {
@@ -45,6 +45,10 @@ impl Dataset for ImageFolderC {
 
     fn label(&self) -> String {
         class_folders::label(ENTRY.key, &self.root, "")
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.folders.resize())
     }
 
     /// Those of the first version.

@@ -38,6 +38,31 @@ fn two_classes() -> tempfile::TempDir {
 }
 
 #[test]
+#[cfg(unix)]
+fn hidden_files_and_links_to_folders_do_not_count() {
+    let root = two_classes();
+    put(root.path(), "test/cat/.ipynb_checkpoints/a-checkpoint.png", 9);
+    put(root.path(), "test/cat/._a.png", 9);
+    for (link, target) in [("test/cat/self", "."), ("test/cat/up", ".."), ("test/ant/cat", "../cat")] {
+        std::os::unix::fs::symlink(target, root.path().join(link)).unwrap();
+    }
+    // The folder of a class may be elsewhere.
+    std::fs::rename(root.path().join("test/ant"), root.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("../elsewhere", root.path().join("test/ant")).unwrap();
+    let set = set(root.path(), "classes = [\"cat\", \"ant\"]");
+    assert_eq!(load(&*set, SplitName::Test, usize::MAX).unwrap().labels, [0, 0, 1]);
+}
+
+#[test]
+fn the_size_is_that_of_the_first_readable_image() {
+    let root = two_classes();
+    damage(root.path(), "test/ant/a.png");
+    let set = set(&root.path().join("test"), "resize = \"none\"\nskip_corrupt = true");
+    let split = load(&*set, SplitName::Test, usize::MAX).unwrap();
+    assert_eq!((split.images.size(), split.labels, split.corrupt_skipped), ((4, 6), vec![0, 1, 1], 1));
+}
+
+#[test]
 fn memory_and_files_hold_the_same_images() {
     let root = two_classes();
     let set = set(root.path(), "");
