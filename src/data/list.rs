@@ -89,6 +89,10 @@ impl Dataset for List {
         Ok(found.into_iter().collect())
     }
 
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let rows = self.rows()?;
         let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
@@ -96,9 +100,11 @@ impl Dataset for List {
         let kept: Vec<usize> = (0..rows.paths.len()).filter(|&i| rows.splits[i] == split).collect();
         let at = self.root.join(&self.list);
         ensure!(!kept.is_empty(), "{}: no image of the split `{split}`", at.display());
+        // All labels are names, or else all are places: one number must not be a name here and a place there.
+        let named = rows.labels.iter().any(|label| place.contains_key(label.as_str()));
         let label = |&i: &usize| {
             let text = rows.labels[i].as_str();
-            let number = text.parse().ok().filter(|&number: &u32| (number as usize) < classes.len());
+            let number = text.parse().ok().filter(|&number: &u32| !named && (number as usize) < classes.len());
             place.get(text).copied().or(number).with_context(|| {
                 format!(
                     "{}: `{}` is of the class `{text}`, which is not one of data.list.classes, nor a number below \

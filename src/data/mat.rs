@@ -184,6 +184,7 @@ fn structs(mut rest: &[u8], count: usize, depth: usize) -> Result<Vec<BTreeMap<S
     let name =
         |bytes: &[u8]| String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or(&[])).into_owned();
     let names: Vec<String> = names.chunks_exact(length).map(name).collect();
+    ensure!(!names.is_empty(), "a struct without fields");
     let mut all = Vec::new();
     for _ in 0..count {
         let mut fields = BTreeMap::new();

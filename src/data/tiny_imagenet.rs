@@ -51,12 +51,19 @@ impl Dataset for TinyImageNet {
         Published::new(200, &[(SplitName::Train, 100_000), (SplitName::Test, 10_000)])
     }
 
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let folder = self.folder();
         let annotations = folder.join("val/val_annotations.txt");
         let listing = match split {
             SplitName::Train => scan(&folder.join("train"), &self.wnids()?, ENTRY.key)?,
             SplitName::Test if annotations.is_file() => self.annotated(&annotations)?,
+            SplitName::Test if self.folder().join("val/images").is_dir() => {
+                bail!("{}: is missing; it says which class each image is of", annotations.display())
+            }
             SplitName::Test => scan(&folder.join("val"), &self.wnids()?, ENTRY.key)?,
             SplitName::Val => bail!(
                 "tiny-imagenet's val is the test split, since its test has no labels; set data.tiny-imagenet.validation, \

@@ -24,6 +24,8 @@ fn the_three_splits() {
     assert_eq!(of(SplitName::Test), (vec![3, 5, 6], vec![0, 6, 1]));
     let classes = set.classes().unwrap();
     assert_eq!((classes[0].as_str(), classes[101].as_str()), ("pink primrose", "blackberry lily"));
+    assert_eq!(classes[5], "tiger lily");
+    assert!(classes.iter().all(|name| name.split_whitespace().collect::<Vec<_>>().join(" ") == *name));
 }
 
 #[test]

@@ -34,6 +34,13 @@ fn val_is_the_test_split() {
 }
 
 #[test]
+fn images_without_annotations_are_no_classes() {
+    let root = tiny();
+    std::fs::remove_file(root.path().join("tiny-imagenet-200/val/val_annotations.txt")).unwrap();
+    assert!(error(&*set(&ENTRY, root.path(), ""), SplitName::Test).contains("val_annotations.txt: is missing"));
+}
+
+#[test]
 fn a_val_sorted_into_class_folders_works_too() {
     let root = tiny();
     let folder = root.path().join("tiny-imagenet-200");
