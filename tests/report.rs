@@ -76,6 +76,8 @@ fn mistakes_are_named_with_the_way_out() {
     assert!(code == Some(2) && err.contains("is a folder; name one folder, or files only"), "{err}");
     let (code, err) = failure(&["--format", "csv"]);
     assert!(code == Some(2) && err.contains("choose it with --table"), "{err}");
+    let (code, err) = failure(&["--out", "results"]);
+    assert!(code == Some(2) && err.contains("holds the results that are reported; name another folder"), "{err}");
     fs::remove_file(folder.path().join("results/e.csv")).unwrap();
     let (code, err) = failure(&[]);
     assert!(code == Some(1) && err.contains("no results in it; run `bella train` first"), "{err}");

@@ -48,6 +48,7 @@ pub struct ReportArgs {
 }
 
 pub fn run(args: &ReportArgs) -> Result<()> {
+    args.check()?;
     let sources = args.open()?;
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
@@ -63,6 +64,20 @@ pub fn run(args: &ReportArgs) -> Result<()> {
 }
 
 impl ReportArgs {
+    /// Tables that are written among the results would be read as results the next time.
+    fn check(&self) -> Result<()> {
+        let Some(out) = self.out.as_ref().and_then(|out| out.canonicalize().ok()) else { return Ok(()) };
+        let usual = [PathBuf::from("results")];
+        let read = if self.paths.is_empty() { &usual[..] } else { &self.paths };
+        let folder =
+            |path: &PathBuf| if path.is_dir() { Some(path.clone()) } else { path.parent().map(Path::to_path_buf) };
+        if read.iter().filter_map(folder).filter_map(|path| path.canonicalize().ok()).any(|path| path == out) {
+            let why = format!("--out {}: holds the results that are reported; name another folder", out.display());
+            return Err(Usage(why).into());
+        }
+        Ok(())
+    }
+
     fn open(&self) -> Result<Sources> {
         match &self.paths[..] {
             [] => Sources::open(Path::new("results")),

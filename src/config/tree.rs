@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use problems::{Problem, Problems};
+pub use problems::{Problem, Problems, one_line};
 
 /// Top-level tables that hold one variant each, such as `[method.svgd]`: naming another variant replaces the first.
 pub const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];

@@ -70,11 +70,12 @@ impl Condition {
             Condition::Mean { name, severity } => {
                 shift(row, name.split(':').next().unwrap_or(name), *severity, "published");
             }
-            Condition::Attacked(Attacked { attack, epsilon, target, resolution, .. }) => {
+            Condition::Attacked(Attacked { attack, epsilon, settings, target, resolution }) => {
                 row.push("attack", *attack);
                 row.push("epsilon", epsilon.to_string());
                 row.push("attack_target", target.to_string());
                 row.push("attack_resolution", resolution.to_string());
+                row.push("attack_settings", settings.trim());
             }
         }
     }

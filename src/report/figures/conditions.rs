@@ -1,6 +1,6 @@
 //! Quantities of every method under the conditions that it was tested in: diversity, STL-10, corruptions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
@@ -27,7 +27,7 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     let caption = "Mean divergence KL(p̄ ‖ p_k) of the members' predictions from their mean (Bella, appendix A), on each test \
                    set, clean and under each corruption at its highest severity. Single models have none.";
     let highest = highest_severities(material);
-    by_condition(material, DIVERSITY, 1, caption, |row| {
+    by_condition(material, DIVERSITY, 1, caption, |_, row| {
         row.get("attack").is_empty()
             && highest.get(row.get("corruption")).is_none_or(|most| row.number("severity") == Some(*most))
     })
@@ -46,13 +46,19 @@ fn highest_severities<'a>(material: &Material<'a>) -> BTreeMap<&'a str, f64> {
 }
 
 pub fn stl10(material: &Material) -> Result<Option<Drawing>> {
-    let is_stl = |row: &RowView| row.get("set").to_lowercase().starts_with("stl");
-    if !material.sources.result_rows().any(|row| is_stl(&row)) {
+    let tested: BTreeSet<usize> = rows(material).filter(|(_, row)| is_stl(row)).map(|(series, _)| series).collect();
+    if tested.is_empty() {
         return Ok(None);
     }
     let caption = "Methods on STL-10 images of the classes shared with the set they were trained on, beside the clean \
                    images of that set.";
-    by_condition(material, UNCERTAINTY, 2, caption, |row| row.get("condition") == "clean")
+    by_condition(material, UNCERTAINTY, 2, caption, |series, row| {
+        tested.contains(&series) && row.get("condition") == "clean"
+    })
+}
+
+fn is_stl(row: &RowView) -> bool {
+    row.get("set").to_lowercase().starts_with("stl")
 }
 
 fn by_condition(
@@ -60,12 +66,15 @@ fn by_condition(
     quantities: &[Quantity],
     columns: usize,
     caption: &str,
-    keep: impl Fn(&RowView) -> bool,
+    keep: impl Fn(usize, &RowView) -> bool,
 ) -> Result<Option<Drawing>> {
-    let rows: Vec<_> = rows(material).filter(|(_, row)| keep(row)).collect();
+    let rows: Vec<_> = rows(material).filter(|(series, row)| keep(*series, row)).collect();
     let name = |row: &RowView| format!("{} {}", row.get("set"), row.get("condition"));
     let filled = |row: &RowView| quantities.iter().any(|(column, ..)| row.number(column).is_some());
-    let conditions = distinct(rows.iter().filter(|(_, row)| filled(row)).map(|(_, row)| name(row)));
+    let (stl, others): (Vec<_>, Vec<_>) =
+        rows.iter().map(|(_, row)| row).filter(|row| filled(row)).partition(|row| is_stl(row));
+    // What is left out where there are many is never the set that a figure is named for.
+    let conditions = distinct(stl.into_iter().chain(others).map(name));
     let mut readings = vec![];
     for (column, panel, unit, factor) in quantities {
         for (series, row) in &rows {

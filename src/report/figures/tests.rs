@@ -106,6 +106,46 @@ fn every_figure_is_drawn_from_its_data_and_names_its_series() {
 }
 
 #[test]
+fn attacks_of_other_settings_are_panels_of_their_own() {
+    let folder = folder();
+    let csv = folder.path().join("toy.csv");
+    for (steps, accuracy) in [("10", "0.5"), ("100", "0.1")] {
+        let settings = format!("{steps} x 0.0025");
+        let condition = format!("pgd 0.01 {settings}");
+        let cells = [
+            ("condition", condition.as_str()),
+            ("attack", "pgd"),
+            ("epsilon", "0.01"),
+            ("attack_target", "mean-probability"),
+            ("attack_settings", &settings),
+            ("svgd.gamma", "0.01"),
+            ("accuracy_lm", accuracy),
+        ];
+        upsert_row(&csv, &row("a", "svgd", &cells), &["run", "set", "condition"]).unwrap();
+    }
+    let sources = Sources::open(folder.path()).unwrap();
+    let svg = all(&sources).into_iter().find(|figure| figure.key == "fgsm").and_then(|figure| figure.svg).unwrap();
+    for steps in [10, 100] {
+        assert!(svg.contains(&format!("PGD on mean-probability, {steps} steps")), "{svg}");
+    }
+}
+
+#[test]
+fn stl10_is_never_left_out_of_its_figure() {
+    let folder = folder();
+    let csv = folder.path().join("toy.csv");
+    for set in 0..8 {
+        let cells = [("set", format!("other-{set}")), ("svgd.gamma", "0.01".to_string())];
+        let cells: Vec<(&str, &str)> = cells.iter().map(|(column, value)| (*column, value.as_str())).collect();
+        upsert_row(&csv, &row("a", "svgd", &cells), &["run", "set", "condition"]).unwrap();
+        upsert_row(&csv, &row("b", "map", &[("set", "b-only")]), &["run", "set", "condition"]).unwrap();
+    }
+    let sources = Sources::open(folder.path()).unwrap();
+    let svg = all(&sources).into_iter().find(|figure| figure.key == "stl10").and_then(|figure| figure.svg).unwrap();
+    assert!(svg.contains("stl10") && svg.contains("digits") && !svg.contains("b-only"));
+}
+
+#[test]
 fn figures_without_data_are_not_drawn_and_name_a_command() {
     let mut sources = Sources::default();
     sources.results.append(&row("a", "map", &[("trainable_parameters", ""), ("diversity_kl", "")]));

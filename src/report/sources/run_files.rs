@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
+use crate::config::tree::one_line;
 use crate::evaluate::shown;
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
@@ -66,7 +67,8 @@ impl RunFiles {
     fn fill(&mut self) -> Vec<String> {
         let mut problems = vec![];
         let mut left_out = |what: &Path, error: anyhow::Error| {
-            problems.push(format!("{}: {error:#}; left out", what.display()));
+            let why = one_line(&format!("{error:#}"));
+            problems.push(format!("{}: {why}; left out", what.display()));
         };
         let config = self.folder.join("config.toml");
         if config.is_file() {
