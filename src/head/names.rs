@@ -25,6 +25,17 @@ pub enum ClassNames {
     File(PathBuf),
 }
 
+/// Numbers and WordNet ids say nothing to a text tower.
+fn warn_of_mute(classes: &[String]) {
+    let is_mute = |class: &String| class.strip_prefix('n').unwrap_or(class).parse::<u64>().is_ok();
+    if let (true, Some(first)) = (classes.iter().all(is_mute), classes.first()) {
+        tracing::warn!(
+            "head.zero-shot: the classes are called {first} and the like, which says nothing to a text tower: set \
+             head.zero-shot.class_names or class_names_file"
+        );
+    }
+}
+
 impl ClassNames {
     /// Reads `class_names` and `class_names_file`.
     pub fn read(reader: &Reader) -> ClassNames {
@@ -57,6 +68,8 @@ impl ClassNames {
     pub fn settled(self, data: &str) -> ClassNames {
         match self {
             ClassNames::Usual if templates::named_keys().contains(&data) => ClassNames::Known(data.to_string()),
+            // Its classes are WordNet ids of ImageNet.
+            ClassNames::Usual if data == "tiny-imagenet" => ClassNames::Known("imagenet".to_string()),
             ClassNames::Usual => ClassNames::DataSet,
             said => said,
         }
@@ -78,7 +91,10 @@ impl ClassNames {
     /// Another number of names, a class without a name, an empty name, a file that cannot be read.
     pub fn of(&self, classes: &[String]) -> Result<Vec<String>> {
         let names = match self {
-            ClassNames::Usual | ClassNames::DataSet => classes.iter().map(|class| class.replace('_', " ")).collect(),
+            ClassNames::Usual | ClassNames::DataSet => {
+                warn_of_mute(classes);
+                classes.iter().map(|class| class.replace('_', " ")).collect()
+            }
             ClassNames::Known(key) => {
                 let pairs = templates::names(key).with_context(|| format!("no class names are known as `{key}`"))?;
                 matched(&pairs, classes).with_context(|| format!("head.zero-shot.class_names = \"{key}\""))?
@@ -166,7 +182,8 @@ mod tests {
             let names = known.of(&strings(&classes)).unwrap();
             assert!(names[0].starts_with(first) && names[0] != names[1], "{names:?}");
         }
-        let some = ClassNames::Known("imagenet".into()).of(&strings(&["n03126707", "n02012849"])).unwrap();
+        assert_eq!(ClassNames::Usual.settled("image-folder"), ClassNames::DataSet);
+        let some = ClassNames::Usual.settled("tiny-imagenet").of(&strings(&["n03126707", "n02012849"])).unwrap();
         assert_eq!(some, ["construction crane", "crane bird"]);
         let error = format!("{:#}", known.of(&strings(&["normal", "a", "b"])).unwrap_err());
         assert!(error.contains("camelyon17") && error.contains("class `a`"), "{error}");
