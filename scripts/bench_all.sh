@@ -5,5 +5,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo build --release
-exec "${PYTHON:-python3}" scripts/bench_compare.py --bella target/release/bella --threads "${THREADS:-$(nproc)}" \
+exec "${PYTHON:-python3}" scripts/bench_compare.py --bella target/release/bella --threads "${THREADS:-$(getconf _NPROCESSORS_ONLN)}" \
     --rounds "${ROUNDS:-3}" ${1:+--only "$1"}

@@ -82,6 +82,7 @@ vtab() {
 
 table=${1:-}
 case $table in
+--help | -h) usage && exit 0 ;;
 "" | -*) usage >&2 && exit 2 ;;
 8) exec scripts/sweep_gamma.sh "${@:2}" ;;
 fig-4a) exec scripts/sweep_rank.sh "${@:2}" ;;

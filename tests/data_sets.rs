@@ -107,6 +107,44 @@ fn a_published_validation_split_validates() {
 }
 
 #[test]
+fn new_images_are_resized_as_those_of_the_run() {
+    let place = Place::with_tiny();
+    for split in ["train", "test"] {
+        classes(&place, &format!("data/{split}"), ",");
+    }
+    let wide = place.write("wide.png", &[]);
+    image::RgbImage::from_fn(48, 16, |x, _| image::Rgb([(5 * x) as u8; 3])).save(&wide).unwrap();
+    let predicted = |more: &[&str]| {
+        let mut command = place.command("predict", &[]);
+        command.args(["latest", wide.to_str().unwrap()]).args(more);
+        done(command)
+    };
+    for resize in ["stretch", "shorter-side-crop"] {
+        let sets = [
+            format!("data.image-folder.root={}", place.path("data").display()),
+            format!("data.image-folder.resize={resize}"),
+        ];
+        done(place.train(&[&sets[0], &sets[1], "train.batch_size=5", "train.select=last-epoch"]));
+        assert_eq!(predicted(&[]), predicted(&["--resize", resize]));
+        let other = if resize == "stretch" { "shorter-side-crop" } else { "stretch" };
+        assert_ne!(predicted(&[]), predicted(&["--resize", other]));
+    }
+}
+
+#[test]
+fn settings_that_a_set_cannot_follow_are_refused() {
+    let place = Place::new();
+    let refused = |arguments: &[&str]| error_line(check(&place, arguments), 2);
+    assert_has(&refused(&["cifar10=x", "--set", "data.cifar10.cache=kept"]), &["data.cifar10.cache", "leave it out"]);
+    let line = refused(&["cifar10=x", "--set", "data.cifar10.validation=val"]);
+    assert_has(&line, &["data.cifar10.validation", "no split `val`", "give a share"]);
+    let sets = ["--set", "data.camelyon17.val=id_val", "--set", "data.camelyon17.validation=0.2"];
+    let line = refused(&[&["camelyon17=x"], &sets[..]].concat());
+    assert_has(&line, &["data.camelyon17.val", "is for validation = \"val\""]);
+    assert_has(&refused(&["image-folder="]), &["image-folder=: names no folder"]);
+}
+
+#[test]
 fn every_test_domain_has_a_row() {
     let place = Place::with_tiny();
     for domain in ["photo", "cartoon"] {

@@ -232,6 +232,9 @@ pub(super) fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     if !known.contains(&key) {
         return Err(Usage(format!("{data}: unknown data set `{key}`; known: {}", known.join(", "))).into());
     }
+    if root.is_empty() {
+        return Err(Usage(format!("{data}: names no folder behind `=`")).into());
+    }
     let root = std::path::absolute(root).with_context(|| format!("{key}={root}: no path"))?;
     sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
     Ok(Tree::load(&[], &sets)?)

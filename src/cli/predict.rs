@@ -47,9 +47,9 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
 
-    /// How images get the network's size: shorter-side-crop or stretch.
-    #[arg(long, default_value = "shorter-side-crop", value_parser = parse_word::<Resize>)]
-    resize: Resize,
+    /// How images get the network's size: shorter-side-crop or stretch [default: as the run's own images did].
+    #[arg(long, value_parser = parse_word::<Resize>)]
+    resize: Option<Resize>,
 
     /// Images a forward.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -71,7 +71,7 @@ impl PredictArgs {
     /// Finds what is wrong before a model is loaded.
     fn check(&self) -> Result<()> {
         let usage = |text: String| Err(Usage(text).into());
-        if self.resize == Resize::None {
+        if self.resize == Some(Resize::None) {
             return usage("--resize none: new images need the network's size; use shorter-side-crop or stretch".into());
         }
         if self.paths.iter().filter(|path| path.as_os_str() == LIST).count() > 1 {
@@ -120,7 +120,8 @@ fn predict(
 ) -> Result<usize> {
     let side = opened.session.model.preprocess.size() as usize;
     let interpolation = opened.session.model.preprocess.interpolation();
-    let how = Decode { resize: args.resize, interpolation, height: side, width: side };
+    let how =
+        Decode { resize: args.resize.unwrap_or_else(|| as_trained(opened)), interpolation, height: side, width: side };
     let predictive = Predictive::of(&opened.experiment);
     let theta = opened.theta(predictive)?;
     let linearised = opened.linearised(predictive)?;
@@ -147,6 +148,14 @@ fn predict(
     }
     bar.finish_and_clear();
     Ok(failed)
+}
+
+/// How the run's own images got the network's size. Those that are taken as stored are resized as a whole.
+fn as_trained(opened: &Opened) -> Resize {
+    match opened.experiment.data.dataset.resize() {
+        Some(Resize::Stretch | Resize::None) => Resize::Stretch,
+        Some(Resize::ShorterSideCrop) | None => Resize::ShorterSideCrop,
+    }
 }
 
 /// Predictions of decoded images `[3, side, side]`.

@@ -10,7 +10,7 @@ use super::training::Training;
 use super::tree::{Problems, Tree, Value};
 use crate::backbone::Activation;
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::data::{Augment, DATASETS, Dataset, Interpolation};
+use crate::data::{Augment, DATASETS, Dataset, Interpolation, SplitName};
 use crate::head::{HEADS, HeadSpec};
 
 /// Everything a run needs to know, checked.
@@ -113,6 +113,7 @@ impl Validation {
         }
         if reader.string("validation").optional().is_some_and(|word| word != "val") {
             reader.problem("validation", "must be a number from 0 to below 1, or \"val\" for the published split");
+            return Validation::HeldOut(0.0);
         }
         Validation::Published
     }
@@ -286,6 +287,17 @@ impl DataSpec {
         let cache = reader.path("cache").optional();
         let augment = Augment::read(&reader);
         let dataset = (entry.read)(&mut reader);
+        if cache.is_some() && dataset.resize().is_none() {
+            reader
+                .problem("cache", format!("{key} is read as it is stored, so there is nothing to keep; leave it out"));
+        }
+        let published = dataset.published();
+        if validation == Validation::Published
+            && !published.images.is_empty()
+            && published.images_of(SplitName::Val).is_none()
+        {
+            reader.problem("validation", format!("{key} has no split `val` as it is set; give a share, say 0.1"));
+        }
         reader.finish();
         let label = label.unwrap_or_else(|| dataset.label());
         Some(DataSpec { key, dataset, label, cache, augment, validation, label_noise })

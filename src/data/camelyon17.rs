@@ -12,7 +12,7 @@ use super::class_folders::read_classes;
 use super::columns::{Columns, Place};
 use super::image_files::{ImageFiles, Listing};
 use super::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName, cifar};
-use crate::config::{Choice, Reader};
+use crate::config::{Bounds, Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "camelyon17",
@@ -67,10 +67,15 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     if classes.len() != 2 {
         reader.problem("classes", "must be two names: without tumour, with tumour");
     }
+    let val = reader.choice("val").or(Validation::Val);
+    let share = !reader.is_text("validation") && reader.float("validation", Bounds::at_least(0.0)).or(0.0) > 0.0;
+    if val != Validation::Val && share {
+        reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
+    }
     Box::new(Camelyon17 {
         root,
         metadata,
-        val: reader.choice("val").or(Validation::Val),
+        val,
         group_by: reader.choice("group_by").or(GroupBy::Slide),
         classes,
         files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop),
@@ -94,6 +99,10 @@ impl Dataset for Camelyon17 {
     fn published(&self) -> Published {
         let val = if self.val == Validation::Val { 34_904 } else { 33_560 };
         Published::new(2, &[(SplitName::Train, 302_436), (SplitName::Val, val), (SplitName::Test, 85_054)])
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {

@@ -91,6 +91,10 @@ impl Dataset for DomainNet {
     }
 
     /// The test images of several domains are one split only for counting: [`Dataset::test_sets`] tells them apart.
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let domains = match split {
             SplitName::Train => std::slice::from_ref(&self.train),

@@ -61,6 +61,10 @@ impl Dataset for ImageNet {
         Published::new(1_000, &[(SplitName::Train, 1_281_167), (SplitName::Test, 50_000)])
     }
 
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let wnids = self.wnids()?;
         let (train, val) = (self.root.join("train"), self.root.join("val"));

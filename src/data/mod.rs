@@ -125,6 +125,11 @@ pub trait Dataset: Send + Sync {
         Published::default()
     }
 
+    /// How its image files get the network's size; `None` for a set that is stored as pixels.
+    fn resize(&self) -> Option<Resize> {
+        None
+    }
+
     /// Where the config names several test sets, which are evaluated one by one: the name of each, which is put behind the
     /// set's label, and the set with it alone. Else empty.
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {

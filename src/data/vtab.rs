@@ -107,6 +107,10 @@ impl Dataset for Vtab {
         }
     }
 
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let list = match (split, self.train) {
             (SplitName::Train, Train::Train800Val200) => "train800val200.txt",
