@@ -39,7 +39,7 @@ fn nothing_is_kept_where_the_first_block_is_trained() {
     let output = place.train(&[]).arg("--no-eval").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(!messages(&output).contains("run once an image"));
-    let line = error_line(place.train(&["train.prefix_cache=\"memory\""]), 1);
+    let line = error_line(Place::with_tiny().train(&["train.prefix_cache=\"memory\""]), 1);
     assert_has(&line, &["train.prefix_cache", "the first block is trained", "leave it out"]);
     done(place.train(&["train.particle_chunk=\"auto\""]));
     let line = error_line(place.train(&["train.particle_chunk=\"some\""]), 2);
