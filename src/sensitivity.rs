@@ -19,7 +19,7 @@ use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
 use crate::posterior::Mixture;
 use crate::subspace::Subspace;
-use crate::tensor::{guarded, host_f64, label_log_probabilities};
+use crate::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 
 /// One training image; means over particles.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub fn sensitivities(
     for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
         let batch = batch?;
         let images = model.preprocess.images(&batch.bytes, 1);
-        let mean = guarded("sensitivity", "free memory, or use --device cpu", || {
+        let mean = guarded("sensitivity", ROOM_ELSEWHERE, || {
             let of = |particle: i64| {
                 let pass = Pass::new(model, subspace, &maps, &mixture.theta.narrow(0, particle, 1), &images)?;
                 measure(&pass, &maps, &std.get(particle), &batch.labels)

@@ -33,6 +33,9 @@ pub const ROOM_TO_TRAIN: &str =
 pub const ROOM_TO_PREDICT: &str =
     "lower train.eval_batch_size (--batch-size, where there is one), or set train.particle_chunk";
 
+/// What makes room where no setting does.
+pub const ROOM_ELSEWHERE: &str = "free memory, or use --device cpu";
+
 /// Runs tensor code and turns a libtorch panic into an error of one line; where memory has run out, `room` is how to need
 /// less.
 pub fn guarded<T>(what: &str, room: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -6,6 +6,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::{Activation, Traits};
 use crate::checkpoint::Hints;
+use crate::tensor::{ROOM_ELSEWHERE, guarded};
 
 const MAX_DIFFERENCE_F32: f64 = 1e-5;
 const MAX_DIFFERENCE_HALF: f64 = 1e-2;
@@ -173,8 +174,7 @@ impl SelfCheck<'_> {
         if let Some((_, known)) = tried.iter().find(|(t, _)| *t == traits) {
             return Ok(*known);
         }
-        let difference =
-            crate::tensor::guarded("self-check", "free memory, or use --device cpu", || Ok(self.difference(traits)))?;
+        let difference = guarded("self-check", ROOM_ELSEWHERE, || Ok(self.difference(traits)))?;
         tried.push((traits, difference));
         Ok(difference)
     }

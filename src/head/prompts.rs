@@ -9,7 +9,7 @@ use super::names::ClassNames;
 use super::{Checkpoint, cache, templates, tokens};
 use crate::backbone::identify::{Evidence, IdentifiedText, identify_text};
 use crate::config::Reader;
-use crate::tensor::guarded;
+use crate::tensor::{ROOM_ELSEWHERE, guarded};
 
 /// Texts of one forward of the text tower.
 const BATCH: usize = 256;
@@ -75,8 +75,7 @@ impl Prompts {
             )
         })?;
         report(&text, &texts);
-        let weight =
-            guarded("zero-shot head", "free memory, or use --device cpu", || embed(&text, &texts, checkpoint.device))?;
+        let weight = guarded("zero-shot head", ROOM_ELSEWHERE, || embed(&text, &texts, checkpoint.device))?;
         cache::write(&key, &weight);
         Ok(weight)
     }

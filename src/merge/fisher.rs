@@ -9,7 +9,7 @@ use crate::data::order::{Purpose, stream};
 use crate::images::{ImageSet, in_order};
 use crate::model::Model;
 use crate::subspace::Subspace;
-use crate::tensor::{guarded, host_f64, label_log_probabilities};
+use crate::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 
 /// Bytes that the copies of one particle may take, an image each.
 const COPIES_BYTES: i64 = 256 << 20;
@@ -37,7 +37,7 @@ pub fn squared_gradients(
         let batch = batch?;
         let count = batch.labels.size()[0];
         let uniform: Vec<f64> = (0..count).map(|_| rng.random::<f64>()).collect();
-        guarded("squared gradients", "free memory, or use --device cpu", || {
+        guarded("squared gradients", ROOM_ELSEWHERE, || {
             let images = model.preprocess.images(&batch.bytes, count);
             let leaves = layout.leaves(&theta.expand([count, -1], false), model.kind, true);
             let logits = model.logits(&subspace.weights(&model.base, &leaves), &images);
