@@ -114,6 +114,7 @@ fn pgd_is_no_weaker_than_fgsm_and_repeats() {
     eval(&place, &["--attack", "pgd", "--epsilon", "0.1", "--attack-steps", "20", "--attack-seed", "3"]);
     let third = place.results();
     let other = number(row(&third, "pgd 0.1 20 x 0.0125 seed 3")("nll_pm"));
+    assert_eq!(row(&third, "pgd 0.1 20 x 0.0125 seed 3")("attack_variant"), "20 steps seed 3");
     assert!(other != again && number(row(&third, "pgd 0.1 20 x 0.0125")("nll_pm")) == again);
 }
 

@@ -21,4 +21,8 @@ impl Attack for Fgsm {
     fn settings(&self, _: f64) -> String {
         String::new()
     }
+
+    fn variant(&self) -> String {
+        String::new()
+    }
 }

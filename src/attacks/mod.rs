@@ -49,6 +49,9 @@ pub trait Attack {
 
     /// Settings that tell two rows apart, for the condition's name; empty where there are none.
     fn settings(&self, epsilon: f64) -> String;
+
+    /// The same whatever the budget, which tells two attacks apart; empty where there are none.
+    fn variant(&self) -> String;
 }
 
 /// The pixels nearest to `moved` (f64) that lie in [0, 1] and differ from the clean ones by no more than epsilon, exactly:

@@ -22,6 +22,15 @@ impl Pgd {
         self.settings.step_size.unwrap_or(2.5 * epsilon / self.settings.steps as f64)
     }
 
+    /// Where it starts; empty for the usual.
+    fn start(&self) -> String {
+        match (self.settings.random_start, self.settings.seed) {
+            (false, _) => " from the image".to_string(),
+            (true, 0) => String::new(),
+            (true, seed) => format!(" seed {seed}"),
+        }
+    }
+
     /// Uniform numbers in [-1, 1), f64 in the pixels' shape: those of an image depend on the seed and its number alone.
     fn directions(&self, clean: &Clean) -> Tensor {
         let count = clean.pixels.numel() / clean.indices.len();
@@ -53,12 +62,12 @@ impl Attack for Pgd {
     }
 
     fn settings(&self, epsilon: f64) -> String {
-        let start = if self.settings.random_start { "" } else { " from the image" };
-        let seed = match (self.settings.random_start, self.settings.seed) {
-            (false, _) | (true, 0) => String::new(),
-            (true, seed) => format!(" seed {seed}"),
-        };
-        format!(" {} x {}{start}{seed}", self.settings.steps, short(self.step_size(epsilon)))
+        format!(" {} x {}{}", self.settings.steps, short(self.step_size(epsilon)), self.start())
+    }
+
+    fn variant(&self) -> String {
+        let size = self.settings.step_size.map_or(String::new(), |size| format!(" of {}", short(size)));
+        format!("{} steps{size}{}", self.settings.steps, self.start())
     }
 }
 

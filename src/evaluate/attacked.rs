@@ -49,8 +49,8 @@ impl Adversarial {
 impl AttackPlan {
     fn condition(&self, attack: &dyn Attack, epsilon: f64) -> Condition {
         let (target, resolution) = (self.target, self.resolution);
-        let settings = attack.settings(epsilon);
-        Condition::Attacked(Attacked { attack: self.entry.key, epsilon, settings, target, resolution })
+        let (settings, variant) = (attack.settings(epsilon), attack.variant());
+        Condition::Attacked(Attacked { attack: self.entry.key, epsilon, settings, variant, target, resolution })
     }
 }
 

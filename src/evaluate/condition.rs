@@ -32,6 +32,8 @@ pub struct Attacked {
     pub epsilon: f64,
     /// What else tells it apart.
     pub settings: String,
+    /// The same whatever the budget.
+    pub variant: String,
     pub target: Target,
     pub resolution: Resolution,
 }
@@ -50,7 +52,7 @@ impl fmt::Display for Condition {
 
 impl fmt::Display for Attacked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Attacked { attack, epsilon, settings, target, resolution } = self;
+        let Attacked { attack, epsilon, settings, target, resolution, .. } = self;
         write!(f, "{attack} {epsilon}{settings}")?;
         if *target != Target::MeanProbability {
             write!(f, " {target}")?;
@@ -70,12 +72,12 @@ impl Condition {
             Condition::Mean { name, severity } => {
                 shift(row, name.split(':').next().unwrap_or(name), *severity, "published");
             }
-            Condition::Attacked(Attacked { attack, epsilon, settings, target, resolution }) => {
+            Condition::Attacked(Attacked { attack, epsilon, variant, target, resolution, .. }) => {
                 row.push("attack", *attack);
                 row.push("epsilon", epsilon.to_string());
                 row.push("attack_target", target.to_string());
                 row.push("attack_resolution", resolution.to_string());
-                row.push("attack_settings", settings.trim());
+                row.push("attack_variant", variant);
             }
         }
     }

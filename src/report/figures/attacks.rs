@@ -70,8 +70,7 @@ fn panel(row: &RowView, several_sets: bool) -> String {
     format!("{}{set}", attack(row))
 }
 
-/// `PGD on mean-probability, 10 steps`, with the resolution where it is not the model's. Steps, but not their size, which
-/// goes with the budget.
+/// `PGD on mean-probability, 10 steps`, with the resolution where it is not the model's.
 fn attack(row: &RowView) -> String {
     let resolution = match row.get("attack_resolution") {
         "" | "model" => String::new(),
@@ -81,14 +80,11 @@ fn attack(row: &RowView) -> String {
         "" => String::new(),
         target => format!(" on {target}"),
     };
-    let settings = match row.get("attack_settings").split_once(" x ") {
-        Some((steps, size)) => {
-            let rest = size.split_once(' ').map_or(String::new(), |(_, rest)| format!(" {rest}"));
-            format!(", {steps} steps{rest}")
-        }
-        None => String::new(),
+    let variant = match row.get("attack_variant") {
+        "" => String::new(),
+        variant => format!(", {variant}"),
     };
-    format!("{}{target}{settings}{resolution}", row.get("attack").to_uppercase())
+    format!("{}{target}{variant}{resolution}", row.get("attack").to_uppercase())
 }
 
 /// Whether the attack is the usual one: on the members' mean probability, at the resolution of the model.

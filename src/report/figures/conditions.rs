@@ -27,10 +27,11 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     let caption = "Mean divergence KL(p̄ ‖ p_k) of the members' predictions from their mean (Bella, appendix A), on each test \
                    set, clean and under each corruption at its highest severity. Single models have none.";
     let highest = highest_severities(material);
-    by_condition(material, DIVERSITY, 1, caption, |_, row| {
+    let shown = rows(material).filter(|(_, row)| {
         row.get("attack").is_empty()
             && highest.get(row.get("corruption")).is_none_or(|most| row.number("severity") == Some(*most))
-    })
+    });
+    by_condition(material, DIVERSITY, 1, caption, &shown.collect::<Vec<_>>())
 }
 
 /// Of each corruption, over all rows.
@@ -52,32 +53,30 @@ pub fn stl10(material: &Material) -> Result<Option<Drawing>> {
     }
     let caption = "Methods on STL-10 images of the classes shared with the set they were trained on, beside the clean \
                    images of that set.";
-    by_condition(material, UNCERTAINTY, 2, caption, |series, row| {
-        tested.contains(&series) && row.get("condition") == "clean"
-    })
+    let shown = rows(material).filter(|(series, row)| tested.contains(series) && row.get("condition") == "clean");
+    // STL-10 first: where there are many sets, the last are left out.
+    let (stl, others): (Vec<_>, Vec<_>) = shown.partition(|(_, row)| is_stl(row));
+    by_condition(material, UNCERTAINTY, 2, caption, &[stl, others].concat())
 }
 
 fn is_stl(row: &RowView) -> bool {
     row.get("set").to_lowercase().starts_with("stl")
 }
 
+/// A panel a quantity of `rows`, each with the index of its series; conditions in the order of the rows.
 fn by_condition(
     material: &Material,
     quantities: &[Quantity],
     columns: usize,
     caption: &str,
-    keep: impl Fn(usize, &RowView) -> bool,
+    rows: &[(usize, RowView)],
 ) -> Result<Option<Drawing>> {
-    let rows: Vec<_> = rows(material).filter(|(series, row)| keep(*series, row)).collect();
     let name = |row: &RowView| format!("{} {}", row.get("set"), row.get("condition"));
     let filled = |row: &RowView| quantities.iter().any(|(column, ..)| row.number(column).is_some());
-    let (stl, others): (Vec<_>, Vec<_>) =
-        rows.iter().map(|(_, row)| row).filter(|row| filled(row)).partition(|row| is_stl(row));
-    // What is left out where there are many is never the set that a figure is named for.
-    let conditions = distinct(stl.into_iter().chain(others).map(name));
+    let conditions = distinct(rows.iter().filter(|(_, row)| filled(row)).map(|(_, row)| name(row)));
     let mut readings = vec![];
     for (column, panel, unit, factor) in quantities {
-        for (series, row) in &rows {
+        for (series, row) in rows {
             let Some(order) = conditions.iter().position(|one| *one == name(row)) else { continue };
             if let (Some(value), true) = (row.number(column), order < MOST_CONDITIONS) {
                 let place = Place { order: order as f64, name: name(row) };

@@ -110,14 +110,13 @@ fn attacks_of_other_settings_are_panels_of_their_own() {
     let folder = folder();
     let csv = folder.path().join("toy.csv");
     for (steps, accuracy) in [("10", "0.5"), ("100", "0.1")] {
-        let settings = format!("{steps} x 0.0025");
-        let condition = format!("pgd 0.01 {settings}");
+        let (variant, condition) = (format!("{steps} steps"), format!("pgd 0.01 {steps} x 0.0025"));
         let cells = [
             ("condition", condition.as_str()),
             ("attack", "pgd"),
             ("epsilon", "0.01"),
             ("attack_target", "mean-probability"),
-            ("attack_settings", &settings),
+            ("attack_variant", &variant),
             ("svgd.gamma", "0.01"),
             ("accuracy_lm", accuracy),
         ];
