@@ -155,7 +155,7 @@ def inspect(path, binary):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", choices=LIBRARIES)
+    parser.add_argument("origin", choices=LIBRARIES, help="the library that the model comes from")
     parser.add_argument("model", help="the library's name of it")
     parser.add_argument("--weights", required=True, help="a tag of the library, `pretrained`, a file, or `random`")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
@@ -163,7 +163,7 @@ def main():
     args = parser.parse_args()
 
     with torch.no_grad():  # traced with gradients, some layers take another path that knows the batch size
-        export = LIBRARIES[args.library](args.model, args.weights)
+        export = LIBRARIES[args.origin](args.model, args.weights)
         size = write_archive(trace(export), args.out)
         parameters = sum(parameter.numel() for parameter in export.module.parameters())
         print(f"{args.out}  {size} bytes, {parameters} parameters, {export.image_size} pixels a side")
