@@ -4,6 +4,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::Base;
+use crate::backbone::footprint::{Graph, Pass};
 use crate::backbone::identify::{Fixed, Identified, identify};
 use crate::backbone::vit::Vit;
 use crate::backbone::weights::Weights;
@@ -11,6 +12,7 @@ use crate::checkpoint::Archive;
 use crate::config::{CheckpointSpec, Experiment, Normalize};
 use crate::data::Interpolation;
 use crate::head::{Checkpoint, Head, Surroundings};
+use crate::memory::{Cut, Cutter, Need, Task};
 use crate::tensor::wide;
 
 /// A checkpoint with its head, on one device, in one compute type.
@@ -85,6 +87,21 @@ impl Input {
 }
 
 impl Model {
+    /// The memory of a pass, for each image and for each image of each member.
+    pub fn need(&self, graph: Graph) -> Need {
+        Pass { vit: &self.vit, kind: self.kind, graph }.need()
+    }
+
+    /// Plans passes of one member over batches of `images`, with `fixed` bytes besides.
+    ///
+    /// # Errors
+    /// One image does not fit.
+    pub fn plan(&self, what: &str, graph: Graph, (images, fixed): (usize, u64), advice: &str) -> Result<Cutter> {
+        let need = self.need(graph);
+        let need = Need { fixed: need.fixed + fixed, ..need };
+        Task { what, need, whole: Cut { members: 1, images }, members: None, device: self.device, advice }.plan()
+    }
+
     /// As [`logits`](Self::logits), from wherever the forward starts.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Tensor {
         match input {

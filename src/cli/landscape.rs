@@ -36,7 +36,7 @@ pub struct LandscapeArgs {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
 
-    /// Points in one forward.
+    /// Points that go through the network at once; fewer where memory is short.
     #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=4096))]
     chunk: u16,
 

@@ -75,7 +75,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
         prior: if entrywise { prior } else { 0.0 },
     };
     let merged = merge(runs, &settings)?;
-    let members = Members::Rows { subspace: &*merged.subspace, theta: &merged.theta, chunk: 0 };
+    let members = Members::Rows { subspace: &*merged.subspace, rows: &merged.theta };
     let rows = test(&opened, members, &label(args, prior, &names), &tests)?;
     show(&opened, &rows);
     Ok(())

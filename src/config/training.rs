@@ -29,7 +29,7 @@ pub struct TrainSpec {
     /// Particles a forward.
     pub particle_chunk: Chunk,
     /// Parts that a batch is split into, their gradients added.
-    pub accumulate: usize,
+    pub accumulate: Accumulate,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     pub eval_batch_size: usize,
@@ -51,6 +51,34 @@ pub enum Chunk {
     Auto,
     /// So many; 0 for all.
     Fixed(usize),
+}
+
+/// Parts of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accumulate {
+    /// One part, as a method sees it; images go through the network in as many passes as memory asks for.
+    Auto,
+    /// So many. Methods that draw noise draw it anew for each.
+    Parts(usize),
+}
+
+impl Accumulate {
+    /// The parts that a method sees.
+    pub fn parts(self) -> usize {
+        match self {
+            Accumulate::Auto => 1,
+            Accumulate::Parts(count) => count,
+        }
+    }
+}
+
+impl Serialize for Accumulate {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Accumulate::Auto => serializer.serialize_str("auto"),
+            Accumulate::Parts(count) => serializer.serialize_u64(*count as u64),
+        }
+    }
 }
 
 impl Serialize for Chunk {
@@ -181,8 +209,9 @@ impl Training {
             let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
             root.problem("train", why);
         }
-        if self.train.accumulate > self.train.batch_size {
-            root.problem("train", format!("accumulate = {}: must not exceed batch_size", self.train.accumulate));
+        if self.train.accumulate.parts() > self.train.batch_size {
+            let parts = self.train.accumulate.parts();
+            root.problem("train", format!("accumulate = {parts}: must not exceed batch_size"));
         }
     }
 
@@ -220,7 +249,7 @@ impl TrainSpec {
                 Some(count) => Chunk::Fixed(count),
                 None => Chunk::Auto,
             },
-            accumulate: reader.count("accumulate", 1..=1_000_000).or(1),
+            accumulate: reader.count_or_auto("accumulate", 1..=1_000_000).or(None).map_or(Accumulate::Auto, Accumulate::Parts),
             clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
             eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
             recompute: reader.boolean("recompute").or(false),

@@ -245,6 +245,15 @@ impl Method for Ivon {
         Some(self.deviations())
     }
 
+    fn is_gaussian(&self) -> bool {
+        true
+    }
+
+    /// Deviations, noise, noisy weights and gradients; from the second sample or part on, the sums of two of them.
+    fn matrices_of_a_step(&self) -> u64 {
+        6
+    }
+
     fn remarks(&self) -> Result<Vec<String>> {
         /// How far the middle of h must have moved.
         const MOVED: f64 = 0.01;

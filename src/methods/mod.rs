@@ -89,6 +89,16 @@ pub trait Method {
         None
     }
 
+    /// Whether rows are means of Gaussians, so that [`posterior_std`](Self::posterior_std) gives something.
+    fn is_gaussian(&self) -> bool {
+        false
+    }
+
+    /// Matrices `[n, P]` that a step makes and drops again: at least the gradients.
+    fn matrices_of_a_step(&self) -> u64 {
+        1
+    }
+
     /// What the user should know after training, a line each.
     ///
     /// # Errors

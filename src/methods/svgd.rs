@@ -153,6 +153,11 @@ impl Method for Svgd {
         }
     }
 
+    /// With drive = weight, the mixed gradients besides the particles' own.
+    fn matrices_of_a_step(&self) -> u64 {
+        if self.spec.drive == Drive::Weight && self.spec.particles > 1 { 2 } else { 1 }
+    }
+
     fn save(&self, state: &mut State) {
         self.parts.optimizer.save(state);
     }
