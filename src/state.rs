@@ -187,10 +187,12 @@ impl State {
     fn of(bytes: Bytes, path: &Path) -> Result<State> {
         let shown = path.display();
         let all = bytes.all();
-        let file = SafeTensors::deserialize(all).with_context(|| format!("{shown}: not a readable safetensors file"))?;
+        let file =
+            SafeTensors::deserialize(all).with_context(|| format!("{shown}: not a readable safetensors file"))?;
         let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
-            let kind = kind_of(view.dtype())
-                .with_context(|| format!("{shown}: `{name}` is of type {:?}, which bella does not store", view.dtype()))?;
+            let kind = kind_of(view.dtype()).with_context(|| {
+                format!("{shown}: `{name}` is of type {:?}, which bella does not store", view.dtype())
+            })?;
             let start = view.data().as_ptr() as usize - all.as_ptr() as usize;
             let size = view.shape().iter().map(|length| *length as i64).collect();
             Ok((name, Stored { kind, size, bytes: start..start + view.data().len() }))

@@ -199,7 +199,8 @@ impl Setup<'_> {
     fn plan_step(&self, method: &dyn Method) -> Result<Rc<Cutter>> {
         let (layout, particles) = (self.subspace.layout(), self.particles as usize);
         let spec = &self.training.train;
-        Step { spec, model: self.model, layout, method, particles, own: particles, validates: false }.plan()
+        let (model, images) = (self.model, spec.batch_size);
+        Step { spec, model, layout, method, images, particles, own: particles, validates: false }.plan()
     }
 
     /// One complete training step, timed in its parts.

@@ -24,13 +24,14 @@ pub fn bytes(device: Device, before: Before) -> Option<u64> {
         Device::Cuda(index) => {
             let now = cuda_memory_bytes(index).map(|(free, _)| free);
             before.0.zip(now).map(|(then, now)| then.saturating_sub(now))
-        },
+        }
         _ => None,
     }
 }
 
 /// From here on the resident peak counts anew (Linux).
 pub fn reset() {
+    crate::memory::release_freed();
     // Without it the peak of what came before stays: larger, not wrong.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -249,7 +249,10 @@ impl TrainSpec {
                 Some(count) => Chunk::Fixed(count),
                 None => Chunk::Auto,
             },
-            accumulate: reader.count_or_auto("accumulate", 1..=1_000_000).or(None).map_or(Accumulate::Auto, Accumulate::Parts),
+            accumulate: reader
+                .count_or_auto("accumulate", 1..=1_000_000)
+                .or(None)
+                .map_or(Accumulate::Auto, Accumulate::Parts),
             clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
             eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
             recompute: reader.boolean("recompute").or(false),

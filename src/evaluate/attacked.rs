@@ -73,7 +73,9 @@ impl Evaluation<'_> {
             // Each image is moved on its own, so a batch may be attacked in parts.
             let moved = victim.cutter().run(|cut| {
                 let parts = in_parts(0..indices.len(), cut.images);
-                parts.map(|part| attack_part(&*attack, &victim, plan, (indices, &batch), part)).collect::<Result<Vec<_>>>()
+                parts
+                    .map(|part| attack_part(&*attack, &victim, plan, (indices, &batch), part))
+                    .collect::<Result<Vec<_>>>()
             })?;
             for at in 0..plan.epsilons.len() {
                 let parts: Vec<&Tensor> = moved.iter().map(|part| &part[at]).collect();

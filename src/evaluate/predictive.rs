@@ -74,9 +74,10 @@ impl Predictive {
                 Ok(Prepared::Rows(subspace, Box::new(posterior.theta.shallow_clone())))
             }
             Predictive::Linearised(output, samples) => {
-                let fitted = posterior.laplace.as_ref().context(
-                    "this run has no Laplace approximation: linearised predictions need [method.laplace]",
-                )?;
+                let fitted = posterior
+                    .laplace
+                    .as_ref()
+                    .context("this run has no Laplace approximation: linearised predictions need [method.laplace]")?;
                 let around = &posterior.theta;
                 let linearised = Linearised::new(subspace, around, fitted, (output, samples), posterior.seed)?;
                 Ok(Prepared::Linearised(linearised))

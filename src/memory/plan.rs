@@ -205,7 +205,10 @@ impl Cutter {
             // Others in this process may have made it smaller meanwhile.
             if self.cut.get() == cut {
                 let Cut { members, images } = less;
-                tracing::warn!("{}: memory ran out: {members} members x {images} images at once from here on", self.what);
+                tracing::warn!(
+                    "{}: memory ran out: {members} members x {images} images at once from here on",
+                    self.what
+                );
                 self.cut.set(less);
             }
             release_freed();

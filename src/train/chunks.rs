@@ -19,6 +19,8 @@ pub struct Step<'a> {
     pub model: &'a Model,
     pub layout: &'a Layout,
     pub method: &'a dyn Method,
+    /// Training images.
+    pub images: usize,
     /// Particles in all.
     pub particles: usize,
     /// Particles whose gradients this process computes.
@@ -42,8 +44,9 @@ impl Step<'_> {
         let matrices = self.method.matrices_of_a_step() + clipped + best;
         let own_images = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { layout, recompute: spec.recompute, own_images });
-        // The leaves of the graph, and their gradients.
-        let member = 2 * parameters * model.kind.elt_size_in_bytes() as u64;
+        // The gradients of the graph's leaves, and the leaves: those of one particle in f32 are theta itself.
+        let tensors = if self.particles == 1 && model.kind == Kind::Float { 1 } else { 2 };
+        let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
         Need { fixed: matrices * matrix, member, ..pass }
     }
 
@@ -52,7 +55,7 @@ impl Step<'_> {
     /// # Errors
     /// One particle and one image do not fit.
     pub fn plan(&self) -> Result<Rc<Cutter>> {
-        let images = self.spec.batch_size.div_ceil(self.spec.accumulate.parts());
+        let images = self.spec.batch_size.min(self.images).div_ceil(self.spec.accumulate.parts());
         let members = match self.spec.particle_chunk {
             Chunk::Auto => None,
             Chunk::Fixed(count) => Some(count),

@@ -20,9 +20,9 @@ use crate::run::RunFolder;
 use crate::session::{Session, Settings};
 use crate::state::State;
 use crate::subspace::geometry::Geometry;
+use crate::train::chunks::Step;
 use crate::train::prefix::{Plan, Prefix};
 use crate::train::progress::Progress;
-use crate::train::chunks::Step;
 use crate::train::{Trainer, processes_of};
 
 /// The device of this process among those that train together: a GPU of its own, or a part of the machine's memory. To be
@@ -143,7 +143,8 @@ pub(super) fn assemble<'a>(
     let prefix = prefix(training, session, images, &holdout, run)?;
     let (layout, own) = (subspace.layout(), team.share().rows.len());
     let (particles, validates) = (particles as usize, !holdout.validation.is_empty());
-    let cutter = Step { spec, model, layout, method: &*method, particles, own, validates }.plan()?;
+    let step = Step { spec, model, layout, method: &*method, images: holdout.train.len(), particles, own, validates };
+    let cutter = step.plan()?;
     Ok(Trainer {
         spec,
         seed,
