@@ -57,7 +57,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         args.print_tables(&sources)?;
     }
     if let Some(picture) = &args.picture {
-        crate::results::picture::draw(&sources.results, picture)?;
+        crate::report::picture::draw(&sources.results, picture)?;
         tracing::info!("picture: {}", picture.display());
     }
     args.write_files(&sources)

@@ -2,11 +2,9 @@
 
 use anyhow::Result;
 
-use super::axis::{Axis, Ticks};
-use super::chart::{Chart, Entry, Panel, Swatch};
-use super::layers::{Joined, Layer, Mean};
 use super::readings::{Place, Plan, Reading, distinct, ladder, sweeps};
 use super::{Drawing, Material};
+use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::RowView;
 
 /// (column, unit, factor).
@@ -76,7 +74,7 @@ pub fn parameters(material: &Material) -> Result<Option<Drawing>> {
         columns: panels.len().min(2),
         panels,
         plot_height: 240,
-        notes: vec![],
+        ..Chart::default()
     };
     Drawing::of(
         &chart,
@@ -97,11 +95,12 @@ fn scatter(set: &str, found: &[Sized]) -> Option<Panel> {
         Mean::of(seeds.first()?.2, &seeds.iter().map(|one| one.3).collect::<Vec<_>>())
     };
     let layer =
-        |series: usize| Some(Layer::Means { paint: series, joined: Joined::Apart(0), points: vec![mean(series)?] });
+        |series: usize| Some(Layer::Means { paint: series, joined: Joined::Line, points: vec![mean(series)?] });
     Some(Panel {
         title: set.to_string(),
         x: Axis::new("trainable parameters (logarithmic)", Ticks::Log(low / 1.6, high * 1.6)),
         y: Axis::new("accuracy (%), logits averaged", Ticks::around(own.iter().map(|one| one.3))?),
         layers: distinct(own.iter().map(|one| one.1)).into_iter().filter_map(layer).collect(),
+        values: false,
     })
 }

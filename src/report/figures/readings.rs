@@ -1,8 +1,6 @@
 //! Numbers from result rows, sorted into panels, series and places on an axis; seeds gathered at each place.
 
-use super::axis::{Axis, Ticks};
-use super::chart::{Chart, Entry, Panel, Swatch};
-use super::layers::{Joined, Layer, Mean};
+use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::results::series::{Series, Settings, names};
 
 /// One number of one run.
@@ -54,7 +52,8 @@ pub fn ladder(names: &[String], readings: &[Reading], plan: Plan) -> Option<Char
     let columns = plan.columns.min(panels.len());
     let mut notes = plan.notes;
     notes.extend(seeds_note(readings));
-    (!panels.is_empty()).then(|| Chart { legend: legend.collect(), panels, columns, plot_height: 200, notes })
+    let chart = || Chart { legend: legend.collect(), panels, columns, plot_height: 200, notes, ..Chart::default() };
+    (columns > 0).then(chart)
 }
 
 fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
@@ -74,7 +73,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
         };
         let joined = match plan.joined {
             true => Joined::Line,
-            false => Joined::Apart(apart(rank, count, places.len(), plan.columns)),
+            false => Joined::Apart { rank, count },
         };
         Layer::Means { paint: *one, joined, points: places.iter().enumerate().filter_map(mean).collect() }
     });
@@ -85,14 +84,8 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
         x: Axis::new(plan.x_title, Ticks::Names(places.iter().map(|place| place.name.clone()).collect())),
         y: Axis::new(own.first()?.unit, Ticks::around(values)?),
         layers,
+        values: !plan.joined,
     })
-}
-
-/// Pixels by which the mark of the series `rank` of `count` is moved, so that all stand side by side.
-fn apart(rank: usize, count: usize, places: usize, columns: usize) -> i32 {
-    let room = 800.0 / (columns.max(1) * places.max(1)) as f64;
-    let step = (0.8 * room / count as f64).min(16.0);
-    ((rank as f64 - (count as f64 - 1.0) / 2.0) * step).round() as i32
 }
 
 /// What whiskers are, where there are several seeds.
