@@ -187,7 +187,7 @@ fn table_of(rows: &[Row]) -> Table {
 
 fn print(table: &Table) {
     let spec = Spec {
-        columns: result_columns(table).iter().map(|column| column.to_string()).collect(),
+        columns: result_columns(table),
         group_by: vec!["set".into(), "condition".into()],
         surface: Surface::of_stdout(),
     };

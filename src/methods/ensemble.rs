@@ -11,6 +11,7 @@ pub static ENTRY: Entry = Entry {
     key: "ensemble",
     about: "n particles trained independently",
     paper: "Ensemble (base, Bella)",
+    names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble")],
     read: |reader, _| Box::new(Spec { particles: reader.count("particles", 2..=MAX_PARTICLES).required() as i64 }),
 };
 

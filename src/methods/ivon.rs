@@ -32,6 +32,7 @@ pub static ENTRY: Entry = Entry {
     key: "ivon",
     about: "variational online Newton: a Gaussian a particle, trained at noisy weights (its own optimizer)",
     paper: "IVON@mean, IVON, Multi-IVON",
+    names: &[("full", "IVON"), ("low-rank", "Low-rank IVON")],
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 

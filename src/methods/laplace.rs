@@ -11,6 +11,7 @@ pub static ENTRY: Entry = Entry {
     key: "laplace",
     about: "plain training, then a Gaussian around each particle by its curvature (Laplace)",
     paper: "VBL",
+    names: &[("full", "Laplace"), ("low-rank", "VBL")],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 

@@ -165,10 +165,12 @@ pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
     pub paper: &'static str,
+    /// (subspace, the name that the method has there in legends); elsewhere it is called `<subspace> × <key>`.
+    pub names: &'static [(&'static str, &'static str)],
     pub read: fn(&Reader, &Circumstances) -> Box<dyn MethodSpec>,
 }
 
-/// Every known method.
+/// Every known method, in the order of legends.
 pub static METHODS: &[&Entry] = &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY, &ivon::ENTRY, &laplace::ENTRY];
 
 /// Largest number of particles that a config may ask for.

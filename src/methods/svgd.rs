@@ -31,6 +31,7 @@ pub static ENTRY: Entry = Entry {
     key: "svgd",
     about: "Stein variational gradient descent: particles share gradients or keep their own, and repel",
     paper: "SVGD (base, Bella)",
+    names: &[("full", "SVGD"), ("low-rank", "Bella-SVGD")],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 

@@ -50,10 +50,37 @@ pub enum Unit {
     One,
 }
 
+/// Where a metric is shown; files hold every metric, by every average.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// The averages whose columns printed tables of result rows have.
+    pub tables: &'static [Average],
+    /// The averages whose columns tables over seeds have.
+    pub seeds: &'static [Average],
+    /// Whether it is reported after temperature scaling too.
+    pub scaled: bool,
+}
+
+impl Shown {
+    /// In files alone.
+    pub const IN_FILES: Shown = Shown { tables: &[], seeds: &[], scaled: false };
+}
+
+/// How `bella compare` takes a metric again on samples drawn with replacement.
+#[derive(Clone, Copy, Debug)]
+pub enum Resampled {
+    /// The mean of a number of every sample.
+    Mean(fn(&Scores, Average) -> Vec<f64>),
+    /// A bin and a gap of every sample; the sum over bins of |sum of gaps|, divided by the number of samples.
+    Binned(fn(&Scores, Average) -> Vec<(u8, f64)>),
+}
+
 /// One metric of the registry.
 pub struct Metric {
     /// Stem of the column name.
     pub key: &'static str,
+    /// The name in figures.
+    pub short: &'static str,
     /// What it tells, in a line.
     pub about: &'static str,
     /// The formula and its conventions.
@@ -61,6 +88,9 @@ pub struct Metric {
     pub unit: Unit,
     pub better: Better,
     pub scope: Scope,
+    pub shown: Shown,
+    /// `None`: `bella compare` leaves it out.
+    pub resampled: Option<Resampled>,
     /// `None` where it is undefined (top-5 of five classes, MI of one member), never a stand-in number.
     pub eval: fn(&Scores, Average) -> Option<f64>,
 }
@@ -105,10 +135,22 @@ impl Metric {
         }
     }
 
-    /// What the metric's columns hold.
+    /// The meaning of the metric's columns.
     fn column(&self) -> Column {
-        Column { definition: self.definition, unit: self.unit, better: self.better }
+        Column { short: self.short, definition: self.definition, unit: self.unit, better: self.better }
     }
+}
+
+/// The columns of all metrics for which `chosen` names an average, those of averaged logits first.
+pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
+    let mut columns = vec![];
+    for average in Average::ALL {
+        for metric in METRICS {
+            let own = metric.columns().into_iter().filter(|(_, of)| *of == average);
+            columns.extend(own.filter(|(_, of)| chosen(&metric.shown).contains(of)).map(|(column, _)| column));
+        }
+    }
+    columns
 }
 
 /// All columns and their values, in registry order; undefined ones are `None`.
@@ -125,12 +167,30 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
     METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
-/// What a column of results holds.
+/// The meaning of a column of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
+    /// The name in figures.
+    pub short: &'static str,
     pub definition: &'static str,
     pub unit: Unit,
     pub better: Better,
+}
+
+impl Column {
+    /// The name with the unit of rendered numbers: `NLL (nats)`.
+    pub fn label(&self) -> String {
+        match self.unit {
+            Unit::Fraction => format!("{} (%)", self.short),
+            Unit::Nats => format!("{} (nats)", self.short),
+            Unit::One => self.short.to_string(),
+        }
+    }
+
+    /// The factor from a number in files to a rendered one.
+    pub fn factor(&self) -> f64 {
+        if self.unit == Unit::Fraction { 100.0 } else { 1.0 }
+    }
 }
 
 /// What is known of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure

@@ -176,7 +176,7 @@ fn rank(score: &OodScore, average: Average, inside: &Uncertainty, outside: &Unce
 /// What a column of an out-of-distribution table holds.
 pub(super) fn of_column(column: &str) -> Option<Column> {
     let measure = OOD_MEASURES.iter().find(|measure| measure.key == column)?;
-    Some(Column { definition: measure.definition, unit: measure.unit, better: measure.better })
+    Some(Column { short: measure.key, definition: measure.definition, unit: measure.unit, better: measure.better })
 }
 
 #[cfg(test)]

@@ -115,9 +115,8 @@ pub struct Canvas {
 impl Canvas {
     pub fn new(width: i32, height: i32) -> Canvas {
         let size = format!("width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"");
-        let mut canvas = Canvas {
-            svg: format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {size} font-family=\"{FAMILY}\">\n"),
-        };
+        let mut canvas =
+            Canvas { svg: format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {size} font-family=\"{FAMILY}\">\n") };
         canvas.rectangle((0, 0), (width, height), WHITE);
         canvas
     }
@@ -149,7 +148,10 @@ impl Canvas {
     /// Draws a line of `width` pixels through `points`.
     pub fn line(&mut self, points: &[Point], color: Color, width: u32) {
         let stroke = color.paint("stroke");
-        self.tag(format_args!("<polyline fill=\"none\" {stroke} stroke-width=\"{width}\" points=\"{}\"/>", list(points)));
+        self.tag(format_args!(
+            "<polyline fill=\"none\" {stroke} stroke-width=\"{width}\" points=\"{}\"/>",
+            list(points)
+        ));
     }
 
     /// Fills the rectangle between two corners.
@@ -175,7 +177,8 @@ impl Canvas {
         let color = color(series);
         let inside = if fill == Fill::Solid { color } else { WHITE };
         let paint = format!("{} {} stroke-width=\"2\"", inside.paint("fill"), color.paint("stroke"));
-        let corner = |(x, y): &(f64, f64)| (center.0 + (x * radius).round() as i32, center.1 + (y * radius).round() as i32);
+        let corner =
+            |(x, y): &(f64, f64)| (center.0 + (x * radius).round() as i32, center.1 + (y * radius).round() as i32);
         let corners: Vec<Point> = SHAPES[series % SHAPES.len()].iter().map(corner).collect();
         if corners.is_empty() {
             let (x, y) = center;

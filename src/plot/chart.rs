@@ -116,7 +116,8 @@ impl Chart {
         let (least, around) = (most(&Panel::least_width), LEFT + most(&Panel::right));
         let room = |columns: i32| (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns - around;
         let wanted = self.columns.clamp(1, self.panels.len().max(1)) as i32;
-        let columns = (1..=wanted).rev().find(|columns| self.plot_width.is_some() || room(*columns) >= least).unwrap_or(1);
+        let columns =
+            (1..=wanted).rev().find(|columns| self.plot_width.is_some() || room(*columns) >= least).unwrap_or(1);
         let plot_width = self.plot_width.unwrap_or(room(columns).max(least));
         let width = 2 * MARGIN + columns * (plot_width + around) + (columns - 1) * GAP;
         let width = if self.plot_width.is_some() { width } else { width.max(WIDTH) };

@@ -32,7 +32,10 @@ pub enum Layer {
 pub enum Joined {
     Line,
     /// One of `count` layers whose marks stand side by side at every named place.
-    Apart { rank: usize, count: usize },
+    Apart {
+        rank: usize,
+        count: usize,
+    },
 }
 
 /// How strong a bar is.

@@ -59,7 +59,9 @@ impl Map {
         let level = |value: f64| (((value - low) / (high - low) * LEVELS as f64) as usize).min(LEVELS - 1);
         // The value in the middle of a cell; y points down on the canvas.
         let value = |column: i32, row: i32| {
-            let share = |at: i32, range: &Range<i32>| (f64::from(at) + 0.5) * f64::from(CELL) / f64::from(range.end - range.start);
+            let share = |at: i32, range: &Range<i32>| {
+                (f64::from(at) + 0.5) * f64::from(CELL) / f64::from(range.end - range.start)
+            };
             let along = |axis: &[f64], share: f64| axis[0] + share * (axis[axis.len() - 1] - axis[0]);
             self.0.at(along(&self.0.xs, share(column, x)), along(&self.0.ys, 1.0 - share(row, y)))
         };

@@ -61,3 +61,9 @@ pub fn shorten(text: &str, size: f64, limit: f64) -> String {
     }
     format!("{}…", short.trim_end())
 }
+
+/// `text` with a capital letter.
+pub fn capital(text: &str) -> String {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    text[..first].to_uppercase() + &text[first..]
+}

@@ -13,6 +13,8 @@ use anyhow::{Context, Result, ensure};
 use self::comparison::Comparison;
 use self::notes::{group_names, notes};
 use crate::files::write_atomic;
+use crate::metrics::{self, Better};
+use crate::plot::text::capital;
 use crate::plot::{Axis, Chart, Entry, Fill, Joined, Layer, Mean, Panel, Scale, Swatch, Ticks};
 use crate::results::store::Table;
 
@@ -33,34 +35,24 @@ pub fn draw(table: &Table, path: &Path) -> Result<()> {
 
 /// What a panel shows.
 struct Quantity {
-    title: &'static str,
-    hint: &'static str,
-    /// Column and fill of its mark; two columns stand side by side, joined by a line.
+    /// The column that says its name, unit and direction.
+    of: &'static str,
+    /// Columns with the fill of their marks; two stand side by side, joined by a line.
     columns: &'static [(&'static str, Fill)],
-    factor: f64,
 }
 
 /// In the order of the picture. Single models have no mutual information.
 static QUANTITIES: &[Quantity] = &[
-    Quantity {
-        title: "Accuracy (%)",
-        hint: "higher is better",
-        columns: &[("accuracy_lm", Fill::Solid)],
-        factor: 100.0,
-    },
-    Quantity { title: "NLL (nats)", hint: "lower is better", columns: &[("nll_lm", Fill::Solid)], factor: 1.0 },
-    Quantity { title: "ECE (%)", hint: "lower is better", columns: &[("ece_lm", Fill::Solid)], factor: 100.0 },
-    Quantity {
-        title: "MI (nats)",
-        hint: "hollow: correct, filled: wrong predictions",
-        columns: &[("mi_correct_pm", Fill::Hollow), ("mi_wrong_pm", Fill::Solid)],
-        factor: 1.0,
-    },
+    Quantity { of: "accuracy_lm", columns: &[("accuracy_lm", Fill::Solid)] },
+    Quantity { of: "nll_lm", columns: &[("nll_lm", Fill::Solid)] },
+    Quantity { of: "ece_lm", columns: &[("ece_lm", Fill::Solid)] },
+    Quantity { of: "mi", columns: &[("mi_correct_pm", Fill::Hollow), ("mi_wrong_pm", Fill::Solid)] },
 ];
 
 /// A quantity with its values: per column, `[series][group][seed]`.
 struct Measured {
     quantity: &'static Quantity,
+    metric: metrics::Column,
     values: Vec<(Fill, Vec<Vec<Vec<f64>>>)>,
 }
 
@@ -87,11 +79,12 @@ fn chart(comparison: &Comparison) -> Result<Chart> {
 impl Measured {
     /// `None` where the results hold no value of the quantity.
     fn of(quantity: &'static Quantity, comparison: &Comparison) -> Result<Option<Self>> {
+        let metric = metrics::of_column(quantity.of).with_context(|| format!("no metric `{}`", quantity.of))?;
         let mut values = vec![];
         for (column, fill) in quantity.columns {
-            values.extend(comparison.values(column, quantity.factor)?.map(|seeds| (*fill, seeds)));
+            values.extend(comparison.values(column, metric.factor())?.map(|seeds| (*fill, seeds)));
         }
-        Ok((!values.is_empty()).then_some(Self { quantity, values }))
+        Ok((!values.is_empty()).then_some(Self { quantity, metric, values }))
     }
 
     /// The numbers of seeds behind the marks.
@@ -106,9 +99,14 @@ impl Measured {
 
     fn panel(&self, groups: &[String]) -> Panel {
         let scale = Scale::around(self.values.iter().flat_map(|(_, all)| all.iter().flatten().flatten().copied()));
+        let hint = match self.metric.better {
+            Better::Higher => "higher is better",
+            Better::Lower => "lower is better",
+            Better::Neither => "hollow: correct, filled: wrong predictions",
+        };
         let hint = match scale.low {
-            0.0 => self.quantity.hint.to_string(),
-            low => format!("{}, axis from {}", self.quantity.hint, scale.tick(low)),
+            0.0 => hint.to_string(),
+            low => format!("{hint}, axis from {}", scale.tick(low)),
         };
         let count = self.values[0].1.len();
         let layer = |series: usize| {
@@ -120,7 +118,7 @@ impl Measured {
             Layer::Means { paint: series, joined: Joined::Apart { rank: series, count }, points }
         };
         Panel {
-            title: self.quantity.title.to_string(),
+            title: capital(&self.metric.label()),
             x: Axis::new("", Ticks::Names(groups.to_vec())),
             y: Axis::new(hint, Ticks::Numbers(scale)),
             layers: (0..count).map(layer).collect(),

@@ -1,6 +1,8 @@
 //! Numbers from result rows, sorted into panels, series and places on an axis; seeds gathered at each place.
 
+use crate::metrics;
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
+use crate::report::sources::RowView;
 use crate::results::series::{Series, Settings, names};
 
 /// One number of one run.
@@ -8,8 +10,8 @@ use crate::results::series::{Series, Settings, names};
 pub struct Reading {
     /// Title of its panel.
     pub panel: String,
-    /// Unit of the panel.
-    pub unit: &'static str,
+    /// Title of the panel's vertical axis, with the unit.
+    pub unit: String,
     /// Index into the names of the series.
     pub series: usize,
     pub place: Place,
@@ -26,6 +28,29 @@ pub struct Place {
 impl Place {
     pub fn number(value: f64) -> Self {
         Self { order: value, name: format!("{value}") }
+    }
+}
+
+/// A number as it is drawn.
+pub struct Shown {
+    pub short: &'static str,
+    pub unit: String,
+    pub value: f64,
+}
+
+/// A metric of a row in the unit of figures; `None` where the cell is empty.
+pub fn measured(row: &RowView, column: &str) -> Option<Shown> {
+    let metric = metrics::of_column(column)?;
+    Some(Shown { short: metric.short, unit: unit_of(column), value: metric.factor() * row.number(column)? })
+}
+
+/// The name, unit and averaging of a metric's column, as the title of an axis.
+pub fn unit_of(column: &str) -> String {
+    let label = metrics::of_column(column).map_or(column.to_string(), |metric| metric.label());
+    match column.rsplit_once('_') {
+        Some((_, "lm")) => label + ", logits averaged",
+        Some((_, "pm")) => label + ", probabilities averaged",
+        _ => label,
     }
 }
 
@@ -82,7 +107,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     Some(Panel {
         title: title.to_string(),
         x: Axis::new(plan.x_title, Ticks::Names(places.iter().map(|place| place.name.clone()).collect())),
-        y: Axis::new(own.first()?.unit, Ticks::around(values)?),
+        y: Axis::new(&own.first()?.unit, Ticks::around(values)?),
         layers,
         values: !plan.joined,
     })

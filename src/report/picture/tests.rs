@@ -1,7 +1,7 @@
 use std::fs;
 
-use crate::results::store::{Row, Table};
 use super::*;
+use crate::results::store::{Row, Table};
 
 const COLUMNS: [&str; 12] = [
     "run",
