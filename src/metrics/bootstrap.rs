@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::calibration::{self, BINS, bin_of};
 use super::scores::labels;
 use super::{Average, Metric, Scores, accuracy, brier, nll};
-use crate::data::order::{Purpose, stream};
+use crate::base::random::{Purpose, stream};
 use crate::predictions::Predictions;
 
 /// Usual number of resamples.
