@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tch::Device;
 
-use crate::config::Chunk;
+use crate::machine::Chunk;
 use crate::model::Model;
 use crate::subspace::Layout;
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::{Attack, Clean, Entry, Gradient, Settings, project};
-use crate::data::order::{Purpose, stream, uniform};
+use crate::base::random::{Purpose, stream, uniform};
 
 pub static ENTRY: Entry = Entry {
     key: "pgd",

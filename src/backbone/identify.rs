@@ -9,8 +9,8 @@ use super::text::{TextTower, TextWeights};
 use super::vit::Vit;
 use super::weights::Weights;
 use super::{Base, Named, OwnHead, Traits, recognise};
+use crate::base::random::{Purpose, stream};
 use crate::checkpoint::Archive;
-use crate::data::order::{Purpose, stream};
 
 pub use super::settle::{Difference, Evidence, Fixed};
 

@@ -5,18 +5,19 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{ComputeArgs, Usage, parse_choice};
+use super::{ComputeArgs, Usage};
 use crate::backbone::shapes::{SHAPES, Shape};
 use crate::bench::case::{BenchMethod, Choices, Source};
 use crate::bench::measure::{Feed, Measured, Plan, measure};
 use crate::bench::row::{self, KEYS, Label};
-use crate::config::Precision;
 use crate::files::create_folder;
+use crate::machine::Precision;
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
+use crate::schema::Choice;
 
 /// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv of the results folder).
 ///
@@ -40,17 +41,17 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "low-rank")]
     subspaces: Vec<String>,
 
-    /// map, ensemble, svgd, svgd-own, svgd-shared, svgd-weight, ivon.
-    #[arg(long, value_delimiter = ',', default_value = "svgd", value_parser = method)]
+    /// The methods.
+    #[arg(long, value_delimiter = ',', default_value = "svgd")]
     methods: Vec<BenchMethod>,
 
     /// Numbers of particles (map has one).
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "5", value_parser = clap::value_parser!(i64).range(1..=100_000))]
     particles: Vec<i64>,
 
-    /// f32, bf16, auto.
+    /// Types to compute in.
     #[arg(long, value_delimiter = ',', default_value = "f32")]
-    precisions: Vec<String>,
+    precisions: Vec<Precision>,
 
     /// Images a particle and step.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
@@ -65,8 +66,8 @@ pub struct BenchArgs {
     blocks: Option<String>,
 
     /// What a step starts from.
-    #[arg(long, value_enum, default_value = "images")]
-    feed: FeedWord,
+    #[arg(long, default_value = "images")]
+    feed: Feed,
 
     /// Particles a forward: a number, 0 for all, or auto.
     #[arg(long, value_name = "N", default_value = "auto")]
@@ -112,34 +113,9 @@ pub struct BenchArgs {
     alone: bool,
 }
 
-/// What a step starts from.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FeedWord {
-    /// Bytes of images.
-    Images,
-    /// Cached output of the blocks below the first trained one.
-    Prefix,
-    /// Gradients: the method and the optimizer alone.
-    Gradients,
-}
-
-impl From<FeedWord> for Feed {
-    fn from(word: FeedWord) -> Feed {
-        match word {
-            FeedWord::Images => Feed::Images,
-            FeedWord::Prefix => Feed::Prefix,
-            FeedWord::Gradients => Feed::Gradients,
-        }
-    }
-}
-
 fn shape(text: &str) -> Result<&'static Shape> {
     let known = SHAPES.iter().map(|shape| shape.key).collect::<Vec<_>>().join(", ");
     SHAPES.iter().find(|shape| shape.key == text).with_context(|| format!("unknown shape `{text}`; known: {known}"))
-}
-
-fn method(text: &str) -> Result<BenchMethod> {
-    parse_choice("method", text)
 }
 
 pub fn run(args: &BenchArgs) -> Result<()> {
@@ -199,7 +175,7 @@ fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
                     batch_size: args.batch_size,
                     rank: args.rank,
                     blocks: args.blocks.clone(),
-                    precision: precision.clone(),
+                    precision: *precision,
                     particle_chunk: args.particle_chunk.clone(),
                     recompute: args.recompute,
                     sets: args.sets.clone(),
@@ -237,7 +213,7 @@ fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
 
 /// Mistakes in settings, before anything is measured.
 fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
-    if matches!(args.feed, FeedWord::Gradients) && choices.method == BenchMethod::SvgdWeight {
+    if matches!(args.feed, Feed::Gradients) && choices.method == BenchMethod::SvgdWeight {
         let why = "--feed gradients: svgd-weight mixes gradients while they are computed; leave it out of --methods";
         return Err(Usage(why.into()).into());
     }
@@ -287,7 +263,7 @@ fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome
     let program = std::env::current_exe().context("where this program lies")?;
     let mut command = Command::new(program);
     command.args(["bench", "--alone", "--subspaces", &choices.subspace, "--methods", choices.method.word()]);
-    command.args(["--particles", &choices.particles.to_string(), "--precisions", &choices.precision]);
+    command.args(["--particles", &choices.particles.to_string(), "--precisions", choices.precision.word()]);
     match source {
         Source::Shape(shape) => command.args(["--shapes", shape.key]),
         Source::Archive(path) => command.arg("--checkpoint").arg(path),

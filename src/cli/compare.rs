@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::score::print_csv;
 use crate::metrics::bootstrap::{Difference, RESAMPLES, compare};
@@ -22,9 +22,9 @@ pub struct CompareArgs {
     /// Predictions file of the other; differences are B - A.
     b: PathBuf,
 
-    /// Mean over members: of logits (lm) or of probabilities (pm) [default: both].
+    /// Mean over members that is compared [default: both].
     #[arg(long)]
-    average: Option<Suffix>,
+    average: Option<Average>,
 
     /// Number of resamples.
     #[arg(long, value_name = "N", default_value_t = RESAMPLES, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -39,22 +39,6 @@ pub struct CompareArgs {
     csv: bool,
 }
 
-/// An average by the suffix of its columns.
-#[derive(Clone, Copy, ValueEnum)]
-enum Suffix {
-    Lm,
-    Pm,
-}
-
-impl Suffix {
-    fn average(self) -> Average {
-        match self {
-            Suffix::Lm => Average::Logit,
-            Suffix::Pm => Average::Probability,
-        }
-    }
-}
-
 pub fn run(args: &CompareArgs) -> Result<()> {
     let open = |file: &PathBuf| -> Result<Predictions> {
         let predictions = Predictions::open(file)?;
@@ -62,7 +46,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         Ok(predictions)
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
-    let averages = args.average.map_or(Average::ALL.to_vec(), |suffix| vec![suffix.average()]);
+    let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
     let differences = compare(&a, &b, &averages, args.resamples, args.seed)
         .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
     if args.csv {

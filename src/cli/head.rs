@@ -37,7 +37,7 @@ pub fn run(args: &HeadArgs) -> Result<()> {
     tch::set_num_threads(args.threads.unwrap_or_else(tch::get_num_threads));
     let device = args.device.open()?;
     let classes = experiment.data.dataset.classes()?;
-    let head = Loaded::open(&experiment, &classes, device)?.head;
+    let head = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?.head;
     let mut state = State::default();
     state.put("weight", &head.weight);
     state.put("bias", &head.bias);

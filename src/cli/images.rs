@@ -8,13 +8,12 @@ use clap::Args;
 use npyz::WriterBuilder;
 use tch::{Device, Kind};
 
-use super::{Usage, parse_choice};
-use crate::config::{Choice, Normalize};
+use super::Usage;
 use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
 use crate::files::{expect_writable, write_atomic};
 use crate::images::{ImageSet, in_order};
 use crate::inputs::collect;
-use crate::model::Preprocess;
+use crate::model::{Normalize, Preprocess};
 
 /// Decode and resize image files as training does; write the bytes, say how many images a second.
 #[derive(Args)]
@@ -29,12 +28,12 @@ pub struct ImagesArgs {
     #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
     size: u32,
 
-    /// How images get that size: shorter-side-crop or stretch.
-    #[arg(long, default_value = "shorter-side-crop", value_parser = word::<Resize>)]
+    /// How images get that size.
+    #[arg(long, default_value = "shorter-side-crop")]
     resize: Resize,
 
-    /// bicubic or bilinear.
-    #[arg(long, default_value = "bicubic", value_parser = word::<Interpolation>)]
+    /// The filter by which images get that size.
+    #[arg(long, default_value = "bicubic")]
     interpolation: Interpolation,
 
     /// Write the bytes, [N, 3, size, size].
@@ -56,10 +55,6 @@ pub struct ImagesArgs {
     /// Threads that decode [default: all cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
-}
-
-fn word<T: Choice>(text: &str) -> Result<T> {
-    parse_choice("word", text)
 }
 
 pub fn run(args: &ImagesArgs) -> Result<()> {

@@ -9,8 +9,8 @@ use tch::Kind;
 use crate::backbone::Activation;
 use crate::backbone::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::checkpoint::Archive;
-use crate::config::{Choice, Reader, Tree};
 use crate::head::{Head, Training};
+use crate::schema::{Choice, Reader, Tree};
 use crate::subspace::low_rank;
 
 /// Print architecture, parameters and self-check of a TorchScript checkpoint.

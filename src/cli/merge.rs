@@ -61,7 +61,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     let mut names = Vec::new();
     for name in &args.runs[1..] {
         let other = Opened::run(Some(name), &args.overrides.for_another_run(), &args.compute)?;
-        let same = other.experiment.checkpoint_hash()? == opened.experiment.checkpoint_hash()?;
+        let same = other.experiment.checkpoint.sha256()? == opened.experiment.checkpoint.sha256()?;
         ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", args.runs[0]);
         starts_equal(&opened, &other, args.space)?;
         runs.push(contribution(&other, args, prior)?);
@@ -151,7 +151,7 @@ fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
 
 /// The cell in results: how, and which runs besides the first.
 fn label(args: &MergeArgs, prior: f64, others: &[String]) -> String {
-    let mut label = format!("merge-{}", args.by.word());
+    let mut label = format!("merge-{}", args.by);
     if args.space == Space::Factors {
         label += "-factors";
     }

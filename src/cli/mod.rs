@@ -31,9 +31,10 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Choice, Experiment, Problems, Tree};
 use crate::device::DeviceChoice;
+use crate::experiment::{Experiment, load_config};
 use crate::parallel::{World, launch_rank, let_first_speak, processes};
+use crate::schema::Problems;
 use crate::session::Settings;
 
 /// Bayesian fine-tuning of pretrained vision transformers.
@@ -98,7 +99,7 @@ impl ConfigArgs {
     /// The experiment, with one more override.
     fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
         let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
-        Experiment::read(&Tree::load(&self.configs, &sets)?)
+        Experiment::read(&load_config(&self.configs, &sets)?)
     }
 }
 
@@ -133,13 +134,6 @@ impl ComputeArgs {
             out: self.out.clone(),
         }
     }
-}
-
-/// A word of a choice, for an option that is about `what`.
-fn parse_choice<T: Choice>(what: &str, text: &str) -> Result<T> {
-    let known = T::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-    let found = T::CHOICES.iter().find(|(word, _)| *word == text);
-    found.map(|(_, choice)| *choice).with_context(|| format!("unknown {what} `{text}`; known: {known}"))
 }
 
 /// A mistake of the user in the command line: exit code 2.

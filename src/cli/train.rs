@@ -11,11 +11,12 @@ use clap::Args;
 use tch::Device;
 
 use super::{ComputeArgs, ConfigArgs, Stopped, Usage, laplace};
-use crate::config::{Chunk, Experiment, Training};
 use crate::data::Split;
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
+use crate::experiment::{Experiment, Training};
 use crate::files::create_folder;
 use crate::images::ImageSet;
+use crate::machine::Chunk;
 use crate::parallel::World;
 use crate::posterior::{Mixture, Posterior};
 use crate::predict::Predictor;

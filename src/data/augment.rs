@@ -9,8 +9,8 @@ use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
 use super::decode::{Interpolation, Window, resize};
-use super::order::{Purpose, below, stream, uniform};
-use crate::config::{Bounds, Choice, Reader};
+use crate::base::random::{Purpose, below, stream, uniform};
+use crate::schema::{Bounds, Reader, words};
 
 use randaugment::RandAugment;
 
@@ -37,18 +37,14 @@ pub struct Views {
     pub interpolation: Interpolation,
 }
 
-/// What is cut out of a training image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Crop {
-    /// A random rectangle of the stored image, resized to the size of the set.
-    RandomResized,
-    /// What evaluation sees.
-    Fixed,
-}
-
-impl Choice for Crop {
-    const CHOICES: &'static [(&'static str, Crop)] = &[("random-resized", Crop::RandomResized), ("fixed", Crop::Fixed)];
+words! {
+    /// What is cut out of a training image.
+    enum Crop {
+        /// A random rectangle of the stored image, resized to the size of the set.
+        RandomResized = "random-resized",
+        /// What evaluation sees.
+        Fixed = "fixed",
+    }
 }
 
 /// Crops that are tried before torchvision falls back on a central one.

@@ -12,7 +12,7 @@ use super::class_folders::read_classes;
 use super::columns::{Columns, Place};
 use super::image_files::{ImageFiles, Listing};
 use super::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName, cifar};
-use crate::config::{Bounds, Choice, Reader};
+use crate::schema::{Bounds, Choice, Reader, words};
 
 pub static ENTRY: Entry = Entry {
     key: "camelyon17",
@@ -22,30 +22,19 @@ pub static ENTRY: Entry = Entry {
     read,
 };
 
-/// Which published part is the validation split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Validation {
-    /// Center 1: out of distribution, WILDS's own choice.
-    Val,
-    /// Patches of the training centers.
-    IdVal,
+words! {
+    /// Which published part is the validation split.
+    enum Validation {
+        /// Center 1: out of distribution, WILDS's own choice.
+        Val = "val",
+        /// Patches of the training centers.
+        IdVal = "id_val",
+    }
 }
 
-impl Choice for Validation {
-    const CHOICES: &'static [(&'static str, Validation)] = &[("val", Validation::Val), ("id_val", Validation::IdVal)];
-}
-
-/// What images are grouped by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum GroupBy {
-    Slide,
-    Center,
-}
-
-impl Choice for GroupBy {
-    const CHOICES: &'static [(&'static str, GroupBy)] = &[("slide", GroupBy::Slide), ("center", GroupBy::Center)];
+words! {
+    /// What images are grouped by.
+    enum GroupBy { Slide = "slide", Center = "center" }
 }
 
 #[derive(Serialize)]
@@ -115,18 +104,18 @@ impl Dataset for Camelyon17 {
         }
         let groups: BTreeSet<u32> = patches.iter().map(|patch| patch.group).collect();
         let place: BTreeMap<u32, u32> = groups.iter().copied().zip(0..).collect();
-        let by = if self.group_by == GroupBy::Slide { "slide" } else { "center" };
+        let by = self.group_by.word();
         let groups = Groups {
             names: groups.iter().map(|group| format!("{by} {group}")).collect(),
             of: patches.iter().map(|patch| place[&patch.group]).collect(),
         };
         let labels = patches.iter().map(|patch| patch.label).collect();
         let paths = patches.into_iter().map(|patch| patch.path).collect();
-        self.files.load(Listing { paths, labels, groups: Some(groups) }, (split, split.as_str()), request)
+        self.files.load(Listing { paths, labels, groups: Some(groups) }, (split, split.word()), request)
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

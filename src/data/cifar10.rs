@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::cifar::{self, Layout};
 use super::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "cifar10",
@@ -74,7 +74,7 @@ impl Dataset for Cifar10 {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cifar::{self, Layout};
 use super::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
-use crate::config::{Choice, Reader};
+use crate::schema::{Reader, words};
 
 pub static ENTRY: Entry = Entry {
     key: "cifar100",
@@ -21,16 +21,9 @@ pub static ENTRY: Entry = Entry {
 /// Of the binary and of the Python version.
 const FOLDERS: [&str; 2] = ["cifar-100-binary", "cifar-100-python"];
 
-/// Which of the two labels is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Labels {
-    Fine,
-    Coarse,
-}
-
-impl Choice for Labels {
-    const CHOICES: &'static [(&'static str, Labels)] = &[("fine", Labels::Fine), ("coarse", Labels::Coarse)];
+words! {
+    /// Which of the two labels is used.
+    enum Labels { Fine = "fine", Coarse = "coarse" }
 }
 
 #[derive(Serialize)]
@@ -86,7 +79,7 @@ impl Dataset for Cifar100 {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

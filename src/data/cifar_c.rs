@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::subset::chosen;
 use super::versions::{CORRUPTIONS, SEVERITIES};
 use super::{Dataset, Images, Packed, Request, Split, SplitName, Subset, Version, cifar, npy};
-use crate::config::Reader;
-use crate::config::reader::suggest;
+use crate::schema::Reader;
+use crate::schema::suggest;
 
 const SIDE: u64 = 32;
 
@@ -145,7 +145,7 @@ impl Dataset for CifarC {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::image_files::{ImageFiles, Listing};
 use super::{Request, Resize, Split, SplitName};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 /// How class folders become a split.
 #[derive(Serialize)]

@@ -9,28 +9,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::{ImageReader, RgbImage};
-use serde::Serialize;
 
 use super::Request;
-use crate::config::Choice;
+use crate::schema::words;
 
 pub use resize::{Interpolation, Window, resize};
 
-/// How an image file gets the size that the set needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Resize {
-    /// The shorter side is resized to the image size, then the centre is cut out.
-    ShorterSideCrop,
-    /// Both sides are resized to the image size, whatever the aspect ratio.
-    Stretch,
-    /// Images are taken as stored, and have to be of one size.
-    None,
-}
-
-impl Choice for Resize {
-    const CHOICES: &'static [(&'static str, Resize)] =
-        &[("shorter-side-crop", Resize::ShorterSideCrop), ("stretch", Resize::Stretch), ("none", Resize::None)];
+words! {
+    /// How an image file gets the size that the set needs.
+    pub enum Resize {
+        /// The shorter side is resized to the image size, then the centre is cut out.
+        ShorterSideCrop = "shorter-side-crop",
+        /// Both sides are resized to the image size, whatever the aspect ratio.
+        Stretch = "stretch",
+        /// Images are taken as stored, and have to be of one size.
+        None = "none",
+    }
 }
 
 /// How every file of a set becomes bytes.

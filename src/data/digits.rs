@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::subset::chosen;
 use super::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "digits",
@@ -64,7 +64,7 @@ impl Dataset for Digits {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

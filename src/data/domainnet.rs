@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::class_folders::{read_classes, repeated};
 use super::image_files::{ImageFiles, Listing};
 use super::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "domainnet",
@@ -135,7 +135,7 @@ impl Dataset for DomainNet {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

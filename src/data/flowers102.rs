@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::class_folders::read_classes;
 use super::image_files::{ImageFiles, Listing};
 use super::{Dataset, Entry, Published, Request, Resize, Split, SplitName, cifar, mat};
-use crate::config::Reader;
+use crate::schema::{Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "flowers102",
@@ -91,11 +91,11 @@ impl Dataset for Flowers102 {
             listing.paths.push(folder.join(format!("jpg/image_{image:05}.jpg")));
             listing.labels.push(label - 1);
         }
-        self.files.load(listing, (split, split.as_str()), request)
+        self.files.load(listing, (split, split.word()), request)
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::subset::chosen;
 use super::{Decode, Files, Groups, Images, Packed, Request, Resize, Split, SplitName, Subset};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 /// `resize`, `skip_corrupt` and `subset` of `[data.<key>]`: how files become a split.
 #[derive(Clone, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::class_folders::{self, ClassFolders};
 use super::{Dataset, Entry, Request, Resize, Split, SplitName};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder",
@@ -66,7 +66,7 @@ impl Dataset for ImageFolder {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

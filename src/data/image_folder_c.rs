@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::class_folders::{self, ClassFolders, repeated};
 use super::{Dataset, Entry, Request, Resize, Split, SplitName, Version, cifar_c};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder-c",
@@ -113,7 +113,7 @@ impl Dataset for ImageFolderC {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

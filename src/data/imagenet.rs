@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::class_folders::{folders, is_image, read_classes, scan};
 use super::image_files::ImageFiles;
 use super::{Dataset, Entry, Published, Request, Resize, Split, SplitName, wordnet};
-use crate::config::Reader;
+use crate::schema::{Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "imagenet",
@@ -85,11 +85,11 @@ impl Dataset for ImageNet {
                 "imagenet's val is the test split, since its test has no labels; set data.imagenet.validation, say to 0.01"
             ),
         };
-        self.files.load(listing, (split, split.as_str()), request)
+        self.files.load(listing, (split, split.word()), request)
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -11,7 +11,7 @@ use super::class_folders::{self, read_classes};
 use super::columns::Columns;
 use super::image_files::{ImageFiles, Listing};
 use super::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "list",
@@ -122,7 +122,7 @@ impl Dataset for List {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -41,15 +41,12 @@ pub mod versions;
 mod vtab;
 mod wordnet;
 
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::config::Reader;
+use crate::schema::{Reader, words};
 
 pub use augment::Augment;
 pub use decode::{Decode, Interpolation, Resize};
@@ -157,47 +154,21 @@ pub trait Dataset: Send + Sync {
     fn resolved(&self) -> toml::Table;
 }
 
-/// An official part of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SplitName {
-    /// Images to train on.
-    Train,
-    /// A published validation part (most sets have none: see [`order::stratified_validation_split`]).
-    Val,
-    /// Images to report on.
-    Test,
+words! {
+    /// An official part of a data set.
+    pub enum SplitName {
+        /// Images to train on.
+        Train = "train",
+        /// A published validation part (most sets have none: see [`order::stratified_validation_split`]).
+        Val = "val",
+        /// Images to report on.
+        Test = "test",
+    }
 }
 
 impl SplitName {
     /// All names, in the order of their use.
     pub const ALL: [SplitName; 3] = [SplitName::Train, SplitName::Val, SplitName::Test];
-
-    /// The name as configs, files and messages write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SplitName::Train => "train",
-            SplitName::Val => "val",
-            SplitName::Test => "test",
-        }
-    }
-}
-
-impl fmt::Display for SplitName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for SplitName {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<SplitName> {
-        SplitName::ALL
-            .into_iter()
-            .find(|name| name.as_str() == text)
-            .ok_or_else(|| anyhow::anyhow!("unknown split `{text}`; known: train, val, test"))
-    }
 }
 
 /// What the caller wants of the images, and the means it grants.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::class_folders::repeated;
 use super::subset::chosen;
 use super::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset, cifar};
-use crate::config::{Choice, Reader};
+use crate::schema::{Reader, words};
 
 pub static ENTRY: Entry = Entry {
     key: "stl10",
@@ -36,18 +36,14 @@ const CLASSES: [(&str, Option<&str>); 10] = [
     ("truck", Some("truck")),
 ];
 
-/// Which classes there are, and under which names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Labels {
-    /// The nine shared with CIFAR-10, under CIFAR-10's names and in its order: the test set for a CIFAR-10 model.
-    Cifar10,
-    /// All ten under STL-10's own names.
-    Stl10,
-}
-
-impl Choice for Labels {
-    const CHOICES: &'static [(&'static str, Labels)] = &[("cifar10", Labels::Cifar10), ("stl10", Labels::Stl10)];
+words! {
+    /// Which classes there are, and under which names.
+    enum Labels {
+        /// The nine shared with CIFAR-10, under CIFAR-10's names and in its order: the test set for a CIFAR-10 model.
+        Cifar10 = "cifar10",
+        /// All ten under STL-10's own names.
+        Stl10 = "stl10",
+    }
 }
 
 impl Labels {
@@ -126,7 +122,7 @@ impl Dataset for Stl10 {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::SplitName;
-use crate::config::Reader;
+use crate::schema::Reader;
 
 const COUNT: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
 

@@ -10,7 +10,7 @@ use super::mat::{self, Value};
 use super::stl10::row_major;
 use super::subset::chosen;
 use super::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "svhn",
@@ -63,7 +63,7 @@ impl Dataset for Svhn {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::class_folders::{folders, is_image, scan};
 use super::image_files::{ImageFiles, Listing};
 use super::{Dataset, Entry, Published, Request, Resize, Split, SplitName, cifar, wordnet};
-use crate::config::Reader;
+use crate::schema::{Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "tiny-imagenet",
@@ -70,11 +70,11 @@ impl Dataset for TinyImageNet {
                  say to 0.1"
             ),
         };
-        self.files.load(listing, (split, split.as_str()), request)
+        self.files.load(listing, (split, split.word()), request)
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

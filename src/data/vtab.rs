@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::class_folders::read_classes;
 use super::image_files::{ImageFiles, Listing};
 use super::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::config::{Choice, Reader};
+use crate::schema::{Choice, Reader, words};
 
 pub static ENTRY: Entry = Entry {
     key: "vtab",
@@ -31,19 +31,14 @@ static TASKS: [(&str, usize, usize); 19] = [
     ("smallnorb_ele", 9, 12_150),
 ];
 
-/// What is trained on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Train {
-    /// All 1,000 images; nothing is left to validate on.
-    Train800Val200,
-    /// 800 images; the other 200 are the validation split.
-    Train800,
-}
-
-impl Choice for Train {
-    const CHOICES: &'static [(&'static str, Train)] =
-        &[("train800val200", Train::Train800Val200), ("train800", Train::Train800)];
+words! {
+    /// What is trained on.
+    enum Train {
+        /// All 1,000 images; nothing is left to validate on.
+        Train800Val200 = "train800val200",
+        /// 800 images; the other 200 are the validation split.
+        Train800 = "train800",
+    }
 }
 
 #[derive(Serialize)]
@@ -121,11 +116,11 @@ impl Dataset for Vtab {
                 bail!("vtab: its 200 validation images are trained on; set data.vtab.train = \"train800\"")
             }
         };
-        self.files.load(self.listing(list)?, (split, split.as_str()), request)
+        self.files.load(self.listing(list)?, (split, split.word()), request)
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

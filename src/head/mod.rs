@@ -17,7 +17,7 @@ use tch::{Device, Kind, Tensor};
 use crate::backbone::weights::Weights;
 use crate::backbone::{OwnHead, Traits};
 use crate::checkpoint::Archive;
-use crate::config::Reader;
+use crate::schema::Reader;
 
 /// When a subspace trains the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::templates;
-use crate::config::Reader;
+use crate::schema::Reader;
 
 /// The word for the data set's own names.
 const OWN: &str = "data-set";

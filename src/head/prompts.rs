@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::names::ClassNames;
 use super::{Checkpoint, cache, templates, tokens};
 use crate::backbone::identify::{Evidence, IdentifiedText, identify_text};
-use crate::config::Reader;
+use crate::schema::Reader;
 use crate::tensor::{ROOM_ELSEWHERE, guarded};
 
 /// Texts of one forward of the text tower.

@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use super::names::ClassNames;
 use super::prompts::Prompts;
 use super::{Entry, Head, HeadSpec, Surroundings, Training};
-use crate::config::Reader;
+use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "zero-shot",

@@ -18,35 +18,22 @@ use tch::{Device, Kind, Tensor};
 
 use super::factor::{Factor, Sum, check};
 use super::pass::{Map, Maps, Pass, weight_gradient};
-use crate::config::Choice;
+use crate::schema::words;
 use crate::state::State;
 
-/// Which entries of the curvature are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Structure {
-    Kron,
-    Diag,
-    Full,
+words! {
+    /// Which entries of the curvature are kept.
+    pub enum Structure { Kron = "kron", Diag = "diag", Full = "full" }
 }
 
-impl Choice for Structure {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("kron", Self::Kron), ("diag", Self::Diag), ("full", Self::Full)];
-}
-
-/// What one datum of a Kronecker factor is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tokens {
-    /// A token.
-    Expand,
-    /// An image.
-    Reduce,
-}
-
-impl Choice for Tokens {
-    const CHOICES: &'static [(&'static str, Self)] = &[("expand", Self::Expand), ("reduce", Self::Reduce)];
+words! {
+    /// What one datum of a Kronecker factor is.
+    pub enum Tokens {
+        /// A token.
+        Expand = "expand",
+        /// An image.
+        Reduce = "reduce",
+    }
 }
 
 /// How the curvature is kept.

@@ -26,13 +26,12 @@ pub mod variance;
 use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
-use crate::config::Choice;
-use crate::data::order::Purpose;
+use crate::base::random::Purpose;
 use crate::methods::noise::{At, row};
 use crate::model::Model;
+use crate::schema::words;
 use crate::state::State;
 use crate::subspace::Subspace;
 
@@ -40,18 +39,14 @@ pub use curvature::{Curvature, Shape, Structure, Tokens};
 pub use evidence::Evidence;
 pub use predictive::Output;
 
-/// Which parameters are random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Parameters {
-    /// All of theta.
-    All,
-    /// A trained head; the rest stays at the mode.
-    LastLayer,
-}
-
-impl Choice for Parameters {
-    const CHOICES: &'static [(&'static str, Self)] = &[("all", Self::All), ("last-layer", Self::LastLayer)];
+words! {
+    /// Which parameters are random.
+    pub enum Parameters {
+        /// All of theta.
+        All = "all",
+        /// A trained head; the rest stays at the mode.
+        LastLayer = "last-layer",
+    }
 }
 
 impl Parameters {
@@ -64,21 +59,16 @@ impl Parameters {
     }
 }
 
-/// Where the prior precision comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tuning {
-    /// The largest evidence.
-    Evidence,
-    /// The lowest NLL of the predictive on held-out training images, over a grid.
-    Validation,
-    /// `prior_precision`.
-    Fixed,
-}
-
-impl Choice for Tuning {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("evidence", Self::Evidence), ("validation", Self::Validation), ("fixed", Self::Fixed)];
+words! {
+    /// Where the prior precision comes from.
+    pub enum Tuning {
+        /// The largest evidence.
+        Evidence = "evidence",
+        /// The lowest NLL of the predictive on held-out training images, over a grid.
+        Validation = "validation",
+        /// `prior_precision`.
+        Fixed = "fixed",
+    }
 }
 
 /// What is fitted after training, and how it predicts.

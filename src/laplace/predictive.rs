@@ -1,33 +1,20 @@
 //! Class probabilities of Gaussian logits N(f, V).
 
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
-use crate::config::Choice;
+use crate::schema::words;
 
-/// How Gaussian logits, or weights, become predictions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Output {
-    /// Draws of linearised logits, a member each.
-    Mc,
-    /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
-    Probit,
-    /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
-    Bridge,
-    /// Draws of weights, a member each, through the network itself.
-    Sampled,
-}
-
-impl Choice for Output {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("mc", Self::Mc), ("probit", Self::Probit), ("bridge", Self::Bridge), ("sampled", Self::Sampled)];
-}
-
-impl Output {
-    /// The word in configs.
-    pub fn word(self) -> &'static str {
-        Self::CHOICES.iter().find(|(_, output)| *output == self).map_or("", |(word, _)| word)
+words! {
+    /// How Gaussian logits, or weights, become predictions.
+    pub enum Output {
+        /// Draws of linearised logits, a member each.
+        Mc = "mc",
+        /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
+        Probit = "probit",
+        /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
+        Bridge = "bridge",
+        /// Draws of weights, a member each, through the network itself.
+        Sampled = "sampled",
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
-use crate::data::order::{Purpose, stream};
+use crate::base::random::{Purpose, stream};
 use crate::images::{ImageSet, in_order};
 use crate::model::Model;
 use crate::subspace::Subspace;

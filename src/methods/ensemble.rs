@@ -30,7 +30,7 @@ impl MethodSpec for Spec {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

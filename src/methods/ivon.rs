@@ -22,9 +22,9 @@ use tch::{Kind, Tensor};
 
 use super::noise::{At, Noise};
 use super::{Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Parts, Step};
-use crate::config::{Bounds, Choice, Reader};
-use crate::data::order::Purpose;
+use crate::base::random::Purpose;
 use crate::optimizers::rate_column;
+use crate::schema::{Bounds, Reader, words};
 use crate::state::State;
 use crate::tensor::{Tile, quantiles, tiles};
 
@@ -36,18 +36,14 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-/// Where the curvature comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Estimator {
-    /// Price's theorem: gradients times the noise they were taken at.
-    Price,
-    /// Squared gradients.
-    Gradsq,
-}
-
-impl Choice for Estimator {
-    const CHOICES: &'static [(&'static str, Self)] = &[("price", Self::Price), ("gradsq", Self::Gradsq)];
+words! {
+    /// Where the curvature comes from.
+    pub enum Estimator {
+        /// Price's theorem: gradients times the noise they were taken at.
+        Price = "price",
+        /// Squared gradients.
+        Gradsq = "gradsq",
+    }
 }
 
 #[derive(Serialize, Clone, Debug)]
@@ -120,7 +116,7 @@ impl MethodSpec for Spec {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::ensemble::Independent;
 use super::{Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Parts};
-use crate::config::{Bounds, Reader};
 use crate::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
+use crate::schema::{Bounds, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "laplace",
@@ -116,6 +116,6 @@ impl MethodSpec for Spec {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }

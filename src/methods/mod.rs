@@ -13,8 +13,8 @@ pub mod svgd;
 use anyhow::{Result, bail};
 use tch::Tensor;
 
-use crate::config::Reader;
 use crate::optimizers::Optimizer;
+use crate::schema::Reader;
 use crate::state::State;
 use crate::subspace::geometry::Geometry;
 

@@ -23,7 +23,7 @@ use tch::{Kind, Tensor};
 
 use super::kernel::{Bandwidth, Kernel, LogN, Median};
 use super::{Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Parts, Step};
-use crate::config::{Bounds, Choice, Reader};
+use crate::schema::{Bounds, Reader, words};
 use crate::state::State;
 use crate::subspace::geometry::Pairs;
 
@@ -35,35 +35,26 @@ pub static ENTRY: Entry = Entry {
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
-/// Whose gradients move a particle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Drive {
-    /// Its own, times Σ_j k_ij (equation 4).
-    Own,
-    /// Everybody's, weighted by k_ij, column by column (equation 2).
-    Shared,
-    /// Everybody's, weighted by k_ij, as gradients by weights (equation 2 in weight space).
-    Weight,
+words! {
+    /// Whose gradients move a particle.
+    pub enum Drive {
+        /// Its own, times Σ_j k_ij (equation 4).
+        Own = "own",
+        /// Everybody's, weighted by k_ij, column by column (equation 2).
+        Shared = "shared",
+        /// Everybody's, weighted by k_ij, as gradients by weights (equation 2 in weight space).
+        Weight = "weight",
+    }
 }
 
-impl Choice for Drive {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("own", Self::Own), ("shared", Self::Shared), ("weight", Self::Weight)];
-}
-
-/// On which columns one kernel is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Domain {
-    /// A kernel a layer.
-    Layer,
-    /// One kernel for all of theta.
-    Global,
-}
-
-impl Choice for Domain {
-    const CHOICES: &'static [(&'static str, Self)] = &[("layer", Self::Layer), ("global", Self::Global)];
+words! {
+    /// On which columns one kernel is computed.
+    pub enum Domain {
+        /// A kernel a layer.
+        Layer = "layer",
+        /// One kernel for all of theta.
+        Global = "global",
+    }
 }
 
 #[derive(Serialize, Clone, Debug)]
@@ -113,7 +104,7 @@ impl MethodSpec for Spec {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::calibration::BINS;
 use super::scores::labels;
 use super::{Average, METRICS, Metric, Resampled, Scores};
-use crate::data::order::{Purpose, stream};
+use crate::base::random::{Purpose, stream};
 use crate::predictions::Predictions;
 
 /// Usual number of resamples.

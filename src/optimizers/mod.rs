@@ -7,7 +7,7 @@ mod sgd;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::config::Reader;
+use crate::schema::Reader;
 use crate::state::State;
 
 /// Moves `theta` along a direction that is handed to it as the gradient.

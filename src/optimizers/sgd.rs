@@ -5,7 +5,7 @@ use serde::Serialize;
 use tch::Tensor;
 
 use super::{Entry, Optimizer, OptimizerSpec, rate_column};
-use crate::config::{Bounds, Reader};
+use crate::schema::{Bounds, Reader};
 use crate::state::State;
 
 pub static ENTRY: Entry =
@@ -42,7 +42,7 @@ impl OptimizerSpec for Spec {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 }
 

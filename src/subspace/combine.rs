@@ -5,14 +5,16 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use super::Subspace;
+use crate::schema::words;
 
-/// What is averaged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Space {
-    /// The updates ΔW: exact, of rank n·r for low-rank particles.
-    Weights,
-    /// The columns of theta, factor by factor: keeps the rank, but is no average of the models.
-    Factors,
+words! {
+    /// What is averaged.
+    pub enum Space {
+        /// The updates ΔW: exact, of rank n·r for low-rank particles.
+        Weights = "weights",
+        /// The columns of theta, factor by factor: keeps the rank, but is no average of the models.
+        Factors = "factors",
+    }
 }
 
 /// k points with the subspace that reads them.

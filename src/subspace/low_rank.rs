@@ -9,8 +9,8 @@ use super::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head
 use crate::backbone::Base;
 use crate::backbone::low_rank::LowRank;
 use crate::backbone::weights::Weights;
-use crate::config::{Bounds, Choice, Reader};
 use crate::head::{Head, Training};
+use crate::schema::{Bounds, Choice, Reader, words};
 
 pub static ENTRY: Entry = Entry {
     key: "low-rank",
@@ -18,28 +18,9 @@ pub static ENTRY: Entry = Entry {
     read: |reader| Box::new(Spec::read(reader)),
 };
 
-/// A linear layer of every block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-enum Target {
-    #[serde(rename = "mlp.fc")]
-    Fc,
-    #[serde(rename = "mlp.proj")]
-    Proj,
-    #[serde(rename = "attn.qkv")]
-    Qkv,
-    #[serde(rename = "attn.proj")]
-    AttentionProj,
-}
-
-impl Choice for Target {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("attn.qkv", Self::Qkv), ("attn.proj", Self::AttentionProj), ("mlp.fc", Self::Fc), ("mlp.proj", Self::Proj)];
-}
-
-impl Target {
-    fn layer(self) -> &'static str {
-        Self::CHOICES.iter().find(|(_, t)| *t == self).map_or("", |(name, _)| name)
-    }
+words! {
+    /// A linear layer of every block.
+    enum Target { Qkv = "attn.qkv", AttentionProj = "attn.proj", Fc = "mlp.fc", Proj = "mlp.proj" }
 }
 
 #[derive(Serialize)]
@@ -112,7 +93,7 @@ impl SubspaceSpec for Spec {
     }
 
     fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
+        crate::schema::table(self)
     }
 
     fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>> {
@@ -121,7 +102,7 @@ impl SubspaceSpec for Spec {
         let mut layers = Vec::new();
         for block in self.blocks(base.geometry.blocks)? {
             for (_, target) in Target::CHOICES.iter().filter(|(_, t)| self.targets.contains(t)) {
-                let layer = format!("blocks.{block}.{}", target.layer());
+                let layer = format!("blocks.{block}.{}", target.word());
                 let weight = base.get(&format!("{layer}.weight")).with_context(|| format!("no layer {layer}"))?;
                 let (outputs, inputs) = weight.size2()?;
                 ensure!(

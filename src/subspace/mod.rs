@@ -12,9 +12,9 @@ use tch::Tensor;
 
 use crate::backbone::Base;
 use crate::backbone::weights::Weights;
-use crate::config::Reader;
-use crate::data::order::{Purpose, stream};
+use crate::base::random::{Purpose, stream};
 use crate::head::{Head, Training};
+use crate::schema::Reader;
 
 pub use combine::{Combined, Space};
 pub use dense::Dense;

@@ -1,6 +1,7 @@
 //! How many particles go through the network at once, in training and in validation.
 
-use crate::config::{Chunk, TrainSpec};
+use crate::experiment::TrainSpec;
+use crate::machine::Chunk;
 use crate::memory::{Footprint, particles_at_once};
 use crate::model::Model;
 use crate::subspace::Layout;

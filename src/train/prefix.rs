@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::backbone::weights::Weights;
-use crate::config::PrefixCache;
+use crate::experiment::PrefixCache;
 use crate::images::{ImageSet, in_order};
 use crate::memory::free_bytes;
 use crate::model::Model;

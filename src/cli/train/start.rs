@@ -10,8 +10,8 @@ use signal_hook::iterator::Signals;
 use tch::Device;
 
 use crate::cli::{Stopped, fail};
-use crate::config::{Experiment, PrefixCache, Training, Validation};
 use crate::data::order::Holdout;
+use crate::experiment::{Experiment, PrefixCache, Training, Validation};
 use crate::images::ImageSet;
 use crate::memory;
 use crate::methods::Parts;

@@ -5,8 +5,8 @@ use image::{Rgb, RgbImage};
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
-use super::super::order::below;
-use crate::config::Reader;
+use crate::base::random::below;
+use crate::schema::Reader;
 
 mod color;
 

@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::config::Tree;
 use crate::data::testing::{self, REQUEST};
+use crate::schema::Tree;
 
 /// `count` records: record i has label i mod 10 and all pixels `first + i`.
 fn write(path: &Path, count: u8, first: u8) {

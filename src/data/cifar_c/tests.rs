@@ -1,6 +1,6 @@
 use super::*;
-use crate::config::Tree;
 use crate::data::testing::REQUEST;
+use crate::schema::Tree;
 
 /// As [`super::super::cifar10_c`], with the checksum of [`pixels`].
 static TINY: Published = Published {

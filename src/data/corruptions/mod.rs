@@ -12,7 +12,7 @@ use std::fmt;
 use anyhow::{Context, Result, ensure};
 use rand_chacha::ChaCha12Rng;
 
-use super::order::{self, Purpose};
+use crate::base::random::{Purpose, stream};
 
 /// Every corruption, in the order in which they are listed.
 pub static CORRUPTIONS: &[&Corruption] = &[
@@ -97,7 +97,7 @@ impl Applied {
     /// # Errors
     /// An image that a codec cannot hold (JPEG: 65,535 pixels a side).
     pub fn apply(&self, pixels: &mut [u8], height: usize, width: usize, index: u32) -> Result<()> {
-        let mut rng = order::stream(self.seed, Purpose::Corruption, &[u64::from(index)]);
+        let mut rng = stream(self.seed, Purpose::Corruption, &[u64::from(index)]);
         (self.corruption.apply)(&mut Picture { pixels, height, width }, self.severity, &mut rng)
     }
 }

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha12Rng;
 
 use super::{Corruption, Picture};
-use crate::data::order::{normal, uniform};
+use crate::base::random::{normal, uniform};
 
 pub static GAUSSIAN: Corruption = Corruption {
     key: "gaussian-noise",

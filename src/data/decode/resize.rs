@@ -5,23 +5,17 @@ use anyhow::{Context, Result};
 use fast_image_resize as fir;
 use fir::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::RgbImage;
-use serde::Serialize;
 
-use crate::config::Choice;
+use crate::schema::words;
 
-/// The filter by which images change their size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Interpolation {
-    /// Pillow's `BICUBIC` (a = -0.5): CLIP.
-    Bicubic,
-    /// Pillow's `BILINEAR`: torchvision's own models.
-    Bilinear,
-}
-
-impl Choice for Interpolation {
-    const CHOICES: &'static [(&'static str, Interpolation)] =
-        &[("bicubic", Interpolation::Bicubic), ("bilinear", Interpolation::Bilinear)];
+words! {
+    /// The filter by which images change their size.
+    pub enum Interpolation {
+        /// Pillow's `BICUBIC` (a = -0.5): CLIP.
+        Bicubic = "bicubic",
+        /// Pillow's `BILINEAR`: torchvision's own models.
+        Bilinear = "bilinear",
+    }
 }
 
 impl Interpolation {

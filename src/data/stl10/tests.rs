@@ -1,6 +1,6 @@
 use super::*;
-use crate::config::Tree;
 use crate::data::testing::{self, REQUEST};
+use crate::schema::Tree;
 
 /// Five images of `pixels[i] = 7 i mod 251`, labelled airplane, car, monkey, truck, bird.
 fn binary() -> tempfile::TempDir {

@@ -1,7 +1,7 @@
 //! Fits against scipy, bounds, and scaled numbers against scaling the logits themselves.
 
 use super::*;
-use crate::data::order::{Purpose, normal, stream, uniform};
+use crate::base::random::{Purpose, normal, stream, uniform};
 use crate::metrics::value;
 use crate::predictions::Shape;
 

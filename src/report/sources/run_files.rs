@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::config::tree::one_line;
 use crate::evaluate::shown;
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
+use crate::schema::one_line;
 
 /// The readable files of one run folder.
 #[derive(Debug)]

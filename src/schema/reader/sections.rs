@@ -1,7 +1,8 @@
 //! Descending into tables: sections, and tables that hold exactly one of several variants.
 
-use super::{Reader, Source, Value, suggest};
-use crate::config::tree::Node;
+use super::{Reader, Source};
+use crate::schema::node::{Node, Value};
+use crate::schema::suggest;
 
 impl<'a> Reader<'a> {
     /// Whether `key` is given, as anything.

@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
-use super::experiment::{Chosen, DataSpec, Validation, choose};
-use super::reader::{Bounds, Choice, Reader};
+use super::chosen::{Chosen, choose};
+use super::data::{DataSpec, Validation};
+use crate::machine::{Chunk, Precision};
 use crate::methods::{Circumstances, METHODS, MethodSpec};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
+use crate::schema::{Bounds, Reader, words};
 use crate::subspace::{SUBSPACES, SubspaceSpec};
 
 /// What is trained and how.
@@ -44,58 +46,17 @@ pub struct TrainSpec {
     pub checkpoint_minutes: f64,
 }
 
-/// How many particles go through the network at once; results do not depend on it beyond rounding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chunk {
-    /// As many as memory allows.
-    Auto,
-    /// So many; 0 for all.
-    Fixed(usize),
-}
-
-impl Serialize for Chunk {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Chunk::Auto => serializer.serialize_str("auto"),
-            Chunk::Fixed(count) => serializer.serialize_u64(*count as u64),
-        }
-    }
-}
-
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),+ }
-
-        impl Choice for $name {
-            const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
-        }
-    };
-}
-
 words! {
     /// The learning rate over time, after a linear warm-up.
-    Schedule { Cosine = "cosine", Constant = "constant" }
-}
-words! {
-    /// The type in which forward and backward run; masters, kernels and optimizer state are f32.
-    Precision {
-        F32 = "f32",
-        /// To check formulas; slow.
-        F64 = "f64",
-        Bf16 = "bf16",
-        /// bf16 where this machine computes it natively.
-        Auto = "auto",
-    }
+    pub enum Schedule { Cosine = "cosine", Constant = "constant" }
 }
 words! {
     /// Whether each particle sees the images in its own order.
-    Batches { Independent = "independent", Shared = "shared" }
+    pub enum Batches { Independent = "independent", Shared = "shared" }
 }
 words! {
     /// Where the output of the blocks below the first trained one is kept, an image each, for all particles and epochs.
-    PrefixCache {
+    pub enum PrefixCache {
         /// In memory where it takes at most half of what is free, else not at all.
         Auto = "auto",
         Memory = "memory",
@@ -106,7 +67,7 @@ words! {
 }
 words! {
     /// Which epoch's particles become the posterior.
-    Selection {
+    pub enum Selection {
         /// The one with the lowest validation NLL of the averaged logits.
         Best = "best-epoch",
         Last = "last-epoch",
@@ -115,11 +76,7 @@ words! {
 
 impl Training {
     /// Reads the tables that say what is trained and how.
-    pub(super) fn read(
-        root: &Reader,
-        data: &Option<DataSpec>,
-        head: Option<crate::head::Training>,
-    ) -> Option<Training> {
+    pub fn read(root: &Reader, data: &Option<DataSpec>, head: Option<crate::head::Training>) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
         let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));

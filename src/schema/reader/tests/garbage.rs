@@ -61,7 +61,7 @@ fn garbage_gives_messages_of_one_line_and_no_panic() {
             assert!(line.starts_with("x.toml:"), "{line}");
         }
         let argument = text.lines().next().unwrap_or("").to_owned();
-        if let Ok(tree) = Tree::load(&[], &[argument]) {
+        if let Ok(tree) = Tree::load(&[], &[argument], &[]) {
             read_everything(&tree);
         }
     }
@@ -77,6 +77,6 @@ fn deep_nesting_is_refused_not_overflowed() {
         format!("[{}a]", "a.".repeat(50_000)),
     ] {
         assert!(Tree::parse("x.toml", &text).is_err());
-        assert!(Tree::load(&[], &[text]).is_err());
+        assert!(Tree::load(&[], &[text], &[]).is_err());
     }
 }

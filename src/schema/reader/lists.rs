@@ -3,7 +3,10 @@
 use std::ops::RangeInclusive;
 
 use super::field::State;
-use super::{Bounds, Choice, Field, Node, Reader, Value, bounds, text, word, word_rule};
+use super::{Field, Reader, text, word, word_rule};
+use crate::schema::bounds::{self, Bounds};
+use crate::schema::choice::Choice;
+use crate::schema::node::{Node, Value};
 
 impl Reader<'_> {
     /// A list of at least one number, each within `bounds`.

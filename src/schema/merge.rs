@@ -1,6 +1,6 @@
 //! Laying one layer of config over another.
 
-use super::{Node, Table, Value};
+use super::node::{Node, Table, Value};
 
 /// Lays `over` on `base`; of the tables named in `choices` only the variants that `over` names remain.
 pub fn merge_root(base: &mut Table, over: Table, choices: &[&str]) {

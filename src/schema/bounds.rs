@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::config::tree::Value;
+use super::node::Value;
 
 /// How a number has to be: what kind, and within which limits ("" for none).
 pub struct Rule {
@@ -98,7 +98,7 @@ impl Bounds {
         }
     }
 
-    pub(super) fn rule(self) -> Rule {
+    pub fn rule(self) -> Rule {
         let limits = match self {
             Bounds::Any => String::new(),
             Bounds::AtLeast(limit) => format!("at least {limit}"),
@@ -109,7 +109,7 @@ impl Bounds {
         Rule { kind: "a number", limits }
     }
 
-    pub(super) fn check(self, value: &Value) -> Result<f64, String> {
+    pub fn check(self, value: &Value) -> Result<f64, String> {
         let x = match value {
             Value::Float(x) => *x,
             // Exact up to 2^53, far beyond any setting.

@@ -2,8 +2,8 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::problems::{excerpt, one_line};
-use super::{Node, Origin, Problems, Table, Value};
+use super::node::{Node, Origin, Table, Value};
+use super::problems::{Problems, excerpt, one_line};
 
 /// The text being converted, and what its values' origins are.
 struct Source<'a> {

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::config::tree::{Origin, Problems};
+use crate::schema::node::Origin;
+use crate::schema::problems::Problems;
 
 /// What a key held.
 #[derive(Debug)]

@@ -3,15 +3,14 @@ use super::*;
 mod garbage;
 mod variants;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Drive {
-    #[default]
-    Own,
-    Shared,
+crate::schema::words! {
+    enum Drive { Own = "own", Shared = "shared" }
 }
 
-impl Choice for Drive {
-    const CHOICES: &'static [(&'static str, Self)] = &[("own", Drive::Own), ("shared", Drive::Shared)];
+impl Default for Drive {
+    fn default() -> Drive {
+        Drive::Own
+    }
 }
 
 /// What `read` makes of `text`, or the messages.
@@ -235,7 +234,7 @@ fn all_layers_are_reported_in_order() {
     std::fs::write(&files[0], "[train]\nepochs = 0\nlr = 1\n").expect("a file");
     std::fs::write(&files[1], "\n[train]\nlr = 0\n").expect("a file");
     let sets = ["train.drive=onw".to_owned()];
-    let tree = Tree::load(&files, &sets).expect("valid TOML");
+    let tree = Tree::load(&files, &sets, &["method"]).expect("valid TOML");
     let root = Reader::root(&tree);
     let train = root.section("train");
     train.count("epochs", 1..=9).required();

@@ -1,4 +1,7 @@
 use super::*;
+use crate::schema::node::Origin;
+
+const CHOICES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
 
 fn messages(result: Result<Tree, Problems>) -> String {
     match result {
@@ -18,7 +21,7 @@ fn load(texts: &[&str], sets: &[&str]) -> (Result<Tree, Problems>, String) {
     }
     let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
     let prefix = format!("{}/", folder.path().display());
-    (Tree::load(&files, &sets), prefix)
+    (Tree::load(&files, &sets, &CHOICES), prefix)
 }
 
 /// The values of the merged config, as `key=text` of every leaf.
@@ -123,7 +126,7 @@ fn unreadable_files_are_named() {
     let binary = folder.path().join("binary.toml");
     std::fs::write(&binary, [b'a', 0xff, 0xfe]).expect("a file");
     let prefix = format!("{}/", folder.path().display());
-    let text = messages(Tree::load(&[missing, binary], &[])).replace(&prefix, "");
+    let text = messages(Tree::load(&[missing, binary], &[], &CHOICES)).replace(&prefix, "");
     assert_eq!(
         text,
         "missing.toml: cannot be read: No such file or directory (os error 2)\n\

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Origin;
+use super::node::Origin;
 
 /// One mistake: where, and one line of text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

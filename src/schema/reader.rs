@@ -1,11 +1,9 @@
 //! A cursor on one table of the config tree that checks values as they are read and collects every mistake.
 //! A section's code asks for its keys, then calls `finish`, which reports the keys that nobody asked for.
 
-mod bounds;
 mod field;
 mod lists;
 mod sections;
-mod suggest;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,17 +11,14 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::tree::{Node, Origin, Problems, Table, Tree, Value};
-pub use bounds::Bounds;
+use super::bounds::{self, Bounds};
+use super::choice::Choice;
+use super::node::{Node, Origin, Table, Value};
+use super::problems::Problems;
+use super::suggest;
+use super::tree::Tree;
 pub use field::Field;
 use field::State;
-pub use suggest::suggest;
-
-/// An enum that a config names by a word.
-pub trait Choice: Copy + 'static {
-    /// The words and what they mean, in the order in which messages list them.
-    const CHOICES: &'static [(&'static str, Self)];
-}
 
 type Shared = Rc<RefCell<Problems>>;
 
@@ -224,19 +219,16 @@ impl<'a> Reader<'a> {
 
 /// What a word of `E` must be.
 fn word_rule<E: Choice>() -> String {
-    let words: Vec<&str> = E::CHOICES.iter().map(|(word, _)| *word).collect();
-    format!("one of {}", words.join(", "))
+    format!("one of {}", E::list())
 }
 
 /// The choice that a value names.
 fn word<E: Choice>(value: &Value) -> Result<E, String> {
     let rule = word_rule::<E>();
-    let Value::String(given) = value else {
-        return Err(format!("must be {rule}, in quotes"));
-    };
-    let found = E::CHOICES.iter().find(|(word, _)| word == given);
-    let hint = || suggest::hint(given, E::CHOICES.iter().map(|(word, _)| *word));
-    found.map(|(_, choice)| *choice).ok_or_else(|| format!("must be {rule}{}", hint()))
+    match value {
+        Value::String(given) => E::of_word(given).ok_or_else(|| format!("must be {rule}{}", E::hint(given))),
+        _ => Err(format!("must be {rule}, in quotes")),
+    }
 }
 
 impl Drop for Reader<'_> {

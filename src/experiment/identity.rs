@@ -1,13 +1,10 @@
 //! What makes two runs the same: a hash of the settings that change numbers, and of the content of the files they name.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::Experiment;
+use crate::base::hash::{file_sha256, hex};
 
 /// Keys that do not change a reported number: where things lie, and how the work is cut.
 const IRRELEVANT: [&[&str]; 11] = [
@@ -53,29 +50,12 @@ impl Experiment {
         if let Some(known) = self.file_hashes.get() {
             return Ok(known);
         }
-        let mut all = self.checkpoint_hash()?.to_string();
+        let mut all = self.checkpoint.sha256()?.to_string();
         for file in self.head.spec.files() {
-            all += &hex(&file_hash(&file, &format!("head.{}", self.head.key))?);
+            all += &file_sha256(&file, &format!("head.{}", self.head.key))?;
         }
         Ok(self.file_hashes.get_or_init(|| all))
     }
-
-    /// SHA-256 of the checkpoint; read once.
-    ///
-    /// # Errors
-    /// A file that cannot be read.
-    pub fn checkpoint_hash(&self) -> Result<&str> {
-        if let Some(known) = self.checkpoint_hash.get() {
-            return Ok(known);
-        }
-        let hash = hex(&file_hash(&self.checkpoint.path, "checkpoint.path")?);
-        Ok(self.checkpoint_hash.get_or_init(|| hash))
-    }
-}
-
-/// Bytes as hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Removes the entry at `path`, where `*` stands for every key.
@@ -91,20 +71,5 @@ fn remove(table: &mut toml::Table, path: &[&str]) {
         {
             remove(inner, rest);
         }
-    }
-}
-
-/// SHA-256 of a file's content.
-fn file_hash(path: &Path, key: &str) -> Result<[u8; 32]> {
-    ensure!(path.is_file(), "{}: no such file: {key} must name an existing one", path.display());
-    let mut file = File::open(path).with_context(|| format!("{}: cannot open", path.display()))?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0u8; 1 << 20];
-    loop {
-        let count = file.read(&mut buffer).with_context(|| format!("{}: cannot read", path.display()))?;
-        if count == 0 {
-            return Ok(hash.finalize().into());
-        }
-        hash.update(&buffer[..count]);
     }
 }
