@@ -211,7 +211,7 @@ mod tests {
         // a line of any length stays within its column
         let long = sheet(&"W".repeat(500));
         assert_eq!(long.width() as usize, SCALE * (2 * MARGIN + THUMBNAIL));
-        assert_eq!(cut("abcdefghijklmnopqrstuvwxyz", 11.0), "abcdefghijklmnopqrstu…");
+        assert_eq!(cut("abcdefghijklmnopqrstuvwxyz", 11.0), "abcdefghijklmnopqrstuv…");
         assert_eq!(cut("p 0.15  H 1.234", 11.0), "p 0.15  H 1.234");
         assert_eq!(cut(&"W".repeat(40), 11.0).chars().count(), 13);
     }

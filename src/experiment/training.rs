@@ -166,24 +166,24 @@ impl TrainSpec {
     fn read(reader: Reader, validation: Validation) -> TrainSpec {
         let default = if validation.is_none() { Selection::Last } else { Selection::Best };
         let spec = TrainSpec {
-            epochs: reader.count("epochs", 1..=1_000_000).required(),
-            batch_size: reader.count("batch_size", 1..=1_000_000).required(),
-            warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).or(0),
-            schedule: reader.choice("schedule").or(Schedule::Cosine),
-            precision: reader.choice("precision").or(Precision::F32),
-            batches: reader.choice("batches").or(Batches::Independent),
-            select: reader.choice("select").or(default),
-            particle_chunk: match reader.count_or_auto("particle_chunk", 0..=1_000_000).or(None) {
+            epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
+            batch_size: reader.count("batch_size", 1..=1_000_000).about("Images in a batch of each particle.").required(),
+            warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).about("Steps over which the learning rate rises from 0.").or(0),
+            schedule: reader.choice("schedule").about("Learning rate after the warm-up.").or(Schedule::Cosine),
+            precision: reader.choice("precision").about("Number type of forward and backward; masters, kernels and optimizer state are f32.").or(Precision::F32),
+            batches: reader.choice("batches").about("Whether each particle has its own order of the images.").or(Batches::Independent),
+            select: reader.choice("select").about("Epoch whose particles become the posterior; `best-epoch`, by validation NLL, where images are held out.").or(default),
+            particle_chunk: match reader.count_or_auto("particle_chunk", 0..=1_000_000).about("Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.").or(None) {
                 Some(count) => Chunk::Fixed(count),
                 None => Chunk::Auto,
             },
-            accumulate: reader.count("accumulate", 1..=1_000_000).or(1),
-            clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
-            eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
-            recompute: reader.boolean("recompute").or(false),
-            prefix_cache: reader.choice("prefix_cache").or(PrefixCache::Auto),
-            loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).or(0),
-            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).or(10.0),
+            accumulate: reader.count("accumulate", 1..=1_000_000).about("Parts that a batch is split into, whose gradients are added.").or(1),
+            clip_norm: reader.float("clip_norm", Bounds::above(0.0)).about("Largest norm of a particle's direction.").optional(),
+            eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).about("Images in a batch of evaluation.").or(256),
+            recompute: reader.boolean("recompute").about("Whether activations within blocks are computed again on the way back, instead of being kept.").or(false),
+            prefix_cache: reader.choice("prefix_cache").about("Where the output of the blocks below the first trained one is kept.").or(PrefixCache::Auto),
+            loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).about("Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.").or(0),
+            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).about("Minutes between checkpoints within an epoch.").or(10.0),
         };
         if spec.select == Selection::Best && validation.is_none() {
             reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");
