@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::SplitName;
-use crate::schema::Reader;
+use super::split::SplitName;
+use crate::schema::{Choice, Reader};
 
 const COUNT: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
 
@@ -36,7 +36,7 @@ impl Subset {
             return reader.count("subset", COUNT).optional().map(Subset::Each);
         }
         let of = reader.section("subset");
-        let [train, val, test] = SplitName::ALL.map(|split| of.count(split.as_str(), COUNT).optional());
+        let [train, val, test] = SplitName::ALL.map(|split| of.count(split.word(), COUNT).optional());
         of.finish();
         Some(Subset::PerSplit { train, val, test })
     }
