@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::data::Decode;
-use crate::data::class_folders::collect as collect_images;
+use crate::data::read::class_folders::collect as collect_images;
 use crate::metrics::Uncertainty;
 use crate::schema::words;
 

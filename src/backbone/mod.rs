@@ -4,11 +4,10 @@
 //! its parameters. A new family of checkpoints is one new naming and its line in [`NAMINGS`].
 
 mod block;
+mod hints;
 pub mod identify;
 pub mod low_rank;
-mod names_clip;
-mod names_timm;
-mod names_torchvision;
+pub mod namings;
 mod recognise;
 pub mod settle;
 pub mod shapes;
@@ -21,6 +20,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
+pub use hints::Hints;
+pub use namings::NAMINGS;
 pub use recognise::{Named, recognise};
 
 /// How one family of archives names its parameters.
@@ -46,9 +47,6 @@ pub enum Form {
     /// `[d, out]` to `[out, d]`.
     Transposed,
 }
-
-/// Every known naming, in the order they are tried.
-pub static NAMINGS: &[&Naming] = &[&names_clip::NAMING, &names_timm::NAMING, &names_torchvision::NAMING];
 
 words! {
     /// The activation between the two MLP layers.

@@ -18,7 +18,6 @@ use crate::methods::{Method, Objective, Parts};
 use crate::model::{Input, Model};
 use crate::predict::{Members, Predictor};
 use crate::schema::words;
-use crate::schema::words;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 use crate::tensor::guarded;

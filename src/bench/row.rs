@@ -205,6 +205,7 @@ pub fn shown(row: &Row) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Precision;
 
     fn choices(subspace: &str, method: BenchMethod, particles: i64) -> Choices {
         Choices {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::Usage;
+use super::failure::Usage;
 use crate::attacks::{ATTACKS, Entry, Resolution, Settings, Target};
 use crate::evaluate::AttackPlan;
 

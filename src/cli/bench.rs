@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{ComputeArgs, Usage};
+use super::failure::Usage;
+use super::options::ComputeArgs;
 use crate::backbone::shapes::{SHAPES, Shape};
 use crate::bench::case::{BenchMethod, Choices, Source};
 use crate::bench::measure::{Feed, Measured, Plan, measure};

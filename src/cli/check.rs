@@ -49,7 +49,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             }
             Err(problems) => {
                 if let Some(earlier) = failed.replace(problems) {
-                    super::print_problems(&earlier);
+                    super::failure::print_problems(&earlier);
                 }
             }
         }

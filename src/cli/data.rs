@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use super::Usage;
+use super::failure::Usage;
 use super::opened::data_table;
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
 use crate::data::{DATASETS, Interpolation, Request, SplitName};

@@ -4,8 +4,9 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::attack::AttackArgs;
+use super::failure::Usage;
 use super::opened::{Opened, Overrides, on_other_data};
-use super::{ComputeArgs, Usage};
+use super::options::ComputeArgs;
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::{Split, SplitName};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use super::ConfigArgs;
+use super::options::ConfigArgs;
 use crate::device::DeviceChoice;
 use crate::files::expect_writable;
 use crate::model::Loaded;

@@ -8,7 +8,7 @@ use clap::Args;
 use npyz::WriterBuilder;
 use tch::{Device, Kind};
 
-use super::Usage;
+use super::failure::Usage;
 use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
 use crate::files::{expect_writable, write_atomic};
 use crate::images::{ImageSet, in_order};

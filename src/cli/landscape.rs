@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
+use super::failure::Usage;
 use super::opened::{Opened, Overrides};
-use super::{ComputeArgs, Usage};
+use super::options::ComputeArgs;
 use crate::data::SplitName;
 use crate::data::subset::{Subset, chosen};
 use crate::files::write_atomic;

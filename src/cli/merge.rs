@@ -5,8 +5,9 @@ use clap::Args;
 use tch::{Kind, Tensor};
 
 use super::eval::{TestArgs, Tests, show, test};
+use super::failure::Usage;
 use super::opened::{Opened, Overrides};
-use super::{ComputeArgs, Usage};
+use super::options::ComputeArgs;
 use crate::data::SplitName;
 use crate::images::ImageSet;
 use crate::merge::fisher::squared_gradients;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::{ComputeArgs, Usage};
+use super::failure::Usage;
+use super::options::ComputeArgs;
 use crate::data::{DATASETS, SplitName};
 use crate::evaluate::Predictive;
 use crate::experiment::{Experiment, Validation, load_config};

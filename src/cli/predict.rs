@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
+use super::failure::Usage;
 use super::opened::{Opened, Overrides};
-use super::{ComputeArgs, Usage};
+use super::options::ComputeArgs;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::{Decode, Resize};
 use crate::evaluate::Predictive;

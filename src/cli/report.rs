@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 
-use super::Usage;
+use super::failure::Usage;
 use crate::report::export::{self, Format};
 use crate::report::tables::{self, RenderedTable, result_columns};
 use crate::report::{Sources, figures, html};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::ComputeArgs;
 use super::opened::{Opened, Overrides};
+use super::options::ComputeArgs;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::order::replaced_labels;
 use crate::data::{Split, SplitName};

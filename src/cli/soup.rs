@@ -3,9 +3,9 @@
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::ComputeArgs;
 use super::eval::{TestArgs, Tests, show, test};
 use super::opened::{Opened, Overrides};
+use super::options::ComputeArgs;
 use crate::predict::Members;
 use crate::subspace::Space;
 use crate::subspace::combine::mean;

@@ -10,7 +10,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use tch::Device;
 
-use super::{ComputeArgs, ConfigArgs, Stopped, Usage, laplace};
+use super::failure::{Stopped, Usage};
+use super::laplace;
+use super::options::{ComputeArgs, ConfigArgs};
 use crate::data::Split;
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
 use crate::experiment::{Experiment, Training};

@@ -8,7 +8,7 @@ use image::RgbImage;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
-use super::decode::{Interpolation, Window, resize};
+use super::resize::{Interpolation, Window, resize};
 use crate::base::random::{Purpose, below, stream, uniform};
 use crate::schema::{Bounds, Reader, words};
 

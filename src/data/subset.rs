@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::SplitName;
-use crate::schema::Reader;
+use super::split::SplitName;
+use crate::schema::{Choice, Reader};
 
 const COUNT: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
 
@@ -41,7 +41,7 @@ impl Subset {
         }
         let of = reader.section("subset");
         let [train, val, test] = SplitName::ALL
-            .map(|split| of.count(split.as_str(), COUNT).about("Number of images to use of this split.").optional());
+            .map(|split| of.count(split.word(), COUNT).about("Number of images to use of this split.").optional());
         of.finish();
         Some(Subset::PerSplit { train, val, test })
     }

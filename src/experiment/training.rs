@@ -122,7 +122,7 @@ impl Training {
             root.problem("train", why);
         }
         let tuning = self.method.spec.laplace().map(|laplace| laplace.tuning);
-        if tuning == Some(crate::laplace::Tuning::Validation) && validation.is_none() {
+        if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
             root.problem(
                 "method",
                 "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",

@@ -13,39 +13,12 @@
 //! `wide` are kept at low rank; in the directions left out the curvature is 0, and the posterior there is the prior.
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use super::factor::{Factor, Sum, check};
 use super::pass::{Map, Maps, Pass, weight_gradient};
-use crate::schema::words;
+use crate::methods::laplace::{Shape, Structure, Tokens};
 use crate::state::State;
-
-words! {
-    /// Which entries of the curvature are kept.
-    pub enum Structure { Kron = "kron", Diag = "diag", Full = "full" }
-}
-
-words! {
-    /// What one datum of a Kronecker factor is.
-    pub enum Tokens {
-        /// A token.
-        Expand = "expand",
-        /// An image.
-        Reduce = "reduce",
-    }
-}
-
-/// How the curvature is kept.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Shape {
-    pub structure: Structure,
-    pub tokens: Tokens,
-    /// Sides of Kronecker factors from which they are kept at low rank.
-    pub wide: i64,
-    /// The rank of those.
-    pub kept: i64,
-}
 
 /// X and G of one map.
 #[derive(Debug)]

@@ -31,23 +31,12 @@ use tch::{Device, Kind, Tensor};
 use crate::base::random::Purpose;
 use crate::methods::noise::{At, row};
 use crate::model::Model;
-use crate::schema::words;
 use crate::state::State;
 use crate::subspace::Subspace;
 
-pub use curvature::{Curvature, Shape, Structure, Tokens};
+pub use crate::methods::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
+pub use curvature::Curvature;
 pub use evidence::Evidence;
-pub use predictive::Output;
-
-words! {
-    /// Which parameters are random.
-    pub enum Parameters {
-        /// All of theta.
-        All = "all",
-        /// A trained head; the rest stays at the mode.
-        LastLayer = "last-layer",
-    }
-}
 
 impl Parameters {
     /// The maps that they are.
@@ -57,33 +46,6 @@ impl Parameters {
             Parameters::LastLayer => pass::Maps::last_layer(subspace),
         }
     }
-}
-
-words! {
-    /// Where the prior precision comes from.
-    pub enum Tuning {
-        /// The largest evidence.
-        Evidence = "evidence",
-        /// The lowest NLL of the predictive on held-out training images, over a grid.
-        Validation = "validation",
-        /// `prior_precision`.
-        Fixed = "fixed",
-    }
-}
-
-/// What is fitted after training, and how it predicts.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    pub parameters: Parameters,
-    pub shape: Shape,
-    pub tuning: Tuning,
-    /// τ where it is fixed.
-    pub prior_precision: f64,
-    pub output: Output,
-    /// Draws a particle.
-    pub samples: usize,
-    /// Bound on what the fit may hold.
-    pub memory_bytes: u64,
 }
 
 impl Settings {

@@ -2,22 +2,6 @@
 
 use tch::{Kind, Tensor};
 
-use crate::schema::words;
-
-words! {
-    /// How Gaussian logits, or weights, become predictions.
-    pub enum Output {
-        /// Draws of linearised logits, a member each.
-        Mc = "mc",
-        /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
-        Probit = "probit",
-        /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
-        Bridge = "bridge",
-        /// Draws of weights, a member each, through the network itself.
-        Sampled = "sampled",
-    }
-}
-
 /// Logits f + V^½ ε, `[S, B, C]`, for `mean: [B, C]`, `variance: [B, C, C]`, `epsilon: [S, C]`, f64. V^½ is symmetric, so
 /// that the draws depend on nothing but V and ε; eigenvalues below 0 are rounding, and count as 0.
 pub fn draws(mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Tensor {

@@ -42,3 +42,6 @@ impl<T> PerAverage<T> {
         }
     }
 }
+
+/// Temperatures that change nothing.
+pub const UNSCALED: PerAverage<f64> = PerAverage { logit: 1.0, probability: 1.0 };

@@ -4,9 +4,8 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::average::{Average, PerAverage};
+use super::average::{Average, PerAverage, UNSCALED};
 use super::sample::{Outcome, each_sample};
-use super::temperature::UNSCALED;
 use super::uncertainty::Uncertainty;
 use crate::predictions::Predictions;
 

@@ -9,9 +9,6 @@ use super::scores::labels;
 use super::{Average, Better, Column, METRICS, Metric, PerAverage, Scores, Unit};
 use crate::predictions::{Predictions, check_finite};
 
-/// Temperatures that change nothing.
-pub const UNSCALED: PerAverage<f64> = PerAverage { logit: 1.0, probability: 1.0 };
-
 /// The temperatures that are searched. A minimum at either end is not one: see [`Fit::at_bound`].
 pub const BOUNDS: [f64; 2] = [0.01, 100.0];
 

@@ -12,7 +12,6 @@ use crate::backbone::vit::Vit;
 use crate::backbone::weights::Weights;
 use crate::checkpoint::Archive;
 use crate::data::Interpolation;
-use crate::experiment::Experiment;
 use crate::head::{Checkpoint, Head, HeadSpec, Surroundings};
 use crate::tensor::wide;
 

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::Subspace;
+use super::{Combined, Subspace};
 use crate::schema::words;
 
 words! {
@@ -15,13 +15,6 @@ words! {
         /// The columns of theta, factor by factor: keeps the rank, but is no average of the models.
         Factors = "factors",
     }
-}
-
-/// k points with the subspace that reads them.
-pub struct Combined {
-    pub subspace: Box<dyn Subspace>,
-    /// `[k, P']`.
-    pub theta: Tensor,
 }
 
 /// The mean of all particles, as one: in factors it stays in the subspace it has.

@@ -2,8 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::data::Augment;
-use crate::data::decode::{Decode, Interpolation, Resize};
+use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
+use crate::data::resize::Interpolation;
 
 /// Twenty images of one gray each: image i is `10 * i`; number 13 is damaged where asked.
 fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {

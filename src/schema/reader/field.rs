@@ -96,7 +96,7 @@ impl<T> Field<T> {
     /// As `required_because`, with a stand-in for types without a default; a stand-in never leaves a config that has
     /// mistakes.
     pub fn required_or(self, stand_in: T, why: &str) -> T {
-        for note in &self.note {
+        if let Some(note) = &self.note {
             note.required();
             note.about(&format!("{}.", capital(why)));
         }
