@@ -30,6 +30,8 @@ pub struct Chart {
     /// The plot of a panel in pixels; `None`: as wide as the chart allows.
     pub plot_width: Option<i32>,
     pub plot_height: i32,
+    /// Whether the chart becomes wider than [`WIDTH`] where marks side by side need more room.
+    pub grows: bool,
     pub notes: Vec<String>,
 }
 
@@ -118,6 +120,7 @@ impl Chart {
         let wanted = self.columns.clamp(1, self.panels.len().max(1)) as i32;
         let columns =
             (1..=wanted).rev().find(|columns| self.plot_width.is_some() || room(*columns) >= least).unwrap_or(1);
+        let least = if self.grows { least } else { 0 };
         let plot_width = self.plot_width.unwrap_or(room(columns).max(least));
         let width = 2 * MARGIN + columns * (plot_width + around) + (columns - 1) * GAP;
         let width = if self.plot_width.is_some() { width } else { width.max(WIDTH) };

@@ -71,6 +71,7 @@ fn chart(comparison: &Comparison) -> Result<Chart> {
         panels: measured.iter().map(|one| one.panel(&groups)).collect(),
         columns: 2,
         plot_height: 190,
+        grows: true,
         notes: notes(comparison, &measured),
         ..Chart::default()
     })
