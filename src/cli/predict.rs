@@ -36,7 +36,7 @@ pub struct PredictArgs {
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
-    /// How the records are written.
+    /// Format of the records.
     #[arg(long, default_value = "csv")]
     format: Format,
 
@@ -48,15 +48,15 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
 
-    /// How images get the network's size [default: as the run's own images did].
+    /// The way in which images get the network's size [default: that of the run's own images].
     #[arg(long)]
     resize: Option<Resize>,
 
-    /// Images a forward.
+    /// Images per forward pass.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: Option<u32>,
 
-    /// Type to compute in [default: as the run was trained].
+    /// Number type to compute in [default: that of the training].
     #[arg(long, value_name = "TYPE")]
     precision: Option<Precision>,
 

@@ -26,11 +26,11 @@ pub struct ReportArgs {
     #[arg(long = "table", value_name = "KEY", value_delimiter = ',')]
     tables: Vec<String>,
 
-    /// How tables are printed.
+    /// Format of printed tables.
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     format: Format,
 
-    /// Numbers over seeds instead: mean, standard deviation, 95 % interval, count.
+    /// Print numbers over seeds instead: mean, standard deviation, 95 % interval, count.
     #[arg(long, conflicts_with = "tables")]
     seeds: bool,
 

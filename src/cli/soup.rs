@@ -19,7 +19,7 @@ pub struct SoupArgs {
     /// A run: its folder or (the start of) its id [default: the latest finished run].
     run: Option<String>,
 
-    /// What is averaged: the updates of the weights (exact), or the factors of low-rank particles.
+    /// Quantity to average: the updates of the weights (exact), or the factors of low-rank particles.
     #[arg(long, value_name = "SPACE", default_value = "weights")]
     space: Space,
 

@@ -77,7 +77,7 @@ fn check(a: &Predictions, b: &Predictions) -> Result<()> {
     Ok(())
 }
 
-/// What every sample adds to the difference b − a of one metric.
+/// The contribution of every sample to the difference b − a of one metric.
 enum Part {
     Mean(Vec<f64>),
     /// Bin and gap, of a and of b.

@@ -3,7 +3,7 @@
 use super::average::Average;
 use super::scores::Scores;
 
-/// Which way is good.
+/// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     Higher,
@@ -20,7 +20,7 @@ pub enum Scope {
     Shared,
 }
 
-/// What the number is counted in.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// In [0, 1]; percent in rendered tables, fraction in files.
@@ -61,7 +61,7 @@ pub struct Metric {
     pub key: &'static str,
     /// The name in figures.
     pub short: &'static str,
-    /// What it tells, in a line.
+    /// The meaning of the number, in one line.
     pub about: &'static str,
     /// The formula and its conventions.
     pub definition: &'static str,
@@ -76,7 +76,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// The metric's columns with the averaging each stands for; for [`Scope::Shared`] the averaging is of no effect.
+    /// The metric's columns with the averaging each stands for; for [`Scope::Shared`] the value is the same for both averages.
     pub fn columns(&self) -> Vec<(String, Average)> {
         match self.scope {
             Scope::Shared => vec![(self.key.to_string(), Average::Probability)],

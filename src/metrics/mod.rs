@@ -80,7 +80,7 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
     METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
-/// What is known of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
+/// The registered meaning of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
 /// of out-of-distribution detection (`fpr95`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));

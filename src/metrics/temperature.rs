@@ -201,7 +201,7 @@ fn column_name(metric: &Metric, average: Average) -> String {
     format!("{}_ts_{}", metric.key, average.suffix())
 }
 
-/// What a column of [`scaled_columns`] holds.
+/// The meaning of a column of [`scaled_columns`].
 pub(super) fn of_column(column: &str) -> Option<Column> {
     let named = |metric: &&Metric| Average::ALL.iter().any(|average| column_name(metric, *average) == column);
     let temperature = Average::ALL.iter().any(|average| format!("temperature_{}", average.suffix()) == column);

@@ -20,7 +20,7 @@ const LEAST_SLOT: i32 = 15;
 const LEAST_PLACE: i32 = 76;
 const MOST_WORD: f64 = 160.0;
 
-/// What a chart shows.
+/// A chart: a legend, panels and notes.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
     pub legend: Vec<Entry>,

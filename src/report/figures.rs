@@ -27,13 +27,13 @@ pub struct Figure {
     pub title: &'static str,
     /// The published figure it stands beside; empty if there is none.
     pub paper: &'static str,
-    /// What it shows, and from which results.
+    /// The quantities shown, and the results that they come from.
     pub caption: String,
     /// `None`: not run.
     pub svg: Option<String>,
     /// Makes results that it is drawn from; sweeps need it with several values.
     pub command: &'static str,
-    /// What could not be drawn, a line each.
+    /// Reasons why a part could not be drawn, a line each.
     pub problems: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Drawing {
     }
 }
 
-/// What all figures are drawn from.
+/// The results that all figures are drawn from.
 struct Material<'a> {
     sources: &'a Sources,
     series: Vec<Series<'a>>,

@@ -33,7 +33,7 @@ pub fn draw(table: &Table, path: &Path) -> Result<()> {
     write_atomic(path, |writer| Ok(writer.write_all(svg.as_bytes())?))
 }
 
-/// What a panel shows.
+/// The quantity that a panel shows.
 struct Quantity {
     /// The column that says its name, unit and direction.
     of: &'static str,

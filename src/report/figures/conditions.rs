@@ -26,7 +26,7 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     by_condition(material, DIVERSITY, 1, caption, &shown.collect::<Vec<_>>())
 }
 
-/// Of each corruption, over all rows.
+/// The highest severity of each corruption, over all rows.
 fn highest_severities<'a>(material: &Material<'a>) -> BTreeMap<&'a str, f64> {
     let mut highest: BTreeMap<_, f64> = BTreeMap::new();
     for row in material.sources.result_rows() {

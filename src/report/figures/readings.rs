@@ -113,7 +113,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     })
 }
 
-/// What whiskers are, where there are several seeds.
+/// The note that explains whiskers, where there are several seeds.
 fn seeds_note(readings: &[Reading]) -> Option<String> {
     let peers = |one: &Reading| {
         let same =

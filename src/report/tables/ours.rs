@@ -12,11 +12,11 @@ use crate::report::sources::Sources;
 use crate::results::store::Table;
 use crate::results::table::texts;
 
-/// What names a result row in tables, before the settings that tell rows apart and after them.
+/// Columns that name a result row in tables, before the settings that distinguish rows and after them.
 const NAMES: [&[&str]; 2] =
     [&["checkpoint", "subspace", "method", "particles", "rank"], &["predictive", "seed", "set", "condition"]];
 
-/// What a result cost, behind its metrics.
+/// Columns with the cost of a result, shown after its metrics.
 const COSTS: &[&str] = &["trainable_parameters", "train_wall_seconds"];
 
 const OOD_COLUMNS: &[&str] = &[
