@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow, bail};
 use tch::{Cuda, Device, Kind};
 
-use crate::config::Precision;
+use crate::machine::Precision;
 
 /// Of the libtorch that this binary was built against.
 pub const LIBTORCH_VERSION: &str = env!("BELLA_LIBTORCH_VERSION");

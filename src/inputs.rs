@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::config::Choice;
 use crate::data::Decode;
-use crate::data::class_folders::collect as collect_images;
+use crate::data::read::class_folders::collect as collect_images;
 use crate::metrics::Uncertainty;
+use crate::schema::words;
 
 /// The path that stands for a list of paths on standard input.
 pub const LIST: &str = "-";
@@ -162,16 +162,13 @@ impl Record {
     }
 }
 
-/// How records are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    Csv,
-    /// One JSON object a line; what a record does not have is null.
-    JsonLines,
-}
-
-impl Choice for Format {
-    const CHOICES: &'static [(&'static str, Format)] = &[("csv", Format::Csv), ("jsonl", Format::JsonLines)];
+words! {
+    /// How records are written.
+    pub enum Format {
+        Csv = "csv",
+        /// One JSON object a line; what a record does not have is null.
+        JsonLines = "jsonl",
+    }
 }
 
 /// Writes records one by one; each is on its way before the next image is predicted.

@@ -5,8 +5,8 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::backbone::footprint::Graph;
-use crate::config::Chunk;
 use crate::images::ImageSet;
+use crate::machine::Chunk;
 use crate::memory::{Cut, Need, Task};
 use crate::metrics::argmax;
 use crate::model::Model;

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Tensor};
 
-use crate::config::Experiment;
-use crate::data::order::Purpose;
+use crate::base::random::Purpose;
+use crate::experiment::Experiment;
 use crate::laplace::Fitted;
 use crate::methods::noise::{At, row};
 use crate::predict::Rows;

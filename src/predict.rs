@@ -10,8 +10,8 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::backbone::footprint::Graph;
 use crate::backbone::weights::Weights;
-use crate::config::Chunk;
 use crate::images::{ImageSet, in_order};
+use crate::machine::Chunk;
 use crate::memory::{self, Cut, Cutter, Need, Task};
 use crate::model::Model;
 use crate::parallel::{World, cut};

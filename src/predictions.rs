@@ -2,6 +2,7 @@
 //! A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
 //! Kept as a safetensors file (`logits`, `labels`, `groups`) that is memory-mapped, never copied, when opened.
 
+mod bytes;
 mod file;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,11 @@ use std::ops::Range;
 use anyhow::{Result, bail, ensure};
 use memmap2::Mmap;
 
-use file::{CLASS_NAMES, GROUP_NAMES, as_f32, as_u32};
+use bytes::{as_f32, as_u32};
+
+/// Keys of the metadata that hold the names of classes and groups.
+const CLASS_NAMES: &str = "class_names";
+const GROUP_NAMES: &str = "group_names";
 
 /// Sizes of one prediction set: m members, N samples, C classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,14 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::identify::{Evidence, Identified};
-use crate::config::{Experiment, Precision, Validation};
 use crate::data::augment::Views;
 use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Dataset, Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
+use crate::experiment::{Experiment, Validation};
 use crate::images::ImageSet;
+use crate::machine::Precision;
 use crate::model::{Loaded, Model};
 use crate::parallel::World;
 use crate::subspace::Subspace;
@@ -60,7 +61,7 @@ impl Session {
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
-        let loaded = Loaded::open(experiment, &classes, device)?;
+        let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
         let self_check_difference = report(&loaded.identified);
         let subspace = match &experiment.training {
             Some(training) => Some(training.subspace.spec.build(&loaded.identified.base, &loaded.head)?),

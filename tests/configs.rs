@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
 
-use bella::config::{Experiment, Tree};
+use bella::experiment::{Experiment, load_config};
 use common::{Place, bella, messages, printed, repository, tiny};
 
 fn toml_files(folder: &str) -> Vec<PathBuf> {
@@ -52,7 +52,7 @@ fn all(folders: &[&str]) -> Vec<PathBuf> {
 }
 
 fn read(files: &[PathBuf]) -> Experiment {
-    let experiment = Tree::load(files, &[]).and_then(|tree| Experiment::read(&tree));
+    let experiment = load_config(files, &[]).and_then(|tree| Experiment::read(&tree));
     experiment.unwrap_or_else(|problems| panic!("{files:?}: {problems}"))
 }
 

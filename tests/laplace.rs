@@ -3,7 +3,7 @@
 
 mod common;
 
-use bella::data::order::{Purpose, normal, stream};
+use bella::base::random::{Purpose, normal, stream};
 use bella::laplace::curvature::Fit;
 use bella::laplace::factor::Factor;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use};

@@ -5,7 +5,7 @@ mod common;
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
-use bella::data::order::{Purpose, stream};
+use bella::base::random::{Purpose, stream};
 use bella::images::Batch;
 use bella::methods::{Evaluation, Objective};
 use bella::model::{Input, Model};

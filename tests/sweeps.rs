@@ -65,8 +65,8 @@ fn tables_are_made_of_configs_that_are_fine() {
                 words.windows(2).filter(|pair| pair[0] == flag).map(|pair| pair[1].to_string()).collect()
             };
             let files: Vec<_> = of("--config").iter().map(|file| repository(file)).collect();
-            let read = bella::config::Tree::load(&files, &of("--set"));
-            let experiment = read.and_then(|tree| bella::config::Experiment::read(&tree));
+            let read = bella::experiment::load_config(&files, &of("--set"));
+            let experiment = read.and_then(|tree| bella::experiment::Experiment::read(&tree));
             assert!(experiment.is_ok_and(|experiment| experiment.training.is_some()), "{name}: {line}");
         }
     }

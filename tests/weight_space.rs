@@ -3,7 +3,7 @@
 mod common;
 
 use bella::backbone::weights::Weights;
-use bella::data::order::{Purpose, normal, stream};
+use bella::base::random::{Purpose, normal, stream};
 use bella::images::Batch;
 use bella::methods::{Mixed, Objective};
 use bella::model::Model;

@@ -1,17 +1,14 @@
 //! Attacks: pixels moved inside the L∞ ball of radius epsilon around an image and inside [0, 1], so that the loss rises.
 //! Untargeted, true labels. One file an attack, registered in [`ATTACKS`]; an attack sees gradients, never a model.
 
-mod fgsm;
-mod pgd;
+mod entries;
 pub mod victim;
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+pub use entries::ATTACKS;
 pub use victim::{Resolution, Target, Victim};
-
-/// Every known attack.
-pub static ATTACKS: &[&Entry] = &[&fgsm::ENTRY, &pgd::ENTRY];
 
 /// A registered attack.
 pub struct Entry {

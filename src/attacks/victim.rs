@@ -10,6 +10,7 @@ use tch::{Tensor, no_grad};
 use crate::backbone::footprint::Graph;
 use crate::memory::Cutter;
 use crate::predict::{Predictor, in_parts};
+use crate::schema::words;
 use crate::tensor::{label_log_probabilities, mixture_log_probabilities};
 
 /// Whose loss is raised.
@@ -56,21 +57,13 @@ impl FromStr for Target {
     }
 }
 
-/// Which pixels are moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Resolution {
-    /// Those the network sees, after resizing.
-    Model,
-    /// Those of the data set, before resizing, which is differentiated through.
-    Native,
-}
-
-impl fmt::Display for Resolution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Resolution::Model => "model",
-            Resolution::Native => "native",
-        })
+words! {
+    /// Which pixels are moved.
+    pub enum Resolution {
+        /// Those the network sees, after resizing.
+        Model = "model",
+        /// Those of the data set, before resizing, which is differentiated through.
+        Native = "native",
     }
 }
 

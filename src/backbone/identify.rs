@@ -8,9 +8,9 @@ use super::settle::{Candidates, SelfCheck};
 use super::text::{TextTower, TextWeights};
 use super::vit::Vit;
 use super::weights::Weights;
-use super::{Base, Named, OwnHead, Traits, recognise};
+use super::{Base, Hints, Named, OwnHead, Traits, recognise};
+use crate::base::random::{Purpose, stream};
 use crate::checkpoint::Archive;
-use crate::data::order::{Purpose, stream};
 
 pub use super::settle::{Difference, Evidence, Fixed};
 
@@ -41,7 +41,7 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
             "{shown}: {heads} heads do not divide the width {width}: set another number"
         );
     }
-    let candidates = Candidates::new(base.geometry.width, fixed, &archive.hints());
+    let candidates = Candidates::new(base.geometry.width, fixed, &Hints::read(archive.code()));
     let images = check_images(base.geometry.image_size());
     let native = |traits, width| {
         let vit = Vit { geometry: base.geometry.clone(), traits };
@@ -82,7 +82,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
         return Ok(None);
     };
     let geometry = weights.geometry.clone();
-    let mut hints = archive.hints();
+    let mut hints = Hints::read(archive.code());
     // Both towers of a CLIP model have one activation and one eps.
     (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
     let candidates = Candidates::new(geometry.width, Fixed::default(), &hints);

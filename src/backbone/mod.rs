@@ -5,11 +5,10 @@
 
 mod block;
 pub mod footprint;
+mod hints;
 pub mod identify;
 pub mod low_rank;
-mod names_clip;
-mod names_timm;
-mod names_torchvision;
+pub mod namings;
 mod recognise;
 pub mod settle;
 pub mod shapes;
@@ -17,10 +16,13 @@ pub mod text;
 pub mod vit;
 pub mod weights;
 
+use crate::schema::words;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
+pub use hints::Hints;
+pub use namings::NAMINGS;
 pub use recognise::{Named, recognise};
 
 /// How one family of archives names its parameters.
@@ -47,31 +49,9 @@ pub enum Form {
     Transposed,
 }
 
-/// Every known naming, in the order they are tried.
-pub static NAMINGS: &[&Naming] = &[&names_clip::NAMING, &names_timm::NAMING, &names_torchvision::NAMING];
-
-/// The activation between the two MLP layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Activation {
-    Gelu,
-    QuickGelu,
-    GeluTanh,
-}
-
-impl crate::config::Choice for Activation {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("gelu", Self::Gelu), ("quick-gelu", Self::QuickGelu), ("gelu-tanh", Self::GeluTanh)];
-}
-
-impl std::fmt::Display for Activation {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Gelu => "gelu",
-            Self::QuickGelu => "quick-gelu",
-            Self::GeluTanh => "gelu-tanh",
-        })
-    }
+words! {
+    /// The activation between the two MLP layers.
+    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh" }
 }
 
 /// What names and shapes tell about a vision transformer.

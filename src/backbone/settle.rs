@@ -4,8 +4,7 @@
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor};
 
-use super::{Activation, Traits};
-use crate::checkpoint::Hints;
+use super::{Activation, Hints, Traits};
 use crate::tensor::{ROOM_ELSEWHERE, guarded};
 
 const MAX_DIFFERENCE_F32: f64 = 1e-5;

@@ -4,9 +4,10 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::block::{Attention, Blocks, Rows};
+use super::namings::clip;
 use super::recognise::{block_count, check_blocks, check_norm, check_shape, shaped};
 use super::weights::Weights;
-use super::{Form, Parameters, Traits, names_clip};
+use super::{Form, Parameters, Traits};
 
 /// Where the text tower may sit: at the root (OpenAI, open_clip), or apart (open_clip's custom models).
 const PREFIXES: [&str; 2] = ["", "text."];
@@ -90,7 +91,7 @@ fn canonical(name: &str) -> Option<(String, Form)> {
         "ln_final.weight" | "ln_final.bias" => Some((name.into(), Form::AsIs)),
         "text_projection" => Some(("proj.weight".into(), Form::Transposed)),
         "text_projection.weight" => Some(("proj.weight".into(), Form::AsIs)),
-        _ if name.starts_with("transformer.") => names_clip::canonical(name),
+        _ if name.starts_with("transformer.") => clip::canonical(name),
         _ => None,
     }
 }

@@ -9,11 +9,14 @@ use tch::{Device, Kind, Tensor};
 use crate::backbone::identify::{Fixed, identify};
 use crate::backbone::shapes::Shape;
 use crate::checkpoint::Archive;
-use crate::config::{Choice, Experiment, Normalize, Problems, Tree};
 use crate::data::Interpolation;
 use crate::device::compute_kind;
+use crate::experiment::{Experiment, load_config};
 use crate::head::{Head, Training as HeadTraining};
+use crate::machine::Precision;
+use crate::model::Normalize;
 use crate::model::{Model, Preprocess};
+use crate::schema::{Choice, Problems, words};
 use crate::tensor::wide;
 
 /// Classes of the random head.
@@ -74,36 +77,21 @@ impl Source<'_> {
     }
 }
 
-/// A method, with SVGD's drives as methods of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BenchMethod {
-    Map,
-    Ensemble,
-    /// With the subspace's own drive.
-    Svgd,
-    SvgdOwn,
-    SvgdShared,
-    SvgdWeight,
-    Ivon,
-}
-
-impl Choice for BenchMethod {
-    const CHOICES: &'static [(&'static str, Self)] = &[
-        ("map", Self::Map),
-        ("ensemble", Self::Ensemble),
-        ("svgd", Self::Svgd),
-        ("svgd-own", Self::SvgdOwn),
-        ("svgd-shared", Self::SvgdShared),
-        ("svgd-weight", Self::SvgdWeight),
-        ("ivon", Self::Ivon),
-    ];
+words! {
+    /// A method, with SVGD's drives as methods of their own.
+    pub enum BenchMethod {
+        Map = "map",
+        Ensemble = "ensemble",
+        /// With the subspace's own drive.
+        Svgd = "svgd",
+        SvgdOwn = "svgd-own",
+        SvgdShared = "svgd-shared",
+        SvgdWeight = "svgd-weight",
+        Ivon = "ivon",
+    }
 }
 
 impl BenchMethod {
-    pub fn word(self) -> &'static str {
-        Self::CHOICES.iter().find(|(_, method)| *method == self).map_or("", |(word, _)| word)
-    }
-
     /// As overrides of a config.
     fn sets(self, particles: i64) -> Vec<String> {
         let svgd = |drive: Option<&str>| {
@@ -143,8 +131,8 @@ pub struct Choices {
     pub rank: i64,
     /// The config's range of blocks; all where absent.
     pub blocks: Option<String>,
-    /// The config's word.
-    pub precision: String,
+    /// The type of the computation.
+    pub precision: Precision,
     /// The config's number or word.
     pub particle_chunk: String,
     pub recompute: bool,
@@ -172,7 +160,7 @@ impl Choices {
             "data.digits={}".to_string(),
             "train.epochs=1".to_string(),
             format!("train.batch_size={}", self.batch_size),
-            format!("train.precision={}", quoted(&self.precision)),
+            format!("train.precision={}", quoted(self.precision.word())),
             format!("train.particle_chunk={}", self.particle_chunk),
             format!("train.recompute={}", self.recompute),
         ];
@@ -185,7 +173,7 @@ impl Choices {
         }
         sets.extend(self.method.sets(self.particles));
         sets.extend(self.sets.iter().cloned());
-        Experiment::read(&Tree::load(&[], &sets)?)
+        Experiment::read(&load_config(&[], &sets)?)
     }
 }
 
@@ -202,7 +190,7 @@ mod tests {
             batch_size: 8,
             rank: 4,
             blocks: None,
-            precision: "f32".into(),
+            precision: Precision::F32,
             particle_chunk: "0".into(),
             recompute: false,
             sets: Vec::new(),

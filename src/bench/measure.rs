@@ -13,12 +13,13 @@ use super::flops::{self, Pass};
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
 use super::{peak, rate};
 use crate::backbone::weights::Weights;
-use crate::config::{Batches, Training};
+use crate::experiment::{Batches, Training};
 use crate::images::Batch;
 use crate::memory::{Cutter, free_bytes, gib};
 use crate::methods::{Method, Objective, Parts};
 use crate::model::{Input, Model};
 use crate::predict::{Members, Predictor};
+use crate::schema::words;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 use crate::tensor::guarded;
@@ -39,15 +40,16 @@ pub struct Plan {
     pub feed: Feed,
 }
 
-/// What a training step starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feed {
-    /// Bytes of images.
-    Images,
-    /// Cached output of the blocks below the first trained one.
-    Prefix,
-    /// Gradients: the method and the optimizer alone.
-    Gradients,
+words! {
+    /// What a training step starts from.
+    pub enum Feed {
+        /// Bytes of images.
+        Images = "images",
+        /// Cached output of the blocks below the first trained one.
+        Prefix = "prefix",
+        /// Gradients: the method and the optimizer alone.
+        Gradients = "gradients",
+    }
 }
 
 /// What came out.

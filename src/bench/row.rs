@@ -7,6 +7,7 @@ use super::clock::{Samples, median};
 use super::measure::{Feed, Measured};
 use crate::report::paper;
 use crate::results::store::Row;
+use crate::schema::Choice;
 
 /// Columns that say what was measured: a row replaces the one that agrees in all of them.
 pub const KEYS: &[&str] = &[
@@ -50,7 +51,7 @@ impl Label<'_> {
         row.push("method", choices.method.word());
         row.push("particles", choices.particles.to_string());
         row.push("batch_size", choices.batch_size.to_string());
-        row.push("precision", &choices.precision);
+        row.push("precision", choices.precision.word());
         row.push("device", &self.device);
         row.push("threads", self.threads.to_string());
         row.push("particle_chunk", &choices.particle_chunk);
@@ -204,6 +205,7 @@ pub fn shown(row: &Row) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Precision;
 
     fn choices(subspace: &str, method: BenchMethod, particles: i64) -> Choices {
         Choices {
@@ -213,7 +215,7 @@ mod tests {
             batch_size: 8,
             rank: 4,
             blocks: None,
-            precision: "f32".into(),
+            precision: Precision::F32,
             particle_chunk: "auto".into(),
             recompute: false,
             sets: Vec::new(),

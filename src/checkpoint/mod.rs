@@ -1,6 +1,5 @@
-//! TorchScript archives: opening, parameters, the archive's own forward, and hints in its code.
+//! TorchScript archives: opening, parameters, the archive's own forward, and its code.
 
-mod hints;
 mod portable;
 
 use std::io::Read;
@@ -10,8 +9,6 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use crate::tensor::first_line;
-
-pub use hints::Hints;
 
 /// An opened TorchScript archive, on the CPU, in evaluation mode.
 pub struct Archive {
@@ -55,9 +52,9 @@ impl Archive {
         matrices.max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind())
     }
 
-    /// What the archive's code tells about activation, eps and heads.
-    pub fn hints(&self) -> Hints {
-        Hints::read(&self.code)
+    /// The Python code of the archive, all files joined.
+    pub fn code(&self) -> &str {
+        &self.code
     }
 
     /// The archive's own output on `images: [B, 3, S, S]`: `encode_image` where it has one, else `forward`; f32.

@@ -5,18 +5,20 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{ComputeArgs, Usage, parse_choice};
+use super::failure::Usage;
+use super::options::ComputeArgs;
 use crate::backbone::shapes::{SHAPES, Shape};
 use crate::bench::case::{BenchMethod, Choices, Source};
 use crate::bench::measure::{Feed, Measured, Plan, measure};
 use crate::bench::row::{self, KEYS, Label};
-use crate::config::Precision;
 use crate::files::create_folder;
+use crate::machine::Precision;
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
+use crate::schema::Choice;
 
 /// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv of the results folder).
 ///
@@ -33,46 +35,46 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "vit-b-32", conflicts_with = "checkpoint", value_parser = shape)]
     shapes: Vec<&'static Shape>,
 
-    /// A TorchScript archive instead.
+    /// TorchScript archive to measure instead of a shape.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 
     #[arg(long, value_delimiter = ',', default_value = "low-rank")]
     subspaces: Vec<String>,
 
-    /// map, ensemble, svgd, svgd-own, svgd-shared, svgd-weight, ivon.
-    #[arg(long, value_delimiter = ',', default_value = "svgd", value_parser = method)]
+    /// Methods to measure.
+    #[arg(long, value_delimiter = ',', default_value = "svgd")]
     methods: Vec<BenchMethod>,
 
     /// Numbers of particles (map has one).
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "5", value_parser = clap::value_parser!(i64).range(1..=100_000))]
     particles: Vec<i64>,
 
-    /// f32, bf16, auto.
+    /// Number types to compute in.
     #[arg(long, value_delimiter = ',', default_value = "f32")]
-    precisions: Vec<String>,
+    precisions: Vec<Precision>,
 
-    /// Images a particle and step.
+    /// Images per particle and training step.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     batch_size: i64,
 
-    /// Of the low-rank subspace.
+    /// Rank of the low-rank update.
     #[arg(long, value_name = "N", default_value_t = 4)]
     rank: i64,
 
-    /// Blocks that the low-rank subspace adapts: 6-11.
+    /// Blocks that get low-rank updates, such as 6-11.
     #[arg(long, value_name = "RANGES")]
     blocks: Option<String>,
 
-    /// What a step starts from.
-    #[arg(long, value_enum, default_value = "images")]
-    feed: FeedWord,
+    /// Source of the images that a step starts from.
+    #[arg(long, default_value = "images")]
+    feed: Feed,
 
-    /// Particles a forward: a number, 0 for all, or auto.
+    /// Particles per forward pass: a number, 0 for all, or auto.
     #[arg(long, value_name = "N", default_value = "auto")]
     particle_chunk: String,
 
-    /// Compute activations again on the way back.
+    /// Compute activations again in the backward pass instead of keeping them.
     #[arg(long)]
     recompute: bool,
 
@@ -80,23 +82,23 @@ pub struct BenchArgs {
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Timed training steps a round; 0 for none.
+    /// Timed training steps per round; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 5)]
     steps: usize,
 
-    /// Timed predictions a round; 0 for none.
+    /// Timed predictions per round; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 3)]
     predictions: usize,
 
-    /// Images a prediction.
+    /// Images per prediction.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     prediction_images: i64,
 
-    /// Untimed steps and predictions before.
+    /// Steps and predictions before the timing starts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     warmup: usize,
 
-    /// Rounds over all cases, which take turns.
+    /// Rounds over all cases; cases take turns within a round.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 
@@ -112,34 +114,9 @@ pub struct BenchArgs {
     alone: bool,
 }
 
-/// What a step starts from.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FeedWord {
-    /// Bytes of images.
-    Images,
-    /// Cached output of the blocks below the first trained one.
-    Prefix,
-    /// Gradients: the method and the optimizer alone.
-    Gradients,
-}
-
-impl From<FeedWord> for Feed {
-    fn from(word: FeedWord) -> Feed {
-        match word {
-            FeedWord::Images => Feed::Images,
-            FeedWord::Prefix => Feed::Prefix,
-            FeedWord::Gradients => Feed::Gradients,
-        }
-    }
-}
-
 fn shape(text: &str) -> Result<&'static Shape> {
     let known = SHAPES.iter().map(|shape| shape.key).collect::<Vec<_>>().join(", ");
     SHAPES.iter().find(|shape| shape.key == text).with_context(|| format!("unknown shape `{text}`; known: {known}"))
-}
-
-fn method(text: &str) -> Result<BenchMethod> {
-    parse_choice("method", text)
 }
 
 pub fn run(args: &BenchArgs) -> Result<()> {
@@ -199,7 +176,7 @@ fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
                     batch_size: args.batch_size,
                     rank: args.rank,
                     blocks: args.blocks.clone(),
-                    precision: precision.clone(),
+                    precision: *precision,
                     particle_chunk: args.particle_chunk.clone(),
                     recompute: args.recompute,
                     sets: args.sets.clone(),
@@ -237,7 +214,7 @@ fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
 
 /// Mistakes in settings, before anything is measured.
 fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
-    if matches!(args.feed, FeedWord::Gradients) && choices.method == BenchMethod::SvgdWeight {
+    if matches!(args.feed, Feed::Gradients) && choices.method == BenchMethod::SvgdWeight {
         let why = "--feed gradients: svgd-weight mixes gradients while they are computed; leave it out of --methods";
         return Err(Usage(why.into()).into());
     }
@@ -254,7 +231,7 @@ fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
     Ok(())
 }
 
-/// What a child prints.
+/// The line that a child process prints.
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Measured(Box<Measured>),
@@ -287,7 +264,7 @@ fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome
     let program = std::env::current_exe().context("where this program lies")?;
     let mut command = Command::new(program);
     command.args(["bench", "--alone", "--subspaces", &choices.subspace, "--methods", choices.method.word()]);
-    command.args(["--particles", &choices.particles.to_string(), "--precisions", &choices.precision]);
+    command.args(["--particles", &choices.particles.to_string(), "--precisions", choices.precision.word()]);
     match source {
         Source::Shape(shape) => command.args(["--shapes", shape.key]),
         Source::Archive(path) => command.arg("--checkpoint").arg(path),

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use crate::config::{Experiment, Problems, Tree};
+use crate::experiment::{Experiment, is_part, load_config, over};
+use crate::schema::{Problems, Tree};
 
-/// What a part of an experiment is checked over.
+/// The experiment over which a part is checked.
 const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
 
 /// Check configs; every mistake is a line.
@@ -24,7 +25,7 @@ pub struct CheckArgs {
     #[arg(long)]
     merge: bool,
 
-    /// Override a key in each.
+    /// Override a key in each config.
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
@@ -48,7 +49,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             }
             Err(problems) => {
                 if let Some(earlier) = failed.replace(problems) {
-                    super::print_problems(&earlier);
+                    super::failure::print_problems(&earlier);
                 }
             }
         }
@@ -58,9 +59,9 @@ pub fn run(args: &CheckArgs) -> Result<()> {
 
 /// The config of `files`, and what they are.
 fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, &'static str), Problems> {
-    let tree = Tree::load(files, sets)?;
-    if tree.is_part() {
-        return Ok((tree.over(Tree::parse(BASE.0, BASE.1)?), "fine, to merge after an experiment"));
+    let tree = load_config(files, sets)?;
+    if is_part(&tree) {
+        return Ok((over(tree, Tree::parse(BASE.0, BASE.1)?), "fine, to merge after an experiment"));
     }
     Ok((tree, "fine"))
 }

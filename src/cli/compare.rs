@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::score::print_csv;
 use crate::metrics::bootstrap::{Difference, RESAMPLES, compare};
@@ -16,15 +16,15 @@ use crate::results::table::{Spec, Surface, render};
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella compare a/predictions/cifar10.safetensors b/predictions/cifar10.safetensors")]
 pub struct CompareArgs {
-    /// Predictions file of the one.
+    /// Predictions file A.
     a: PathBuf,
 
-    /// Predictions file of the other; differences are B - A.
+    /// Predictions file B; differences are B - A.
     b: PathBuf,
 
-    /// Mean over members: of logits (lm) or of probabilities (pm) [default: both].
+    /// Average over members to compare [default: both].
     #[arg(long)]
-    average: Option<Suffix>,
+    average: Option<Average>,
 
     /// Number of resamples.
     #[arg(long, value_name = "N", default_value_t = RESAMPLES, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -34,25 +34,9 @@ pub struct CompareArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// CSV on standard output (fractions, all digits) instead of a table.
+    /// Print CSV (fractions, all digits) instead of a table.
     #[arg(long)]
     csv: bool,
-}
-
-/// An average by the suffix of its columns.
-#[derive(Clone, Copy, ValueEnum)]
-enum Suffix {
-    Lm,
-    Pm,
-}
-
-impl Suffix {
-    fn average(self) -> Average {
-        match self {
-            Suffix::Lm => Average::Logit,
-            Suffix::Pm => Average::Probability,
-        }
-    }
 }
 
 pub fn run(args: &CompareArgs) -> Result<()> {
@@ -62,7 +46,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         Ok(predictions)
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
-    let averages = args.average.map_or(Average::ALL.to_vec(), |suffix| vec![suffix.average()]);
+    let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
     let differences = compare(&a, &b, &averages, args.resamples, args.seed)
         .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
     if args.csv {

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use super::Usage;
+use super::failure::Usage;
 use super::opened::data_table;
-use crate::config::{DataSpec, Tree};
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
 use crate::data::{DATASETS, Interpolation, Request, SplitName};
+use crate::experiment::{DataSpec, load_config};
+use crate::schema::Tree;
 
 /// Look at data sets on disk.
 #[derive(Args)]
@@ -46,11 +47,11 @@ struct CheckArgs {
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Only this split: train, val or test.
+    /// Check this split only: train, val or test.
     #[arg(long)]
     split: Option<SplitName>,
 
-    /// Decode every image.
+    /// Decode every image, to find damaged ones.
     #[arg(long)]
     decode: bool,
 
@@ -71,7 +72,7 @@ pub fn run(args: &DataArgs) -> Result<()> {
     let trees = if args.configs.is_empty() {
         args.data.iter().map(|data| data_table(data, args.sets.clone())).collect::<Result<Vec<Tree>>>()?
     } else {
-        vec![Tree::load(&args.configs, &args.sets)?]
+        vec![load_config(&args.configs, &args.sets)?]
     };
     let sets = trees.into_iter().map(DataSpec::alone).collect::<Result<Vec<DataSpec>, _>>()?;
     let mut faults = 0;

@@ -4,13 +4,14 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::attack::AttackArgs;
+use super::failure::Usage;
 use super::opened::{Opened, Overrides, on_other_data};
-use super::{ComputeArgs, Usage, parse_choice};
-use crate::config::Experiment;
+use super::options::ComputeArgs;
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::{Split, SplitName};
 use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Predictive, experiment_csv, ood_csv};
+use crate::experiment::Experiment;
 use crate::images::ImageSet;
 use crate::laplace::Output;
 use crate::metrics::Uncertainty;
@@ -46,7 +47,7 @@ pub struct EvalArgs {
     draws: Option<u32>,
 
     /// How a Laplace approximation predicts: mc, probit, bridge or sampled [default: as the method is configured].
-    #[arg(long, value_name = "WORD", conflicts_with = "configs", value_parser = parse_output)]
+    #[arg(long, value_name = "WORD", conflicts_with = "configs")]
     predictive: Option<Output>,
 
     #[command(flatten)]
@@ -116,10 +117,6 @@ fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
             laplace.map_or(Predictive::Draws(samples), |settings| Predictive::laplace(settings.output, samples))
         }
     }
-}
-
-fn parse_output(text: &str) -> Result<Output> {
-    parse_choice("predictive", text)
 }
 
 /// [`TestArgs`], checked.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use super::ConfigArgs;
+use super::options::ConfigArgs;
 use crate::device::DeviceChoice;
 use crate::files::expect_writable;
 use crate::model::Loaded;
@@ -18,7 +18,7 @@ pub struct HeadArgs {
     #[command(flatten)]
     config: ConfigArgs,
 
-    /// The file to write.
+    /// File to write.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
 
@@ -37,7 +37,7 @@ pub fn run(args: &HeadArgs) -> Result<()> {
     tch::set_num_threads(args.threads.unwrap_or_else(tch::get_num_threads));
     let device = args.device.open()?;
     let classes = experiment.data.dataset.classes()?;
-    let head = Loaded::open(&experiment, &classes, device)?.head;
+    let head = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?.head;
     let mut state = State::default();
     state.put("weight", &head.weight);
     state.put("bias", &head.bias);

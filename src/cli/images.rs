@@ -8,13 +8,12 @@ use clap::Args;
 use npyz::WriterBuilder;
 use tch::{Device, Kind};
 
-use super::{Usage, parse_choice};
-use crate::config::{Choice, Normalize};
+use super::failure::Usage;
 use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
 use crate::files::{expect_writable, write_atomic};
 use crate::images::{ImageSet, in_order};
 use crate::inputs::collect;
-use crate::model::Preprocess;
+use crate::model::{Normalize, Preprocess};
 
 /// Decode and resize image files as training does; write the bytes, say how many images a second.
 #[derive(Args)]
@@ -25,41 +24,37 @@ pub struct ImagesArgs {
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
-    /// Pixels a side.
+    /// Height and width in pixels.
     #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
     size: u32,
 
-    /// How images get that size: shorter-side-crop or stretch.
-    #[arg(long, default_value = "shorter-side-crop", value_parser = word::<Resize>)]
+    /// The way in which images get that size.
+    #[arg(long, default_value = "shorter-side-crop")]
     resize: Resize,
 
-    /// bicubic or bilinear.
-    #[arg(long, default_value = "bicubic", value_parser = word::<Interpolation>)]
+    /// Filter by which images get that size.
+    #[arg(long, default_value = "bicubic")]
     interpolation: Interpolation,
 
-    /// Write the bytes, [N, 3, size, size].
+    /// Write the pixels to this file, as bytes [N, 3, size, size].
     #[arg(short = 'o', long, value_name = "FILE.npy")]
     output: Option<PathBuf>,
 
-    /// Keep decoded images here, and read them from here.
+    /// Folder that keeps decoded images and is read first.
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
 
-    /// Time so many passes over the images, normalised and in batches, as training reads them.
+    /// Number of timed passes over the images, normalised and in batches, as training reads them.
     #[arg(long, value_name = "N", default_value_t = 0)]
     epochs: u32,
 
-    /// Images a batch.
+    /// Images per batch.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: u32,
 
-    /// Threads that decode [default: all cores].
+    /// Threads that decode images [default: all cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
-}
-
-fn word<T: Choice>(text: &str) -> Result<T> {
-    parse_choice("word", text)
 }
 
 pub fn run(args: &ImagesArgs) -> Result<()> {

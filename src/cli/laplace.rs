@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::config::{Experiment, Training, Tree};
 use crate::data::order::Holdout;
+use crate::experiment::{Experiment, Training, load_config};
 use crate::images::ImageSet;
 use crate::laplace::fit::Fitter;
 use crate::posterior::{Mixture, Posterior};
@@ -22,10 +22,10 @@ pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// What Gaussians are fitted on.
+/// The images that Gaussians are fitted on.
 pub(super) struct Images<'a> {
     pub train: &'a ImageSet,
-    /// What `holdout.validation` are images of.
+    /// The split that `holdout.validation` counts images of.
     pub validation: &'a ImageSet,
     pub holdout: &'a Holdout,
 }
@@ -57,7 +57,7 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
     let key = format!("method.laplace.from = {from:?}");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;
     ensure!(run.is_finished(), "{key}: this run is not finished: continue it with `bella train`");
-    let theirs = Experiment::read(&Tree::load(&[run.config()], &[])?)?.resolved();
+    let theirs = Experiment::read(&load_config(&[run.config()], &[])?)?.resolved();
     let ours = experiment.resolved();
     for table in ["seed", "checkpoint", "head", "data", "subspace"] {
         ensure!(

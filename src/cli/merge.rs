@@ -5,8 +5,9 @@ use clap::Args;
 use tch::{Kind, Tensor};
 
 use super::eval::{TestArgs, Tests, show, test};
+use super::failure::Usage;
 use super::opened::{Opened, Overrides};
-use super::{ComputeArgs, Usage};
+use super::options::ComputeArgs;
 use crate::data::SplitName;
 use crate::images::ImageSet;
 use crate::merge::fisher::squared_gradients;
@@ -23,15 +24,15 @@ pub struct MergeArgs {
     #[arg(required = true, num_args = 2..)]
     runs: Vec<String>,
 
-    /// How certain a model is of a parameter.
+    /// Measure of how certain a model is of a parameter.
     #[arg(long, value_name = "WORD", default_value = "posterior")]
     by: By,
 
-    /// What is merged: the updates of the weights, or the factors of low-rank particles that started from the same A.
+    /// Quantity to merge: the updates of the weights, or the factors of low-rank particles that started from the same A.
     #[arg(long, value_name = "SPACE", default_value = "weights")]
     space: Space,
 
-    /// Share of each model [default: 1 over their number].
+    /// Share of each model [default: 1 over the number of models].
     #[arg(long, value_name = "ALPHA")]
     share: Option<f64>,
 
@@ -39,7 +40,7 @@ pub struct MergeArgs {
     #[arg(long, value_name = "H0")]
     prior: Option<f64>,
 
-    /// Training images a run whose squared gradients are taken.
+    /// Training images per run whose squared gradients are taken.
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     images: u32,
 
@@ -61,7 +62,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     let mut names = Vec::new();
     for name in &args.runs[1..] {
         let other = Opened::run(Some(name), &args.overrides.for_another_run(), &args.compute)?;
-        let same = other.experiment.checkpoint_hash()? == opened.experiment.checkpoint_hash()?;
+        let same = other.experiment.checkpoint.sha256()? == opened.experiment.checkpoint.sha256()?;
         ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", args.runs[0]);
         starts_equal(&opened, &other, args.space)?;
         runs.push(contribution(&other, args, prior)?);
@@ -94,7 +95,7 @@ fn checked(args: &MergeArgs) -> Result<f64> {
     Ok(prior)
 }
 
-/// What an opened run brings.
+/// An opened run with what merging needs of it.
 fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contribution> {
     let mixture = &opened.posterior()?.mixture;
     let subspace = opened.session.subspace()?;
@@ -151,7 +152,7 @@ fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
 
 /// The cell in results: how, and which runs besides the first.
 fn label(args: &MergeArgs, prior: f64, others: &[String]) -> String {
-    let mut label = format!("merge-{}", args.by.word());
+    let mut label = format!("merge-{}", args.by);
     if args.space == Space::Factors {
         label += "-factors";
     }

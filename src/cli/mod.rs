@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod data;
 mod eval;
+mod failure;
 mod head;
 mod images;
 mod inspect;
@@ -14,6 +15,7 @@ mod laplace;
 mod list;
 mod merge;
 mod opened;
+mod options;
 mod predict;
 mod report;
 mod score;
@@ -24,17 +26,15 @@ mod tokenize;
 mod train;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Choice, Experiment, Problems, Tree};
-use crate::device::DeviceChoice;
+use failure::{Stopped, Usage, fail};
+
 use crate::parallel::{World, launch_rank, let_first_speak, processes};
-use crate::session::Settings;
 
 /// Bayesian fine-tuning of pretrained vision transformers.
 ///
@@ -81,103 +81,6 @@ enum Command {
 struct CompletionsArgs {
     shell: clap_complete::Shell,
 }
-
-/// Config files and overrides.
-#[derive(Args)]
-struct ConfigArgs {
-    /// A TOML experiment; several merge left to right.
-    #[arg(short, long = "config", value_name = "FILE")]
-    configs: Vec<PathBuf>,
-
-    /// Override a key, after all files: `--set method.svgd.particles=20`.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
-    sets: Vec<String>,
-}
-
-impl ConfigArgs {
-    /// The experiment, with one more override.
-    fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
-        let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
-        Experiment::read(&Tree::load(&self.configs, &sets)?)
-    }
-}
-
-/// Where to compute and where to write.
-#[derive(Args)]
-struct ComputeArgs {
-    /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
-
-    /// Threads of libtorch [default: all cores].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=4096))]
-    threads: Option<i32>,
-
-    /// Threads that decode images [default: all cores].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    workers: Option<u16>,
-
-    /// Hold at most this much memory, in GiB, on the device that computes [default: what is free].
-    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
-    memory: Option<f64>,
-
-    /// Results folder.
-    #[arg(long, value_name = "FOLDER", default_value = "results")]
-    out: PathBuf,
-}
-
-fn parse_gib(text: &str) -> Result<f64, String> {
-    let value = text.trim().parse::<f64>().map_err(|_| "is no number".to_string())?;
-    let rule = "must be above 0 and at most 1000000, in GiB";
-    if value > 0.0 && value <= 1e6 { Ok(value) } else { Err(rule.to_string()) }
-}
-
-impl ComputeArgs {
-    fn settings(&self) -> Settings {
-        if let Some(gib) = self.memory {
-            crate::memory::allow((gib * f64::from(1 << 30)) as u64);
-        }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Settings {
-            device: self.device,
-            threads: self.threads,
-            workers: self.workers.map_or(cores, usize::from),
-            precision: None,
-            out: self.out.clone(),
-        }
-    }
-}
-
-/// A word of a choice, for an option that is about `what`.
-fn parse_choice<T: Choice>(what: &str, text: &str) -> Result<T> {
-    let known = T::CHOICES.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-    let found = T::CHOICES.iter().find(|(word, _)| *word == text);
-    found.map(|(_, choice)| *choice).with_context(|| format!("unknown {what} `{text}`; known: {known}"))
-}
-
-/// A mistake of the user in the command line: exit code 2.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
-/// Training that a signal has stopped, in all of its processes.
-#[derive(Debug)]
-struct Stopped(String);
-
-impl std::fmt::Display for Stopped {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Stopped {}
 
 /// Runs the command line. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
 pub fn main() -> ExitCode {
@@ -255,22 +158,4 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
             Ok(())
         }
     }
-}
-
-/// Every mistake as an error of its own.
-fn print_problems(problems: &Problems) {
-    problems.to_string().lines().for_each(|line| tracing::error!("{line}"));
-}
-
-/// Prints what went wrong; the exit code.
-fn fail(error: &anyhow::Error) -> u8 {
-    if let Some(problems) = error.downcast_ref::<Problems>() {
-        print_problems(problems);
-        return 2;
-    }
-    // A message is one line; what libtorch adds below it is for the debug log.
-    let text = format!("{error:#}");
-    tracing::debug!("{text}");
-    tracing::error!("{}", text.lines().next().unwrap_or("unknown error"));
-    if error.is::<Usage>() { 2 } else { 1 }
 }

@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::{ComputeArgs, Usage, parse_choice};
-use crate::config::tree::{Node, Value};
-use crate::config::{Chunk, Experiment, Precision, Tree, Validation};
+use super::failure::Usage;
+use super::options::ComputeArgs;
 use crate::data::{DATASETS, SplitName};
 use crate::evaluate::{Predictive, Prepared};
+use crate::experiment::{Experiment, Validation, load_config};
 use crate::images::ImageSet;
+use crate::machine::{Chunk, Precision};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
+use crate::schema::{Node, Tree, Value};
 use crate::session::Session;
 
 /// What may differ from the run's own config.
@@ -27,7 +29,7 @@ pub(super) struct Overrides {
     pub sets: Vec<String>,
 
     /// Compute in f32, bf16, f64 or auto [default: as the run was trained; a checkpoint as it is: f32].
-    #[arg(long, value_name = "TYPE", value_parser = parse_precision)]
+    #[arg(long, value_name = "TYPE")]
     pub precision: Option<Precision>,
 }
 
@@ -42,10 +44,6 @@ impl Overrides {
     pub fn for_another_run(&self) -> Overrides {
         Overrides { data: None, sets: self.roots(), precision: self.precision }
     }
-}
-
-pub(super) fn parse_precision(text: &str) -> Result<Precision> {
-    parse_choice("precision", text)
 }
 
 /// Ready to predict.
@@ -135,7 +133,7 @@ impl Opened {
     pub fn validation(&self) -> Result<ImageSet> {
         // The run's own data: `--data` names another test set, not another training set.
         let experiment = match &self.trained {
-            Some(_) => Experiment::read(&Tree::load(&[self.run.config()], &self.roots)?)?,
+            Some(_) => Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?,
             None => bail!("a checkpoint as it is held no images out: name a trained run"),
         };
         if matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
@@ -171,7 +169,7 @@ fn read_for_run(run: &RunFolder, overrides: &Overrides) -> Result<Experiment> {
     if overrides.data.is_some() {
         return read(&files, overrides);
     }
-    let mut tree = Tree::load(&files, &overrides.sets)?;
+    let mut tree = load_config(&files, &overrides.sets)?;
     let changed = overrides.sets.iter().any(|set| set.starts_with("data."));
     if changed && !overrides.sets.iter().any(|set| set.contains(".label=")) {
         forget_label(&mut tree.root);
@@ -181,17 +179,17 @@ fn read_for_run(run: &RunFolder, overrides: &Overrides) -> Result<Experiment> {
 
 /// The experiment of config files with the test set that the command line asks for.
 fn read(files: &[PathBuf], overrides: &Overrides) -> Result<Experiment> {
-    let Some(data) = &overrides.data else { return Ok(Experiment::read(&Tree::load(files, &overrides.sets)?)?) };
+    let Some(data) = &overrides.data else { return Ok(Experiment::read(&load_config(files, &overrides.sets)?)?) };
     let (of_data, others): (Vec<String>, Vec<String>) =
         overrides.sets.iter().cloned().partition(|set| set.starts_with("data."));
-    let mut tree = Tree::load(files, &others)?;
+    let mut tree = load_config(files, &others)?;
     replace_data(&mut tree, data, of_data)?;
     Ok(Experiment::read(&tree)?)
 }
 
 /// The same experiment on another data set, `KEY=ROOT` or a TOML file.
 pub(super) fn on_other_data(run: &RunFolder, data: &str) -> Result<Experiment> {
-    let mut tree = Tree::load(&[run.config()], &[])?;
+    let mut tree = load_config(&[run.config()], &[])?;
     replace_data(&mut tree, data, vec![])?;
     Ok(Experiment::read(&tree)?)
 }
@@ -212,7 +210,7 @@ fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {
 /// The config that `KEY=ROOT` or a file stands for, with the overrides of `data.*`.
 pub(super) fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     let Some((key, root)) = data.split_once('=') else {
-        return Ok(Tree::load(&[PathBuf::from(data)], &sets)?);
+        return Ok(load_config(&[PathBuf::from(data)], &sets)?);
     };
     let known: Vec<&str> = DATASETS.iter().map(|entry| entry.key).collect();
     if !known.contains(&key) {
@@ -223,7 +221,7 @@ pub(super) fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     }
     let root = std::path::absolute(root).with_context(|| format!("{key}={root}: no path"))?;
     sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
-    Ok(Tree::load(&[], &sets)?)
+    Ok(load_config(&[], &sets)?)
 }
 
 /// Removes the stored name of a test set that has been changed, so that its results get a row of their own.

@@ -7,14 +7,15 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
+use super::failure::Usage;
 use super::opened::{Opened, Overrides};
-use super::{ComputeArgs, Usage, parse_choice};
-use crate::config::Choice;
+use super::options::ComputeArgs;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::{Decode, Resize};
 use crate::evaluate::Predictive;
 use crate::files::expect_writable;
 use crate::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
+use crate::machine::Precision;
 use crate::memory::Cutter;
 use crate::metrics::Uncertainty;
 use crate::predict::Predictor;
@@ -36,8 +37,8 @@ pub struct PredictArgs {
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
-    /// csv, or jsonl (a JSON object a line).
-    #[arg(long, default_value = "csv", value_parser = parse_word::<Format>)]
+    /// Format of the records.
+    #[arg(long, default_value = "csv")]
     format: Format,
 
     /// Write the records to a file instead of standard output.
@@ -48,24 +49,20 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
 
-    /// How images get the network's size: shorter-side-crop or stretch [default: as the run's own images did].
-    #[arg(long, value_parser = parse_word::<Resize>)]
+    /// The way in which images get the network's size [default: that of the run's own images].
+    #[arg(long)]
     resize: Option<Resize>,
 
-    /// Images a forward.
+    /// Images per forward pass.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: Option<u32>,
 
-    #[arg(long, value_name = "TYPE", value_parser = super::opened::parse_precision)]
-    /// Compute in f32, bf16, f64 or auto [default: as the run was trained].
-    precision: Option<crate::config::Precision>,
+    /// Number type to compute in [default: that of the training].
+    #[arg(long, value_name = "TYPE")]
+    precision: Option<Precision>,
 
     #[command(flatten)]
     compute: ComputeArgs,
-}
-
-fn parse_word<T: Choice>(text: &str) -> Result<T> {
-    parse_choice("word", text)
 }
 
 impl PredictArgs {

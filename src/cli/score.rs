@@ -110,7 +110,7 @@ fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
                 row.push("members", inside.members().to_string());
                 row.push("samples", inside.samples().to_string());
                 row.push("ood_samples", outside.samples().to_string());
-                found.describe(&mut row);
+                crate::results::ood::describe(&found, &mut row);
                 rows.push(row);
             }
         }

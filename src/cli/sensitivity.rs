@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::ComputeArgs;
-use super::opened::{Opened, Overrides, parse_precision};
-use crate::config::Precision;
+use super::opened::{Opened, Overrides};
+use super::options::ComputeArgs;
 use crate::contact_sheet::{Section, Tile, draw};
 use crate::data::order::replaced_labels;
 use crate::data::{Split, SplitName};
 use crate::files::write_atomic;
 use crate::images::ImageSet;
+use crate::machine::Precision;
 use crate::sensitivity::{Sensitivity, sensitivities};
 
 /// Sensitivity of each training image, and the leave-one-out estimate of the test loss (sensitivity.csv of the run).
@@ -24,7 +24,7 @@ pub struct SensitivityArgs {
     /// A run: its folder or (the start of) its id [default: the latest finished run].
     run: Option<String>,
 
-    /// Training images, the first ones [default: all].
+    /// Number of training images, from the first on [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
 
@@ -33,7 +33,7 @@ pub struct SensitivityArgs {
     sets: Vec<String>,
 
     /// Compute in f32, bf16, f64 or auto [default: as the run was trained].
-    #[arg(long, value_name = "TYPE", value_parser = parse_precision)]
+    #[arg(long, value_name = "TYPE")]
     precision: Option<Precision>,
 
     #[command(flatten)]

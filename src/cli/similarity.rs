@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::ComputeArgs;
 use super::opened::{Opened, Overrides};
+use super::options::ComputeArgs;
 use crate::files::write_atomic;
 use crate::similarity::{Similarity, similarities};
 

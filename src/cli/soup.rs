@@ -3,9 +3,9 @@
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::ComputeArgs;
 use super::eval::{TestArgs, Tests, show, test};
 use super::opened::{Opened, Overrides};
+use super::options::ComputeArgs;
 use crate::predict::Members;
 use crate::subspace::Space;
 use crate::subspace::combine::mean;
@@ -19,7 +19,7 @@ pub struct SoupArgs {
     /// A run: its folder or (the start of) its id [default: the latest finished run].
     run: Option<String>,
 
-    /// What is averaged: the updates of the weights (exact), or the factors of low-rank particles.
+    /// Quantity to average: the updates of the weights (exact), or the factors of low-rank particles.
     #[arg(long, value_name = "SPACE", default_value = "weights")]
     space: Space,
 

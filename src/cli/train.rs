@@ -11,12 +11,15 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use tch::Device;
 
-use super::{ComputeArgs, ConfigArgs, Stopped, Usage, laplace};
-use crate::config::{Chunk, Experiment, Training};
+use super::failure::{Stopped, Usage};
+use super::laplace;
+use super::options::{ComputeArgs, ConfigArgs};
 use crate::data::Split;
 use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
+use crate::experiment::{Experiment, Training};
 use crate::files::create_folder;
 use crate::images::ImageSet;
+use crate::machine::Chunk;
 use crate::memory;
 use crate::parallel::World;
 use crate::posterior::{Mixture, Posterior};

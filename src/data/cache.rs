@@ -15,7 +15,9 @@ use anyhow::{Context, Result, bail, ensure};
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 
-use super::{Files, Request};
+use super::decode::{Decode, decode_all};
+use super::request::Request;
+use crate::base::hash::hex;
 use crate::files::{create_folder, with_lock, write_atomic};
 
 const MAGIC: &[u8; 16] = b"bella/pixels/1\0\0";
@@ -39,14 +41,14 @@ struct Expected {
     image_bytes: usize,
 }
 
-/// Opens the cache of `files` in `folder`; makes it first where there is none, or where it is damaged.
+/// Opens the cache of the images in `paths` in `folder`; makes it first where there is none, or where it is damaged.
 ///
 /// # Errors
 /// An image file that is missing; a folder or disk that cannot be written.
-pub fn open(folder: &Path, files: &Files, request: &Request) -> Result<Store> {
-    let expected = Expected::of(files)?;
+pub fn open(folder: &Path, paths: &[PathBuf], decode: Decode, request: &Request) -> Result<Store> {
+    let expected = Expected::of(paths, decode)?;
     create_folder(folder)?;
-    let name: String = expected.key[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = hex(&expected.key[..16]);
     let path = folder.join(name).with_extension("pixels");
     if path.is_file() {
         match Store::open(&path, &expected) {
@@ -61,18 +63,17 @@ pub fn open(folder: &Path, files: &Files, request: &Request) -> Result<Store> {
         }
         let bytes = expected.bytes()?;
         tracing::info!("{}: packing {} images ({} MB)", path.display(), expected.images, bytes >> 20);
-        write(&path, files, &expected, request)?;
+        write(&path, (paths, decode), &expected, request)?;
         Store::open(&path, &expected)
     })
 }
 
 impl Expected {
-    fn of(files: &Files) -> Result<Expected> {
-        let decode = files.decode;
+    fn of(paths: &[PathBuf], decode: Decode) -> Result<Expected> {
         let mut hash = Sha256::new();
         hash.update(MAGIC);
         hash.update(format!("{:?} {:?} {} {}", decode.resize, decode.interpolation, decode.height, decode.width));
-        for path in &files.paths {
+        for path in paths {
             let failed = || format!("{}: cannot read", path.display());
             let meta = path.metadata().with_context(failed)?;
             let modified = meta.modified().with_context(failed)?.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -82,7 +83,7 @@ impl Expected {
             hash.update(meta.len().to_le_bytes());
             hash.update(modified.as_nanos().to_le_bytes());
         }
-        Ok(Expected { key: hash.finalize().into(), images: files.paths.len(), image_bytes: decode.image_bytes() })
+        Ok(Expected { key: hash.finalize().into(), images: paths.len(), image_bytes: decode.image_bytes() })
     }
 
     fn header(&self) -> Vec<u8> {
@@ -102,10 +103,11 @@ impl Expected {
 }
 
 /// Decodes every file into a new cache file.
-fn write(path: &Path, files: &Files, expected: &Expected, request: &Request) -> Result<()> {
+fn write(path: &Path, (paths, decode): (&[PathBuf], Decode), expected: &Expected, request: &Request) -> Result<()> {
     write_atomic(path, |writer| {
         let out = Mutex::new((writer.get_ref(), vec![0u64; expected.images], Ok(())));
-        files.decode_all(request.workers, request.progress, |i, pixels| {
+        let image = |i: usize| decode.file(&paths[i]);
+        decode_all(paths.len(), image, request.workers, request.progress, |i, pixels| {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
             let (file, entries, written) = &mut *out;
             entries[i] = PRESENT | u64::from(crc32fast::hash(&pixels));

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::class_folders::repeated;
-use super::{Dataset, Images, Request, Split, SplitName};
+use super::dataset::Dataset;
+use super::images::Images;
+use super::read::class_folders::repeated;
+use super::request::Request;
+use super::split::{Split, SplitName};
 
 /// What is looked at, and how strictly.
 #[derive(Clone, Copy, Debug)]

@@ -2,35 +2,29 @@
 //! side with antialiasing, then a centre crop).
 
 mod pixels;
-mod resize;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::{ImageReader, RgbImage};
-use serde::Serialize;
+use rayon::prelude::*;
 
-use super::Request;
-use crate::config::Choice;
+use super::request::Request;
+use super::resize::{Interpolation, Window, resize};
+use crate::schema::words;
 
-pub use resize::{Interpolation, Window, resize};
-
-/// How an image file gets the size that the set needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Resize {
-    /// The shorter side is resized to the image size, then the centre is cut out.
-    ShorterSideCrop,
-    /// Both sides are resized to the image size, whatever the aspect ratio.
-    Stretch,
-    /// Images are taken as stored, and have to be of one size.
-    None,
-}
-
-impl Choice for Resize {
-    const CHOICES: &'static [(&'static str, Resize)] =
-        &[("shorter-side-crop", Resize::ShorterSideCrop), ("stretch", Resize::Stretch), ("none", Resize::None)];
+words! {
+    /// How an image file gets the size that the set needs.
+    pub enum Resize {
+        /// The shorter side is resized to the image size, then the centre is cut out.
+        ShorterSideCrop = "shorter-side-crop",
+        /// Both sides are resized to the image size, whatever the aspect ratio.
+        Stretch = "stretch",
+        /// Images are taken as stored, and have to be of one size.
+        None = "none",
+    }
 }
 
 /// How every file of a set becomes bytes.
@@ -141,6 +135,32 @@ pub fn interleaved(planes: &[u8], height: usize, width: usize) -> Option<RgbImag
     let pixels = (0..plane).flat_map(|at| [0, 1, 2].map(|channel| planes[channel * plane + at]));
     let pixels = if planes.len() == 3 * plane { pixels.collect() } else { return None };
     RgbImage::from_raw(width as u32, height as u32, pixels)
+}
+
+/// Makes `total` images by `image` on `workers` threads and hands each to `keep`, in any order. Returns the failures, sorted
+/// by index.
+///
+/// # Errors
+/// Threads that cannot be started.
+pub fn decode_all(
+    total: usize,
+    image: impl Fn(usize) -> Result<Vec<u8>> + Sync,
+    workers: usize,
+    progress: &(dyn Fn(usize, usize) + Sync),
+    keep: impl Fn(usize, Vec<u8>) + Sync,
+) -> Result<Vec<(usize, anyhow::Error)>> {
+    let done = AtomicUsize::new(0);
+    let one = |i: usize| {
+        let failure = image(i).map(|pixels| keep(i, pixels)).err();
+        progress(1 + done.fetch_add(1, Ordering::Relaxed), total);
+        failure.map(|error| (i, error))
+    };
+    ensure!(workers > 0, "workers = 0: at least one thread must decode the images");
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(workers)
+        .build()
+        .with_context(|| format!("starting {workers} threads to decode images"))?;
+    Ok(pool.install(|| (0..total).into_par_iter().filter_map(one).collect()))
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 
-use super::Request;
 use super::augment::Views;
 use super::cache;
 use super::corruptions::Applied;
-use super::decode::{Decode, interleaved, planar, rgb};
+use super::decode::{Decode, decode_all, interleaved, planar, rgb};
+use super::request::Request;
 
 /// The images of a split.
 #[derive(Clone, Debug)]
@@ -193,7 +193,7 @@ impl Files {
     /// A cache folder that cannot be written, or that lacks the room.
     pub fn with_cache(self, request: &Request) -> Result<Files> {
         let Some(folder) = request.cache else { return Ok(self) };
-        let store = Arc::new(cache::open(folder, &self, request)?);
+        let store = Arc::new(cache::open(folder, &self.paths, self.decode, request)?);
         let cached = Some(Cached { store, places: (0..self.paths.len() as u32).collect() });
         Ok(Files { cached, ..self })
     }
@@ -246,18 +246,6 @@ impl Files {
         progress: &(dyn Fn(usize, usize) + Sync),
         keep: impl Fn(usize, Vec<u8>) + Sync,
     ) -> Result<Vec<(usize, anyhow::Error)>> {
-        let total = self.paths.len();
-        let done = std::sync::atomic::AtomicUsize::new(0);
-        let one = |i: usize| {
-            let failure = self.image(i).map(|pixels| keep(i, pixels)).err();
-            progress(1 + done.fetch_add(1, std::sync::atomic::Ordering::Relaxed), total);
-            failure.map(|error| (i, error))
-        };
-        ensure!(workers > 0, "workers = 0: at least one thread must decode the images");
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(workers)
-            .build()
-            .with_context(|| format!("starting {workers} threads to decode images"))?;
-        Ok(pool.install(|| (0..total).into_par_iter().filter_map(one).collect()))
+        decode_all(self.paths.len(), |i| self.image(i), workers, progress, keep)
     }
 }

@@ -1,89 +1,9 @@
-//! Every random choice as a pure function of (seed, purpose, indices).
-//! A stream is ChaCha12 keyed by SHA-256 over these parts, so that nothing depends on threads,
-//! on what was drawn before, or on where a run was interrupted.
+//! The order of training images, which of them are held out, and whose labels are replaced: each a pure function of the
+//! seed.
 
-use rand::Rng;
-use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
-use sha2::{Digest, Sha256};
 
-/// What random numbers are for: streams of different purposes are independent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
-    /// The order of training images; indices: epoch, particle.
-    Order,
-    /// Which training images are held out.
-    Validation,
-    /// Initial values of particles; indices: particle, block.
-    Init,
-    /// Noise of a training step; indices: step, sample, part, particle.
-    Noise,
-    /// Draws from a posterior, of labels from predictions, of sketches; indices: which of them.
-    Posterior,
-    /// Random augmentation; indices: epoch, particle, image.
-    Augment,
-    /// Corruption of test images; indices: image.
-    Corruption,
-    /// Which training labels are replaced, and by what.
-    LabelNoise,
-    /// Random start of an attack; indices: image.
-    Attack,
-    /// Resampling of a test set; indices: resample.
-    Bootstrap,
-    /// Random inputs of a self-check.
-    Check,
-}
-
-impl Purpose {
-    fn tag(self) -> &'static str {
-        match self {
-            Purpose::Order => "order",
-            Purpose::Validation => "validation",
-            Purpose::Init => "init",
-            Purpose::Noise => "noise",
-            Purpose::Posterior => "posterior",
-            Purpose::Augment => "augment",
-            Purpose::Corruption => "corruption",
-            Purpose::LabelNoise => "label-noise",
-            Purpose::Attack => "attack",
-            Purpose::Bootstrap => "bootstrap",
-            Purpose::Check => "check",
-        }
-    }
-}
-
-/// The generator of one purpose at one place.
-pub fn stream(seed: u64, purpose: Purpose, indices: &[u64]) -> ChaCha12Rng {
-    let mut hash = Sha256::new();
-    hash.update(b"bella/1/");
-    hash.update(purpose.tag().as_bytes());
-    hash.update([0]);
-    hash.update(seed.to_le_bytes());
-    indices.iter().for_each(|index| hash.update(index.to_le_bytes()));
-    ChaCha12Rng::from_seed(hash.finalize().into())
-}
-
-/// A uniform number below `bound` (not 0), without bias: draws in the last, incomplete stretch
-/// of `bound` values are thrown away.
-pub fn below(rng: &mut ChaCha12Rng, bound: u64) -> u64 {
-    let complete = u64::MAX - u64::MAX % bound;
-    loop {
-        let draw = rng.next_u64();
-        if draw < complete {
-            return draw % bound;
-        }
-    }
-}
-
-/// A uniform permutation of `0..n` (Fisher and Yates, from the last place down).
-/// Written out so that an update of a crate cannot change the order of a stored run.
-pub fn permutation(rng: &mut ChaCha12Rng, n: usize) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..n as u32).collect();
-    for last in (1..n).rev() {
-        order.swap(last, below(rng, last as u64 + 1) as usize);
-    }
-    order
-}
+use crate::base::random::{Purpose, below, permutation, stream};
 
 /// The order in which `particle` sees `samples` images in `epoch`; for one order shared by all
 /// particles ask for particle 0.
@@ -153,18 +73,6 @@ fn held_out(n: usize, fraction: f64) -> usize {
     (n as f64 * fraction.clamp(0.0, 1.0)).round() as usize
 }
 
-/// A uniform number in `[0, 1)` with 53 random bits.
-pub fn uniform(rng: &mut ChaCha12Rng) -> f64 {
-    (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// A standard normal number (Box and Muller; the sine half is not kept, so that every number
-/// takes exactly two draws).
-pub fn normal(rng: &mut ChaCha12Rng) -> f64 {
-    let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
-    radius * (std::f64::consts::TAU * uniform(rng)).cos()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,25 +102,6 @@ mod tests {
     }
 
     #[test]
-    fn purposes_have_streams_of_their_own() {
-        let first = |purpose| stream(7, purpose, &[3]).next_u64();
-        assert_ne!(first(Purpose::Init), first(Purpose::Noise));
-        assert_eq!(first(Purpose::Init), first(Purpose::Init));
-    }
-
-    #[test]
-    fn permutations_of_three_are_uniform() {
-        let mut counts = std::collections::BTreeMap::new();
-        let mut rng = stream(1, Purpose::Check, &[]);
-        for _ in 0..6000 {
-            *counts.entry(permutation(&mut rng, 3)).or_insert(0) += 1;
-        }
-        assert_eq!(counts.len(), 6);
-        // five standard deviations of a binomial count: 5 sqrt(6000 / 6 * 5 / 6) = 144
-        assert!(counts.values().all(|&count: &i32| (count - 1000).abs() < 144), "{counts:?}");
-    }
-
-    #[test]
     fn stratified_split_takes_the_fraction_of_each_class() {
         let labels: Vec<u32> = (0..100).map(|i| u32::from(i >= 90)).collect();
         let holdout = stratified_validation_split(1, &labels, 0.2);
@@ -236,14 +125,5 @@ mod tests {
         assert_eq!(replace_labels(3, &mut again, 10, 0.05), replaced);
         assert_eq!(again, after);
         assert!(replace_labels(3, &mut after, 10, 0.0).is_empty());
-    }
-
-    #[test]
-    fn normal_numbers_have_mean_0_and_variance_1() {
-        let mut rng = stream(1, Purpose::Check, &[1]);
-        let draws: Vec<f64> = (0..20_000).map(|_| normal(&mut rng)).collect();
-        let mean = draws.iter().sum::<f64>() / 2e4;
-        let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2e4;
-        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
     }
 }

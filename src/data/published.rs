@@ -1,6 +1,6 @@
 //! What publishers say of their data sets, to count files against.
 
-use super::SplitName;
+use super::split::SplitName;
 
 /// Sizes that a publisher gives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

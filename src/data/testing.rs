@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::{Dataset, Entry, Interpolation, Request, Split, SplitName};
-use crate::config::{Reader, Tree};
+use crate::schema::{Reader, Tree};
 
 /// A data set of the table `root = …` with `extra` lines.
 pub fn set(entry: &Entry, root: &Path, extra: &str) -> Box<dyn Dataset> {

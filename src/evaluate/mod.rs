@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::config::Experiment;
 use crate::data::versions::{Mean, Version, means};
+use crate::experiment::Experiment;
 use crate::images::ImageSet;
 use crate::metrics::temperature::scaled_columns;
 use crate::metrics::{Scores, evaluate};

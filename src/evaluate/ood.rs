@@ -7,6 +7,7 @@ use crate::images::ImageSet;
 use crate::metrics::ood::compare;
 use crate::metrics::uncertainty::Uncertainty;
 use crate::predictions::Predictions;
+use crate::results::ood::describe;
 use crate::results::store::{Row, upsert_row};
 
 /// Cells that say which row of an out-of-distribution file is which.
@@ -28,7 +29,7 @@ impl Evaluation<'_> {
             row.push("members", inside.shape.members.to_string());
             row.push("samples", inside.shape.samples.to_string());
             row.push("ood_samples", outside.samples().to_string());
-            one.describe(&mut row);
+            describe(&one, &mut row);
             upsert_row(&file, &row, OOD_KEYS)?;
             rows.push(row);
         }

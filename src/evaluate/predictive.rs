@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::config::Experiment;
+use crate::experiment::Experiment;
 use crate::laplace::{Linearised, Output};
 use crate::posterior::Mixture;
 use crate::predict::{Members, Rows};
@@ -59,7 +59,7 @@ impl Predictive {
             Predictive::Mean => "mean".to_string(),
             Predictive::Draws(draws) => format!("draws-{draws}"),
             Predictive::Linearised(Output::Mc, draws) => format!("mc-{draws}"),
-            Predictive::Linearised(output, _) => output.word().to_string(),
+            Predictive::Linearised(output, _) => output.to_string(),
         }
     }
 

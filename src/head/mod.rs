@@ -1,13 +1,11 @@
 //! Heads: what turns features `[p, B, d]` into logits `[p, B, C]`. One file a head, registered in [`HEADS`].
 
 mod cache;
-mod linear;
+mod entries;
 mod names;
-mod own;
 pub mod prompts;
 pub mod templates;
 pub mod tokens;
-mod zero_shot;
 
 use std::path::PathBuf;
 
@@ -17,7 +15,9 @@ use tch::{Device, Kind, Tensor};
 use crate::backbone::weights::Weights;
 use crate::backbone::{OwnHead, Traits};
 use crate::checkpoint::Archive;
-use crate::config::Reader;
+use crate::schema::Reader;
+
+pub use entries::HEADS;
 
 /// When a subspace trains the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,6 @@ pub struct Entry {
     pub about: &'static str,
     pub read: fn(&Reader) -> Box<dyn HeadSpec>,
 }
-
-/// Every known head.
-pub static HEADS: &[&Entry] = &[&zero_shot::ENTRY, &linear::ENTRY, &own::ENTRY];
 
 /// A classifier on features.
 pub struct Head {

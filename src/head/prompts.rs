@@ -8,8 +8,8 @@ use tch::{Device, Kind, Tensor};
 use super::names::ClassNames;
 use super::{Checkpoint, cache, templates, tokens};
 use crate::backbone::identify::{Evidence, IdentifiedText, identify_text};
-use crate::config::Reader;
 use crate::memory::{Cut, Need, Task};
+use crate::schema::Reader;
 use crate::tensor::{ROOM_ELSEWHERE, guarded};
 
 /// Texts of one forward of the text tower.
@@ -101,7 +101,7 @@ impl Templates {
             return Templates::Usual;
         }
         if !reader.is_list("templates") {
-            let key = reader.string("templates").or_else(|| templates::GENERIC.to_string());
+            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| templates::GENERIC.to_string());
             if templates::templates(&key).is_none() {
                 let known = templates::keys().join(", ");
                 let example = "a list of your own such as [\"a photo of a {}.\"]";
@@ -109,7 +109,7 @@ impl Templates {
             }
             return Templates::Known(key);
         }
-        let list = reader.strings("templates").or_else(Vec::new);
+        let list = reader.strings("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(Vec::new);
         if let Some(without) = list.iter().find(|template| !template.contains(templates::PLACE)) {
             let place = templates::PLACE;
             reader.problem("templates", format!("`{without}` must have a {place} where the class name goes"));

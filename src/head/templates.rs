@@ -10,10 +10,12 @@ pub const GENERIC: &str = "generic";
 /// What stands for the class name in a template.
 pub const PLACE: &str = "{}";
 /// Classes that are named by WordNet's numbers, one a line: number, tab, name.
-const IMAGENET: (&str, &str) = ("imagenet", include_str!("../../assets/imagenet_names.txt"));
+const IMAGENET: (&str, &str) =
+    ("imagenet", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/imagenet_names.txt")));
 
 static PROMPTS: LazyLock<BTreeMap<String, Prompts>> = LazyLock::new(|| {
-    toml::from_str(include_str!("../../assets/prompts.toml")).unwrap_or_else(|error| panic!("prompts.toml: {error}"))
+    toml::from_str(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/prompts.toml")))
+        .unwrap_or_else(|error| panic!("prompts.toml: {error}"))
 });
 
 #[derive(Deserialize)]

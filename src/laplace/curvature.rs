@@ -13,52 +13,12 @@
 //! `wide` are kept at low rank; in the directions left out the curvature is 0, and the posterior there is the prior.
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use super::factor::{Factor, Sum, check};
 use super::pass::{Map, Maps, Pass, weight_gradient};
-use crate::config::Choice;
+use crate::methods::laplace::{Shape, Structure, Tokens};
 use crate::state::State;
-
-/// Which entries of the curvature are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Structure {
-    Kron,
-    Diag,
-    Full,
-}
-
-impl Choice for Structure {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("kron", Self::Kron), ("diag", Self::Diag), ("full", Self::Full)];
-}
-
-/// What one datum of a Kronecker factor is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tokens {
-    /// A token.
-    Expand,
-    /// An image.
-    Reduce,
-}
-
-impl Choice for Tokens {
-    const CHOICES: &'static [(&'static str, Self)] = &[("expand", Self::Expand), ("reduce", Self::Reduce)];
-}
-
-/// How the curvature is kept.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Shape {
-    pub structure: Structure,
-    pub tokens: Tokens,
-    /// Sides of Kronecker factors from which they are kept at low rank.
-    pub wide: i64,
-    /// The rank of those.
-    pub kept: i64,
-}
 
 /// X and G of one map.
 #[derive(Debug)]

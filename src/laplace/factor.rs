@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::data::order::{Purpose, normal, stream};
+use crate::base::random::{Purpose, normal, stream};
 use crate::tensor::wide;
 
 /// Eigenvectors of a positive matrix; the directions that are left out have eigenvalue 0.

@@ -3,9 +3,9 @@
 use anyhow::{Result, ensure};
 use tch::Kind;
 
-use super::curvature::{Shape, Structure};
 use super::factor::sketch_width;
 use super::pass::Maps;
+use super::{Shape, Structure};
 use crate::tensor::wide;
 
 /// What the gradients of one batch may take.
@@ -102,7 +102,7 @@ pub fn images_at_once(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::laplace::curvature::Tokens;
+    use crate::laplace::Tokens;
     use crate::laplace::pass::{Map, Role};
 
     #[test]

@@ -26,12 +26,10 @@ pub mod variance;
 use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::footprint::Graph;
-use crate::config::Choice;
-use crate::data::order::Purpose;
+use crate::base::random::Purpose;
 use crate::memory::Need;
 use crate::methods::noise::{At, row};
 use crate::model::Model;
@@ -39,23 +37,9 @@ use crate::predict::Linear;
 use crate::state::State;
 use crate::subspace::Subspace;
 
-pub use curvature::{Curvature, Shape, Structure, Tokens};
+pub use crate::methods::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
+pub use curvature::Curvature;
 pub use evidence::Evidence;
-pub use predictive::Output;
-
-/// Which parameters are random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Parameters {
-    /// All of theta.
-    All,
-    /// A trained head; the rest stays at the mode.
-    LastLayer,
-}
-
-impl Choice for Parameters {
-    const CHOICES: &'static [(&'static str, Self)] = &[("all", Self::All), ("last-layer", Self::LastLayer)];
-}
 
 impl Parameters {
     /// The maps that they are.
@@ -65,38 +49,6 @@ impl Parameters {
             Parameters::LastLayer => pass::Maps::last_layer(subspace),
         }
     }
-}
-
-/// Where the prior precision comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tuning {
-    /// The largest evidence.
-    Evidence,
-    /// The lowest NLL of the predictive on held-out training images, over a grid.
-    Validation,
-    /// `prior_precision`.
-    Fixed,
-}
-
-impl Choice for Tuning {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("evidence", Self::Evidence), ("validation", Self::Validation), ("fixed", Self::Fixed)];
-}
-
-/// What is fitted after training, and how it predicts.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    pub parameters: Parameters,
-    pub shape: Shape,
-    pub tuning: Tuning,
-    /// τ where it is fixed.
-    pub prior_precision: f64,
-    pub output: Output,
-    /// Draws a particle.
-    pub samples: usize,
-    /// Bound on what the fit may hold.
-    pub memory_bytes: u64,
 }
 
 impl Settings {

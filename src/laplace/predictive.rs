@@ -1,35 +1,6 @@
 //! Class probabilities of Gaussian logits N(f, V).
 
-use serde::Serialize;
 use tch::{Kind, Tensor};
-
-use crate::config::Choice;
-
-/// How Gaussian logits, or weights, become predictions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Output {
-    /// Draws of linearised logits, a member each.
-    Mc,
-    /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
-    Probit,
-    /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
-    Bridge,
-    /// Draws of weights, a member each, through the network itself.
-    Sampled,
-}
-
-impl Choice for Output {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("mc", Self::Mc), ("probit", Self::Probit), ("bridge", Self::Bridge), ("sampled", Self::Sampled)];
-}
-
-impl Output {
-    /// The word in configs.
-    pub fn word(self) -> &'static str {
-        Self::CHOICES.iter().find(|(_, output)| *output == self).map_or("", |(word, _)| word)
-    }
-}
 
 /// Logits f + V^½ ε, `[S, B, C]`, for `mean: [B, C]`, `variance: [B, C, C]`, `epsilon: [S, C]`, f64. V^½ is symmetric, so
 /// that the draws depend on nothing but V and ε; eigenvalues below 0 are rounding, and count as 0.

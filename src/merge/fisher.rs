@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
 use crate::backbone::footprint::Graph;
-use crate::data::order::{Purpose, stream};
+use crate::base::random::{Purpose, stream};
 use crate::images::{ImageSet, in_order};
 use crate::model::Model;
 use crate::subspace::Subspace;

@@ -17,27 +17,18 @@ pub mod fisher;
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::schema::words;
 use crate::subspace::{Combined, Dense, Space, Subspace};
 
-/// Where the precisions of the models come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
-    /// All equal: Σ_t α (θ_t − θ_0), the plain mean where the shares sum to 1.
-    Mean,
-    /// 1/σ² of Gaussian posteriors.
-    Posterior,
-    /// Squared gradients on training images, at labels drawn from the model.
-    SquaredGradients,
-}
-
-impl By {
-    /// The word on the command line and in results.
-    pub fn word(self) -> &'static str {
-        match self {
-            By::Mean => "mean",
-            By::Posterior => "posterior",
-            By::SquaredGradients => "squared-gradients",
-        }
+words! {
+    /// Where the precisions of the models come from.
+    pub enum By {
+        /// All equal: Σ_t α (θ_t − θ_0), the plain mean where the shares sum to 1.
+        Mean = "mean",
+        /// 1/σ² of Gaussian posteriors.
+        Posterior = "posterior",
+        /// Squared gradients on training images, at labels drawn from the model.
+        SquaredGradients = "squared-gradients",
     }
 }
 

@@ -3,36 +3,23 @@
 //! k_ij = exp(−D_ij / 2σ²), 2σ² = median(D_ij, i ≠ j) / log(n + 1), so that k at the median is 1 / (n + 1)
 //! (Liu & Wang 2016, arXiv 1608.04471, section 5).
 
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
-use crate::config::Choice;
+use crate::schema::words;
 
-/// Over which entries of D the median is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Median {
-    /// Pairs i ≠ j; the middle two averaged where their number is even.
-    OffDiagonal,
-    /// All n², zeros of the diagonal included, as the SVGD authors' script does.
-    Full,
+words! {
+    /// Over which entries of D the median is taken.
+    pub enum Median {
+        /// Pairs i ≠ j; the middle two averaged where their number is even.
+        OffDiagonal = "off-diagonal",
+        /// All n², zeros of the diagonal included, as the SVGD authors' script does.
+        Full = "full",
+    }
 }
 
-impl Choice for Median {
-    const CHOICES: &'static [(&'static str, Self)] = &[("off-diagonal", Self::OffDiagonal), ("full", Self::Full)];
-}
-
-/// The divisor of the median.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum LogN {
-    #[serde(rename = "n")]
-    N,
-    #[serde(rename = "n+1")]
-    NPlusOne,
-}
-
-impl Choice for LogN {
-    const CHOICES: &'static [(&'static str, Self)] = &[("n", Self::N), ("n+1", Self::NPlusOne)];
+words! {
+    /// The divisor of the median.
+    pub enum LogN { N = "n", NPlusOne = "n+1" }
 }
 
 /// How 2σ² is found.

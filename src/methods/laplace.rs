@@ -1,120 +1,82 @@
-//! `[method.laplace]`: n particles trained independently, then a Gaussian fitted around each ([`crate::laplace`]).
+//! What a Laplace approximation is fitted to after training, and how it predicts.
 
 use serde::Serialize;
 
-use super::ensemble::Independent;
-use super::{Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Parts};
-use crate::config::{Bounds, Reader};
-use crate::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
+use crate::schema::words;
 
-pub static ENTRY: Entry = Entry {
-    key: "laplace",
-    about: "plain training, then a Gaussian around each particle by its curvature (Laplace)",
-    paper: "VBL",
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
-};
+words! {
+    /// Which parameters are random.
+    pub enum Parameters {
+        /// All of theta.
+        All = "all",
+        /// A trained head; the rest stays at the mode.
+        LastLayer = "last-layer",
+    }
+}
 
-/// Sides of Kronecker factors from which they are kept at low rank, and that rank.
-const WIDE: usize = 512;
-const KEPT: usize = 10;
+words! {
+    /// Which entries of the curvature are kept.
+    pub enum Structure { Kron = "kron", Diag = "diag", Full = "full" }
+}
 
-#[derive(Serialize)]
-struct Spec {
-    particles: i64,
-    /// A finished run whose particles are taken: its folder, or (the start of) its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<String>,
-    parameters: Parameters,
-    structure: Structure,
-    tokens: Tokens,
+words! {
+    /// What one datum of a Kronecker factor is.
+    pub enum Tokens {
+        /// A token.
+        Expand = "expand",
+        /// An image.
+        Reduce = "reduce",
+    }
+}
+
+/// How the curvature is kept.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Shape {
+    pub structure: Structure,
+    pub tokens: Tokens,
     /// Sides of Kronecker factors from which they are kept at low rank.
-    wide: usize,
+    pub wide: i64,
     /// The rank of those.
-    kept: usize,
-    tuning: Tuning,
-    /// τ; only where it is fixed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prior_precision: Option<f64>,
-    predictive: Output,
+    pub kept: i64,
+}
+
+words! {
+    /// Where the prior precision comes from.
+    pub enum Tuning {
+        /// The largest evidence.
+        Evidence = "evidence",
+        /// The lowest NLL of the predictive on held-out training images, over a grid.
+        Validation = "validation",
+        /// `prior_precision`.
+        Fixed = "fixed",
+    }
+}
+
+words! {
+    /// How Gaussian logits, or weights, become predictions.
+    pub enum Output {
+        /// Draws of linearised logits, a member each.
+        Mc = "mc",
+        /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
+        Probit = "probit",
+        /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
+        Bridge = "bridge",
+        /// Draws of weights, a member each, through the network itself.
+        Sampled = "sampled",
+    }
+}
+
+/// What is fitted after training, and how it predicts.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub parameters: Parameters,
+    pub shape: Shape,
+    pub tuning: Tuning,
+    /// τ where it is fixed.
+    pub prior_precision: f64,
+    pub output: Output,
     /// Draws a particle.
-    samples: usize,
-    memory_gib: f64,
-}
-
-impl Spec {
-    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
-        let all = if circumstances.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
-        let prior_precision = reader.float("prior_precision", Bounds::above(0.0)).optional();
-        let tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
-        let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).or(1) as i64,
-            from: reader.string("from").optional(),
-            parameters: reader.choice("parameters").or(all),
-            structure: reader.choice("structure").or(Structure::Kron),
-            tokens: reader.choice("tokens").or(Tokens::Expand),
-            wide: reader.count("wide", 1..=1_000_000).or(WIDE),
-            kept: reader.count("kept", 1..=10_000).or(KEPT),
-            tuning: reader.choice("tuning").or(tuning),
-            prior_precision,
-            predictive: reader.choice("predictive").or(Output::Mc),
-            samples: reader.count("samples", 1..=100_000).or(64),
-            memory_gib: reader.float("memory_gib", Bounds::above(0.0)).or(8.0),
-        };
-        spec.check(reader, circumstances);
-        spec
-    }
-
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
-        match (self.tuning, self.prior_precision) {
-            (Tuning::Fixed, None) => reader.problem("tuning", "needs prior_precision: a number above 0"),
-            (Tuning::Evidence | Tuning::Validation, Some(_)) => {
-                reader.problem("prior_precision", "is tuned: leave it out, or set tuning = \"fixed\"");
-            }
-            _ => {}
-        }
-        let plain = (self.tokens, self.wide, self.kept) == (Tokens::Expand, WIDE, KEPT);
-        if self.structure != Structure::Kron && !plain {
-            reader.problem("structure", "tokens, wide and kept are of structure = \"kron\": leave them out");
-        }
-        if self.parameters == Parameters::All && !["low-rank", ""].contains(&circumstances.subspace) {
-            let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";
-            reader.problem("parameters", why);
-        }
-    }
-}
-
-impl MethodSpec for Spec {
-    fn particles(&self) -> i64 {
-        self.particles
-    }
-
-    fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Independent { parts })
-    }
-
-    fn from(&self) -> Option<&str> {
-        self.from.as_deref()
-    }
-
-    fn laplace(&self) -> Option<Settings> {
-        const GIB: f64 = (1u64 << 30) as f64;
-        Some(Settings {
-            parameters: self.parameters,
-            shape: Shape {
-                structure: self.structure,
-                tokens: self.tokens,
-                wide: self.wide as i64,
-                kept: self.kept as i64,
-            },
-            tuning: self.tuning,
-            prior_precision: self.prior_precision.unwrap_or(1.0),
-            output: self.predictive,
-            samples: self.samples,
-            memory_bytes: (self.memory_gib * GIB) as u64,
-        })
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::config::table(self)
-    }
+    pub samples: usize,
+    /// Bound on what the fit may hold.
+    pub memory_bytes: u64,
 }

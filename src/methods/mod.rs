@@ -2,21 +2,21 @@
 //!
 //! A method sees the matrix, an [`Objective`] and distances between particles; never a model.
 
-mod ensemble;
-pub mod ivon;
+mod entries;
+mod independent;
 pub mod kernel;
-mod laplace;
-mod map;
+pub mod laplace;
 pub mod noise;
-pub mod svgd;
 
 use anyhow::{Result, bail};
 use tch::Tensor;
 
-use crate::config::Reader;
 use crate::optimizers::Optimizer;
+use crate::schema::Reader;
 use crate::state::State;
 use crate::subspace::geometry::Geometry;
+
+pub use entries::{METHODS, ivon, svgd};
 
 /// Loss and gradient of every particle.
 pub struct Evaluation {
@@ -163,7 +163,7 @@ pub trait MethodSpec {
     }
 
     /// What is fitted around the particles after training.
-    fn laplace(&self) -> Option<crate::laplace::Settings> {
+    fn laplace(&self) -> Option<laplace::Settings> {
         None
     }
 
@@ -175,11 +175,10 @@ pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
     pub paper: &'static str,
+    /// (subspace, the name that the method has there in legends); elsewhere it is called `<subspace> × <key>`.
+    pub names: &'static [(&'static str, &'static str)],
     pub read: fn(&Reader, &Circumstances) -> Box<dyn MethodSpec>,
 }
-
-/// Every known method.
-pub static METHODS: &[&Entry] = &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY, &ivon::ENTRY, &laplace::ENTRY];
 
 /// Largest number of particles that a config may ask for.
 const MAX_PARTICLES: usize = 100_000;

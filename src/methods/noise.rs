@@ -4,7 +4,7 @@
 use rand::Rng;
 use tch::{Kind, Tensor};
 
-use crate::data::order::{Purpose, stream};
+use crate::base::random::{Purpose, stream};
 
 /// Where in a run a draw belongs.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,15 @@
 //! The two ways of averaging members into one prediction. They differ a lot, so both are reported.
 
-/// How the members' outputs are averaged into one prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Average {
-    /// p̄ = mean of softmax: columns end in `_pm`.
-    Probability,
-    /// Softmax of the mean logits: columns end in `_lm`.
-    Logit,
+use crate::schema::{Choice, words};
+
+words! {
+    /// How the members' outputs are averaged into one prediction. The word is the suffix of its columns.
+    pub enum Average {
+        /// Softmax of the mean logits.
+        Logit = "lm",
+        /// Mean of the members' softmax.
+        Probability = "pm",
+    }
 }
 
 impl Average {
@@ -15,10 +18,7 @@ impl Average {
 
     /// The column suffix without underscore: `lm`, `pm`.
     pub fn suffix(self) -> &'static str {
-        match self {
-            Average::Probability => "pm",
-            Average::Logit => "lm",
-        }
+        self.word()
     }
 }
 
@@ -42,3 +42,6 @@ impl<T> PerAverage<T> {
         }
     }
 }
+
+/// Temperatures that change nothing.
+pub const UNSCALED: PerAverage<f64> = PerAverage { logit: 1.0, probability: 1.0 };

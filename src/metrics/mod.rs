@@ -9,6 +9,7 @@ mod brier;
 pub mod calibration;
 mod diversity;
 mod entropy;
+mod metric;
 mod nll;
 pub mod ood;
 pub mod ranking;
@@ -19,51 +20,10 @@ pub mod temperature;
 pub mod uncertainty;
 
 pub use average::{Average, PerAverage};
+pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use sample::argmax;
 pub use scores::{Averaged, Scores};
 pub use uncertainty::{Guesses, Spread, Uncertainty};
-
-/// Which way is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    Higher,
-    Lower,
-    Neither,
-}
-
-/// Whether a metric has one value, or one per way of averaging members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Two columns, `<key>_lm` and `<key>_pm`.
-    PerAverage,
-    /// One column, `<key>`.
-    Shared,
-}
-
-/// What the number is counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// In [0, 1]; percent in rendered tables, fraction in files.
-    Fraction,
-    Nats,
-    /// A plain number.
-    One,
-}
-
-/// One metric of the registry.
-pub struct Metric {
-    /// Stem of the column name.
-    pub key: &'static str,
-    /// What it tells, in a line.
-    pub about: &'static str,
-    /// The formula and its conventions.
-    pub definition: &'static str,
-    pub unit: Unit,
-    pub better: Better,
-    pub scope: Scope,
-    /// `None` where it is undefined (top-5 of five classes, MI of one member), never a stand-in number.
-    pub eval: fn(&Scores, Average) -> Option<f64>,
-}
 
 /// All metrics, in the order of the columns.
 pub static METRICS: &[&Metric] = &[
@@ -94,21 +54,16 @@ pub static METRICS: &[&Metric] = &[
     &selective::COVERAGE_AT_5,
 ];
 
-impl Metric {
-    /// The metric's columns with the averaging each stands for; for [`Scope::Shared`] the averaging is of no effect.
-    pub fn columns(&self) -> Vec<(String, Average)> {
-        match self.scope {
-            Scope::Shared => vec![(self.key.to_string(), Average::Probability)],
-            Scope::PerAverage => {
-                Average::ALL.map(|average| (format!("{}_{}", self.key, average.suffix()), average)).to_vec()
-            }
+/// The columns of all metrics for which `chosen` names an average, those of averaged logits first.
+pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
+    let mut columns = vec![];
+    for average in Average::ALL {
+        for metric in METRICS {
+            let own = metric.columns().into_iter().filter(|(_, of)| *of == average);
+            columns.extend(own.filter(|(_, of)| chosen(&metric.shown).contains(of)).map(|(column, _)| column));
         }
     }
-
-    /// What the metric's columns hold.
-    fn column(&self) -> Column {
-        Column { definition: self.definition, unit: self.unit, better: self.better }
-    }
+    columns
 }
 
 /// All columns and their values, in registry order; undefined ones are `None`.
@@ -125,15 +80,7 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
     METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
-/// What a column of results holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub definition: &'static str,
-    pub unit: Unit,
-    pub better: Better,
-}
-
-/// What is known of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
+/// The registered meaning of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
 /// of out-of-distribution detection (`fpr95`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));

@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 
 use super::ranking::Ranking;
 use super::{Average, Better, Column, Scope, Uncertainty, Unit};
-use crate::results::store::Row;
 
 /// A score that should be higher outside. One of [`OOD_SCORES`].
 pub struct OodScore {
@@ -17,7 +16,7 @@ pub struct OodScore {
     pub eval: fn(&Uncertainty, Average) -> Option<Vec<f64>>,
 }
 
-/// What is measured of a score over both sets. One of [`OOD_MEASURES`].
+/// A measure of how well a score separates the two sets. One of [`OOD_MEASURES`].
 pub struct OodMeasure {
     /// The column.
     pub key: &'static str,
@@ -117,16 +116,6 @@ pub struct OodRow {
 }
 
 impl OodRow {
-    /// Adds the cells `average`, `score`, one a measure (empty where undefined), and `definition`.
-    pub fn describe(&self, row: &mut Row) {
-        row.push("average", self.average.map_or("", Average::suffix));
-        row.push("score", self.score.key);
-        for (measure, value) in OOD_MEASURES.iter().zip(&self.values) {
-            row.push_number(measure.key, *value);
-        }
-        row.push("definition", self.definition());
-    }
-
     /// The score's formula, its orientation, and what each measure means.
     pub fn definition(&self) -> String {
         format!("{}; positive = outside, higher = more outside; {}", self.score.definition, measure_definitions())
@@ -173,10 +162,10 @@ fn rank(score: &OodScore, average: Average, inside: &Uncertainty, outside: &Unce
     Ranking::new(inside.chain(outside))
 }
 
-/// What a column of an out-of-distribution table holds.
+/// The meaning of a column of an out-of-distribution table.
 pub(super) fn of_column(column: &str) -> Option<Column> {
     let measure = OOD_MEASURES.iter().find(|measure| measure.key == column)?;
-    Some(Column { definition: measure.definition, unit: measure.unit, better: measure.better })
+    Some(Column { short: measure.key, definition: measure.definition, unit: measure.unit, better: measure.better })
 }
 
 #[cfg(test)]
@@ -215,11 +204,8 @@ mod tests {
         let shared = ["predictive_entropy", "expected_entropy", "mi", "energy"].map(|key| (key, ""));
         assert_eq!(scores[..2], [("max_probability", "lm"), ("max_probability", "pm")]);
         assert_eq!(scores[2..], shared);
-        let mut cells = Row::new();
-        rows[0].describe(&mut cells);
-        let columns: Vec<_> = cells.cells().iter().map(|(column, _)| column.as_str()).collect();
         let measures = ["auroc", "aupr_in", "aupr_out", "fpr95", "detection_error"];
-        assert_eq!(columns, [&["average", "score"], measures.as_slice(), &["definition"]].concat());
+        assert_eq!(OOD_MEASURES.iter().map(|measure| measure.key).collect::<Vec<_>>(), measures);
         for row in &rows {
             assert!(row.definition().contains(row.score.definition) && row.definition().contains("positive = outside"));
         }
@@ -231,9 +217,6 @@ mod tests {
         let rows = compare(&of(1, 2, vec![3.0, 0.0]), &of(1, 2, vec![1.0, 0.0])).unwrap();
         let empty: Vec<_> = rows.iter().filter(|row| row.values.iter().all(Option::is_none)).collect();
         assert_eq!(empty.iter().map(|row| row.score.key).collect::<Vec<_>>(), ["mi"]);
-        let mut cells = Row::new();
-        empty[0].describe(&mut cells);
-        assert!(OOD_MEASURES.iter().all(|measure| cells.get(measure.key) == Some("")));
     }
 
     #[test]

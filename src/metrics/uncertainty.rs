@@ -2,9 +2,8 @@
 
 use anyhow::{Result, ensure};
 
-use super::average::{Average, PerAverage};
+use super::average::{Average, PerAverage, UNSCALED};
 use super::sample::{Sample, Scratch, each_sample};
-use super::temperature::UNSCALED;
 use crate::predictions::{Predictions, Shape};
 
 /// The averaged predictions themselves, each `[N]`.

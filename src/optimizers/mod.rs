@@ -1,14 +1,13 @@
 //! Optimizers over the whole matrix `theta` `[n, P]`. One file an optimizer, registered in [`OPTIMIZERS`].
 
-mod adamw;
-mod none;
-mod sgd;
-
+mod entries;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::config::Reader;
+use crate::schema::Reader;
 use crate::state::State;
+
+pub use entries::OPTIMIZERS;
 
 /// Moves `theta` along a direction that is handed to it as the gradient.
 pub trait Optimizer {
@@ -39,9 +38,6 @@ pub struct Entry {
     pub about: &'static str,
     pub read: fn(&Reader) -> Box<dyn OptimizerSpec>,
 }
-
-/// Every known optimizer.
-pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY, &none::ENTRY];
 
 /// Learning rates, one or n, as a column `[n, 1]`, to be multiplied with rows of `theta: [n, P]`.
 pub(crate) fn rate_column(rates: &[f64], theta: &Tensor) -> Tensor {

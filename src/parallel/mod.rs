@@ -6,6 +6,7 @@
 mod launch;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod network;
 mod share;
 mod team;
 
@@ -19,43 +20,13 @@ use tch::{Device, Kind, Tensor};
 use crate::tensor::{first_line, host_f32};
 
 pub use launch::{launch_rank, processes};
+pub use network::Network;
+use network::gather_rows;
 pub use share::{Share, cut};
 pub use team::Team;
 
 /// How long other processes leave the word to the first one, whose error is mostly theirs too.
 const FIRST_SPEAKS: Duration = Duration::from_secs(1);
-
-/// Floats that one message holds.
-const MOST: usize = 1 << 30;
-
-/// Messages between processes. All of them must make the same calls in the same order.
-pub trait Network {
-    /// From 0.
-    fn rank(&self) -> usize;
-
-    fn size(&self) -> usize;
-
-    /// One number of each process.
-    fn numbers(&self, own: u64) -> Vec<u64>;
-
-    /// The floats of all processes, one after the other; the process of rank r has `counts[r]` of them.
-    fn gather(&self, own: &[f32], counts: &[usize], all: &mut [f32]);
-
-    /// Sums over all processes, the same bits in each.
-    fn sum(&self, values: &mut [f32]);
-
-    /// Those of rank 0.
-    fn broadcast(&self, bytes: &mut [u8]);
-
-    /// The processes that give the same color, among themselves.
-    fn split(&self, color: usize) -> Box<dyn Network>;
-
-    /// Waits for all others, without a busy loop.
-    fn wait(&self);
-
-    /// Ends all processes.
-    fn abort(&self, code: u8) -> !;
-}
 
 /// All processes that work on this run.
 pub struct World {
@@ -214,23 +185,6 @@ impl World {
             Some(network) => network.abort(code),
         }
     }
-}
-
-/// Rows `[N_r, K]` of every process, of which there are `counts`, as `[N, K]`, in pieces of columns that fit into a message.
-fn gather_rows(network: &dyn Network, own: &Tensor, counts: &[usize]) -> Result<Tensor> {
-    let rows: usize = counts.iter().sum();
-    let columns = own.size()[1];
-    let most = (MOST / rows.max(1)).max(1) as i64;
-    let mut pieces = Vec::new();
-    for start in (0..columns).step_by(most as usize) {
-        let width = most.min(columns - start);
-        let floats = host_f32(&own.narrow(1, start, width))?;
-        let counts: Vec<usize> = counts.iter().map(|rows| rows * width as usize).collect();
-        let mut all = vec![0.0; rows * width as usize];
-        network.gather(&floats, &counts, &mut all);
-        pieces.push(Tensor::from_slice(&all).view([rows as i64, width]));
-    }
-    Ok(Tensor::cat(&pieces, 1))
 }
 
 /// Leaves the first process time to say what went wrong, after which it, or the launcher, ends the others.

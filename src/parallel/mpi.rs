@@ -15,7 +15,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
-use super::Network;
+use super::network::Network;
 
 /// The ranks of a communicator.
 pub struct Ranks {

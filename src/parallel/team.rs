@@ -5,8 +5,8 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::Tensor;
 
-use super::{MOST, Network, Share, gather_rows};
-use crate::methods::Evaluation;
+use super::network::{MOST, Network, gather_rows};
+use super::share::Share;
 use crate::tensor::host_f32;
 
 /// The processes of a run with n particles.
@@ -37,16 +37,15 @@ impl<'a> Team<'a> {
 
     /// Everybody's losses `[n]` and gradients `[n, P]` from this process's share: `[k]` and `[k, P]` of its k rows, summed
     /// over its samples alone.
-    pub fn exchange(&self, own: Evaluation) -> Result<Evaluation> {
-        let Some(network) = self.network else { return Ok(own) };
-        let Evaluation { losses, gradients } = own;
+    pub fn exchange(&self, losses: Tensor, gradients: Tensor) -> Result<(Tensor, Tensor)> {
+        let Some(network) = self.network else { return Ok((losses, gradients)) };
         let (device, kind) = (gradients.device(), gradients.kind());
         // A particle's loss is one more column, so that one message takes both.
         let table = Tensor::cat(&[losses.unsqueeze(1).to_kind(kind), gradients], 1);
         let all = self.rows(network, &table)?.to_device(device).to_kind(kind);
         let parameters = all.size()[1] - 1;
         let losses = all.select(1, 0).to_kind(losses.kind()).contiguous();
-        Ok(Evaluation { losses, gradients: all.narrow(1, 1, parameters).contiguous() })
+        Ok((losses, all.narrow(1, 1, parameters).contiguous()))
     }
 
     /// Rows `[k, K]` of every process as `[n, K]`.

@@ -13,14 +13,12 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 
-use super::{Predictions, Shape, Storage};
+use super::bytes::{as_u32, bytes_of};
+use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage};
 use crate::files::write_atomic;
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian and are read in place");
-
-pub(super) const CLASS_NAMES: &str = "class_names";
-pub(super) const GROUP_NAMES: &str = "group_names";
 
 impl Predictions {
     /// Opens a saved file as a memory map; logits are not read before they are used.
@@ -142,21 +140,6 @@ fn header_metadata(predictions: &Predictions) -> Result<BTreeMap<&str, String>> 
         entries.insert(key, serde_json::to_string(names)?);
     }
     Ok(entries)
-}
-
-pub(super) fn as_f32(bytes: &[u8]) -> &[f32] {
-    // SAFETY: every bit pattern is an f32; `locate` checked alignment and safetensors the length.
-    unsafe { bytes.align_to::<f32>().1 }
-}
-
-pub(super) fn as_u32(bytes: &[u8]) -> &[u32] {
-    // SAFETY: every bit pattern is a u32; `locate` checked alignment and safetensors the length.
-    unsafe { bytes.align_to::<u32>().1 }
-}
-
-fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
-    // SAFETY: only called on f32 and u32, which have no padding.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 #[cfg(test)]

@@ -6,21 +6,18 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::figures::Figure;
-use super::raster::png;
 use super::tables::RenderedTable;
 use crate::files::{create_folder, write_atomic};
+use crate::plot::raster::png;
 use crate::results::table::Surface;
+use crate::schema::words;
 
 /// Pixels of a PNG per unit of the SVG.
 const PNG_SCALE: f32 = 2.0;
 
-/// How a table is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    Terminal,
-    Markdown,
-    Csv,
-    Latex,
+words! {
+    /// How a table is printed.
+    pub enum Format { Terminal = "terminal", Markdown = "markdown", Csv = "csv", Latex = "latex" }
 }
 
 /// The table in this form, ending in a line break.

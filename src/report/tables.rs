@@ -16,18 +16,15 @@ use matching::{Found, Matcher};
 pub use latex::escape_latex;
 pub use ours::{ood, result_columns, results, seeds, seeds_csv};
 pub use rendered::{NOT_RUN, RenderedTable, escape_html, with_code};
+use rendered::{OURS, PUBLISHED};
 
-/// Stands in the column `source` of a published row.
-pub(super) const PUBLISHED: &str = "paper";
-/// Begins the text in the column `source` of our row.
-pub(super) const OURS: &str = "ours: ";
 /// Stands where there is nothing to compare: no published number, or a quantity that bella does not measure.
 const NOTHING: &str = "–";
 
 /// Tables of our own, before those of the papers.
 const OWN: &[&str] = &["results", "ood"];
 
-/// What `--table` may name.
+/// Every name that `--table` accepts.
 pub fn keys() -> Vec<&'static str> {
     OWN.iter().copied().chain(paper::keys()).collect()
 }

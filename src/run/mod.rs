@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::config::Experiment;
+use crate::experiment::Experiment;
 use crate::files::{create_folder, write_atomic};
 
 pub use record::Record;

@@ -4,22 +4,17 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::Subspace;
+use super::{Combined, Subspace};
+use crate::schema::words;
 
-/// What is averaged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Space {
-    /// The updates ΔW: exact, of rank n·r for low-rank particles.
-    Weights,
-    /// The columns of theta, factor by factor: keeps the rank, but is no average of the models.
-    Factors,
-}
-
-/// k points with the subspace that reads them.
-pub struct Combined {
-    pub subspace: Box<dyn Subspace>,
-    /// `[k, P']`.
-    pub theta: Tensor,
+words! {
+    /// What is averaged.
+    pub enum Space {
+        /// The updates ΔW: exact, of rank n·r for low-rank particles.
+        Weights = "weights",
+        /// The columns of theta, factor by factor: keeps the rank, but is no average of the models.
+        Factors = "factors",
+    }
 }
 
 /// The mean of all particles, as one: in factors it stays in the subspace it has.

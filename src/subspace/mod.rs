@@ -2,22 +2,22 @@
 
 pub mod combine;
 mod dense;
-mod full;
+mod entries;
 pub mod geometry;
 pub mod layout;
-pub mod low_rank;
+mod start;
 
 use anyhow::Result;
 use tch::Tensor;
 
 use crate::backbone::Base;
 use crate::backbone::weights::Weights;
-use crate::config::Reader;
-use crate::data::order::{Purpose, stream};
 use crate::head::{Head, Training};
+use crate::schema::Reader;
 
-pub use combine::{Combined, Space};
+pub use combine::Space;
 pub use dense::Dense;
+pub use entries::{SUBSPACES, low_rank};
 pub use layout::{Block, Layout, Shape};
 
 /// A laid-out subspace.
@@ -67,20 +67,9 @@ pub struct Entry {
     pub read: fn(&Reader) -> Box<dyn SubspaceSpec>,
 }
 
-/// Every known subspace.
-pub static SUBSPACES: &[&Entry] = &[&low_rank::ENTRY, &full::ENTRY];
-
-/// Uniform draws on ±bound, a pure function of (seed, particle, column).
-fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) -> Vec<f32> {
-    use rand::RngExt;
-    let mut rng = stream(seed, Purpose::Init, &[particle, column]);
-    (0..count).map(|_| rng.random_range(-bound..bound) as f32).collect()
-}
-
-/// The start of a new linear head, as `torch.nn.Linear` draws it: U(±1/√d).
-fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
-    let (classes, width) = (head.weight.size()[0], head.weight.size()[1]);
-    let bound = 1.0 / (width as f64).sqrt();
-    let values = uniform(seed, particle, u64::MAX, (classes * width + classes) as usize, bound);
-    Tensor::from_slice(&values)
+/// k points with the subspace that reads them.
+pub struct Combined {
+    pub subspace: Box<dyn Subspace>,
+    /// `[k, P']`.
+    pub theta: Tensor,
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::{ADVICE, Clock, Trainer};
-use crate::config::Chunk;
+use crate::machine::Chunk;
 use crate::memory::Cut;
 use crate::state::State;
 use crate::tensor::host_f64;

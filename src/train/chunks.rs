@@ -6,7 +6,8 @@ use anyhow::Result;
 use tch::Kind;
 
 use crate::backbone::footprint::Graph;
-use crate::config::{Batches, Chunk, Selection, TrainSpec};
+use crate::experiment::{Batches, Selection, TrainSpec};
+use crate::machine::Chunk;
 use crate::memory::{Cut, Cutter, Need, Task};
 use crate::methods::Method;
 use crate::model::Model;

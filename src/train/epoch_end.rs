@@ -6,7 +6,7 @@ use tch::no_grad_guard;
 
 use super::progress::EpochRow;
 use super::{Clock, Trainer, history, schedule};
-use crate::config::Selection;
+use crate::experiment::Selection;
 use crate::images::ImageSet;
 use crate::metrics::Average;
 use crate::parallel::World;

@@ -22,8 +22,8 @@ use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use tch::Tensor;
 
-use crate::config::{Batches, Selection, TrainSpec};
 use crate::data::order::{Holdout, epoch_order};
+use crate::experiment::{Batches, Selection, TrainSpec};
 use crate::images::ImageSet;
 use crate::memory::Cutter;
 use crate::methods::{Method, Step};

@@ -237,7 +237,13 @@ impl Shared<'_> {
 
     fn over(&self, theta: &Tensor, parts: Range<usize>) -> Result<Evaluation> {
         let (rows, first) = self.rows(theta);
-        self.team.exchange(self.own.over(&rows, first, parts, &Mixing::none(self.own.subspace.layout()))?)
+        self.exchange(self.own.over(&rows, first, parts, &Mixing::none(self.own.subspace.layout()))?)
+    }
+
+    /// Everybody's losses and gradients from this process's.
+    fn exchange(&self, own: Evaluation) -> Result<Evaluation> {
+        let (losses, gradients) = self.team.exchange(own.losses, own.gradients)?;
+        Ok(Evaluation { losses, gradients })
     }
 }
 
@@ -249,7 +255,7 @@ impl Objective for Shared<'_> {
     fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
         let mut mixing = self.own.mixing(theta, matrices)?;
         let (rows, first) = self.rows(theta);
-        let own = self.team.exchange(self.own.over(&rows, first, 0..self.own.parts(), &mixing)?)?;
+        let own = self.exchange(self.own.over(&rows, first, 0..self.own.parts(), &mixing)?)?;
         mixing.sum(|gradients| self.team.sum(gradients))?;
         let gradients = mixing.finish(&own.gradients);
         Ok(Mixed { own, gradients })

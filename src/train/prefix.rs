@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::backbone::footprint::Graph;
 use crate::backbone::weights::Weights;
-use crate::config::PrefixCache;
+use crate::experiment::PrefixCache;
 use crate::images::{ImageSet, in_order};
 use crate::memory::free_bytes;
 use crate::model::Model;

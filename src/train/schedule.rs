@@ -1,6 +1,6 @@
 //! The learning rate over time: linear warm-up, then cosine to 0 or constant.
 
-use crate::config::Schedule;
+use crate::experiment::Schedule;
 
 /// Share of the base learning rate in step `step` (from 0) of `total`.
 pub fn factor(schedule: Schedule, step: usize, warmup_steps: usize, total: usize) -> f64 {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
-use bella::config::{Experiment, Tree};
+use bella::experiment::Experiment;
 use bella::model::{Loaded, Model};
 use bella::results::store::{Table, read};
+use bella::schema::Tree;
 use bella::subspace::Subspace;
 use tch::{Device, Kind};
 use tempfile::TempDir;
@@ -186,7 +187,7 @@ pub fn model(text: &str, kind: Kind) -> (Model, Box<dyn Subspace>) {
     tch::set_num_threads(1);
     let experiment = Experiment::read(&Tree::parse("x.toml", text).unwrap()).unwrap();
     let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
-    let loaded = Loaded::open(&experiment, &classes, Device::Cpu).unwrap();
+    let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu).unwrap();
     let spec = &experiment.training.as_ref().unwrap().subspace.spec;
     let subspace = spec.build(&loaded.identified.base, &loaded.head).unwrap();
     (loaded.into_model(Device::Cpu, kind), subspace)

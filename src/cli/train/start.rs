@@ -9,9 +9,9 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tch::Device;
 
-use crate::cli::{Stopped, fail};
-use crate::config::{Experiment, PrefixCache, Training, Validation};
+use crate::cli::failure::{Stopped, fail};
 use crate::data::order::Holdout;
+use crate::experiment::{Experiment, PrefixCache, Training, Validation};
 use crate::images::ImageSet;
 use crate::memory;
 use crate::methods::Parts;

@@ -5,8 +5,8 @@ use image::{Rgb, RgbImage};
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
-use super::super::order::below;
-use crate::config::Reader;
+use crate::base::random::below;
+use crate::schema::Reader;
 
 mod color;
 
@@ -52,8 +52,8 @@ impl RandAugment {
             return None;
         }
         let table = reader.section("randaugment");
-        let operations = table.count("operations", 1..=14).or(2);
-        let magnitude = table.count("magnitude", 0..=STRONGEST as usize).or(9);
+        let operations = table.count("operations", 1..=14).about("Number of random operations on each image.").or(2);
+        let magnitude = table.count("magnitude", 0..=STRONGEST as usize).about("Strength of each operation.").or(9);
         table.finish();
         Some(RandAugment { operations, magnitude })
     }

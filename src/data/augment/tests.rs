@@ -1,11 +1,11 @@
 use image::Rgb;
 
 use super::*;
-use crate::config::Tree;
+use crate::schema::Tree;
 
 fn read(toml: &str) -> Result<Option<Augment>, String> {
     let sets: Vec<String> = toml.lines().map(str::to_owned).collect();
-    let tree = Tree::load(&[], &sets).map_err(|problems| problems.to_string())?;
+    let tree = Tree::load(&[], &sets, &[]).map_err(|problems| problems.to_string())?;
     let root = Reader::root(&tree);
     let augment = Augment::read(&root);
     root.close(augment).map_err(|problems| problems.to_string())
@@ -31,7 +31,7 @@ fn defaults_are_torchvisions() {
         randaugment: None,
     };
     assert_eq!(found, expected);
-    let stored = crate::config::table(&found).to_string();
+    let stored = crate::schema::table(&found).to_string();
     let again: Vec<String> = stored.lines().map(|line| format!("augment.{}", line.replace(" = ", "="))).collect();
     assert_eq!(read(&again.join("\n")).unwrap(), Some(found));
 }

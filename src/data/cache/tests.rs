@@ -1,7 +1,9 @@
 use image::{Rgb, RgbImage};
 
 use super::*;
-use crate::data::decode::{Decode, Interpolation, Resize};
+use crate::data::decode::{Decode, Resize};
+use crate::data::images::Files;
+use crate::data::resize::Interpolation;
 
 /// Five images, the fourth damaged.
 fn files(folder: &Path) -> Files {

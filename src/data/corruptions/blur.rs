@@ -1,6 +1,6 @@
 //! Blur: a Gaussian over rows and columns, edges continued by their last value.
 
-use super::{Corruption, Picture, byte};
+use super::picture::{Corruption, Picture, byte};
 
 pub static GAUSSIAN: Corruption = Corruption {
     key: "gaussian-blur",

@@ -1,6 +1,6 @@
 //! Colour: contrast, and value and saturation of the HSV model.
 
-use super::Corruption;
+use super::picture::Corruption;
 
 pub static CONTRAST: Corruption = Corruption {
     key: "contrast",

@@ -5,7 +5,7 @@ use fast_image_resize as fir;
 use image::codecs::jpeg::JpegEncoder;
 use image::{ExtendedColorType, ImageFormat};
 
-use super::{Corruption, Picture};
+use super::picture::{Corruption, Picture};
 
 pub static PIXELATE: Corruption = Corruption {
     key: "pixelate",

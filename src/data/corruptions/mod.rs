@@ -6,13 +6,15 @@ mod blur;
 mod color;
 mod digital;
 mod noise;
+mod picture;
 
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
-use rand_chacha::ChaCha12Rng;
 
-use super::order::{self, Purpose};
+use crate::base::random::{Purpose, stream};
+pub use picture::Corruption;
+use picture::Picture;
 
 /// Every corruption, in the order in which they are listed.
 pub static CORRUPTIONS: &[&Corruption] = &[
@@ -27,23 +29,6 @@ pub static CORRUPTIONS: &[&Corruption] = &[
     &digital::PIXELATE,
     &digital::JPEG,
 ];
-
-/// A way to damage an image, at severities 1 to 5.
-pub struct Corruption {
-    /// The name in configs and results.
-    pub key: &'static str,
-    /// One line for `bella list`.
-    pub about: &'static str,
-    /// Damages one image in place at `severity` 1 to 5.
-    apply: fn(&mut Picture, severity: usize, &mut ChaCha12Rng) -> Result<()>,
-}
-
-/// One image, `pixels: [3, height, width]`.
-struct Picture<'a> {
-    pixels: &'a mut [u8],
-    height: usize,
-    width: usize,
-}
 
 /// A corruption with all that decides its result.
 #[derive(Clone, Copy)]
@@ -97,7 +82,7 @@ impl Applied {
     /// # Errors
     /// An image that a codec cannot hold (JPEG: 65,535 pixels a side).
     pub fn apply(&self, pixels: &mut [u8], height: usize, width: usize, index: u32) -> Result<()> {
-        let mut rng = order::stream(self.seed, Purpose::Corruption, &[u64::from(index)]);
+        let mut rng = stream(self.seed, Purpose::Corruption, &[u64::from(index)]);
         (self.corruption.apply)(&mut Picture { pixels, height, width }, self.severity, &mut rng)
     }
 }
@@ -112,27 +97,6 @@ impl fmt::Debug for Applied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} (seed {})", self.seed)
     }
-}
-
-impl Picture<'_> {
-    /// Replaces every value x in `[0, 1]` by `f(x)`, clipped and rounded.
-    fn map(&mut self, mut f: impl FnMut(f64) -> f64) {
-        self.pixels.iter_mut().for_each(|value| *value = byte(f(f64::from(*value) / 255.0)));
-    }
-
-    /// Replaces every pixel's (r, g, b) in `[0, 1]`.
-    fn map_colors(&mut self, f: impl Fn([f64; 3]) -> [f64; 3]) {
-        let plane = self.height * self.width;
-        for i in 0..plane {
-            let color = f([0, 1, 2].map(|c| f64::from(self.pixels[c * plane + i]) / 255.0));
-            (0..3).for_each(|c| self.pixels[c * plane + i] = byte(color[c]));
-        }
-    }
-}
-
-/// `[0, 1]` to a byte, clipped, to the nearest.
-fn byte(value: f64) -> u8 {
-    (value * 255.0).round().clamp(0.0, 255.0) as u8
 }
 
 #[cfg(test)]

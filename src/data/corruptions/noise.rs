@@ -2,8 +2,8 @@
 
 use rand_chacha::ChaCha12Rng;
 
-use super::{Corruption, Picture};
-use crate::data::order::{normal, uniform};
+use super::picture::{Corruption, Picture};
+use crate::base::random::{normal, uniform};
 
 pub static GAUSSIAN: Corruption = Corruption {
     key: "gaussian-noise",
@@ -55,7 +55,7 @@ fn shot(picture: &mut Picture, photons: f64, rng: &mut ChaCha12Rng) {
         let mean = photons * f64::from(*value) / 255.0;
         let sums = sums[usize::from(*value)].get_or_insert_with(|| poisson_sums(mean));
         let draw = uniform(rng);
-        *value = super::byte(sums.partition_point(|&sum| sum <= draw) as f64 / photons);
+        *value = super::picture::byte(sums.partition_point(|&sum| sum <= draw) as f64 / photons);
     }
 }
 

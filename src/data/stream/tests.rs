@@ -2,8 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::data::Augment;
-use crate::data::decode::{Decode, Interpolation, Resize};
+use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
+use crate::data::resize::Interpolation;
 
 /// Twenty images of one gray each: image i is `10 * i`; number 13 is damaged where asked.
 fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
@@ -98,8 +99,8 @@ fn random_views_are_the_same_for_any_number_of_workers() {
         image::RgbImage::from_fn(25, 20, shade).save(path(i)).unwrap();
     }
     let decode = Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 8, width: 8 };
-    let tree = crate::config::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()]).unwrap();
-    let root = crate::config::Reader::root(&tree);
+    let tree = crate::schema::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()], &[]).unwrap();
+    let root = crate::schema::Reader::root(&tree);
     let augment = Augment::read(&root);
     let augment = root.close(augment).unwrap().unwrap();
     let views = Some(Views { augment, seed: 3, interpolation: Interpolation::Bicubic });

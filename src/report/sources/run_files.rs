@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::config::tree::one_line;
 use crate::evaluate::shown;
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
+use crate::schema::one_line;
 
 /// The readable files of one run folder.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl RunFiles {
         (files, problems)
     }
 
-    /// What the config says of a column of result rows: `checkpoint`, or a setting such as `svgd.gamma`.
+    /// The value that the config gives for a column of result rows: `checkpoint`, or a setting such as `svgd.gamma`.
     pub fn setting(&self, column: &str) -> Option<String> {
         let config = self.config.as_ref()?;
         if column == "checkpoint" {

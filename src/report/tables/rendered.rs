@@ -5,13 +5,19 @@ use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 
 use crate::results::table::Surface;
 
+/// Stands in the column `source` of a published row.
+pub const PUBLISHED: &str = "paper";
+
+/// Begins the text in the column `source` of a row of our own.
+pub const OURS: &str = "ours: ";
+
 /// Stands where nothing of ours fits.
 pub const NOT_RUN: &str = "not run";
 
 /// A table of texts, in percent and short numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedTable {
-    /// What `--table` takes.
+    /// The name that `--table` takes.
     pub key: String,
     pub title: String,
     /// Where the published numbers are from, or what the rows are.
@@ -120,8 +126,8 @@ impl RenderedTable {
 
     fn row_class(&self, row: &[String]) -> &'static str {
         match row.get(1).map(String::as_str) {
-            Some(super::PUBLISHED) => "published",
-            Some(text) if text.starts_with(super::OURS.trim_end_matches(": ")) => "ours",
+            Some(PUBLISHED) => "published",
+            Some(text) if text.starts_with(OURS.trim_end_matches(": ")) => "ours",
             _ => "plain",
         }
     }

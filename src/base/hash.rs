@@ -1,0 +1,31 @@
+//! Hashes of files and texts, as hexadecimal digits.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// SHA-256 of a file's content. `key` is what named the file.
+///
+/// # Errors
+/// A file that is not there or cannot be read.
+pub fn file_sha256(path: &Path, key: &str) -> Result<String> {
+    ensure!(path.is_file(), "{}: no such file: {key} must name an existing one", path.display());
+    let mut file = File::open(path).with_context(|| format!("{}: cannot open", path.display()))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 20];
+    loop {
+        let count = file.read(&mut buffer).with_context(|| format!("{}: cannot read", path.display()))?;
+        if count == 0 {
+            return Ok(hex(hash.finalize()));
+        }
+        hash.update(&buffer[..count]);
+    }
+}

@@ -1,0 +1,4 @@
+//! The ground that everything stands on.
+
+pub mod hash;
+pub mod random;

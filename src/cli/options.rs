@@ -1,0 +1,76 @@
+//! Options that several commands share.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::device::DeviceChoice;
+use crate::experiment::{Experiment, load_config};
+use crate::schema::Problems;
+use crate::session::Settings;
+
+/// Config files and overrides.
+#[derive(Args)]
+pub struct ConfigArgs {
+    /// A TOML experiment; several merge left to right.
+    #[arg(short, long = "config", value_name = "FILE")]
+    pub configs: Vec<PathBuf>,
+
+    /// Override a key, after all files: `--set method.svgd.particles=20`.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+impl ConfigArgs {
+    /// The experiment, with one more override.
+    pub fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
+        let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
+        Experiment::read(&load_config(&self.configs, &sets)?)
+    }
+}
+
+/// Where to compute and where to write.
+#[derive(Args)]
+pub struct ComputeArgs {
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    pub device: DeviceChoice,
+
+    /// Threads of libtorch [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=4096))]
+    pub threads: Option<i32>,
+
+    /// Threads that decode images [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+
+    /// Memory to hold at most on the computing device, in GiB [default: what is free].
+    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
+    pub memory: Option<f64>,
+
+    /// Results folder.
+    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    pub out: PathBuf,
+}
+
+fn parse_gib(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse::<f64>().map_err(|_| "is no number".to_string())?;
+    let rule = "must be above 0 and at most 1000000, in GiB";
+    if value > 0.0 && value <= 1e6 { Ok(value) } else { Err(rule.to_string()) }
+}
+
+impl ComputeArgs {
+    pub fn settings(&self) -> Settings {
+        if let Some(gib) = self.memory {
+            crate::memory::allow((gib * f64::from(1 << 30)) as u64);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Settings {
+            device: self.device,
+            threads: self.threads,
+            workers: self.workers.map_or(cores, usize::from),
+            precision: None,
+            out: self.out.clone(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The layouts that CIFAR-10 and CIFAR-100 share: binary, records of label bytes and 3072 pixel bytes `[3, 32, 32]`; and
+//! Python, a pickled dictionary of `data` `[N, 3072]` and a list of labels, which is read without executing anything.
+//! See <https://www.cs.toronto.edu/~kriz/cifar.html>.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_pickle::{DeOptions, HashableValue, Value};
+
+use crate::data::subset::{Subset, chosen};
+use crate::data::{Images, Packed, Split, SplitName};
+
+const SIDE: usize = 32;
+const PIXELS: usize = 3 * SIDE * SIDE;
+
+/// Where the label of an image is.
+pub struct Layout {
+    /// How many bytes go before the pixels of a record.
+    pub label_bytes: usize,
+    /// Which of them is the label.
+    pub label_at: usize,
+    /// The list of labels in a pickled dictionary.
+    pub label_key: &'static str,
+    /// Labels are below this.
+    pub classes: usize,
+}
+
+/// The folder with the files: `root/folder`, or `root` itself where that is absent.
+pub fn folder(root: &Path, folder: &str) -> PathBuf {
+    let inside = root.join(folder);
+    if inside.is_dir() { inside } else { root.to_path_buf() }
+}
+
+/// The file `stem` of the binary version, or where only that is there, of the Python version; in their folders or in
+/// `root` itself.
+pub fn file(root: &Path, [binary, python]: [&str; 2], stem: &str) -> PathBuf {
+    let with_extension = format!("{stem}.bin");
+    let first = folder(root, binary).join(&with_extension);
+    let others = [root.join(&with_extension), root.join(python).join(stem), root.join(stem)];
+    if first.is_file() { first } else { others.into_iter().find(|file| file.is_file()).unwrap_or(first) }
+}
+
+/// Reads `files` one after the other, then takes the subset.
+///
+/// # Errors
+/// A file that is missing, empty, no whole number of records or no such pickle; a label out of range.
+pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, subset: Option<Subset>) -> Result<Split> {
+    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+    for file in files {
+        if file.extension().is_some_and(|extension| extension == "bin") {
+            read(file, layout, &mut pixels, &mut labels)?;
+        } else {
+            read_pickle(file, layout, &mut pixels, &mut labels)?;
+        }
+    }
+    let images = Images::Packed(Packed { pixels, height: SIDE, width: SIDE });
+    let all = Split { name: format!("{name}/{split}"), images, labels, groups: None, corrupt_skipped: 0 };
+    let kept = chosen(subset, split, &all.labels).with_context(|| format!("data.{name}"))?;
+    Ok(match kept {
+        Some(indices) => all.select(&indices),
+        None => all,
+    })
+}
+
+fn read(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
+    let at = file.display();
+    let bytes = std::fs::read(file)
+        .with_context(|| format!("{at}: cannot read; set data.*.root to the folder of the binary or Python version"))?;
+    let record = layout.label_bytes + PIXELS;
+    let size = bytes.len();
+    ensure!(
+        size > 0 && size.is_multiple_of(record),
+        "{at}: {size} bytes are no whole number of records of {record} bytes; fetch the binary version again"
+    );
+    pixels.reserve(size / record * PIXELS);
+    for (i, record) in bytes.chunks_exact(record).enumerate() {
+        let (head, image) = record.split_at(layout.label_bytes);
+        let label = head[layout.label_at];
+        if usize::from(label) >= layout.classes {
+            bail!("{at}: record {i} has label {label}, but there are {} classes; the file is damaged", layout.classes);
+        }
+        labels.push(u32::from(label));
+        pixels.extend_from_slice(image);
+    }
+    Ok(())
+}
+
+/// Reads a file of the Python version.
+fn read_pickle(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
+    let at = file.display();
+    let bytes = std::fs::read(file).with_context(|| format!("{at}: cannot read"))?;
+    // what would have to be called to be built (the array) is left as the state it would be built from
+    let batch = serde_pickle::value_from_slice(&bytes, DeOptions::new().replace_unresolved_globals());
+    let batch = batch.with_context(|| format!("{at}: not a readable pickle; fetch the Python version again"))?;
+    let Value::Dict(batch) = batch else { bail!("{at}: no dictionary; fetch the Python version again") };
+    let entry = |key: &str| {
+        let (text, bytes) = (HashableValue::String(key.into()), HashableValue::Bytes(key.into()));
+        let found = batch.get(&text).or_else(|| batch.get(&bytes));
+        found.with_context(|| format!("{at}: no entry `{key}`; fetch the Python version again"))
+    };
+    let Value::List(found) = entry(layout.label_key)? else { bail!("{at}: `{}` is no list", layout.label_key) };
+    for (i, label) in found.iter().enumerate() {
+        let label = if let Value::I64(label) = label { u32::try_from(*label).ok() } else { None };
+        let label = label.filter(|&label| (label as usize) < layout.classes);
+        let classes = layout.classes;
+        labels.push(label.with_context(|| format!("{at}: image {i} has no label from 0 to {}", classes - 1))?);
+    }
+    let stored = array_bytes(entry("data")?).with_context(|| format!("{at}: `data` is no array of bytes"))?;
+    let (size, needed) = (stored.len(), found.len() * PIXELS);
+    ensure!(size == needed && size > 0, "{at}: `data` has {size} bytes, but its {} labels need {needed}", found.len());
+    pixels.extend_from_slice(stored);
+    Ok(())
+}
+
+/// The bytes of a NumPy array's state: (version, shape, type, whether in Fortran order, bytes).
+fn array_bytes(state: &Value) -> Option<&[u8]> {
+    let Value::Tuple(parts) = state else { return None };
+    match parts.as_slice() {
+        [_, _, _, Value::Bool(false), Value::Bytes(bytes)] => Some(bytes),
+        _ => None,
+    }
+}
+
+/// The lines of `file` where it exists, else the `published` names.
+///
+/// # Errors
+/// A file with another number of names.
+pub fn class_names(file: &Path, published: &[&str]) -> Result<Vec<String>> {
+    if !file.exists() {
+        return Ok(published.iter().map(|name| name.to_string()).collect());
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("{}: cannot read", file.display()))?;
+    let names: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let (found, wanted) = (names.len(), published.len());
+    ensure!(found == wanted, "{}: {found} class names, expected {wanted}; correct or remove the file", file.display());
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! CIFAR-10-C and CIFAR-100-C as published (Hendrycks and Dietterich 2019; Zenodo records 2535967 and 3555552): one
+//! `.npy` file a corruption, u8 `[50000, 32, 32, 3]`, the 10,000 test images at severity 1, then at 2, … 5; `labels.npy`.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail, ensure};
+use md5::{Digest, Md5};
+use serde::Serialize;
+
+use crate::data::read::{cifar, npy};
+use crate::data::subset::chosen;
+use crate::data::versions::{CORRUPTIONS, SEVERITIES};
+use crate::data::{Dataset, Images, Packed, Request, Split, SplitName, Subset, Version};
+use crate::schema::Reader;
+use crate::schema::suggest;
+
+const SIDE: u64 = 32;
+
+/// Images of each severity; the files have five times as many.
+const IMAGES: u64 = 10_000;
+
+/// What tells the two sets apart.
+pub struct Published {
+    /// The registry key.
+    pub key: &'static str,
+    /// The folder in the published archive.
+    pub folder: &'static str,
+    /// The registry key of the set that the images come from.
+    pub clean: &'static str,
+    /// Class names; the position is the label.
+    pub classes: &'static [&'static str],
+    /// MD5 of each file, by its name without `.npy`.
+    pub sums: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Serialize)]
+struct CifarC {
+    root: PathBuf,
+    corruptions: Vec<String>,
+    severities: Vec<i64>,
+    /// Whether files are compared with the published checksums.
+    verify: bool,
+    /// Images of each version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+    #[serde(skip)]
+    published: &'static Published,
+    /// Of each severity.
+    #[serde(skip)]
+    images: u64,
+    /// Files whose checksum was right: five severities share one file.
+    #[serde(skip)]
+    verified: Mutex<BTreeSet<PathBuf>>,
+}
+
+/// Reads `[data.cifar10-c]` or `[data.cifar100-c]`.
+pub fn read(published: &'static Published, reader: &mut Reader) -> Box<dyn Dataset> {
+    Box::new(read_sized(published, IMAGES, reader))
+}
+
+fn read_sized(published: &'static Published, images: u64, reader: &mut Reader) -> CifarC {
+    let root = reader.path("root").required_because(&format!("the folder that holds {}", published.folder));
+    let corruptions = reader
+        .strings("corruptions")
+        .about("Corruptions to read; all published ones by default.")
+        .or_else(|| CORRUPTIONS.map(String::from).to_vec());
+    for (i, name) in corruptions.iter().enumerate() {
+        if !CORRUPTIONS.contains(&name.as_str()) {
+            let hint = suggest(name, CORRUPTIONS).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            reader.problem(
+                "corruptions",
+                format!("unknown corruption `{name}`; known: {}{hint}", CORRUPTIONS.join(", ")),
+            );
+        }
+        if corruptions[..i].contains(name) {
+            reader.problem("corruptions", format!("each corruption may be named once: `{name}` comes twice"));
+        }
+    }
+    let severities = read_severities(reader);
+    let verify = reader.boolean("verify").about("Whether the published checksums are compared.").or(true);
+    let subset = Subset::read(reader);
+    CifarC { root, corruptions, severities, verify, subset, published, images, verified: Mutex::default() }
+}
+
+/// Reads `severities`, each from 1 to 5 and once; all by default.
+pub fn read_severities(reader: &Reader) -> Vec<i64> {
+    let severities = reader
+        .integers("severities", 1..=5)
+        .about("Severities to read; all by default.")
+        .or_else(|| SEVERITIES.map(i64::from).to_vec());
+    if (1..severities.len()).any(|i| severities[..i].contains(&severities[i])) {
+        reader.problem("severities", "each severity may be named once");
+    }
+    severities
+}
+
+impl Dataset for CifarC {
+    fn key(&self) -> &'static str {
+        self.published.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(self.published.classes.iter().map(|name| name.to_string()).collect())
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        Ok(Vec::new())
+    }
+
+    /// There is no plain split: a mixture of corruptions would be a test set that nobody reports on.
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        let Published { key, clean, .. } = self.published;
+        match split {
+            SplitName::Test => bail!(
+                "{key} has no plain test split, only corrupted versions such as gaussian_noise:3, evaluated one by one \
+                 (bella eval --data {key}=ROOT); the uncorrupted images are [data.{clean}]"
+            ),
+            _ => bail!("{key} has corrupted test images only, no split `{split}`; train on [data.{clean}]"),
+        }
+    }
+
+    fn versions(&self) -> Result<Vec<Version>> {
+        self.check_files()?;
+        let of = |corruption: &String| {
+            let corruption = corruption.clone();
+            // the range was checked when the config was read
+            self.severities.iter().map(move |&s| Version { corruption: corruption.clone(), severity: s as u8 })
+        };
+        Ok(self.corruptions.iter().flat_map(of).collect())
+    }
+
+    fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
+        let key = self.key();
+        let known = CORRUPTIONS.contains(&version.corruption.as_str()) && SEVERITIES.contains(&version.severity);
+        ensure!(known, "{key}: there is no version `{version}`; versions are corruption:severity, gaussian_noise:3");
+        let (file, labels) = (self.file(&version.corruption), self.file("labels"));
+        for file in [&file, &labels] {
+            self.verify(file)?;
+        }
+        let end = u64::from(version.severity) * self.images;
+        let rows = end - self.images..end;
+        let labels = self.labels(&labels)?[rows.start as usize..rows.end as usize].to_vec();
+        let pixels = npy::byte_rows(&file, &[5 * self.images, SIDE, SIDE, 3], rows)?;
+        let images = Images::Packed(Packed { pixels: planar(&pixels), height: SIDE as usize, width: SIDE as usize });
+        let all = Split { name: format!("{key}/{version}"), images, labels, groups: None, corrupt_skipped: 0 };
+        let kept = chosen(self.subset, SplitName::Test, &all.labels).with_context(|| format!("data.{key}"))?;
+        Ok(kept.map_or_else(|| all.clone(), |indices| all.select(&indices)))
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl CifarC {
+    fn file(&self, name: &str) -> PathBuf {
+        cifar::folder(&self.root, self.published.folder).join(format!("{name}.npy"))
+    }
+
+    /// All missing files in one message.
+    fn check_files(&self) -> Result<()> {
+        let folder = cifar::folder(&self.root, self.published.folder);
+        let wanted = self.corruptions.iter().map(String::as_str).chain(["labels"]);
+        let missing: Vec<String> =
+            wanted.filter(|name| !self.file(name).is_file()).map(|name| format!("{name}.npy")).collect();
+        let key = self.key();
+        ensure!(
+            missing.is_empty(),
+            "{}: {} of {} files are missing: {}; add them, set data.{key}.root, or name the corruptions that are there \
+             in data.{key}.corruptions",
+            folder.display(),
+            missing.len(),
+            self.corruptions.len() + 1,
+            missing.join(", ")
+        );
+        Ok(())
+    }
+
+    /// All labels, `[5 * images]`.
+    fn labels(&self, file: &Path) -> Result<Vec<u32>> {
+        let classes = self.published.classes.len();
+        let check = |(i, label): (usize, i64)| {
+            let within = u32::try_from(label).ok().filter(|&label| (label as usize) < classes);
+            within.with_context(|| {
+                format!("{}: image {i} has label {label}, but labels are 0 to {}", file.display(), classes - 1)
+            })
+        };
+        npy::integers(file, 5 * self.images)?.into_iter().enumerate().map(check).collect()
+    }
+
+    /// Compares a file with its published checksum, once.
+    fn verify(&self, file: &Path) -> Result<()> {
+        let name = file.file_stem().map(|name| name.to_string_lossy());
+        let published = self.published.sums.iter().find(|(of, _)| name.as_deref() == Some(*of));
+        let Some((_, published)) = published.filter(|_| self.verify) else { return Ok(()) };
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.contains(file) {
+            return Ok(());
+        }
+        let found = md5_of(file)?;
+        let key = self.key();
+        ensure!(
+            found == *published,
+            "{}: its MD5 is {found}, the published file's {published}: fetch it again, or set data.{key}.verify = false \
+             if the file is meant to differ",
+            file.display()
+        );
+        verified.insert(file.to_path_buf());
+        Ok(())
+    }
+}
+
+fn md5_of(path: &Path) -> Result<String> {
+    let failed = || format!("{}: cannot read", path.display());
+    let mut file = File::open(path).with_context(failed)?;
+    let (mut hash, mut buffer) = (Md5::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer).with_context(failed)? {
+            0 => break,
+            bytes => hash.update(&buffer[..bytes]),
+        }
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// `[N, 32, 32, 3]` to `[N, 3, 32, 32]`.
+fn planar(interleaved: &[u8]) -> Vec<u8> {
+    let plane = (SIDE * SIDE) as usize;
+    let mut pixels = Vec::with_capacity(interleaved.len());
+    for image in interleaved.chunks_exact(3 * plane) {
+        (0..3).for_each(|channel| pixels.extend(image.iter().skip(channel).step_by(3)));
+    }
+    pixels
+}
+
+#[cfg(test)]
+mod tests;

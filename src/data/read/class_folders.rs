@@ -1,0 +1,157 @@
+//! Image files in one folder a class: what `image-folder` and `image-folder-c` share.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use image::ImageFormat;
+use serde::Serialize;
+
+use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::{Request, Resize, Split, SplitName};
+use crate::schema::Reader;
+
+/// How class folders become a split.
+#[derive(Serialize)]
+pub struct ClassFolders {
+    /// Class folders in the order of their labels; sorted names where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Vec<String>>,
+    #[serde(flatten)]
+    files: ImageFiles,
+    /// The registry key, for messages.
+    #[serde(skip)]
+    key: &'static str,
+}
+
+impl ClassFolders {
+    pub fn resize(&self) -> Resize {
+        self.files.resize()
+    }
+
+    /// Reads `classes`, `resize`, `skip_corrupt` and `subset` of `[data.<key>]`.
+    pub fn read(key: &'static str, reader: &Reader) -> ClassFolders {
+        let classes = read_classes(reader);
+        ClassFolders { classes, files: ImageFiles::read(key, reader, Resize::ShorterSideCrop), key }
+    }
+
+    /// Reads all images of the class folders in `folder`; labels are places in `classes`, `part` is the split or
+    /// version that the folder holds.
+    ///
+    /// # Errors
+    /// A class folder that is empty or not one of `classes`; an image that cannot be decoded, unless such are skipped.
+    pub fn load(
+        &self,
+        folder: &Path,
+        classes: &[String],
+        (split, part): (SplitName, String),
+        request: &Request,
+    ) -> Result<Split> {
+        self.files.load(scan(folder, classes, self.key)?, (split, &part), request)
+    }
+}
+
+/// `classes`: names in the order of their labels, each once.
+pub fn read_classes(reader: &Reader) -> Option<Vec<String>> {
+    let classes = reader
+        .strings("classes")
+        .about("Names of the classes to use, in the order of their labels; by default all, sorted.")
+        .optional();
+    if let Some(twice) = classes.as_ref().and_then(|names| repeated(names)) {
+        reader.problem("classes", format!("each class may be named once: `{twice}` comes twice"));
+    }
+    classes
+}
+
+/// All image files below `folder`, sorted by class and path, with their labels.
+///
+/// # Errors
+/// A class folder that is empty or not one of `classes`.
+pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
+    let label_of: BTreeMap<&str, u32> = classes.iter().zip(0..).map(|(name, label)| (name.as_str(), label)).collect();
+    let mut found = Vec::new();
+    for name in folders(folder, "<class>/<images>")? {
+        let class = folder.join(&name);
+        let label = label_of.get(name.as_str()).with_context(|| {
+            let known = classes.len();
+            format!("{}: not one of the {known} classes; remove it, or add it to data.{key}.classes", class.display())
+        })?;
+        found.push((*label, class));
+    }
+    found.sort();
+    let missing = classes.len() - found.len();
+    if missing > 0 {
+        tracing::warn!("{}: {missing} of {} classes have no folder", folder.display(), classes.len());
+    }
+    let (mut paths, mut labels) = (Vec::new(), Vec::new());
+    for (label, class) in found {
+        let before = paths.len();
+        collect(&class, &mut paths)?;
+        ensure!(paths.len() > before, "{}: no image in this class folder; add some or remove it", class.display());
+        paths[before..].sort();
+        labels.resize(paths.len(), label);
+    }
+    Ok(Listing { paths, labels, groups: None })
+}
+
+/// The name that comes twice, if one does.
+pub fn repeated(names: &[String]) -> Option<&String> {
+    names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)).map(|(_, name)| name)
+}
+
+/// The root's name with the folders inside it: results of two folders must not be taken for each other.
+pub fn label(key: &str, root: &Path, inside: &str) -> String {
+    let root = root.file_name().map_or(key.to_string(), |name| name.to_string_lossy().into_owned());
+    let inside = Path::new(inside).components().filter(|part| matches!(part, Component::Normal(_)));
+    inside.fold(root, |label, part| format!("{label}/{}", part.as_os_str().to_string_lossy()))
+}
+
+/// Names of the folders in `folder`, sorted by code point; hidden ones do not count. `expected` is what should be there.
+pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in entries(folder)? {
+        let name = entry.file_name();
+        let name = name.and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("{}: the name is not UTF-8; rename it", entry.display()))?;
+        if entry.is_dir() && !name.starts_with('.') {
+            names.push(name.to_owned());
+        }
+    }
+    ensure!(!names.is_empty(), "{}: no class folders in it; expected {expected}", folder.display());
+    names.sort();
+    Ok(names)
+}
+
+/// Adds the image files below `folder`, known by their extension, each folder's in the order of their names. What is hidden
+/// does not count, nor a link to a folder, which may lead back to it.
+pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+    let mut inside = entries(folder)?;
+    inside.sort();
+    let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    for entry in inside.into_iter().filter(|path| !hidden(path)) {
+        if entry.is_dir() {
+            if !entry.is_symlink() {
+                collect(&entry, paths)?;
+            }
+        } else if is_image(&entry) {
+            paths.push(entry);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the extension is that of a format which can be decoded.
+pub fn is_image(path: &Path) -> bool {
+    ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled())
+}
+
+/// What lies in `folder`, in no order.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = || format!("{}: cannot list the folder", folder.display());
+    let listed: std::io::Result<Vec<PathBuf>> =
+        std::fs::read_dir(folder).with_context(failed)?.map(|entry| entry.map(|entry| entry.path())).collect();
+    listed.with_context(failed)
+}

@@ -1,0 +1,160 @@
+//! Image files with their labels: what every set of files shares once it knows which image belongs where.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::data::subset::chosen;
+use crate::data::{Decode, Files, Groups, Images, Packed, Request, Resize, Split, SplitName, Subset};
+use crate::schema::Reader;
+
+/// `resize`, `skip_corrupt` and `subset` of `[data.<key>]`: how files become a split.
+#[derive(Clone, Serialize)]
+pub struct ImageFiles {
+    resize: Resize,
+    skip_corrupt: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+    /// The registry key, for messages.
+    #[serde(skip)]
+    key: &'static str,
+}
+
+/// N files, each with its label and, where the set says, its group.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// One file an image.
+    pub paths: Vec<PathBuf>,
+    /// `[N]`, each below the number of classes.
+    pub labels: Vec<u32>,
+    /// What else the images belong to.
+    pub groups: Option<Groups>,
+}
+
+impl Listing {
+    fn select(&mut self, indices: &[u32]) {
+        let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
+        self.paths = indices.iter().map(|&i| std::mem::take(&mut self.paths[i as usize])).collect();
+        self.labels = pick(&self.labels);
+        if let Some(groups) = &mut self.groups {
+            groups.of = pick(&groups.of);
+        }
+    }
+}
+
+impl ImageFiles {
+    /// Reads the keys; `resize` is as the set's papers do it unless the config says.
+    pub fn read(key: &'static str, reader: &Reader, resize: Resize) -> ImageFiles {
+        let resize =
+            reader.choice("resize").about("The way in which images get the size of the network's input.").or(resize);
+        let skip_corrupt = reader
+            .boolean("skip_corrupt")
+            .about("Whether images that cannot be decoded are left out with a warning, instead of ending the run.")
+            .or(false);
+        ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
+    }
+
+    /// With [`Resize::None`] images have the size of the first, or where damaged ones are skipped of the first readable one.
+    fn decode(&self, request: &Request, paths: &[PathBuf]) -> Result<Decode> {
+        let first = Decode::new(self.resize, request, &paths[0]);
+        match (&first, self.skip_corrupt) {
+            (Err(_), true) => {
+                let mut others = paths[1..].iter().map(|path| Decode::new(self.resize, request, path));
+                others.find_map(Result::ok).map_or(first, Ok)
+            }
+            _ => first,
+        }
+    }
+
+    pub fn resize(&self) -> Resize {
+        self.resize
+    }
+
+    /// Makes a split of listed files; `part` is its name, or that of a version of it.
+    ///
+    /// # Errors
+    /// No image; a file that is missing, empty or cannot be decoded (the last two unless such are skipped).
+    pub fn load(&self, mut listing: Listing, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
+        let name = format!("{}/{part}", self.key);
+        ensure!(!listing.paths.is_empty(), "{name}: has no images");
+        if let Some(kept) = chosen(self.subset, split, &listing.labels).with_context(|| format!("data.{}", self.key))? {
+            listing.select(&kept);
+        }
+        self.check_files(&name, &listing.paths)?;
+        let Listing { paths, labels, groups } = listing;
+        let decode = self.decode(request, &paths)?;
+        let files = Files::new(paths, decode).with_cache(request)?;
+        let fits = files.decoded_bytes() <= request.memory_bytes;
+        let all = |images| Split { name, images, labels, groups, corrupt_skipped: 0 };
+        match (fits, self.skip_corrupt) {
+            (true, _) => {
+                let (packed, failures) = unpack(&files, request)?;
+                self.without(all(Images::Packed(packed)), &failures)
+            }
+            // a split has to know its size: one pass only looks for files to leave out
+            (false, true) => {
+                let failures = files.decode_all(request.workers, request.progress, |_, _| ())?;
+                self.without(all(Images::Files(files)), &failures)
+            }
+            (false, false) => Ok(all(Images::Files(files))),
+        }
+    }
+
+    /// A file that is not there is found before the first batch, not in the middle of an epoch.
+    fn check_files(&self, name: &str, paths: &[PathBuf]) -> Result<()> {
+        let fault = |path: &PathBuf| match path.metadata() {
+            Ok(file) if file.len() > 0 || self.skip_corrupt => None,
+            Ok(_) => Some(format!("{} is empty", path.display())),
+            Err(error) => Some(format!("{}: {error}", path.display())),
+        };
+        let faults: Vec<String> = paths.par_iter().filter_map(fault).collect();
+        let count = faults.len();
+        ensure!(
+            faults.is_empty(),
+            "{name}: {count} of {} listed files cannot be used: {}; put them there, or take them off the list",
+            paths.len(),
+            some(&faults)
+        );
+        Ok(())
+    }
+
+    /// Deals with the files that cannot be decoded: leaves them out if so configured.
+    fn without(&self, split: Split, failures: &[(usize, anyhow::Error)]) -> Result<Split> {
+        if failures.is_empty() {
+            return Ok(split);
+        }
+        let named: Vec<String> = failures.iter().map(|(_, error)| format!("{error:#}")).collect();
+        let text =
+            format!("{}: {} of {} images cannot be decoded: {}", split.name, failures.len(), split.len(), some(&named));
+        ensure!(self.skip_corrupt, "{text}; replace them, or set data.{}.skip_corrupt = true", self.key);
+        ensure!(failures.len() < split.len(), "{text}; none is left");
+        tracing::warn!("{text}; left out");
+        let bad: BTreeSet<usize> = failures.iter().map(|(i, _)| *i).collect();
+        let good: Vec<u32> = (0..split.len()).filter(|i| !bad.contains(i)).map(|i| i as u32).collect();
+        Ok(Split { corrupt_skipped: bad.len(), ..split.select(&good) })
+    }
+}
+
+/// The first five.
+pub fn some(texts: &[String]) -> String {
+    let more = if texts.len() > 5 { "; …" } else { "" };
+    format!("{}{more}", texts[..texts.len().min(5)].join("; "))
+}
+
+/// Decodes all files into memory; images that fail stay black.
+fn unpack(files: &Files, request: &Request) -> Result<(Packed, Vec<(usize, anyhow::Error)>)> {
+    let Decode { height, width, .. } = files.decode;
+    let bytes = files.decode.image_bytes();
+    let pixels = Mutex::new(vec![0; files.decoded_bytes()]);
+    let failures = files.decode_all(request.workers, request.progress, |i, image| {
+        // a copy is short against the decoding that went before
+        let mut pixels = pixels.lock().unwrap_or_else(PoisonError::into_inner);
+        pixels[i * bytes..(i + 1) * bytes].copy_from_slice(&image);
+    })?;
+    let pixels = pixels.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((Packed { pixels, height, width }, failures))
+}

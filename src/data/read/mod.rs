@@ -1,0 +1,10 @@
+//! How published files are read: formats that several data sets share.
+
+pub mod cifar;
+pub mod cifar_c;
+pub mod class_folders;
+pub mod columns;
+pub mod image_files;
+pub mod mat;
+pub mod npy;
+pub mod wordnet;

@@ -1,0 +1,101 @@
+//! Resizing as Pillow does it: a filter widened by the scale (antialiasing), first along rows, then along columns, with
+//! bytes in between. The order matters: the bytes in between are clipped.
+
+use anyhow::{Context, Result};
+use fast_image_resize as fir;
+use fir::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use image::RgbImage;
+
+use crate::schema::words;
+
+words! {
+    /// The filter by which images change their size.
+    pub enum Interpolation {
+        /// Pillow's `BICUBIC` (a = -0.5): CLIP.
+        Bicubic = "bicubic",
+        /// Pillow's `BILINEAR`: torchvision's own models.
+        Bilinear = "bilinear",
+    }
+}
+
+impl Interpolation {
+    fn filter(self) -> FilterType {
+        match self {
+            Interpolation::Bicubic => FilterType::CatmullRom,
+            Interpolation::Bilinear => FilterType::Bilinear,
+        }
+    }
+
+    /// Pixels on either side of a source position that the unscaled filter reaches.
+    fn reach(self) -> f64 {
+        match self {
+            Interpolation::Bicubic => 2.0,
+            Interpolation::Bilinear => 1.0,
+        }
+    }
+}
+
+/// A rectangle of target pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub left: u32,
+    pub top: u32,
+    pub width: u32,
+    pub height: u32,
+}
+
+/// `window` of `image` resized to `size` (width, height); what lies outside of it is not computed.
+///
+/// # Errors
+/// An empty image or size.
+pub fn resize(image: RgbImage, size: (u32, u32), window: Window, filter: Interpolation) -> Result<RgbImage> {
+    let (width, height) = image.dimensions();
+    let across = Line::new(width, size.0, window.left, window.width);
+    let down = Line::new(height, size.1, window.top, window.height);
+    let (first, last) = down.sources(height, filter);
+    let rows = last - first;
+    let row = 3 * width as usize;
+    let raw = image.as_raw().get(first as usize * row..last as usize * row).context("an image without pixels")?;
+    let source = fir::images::ImageRef::new(width, rows, raw, PixelType::U8x3)?;
+    let full = [across.start, 0.0, across.length, f64::from(rows)];
+    let between = pass(&source, (window.width, rows), full, filter)?;
+    let full = [0.0, down.start - f64::from(first), f64::from(window.width), down.length];
+    let pixels = pass(&between, (window.width, window.height), full, filter)?.into_vec();
+    RgbImage::from_raw(window.width, window.height, pixels).context("resizing gave fewer pixels than asked")
+}
+
+/// One axis: which stretch of the source a window of the target covers, in source pixels.
+struct Line {
+    start: f64,
+    length: f64,
+    scale: f64,
+}
+
+impl Line {
+    fn new(source: u32, target: u32, first: u32, count: u32) -> Line {
+        let scale = f64::from(source) / f64::from(target);
+        let start = f64::from(first) * scale;
+        // rounding must not lead beyond the last pixel
+        Line { start, length: (f64::from(count) * scale).min(f64::from(source) - start), scale }
+    }
+
+    /// The source pixels that the filter may read.
+    fn sources(&self, count: u32, filter: Interpolation) -> (u32, u32) {
+        let reach = filter.reach() * self.scale.max(1.0) + 1.0;
+        let first = (self.start - reach).floor().max(0.0) as u32;
+        (first, ((self.start + self.length + reach).ceil() as u32).min(count))
+    }
+}
+
+/// `[left, top, width, height]` of `source` at another size; only one side differs, so only that axis is filtered.
+fn pass<'a>(
+    source: &impl fir::IntoImageView,
+    (width, height): (u32, u32),
+    [left, top, w, h]: [f64; 4],
+    filter: Interpolation,
+) -> Result<fir::images::Image<'a>> {
+    let mut target = fir::images::Image::new(width, height, PixelType::U8x3);
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter.filter())).use_alpha(false);
+    Resizer::new().resize(source, &mut target, &options.crop(left, top, w, h))?;
+    Ok(target)
+}

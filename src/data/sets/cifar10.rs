@@ -1,0 +1,85 @@
+//! CIFAR-10 (Krizhevsky 2009), binary or Python version: 50,000 training images in five files, 10,000 test images.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::data::read::cifar::{self, Layout};
+use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "cifar10",
+    about: "CIFAR-10, binary or Python version: 10 classes, 32x32, official train and test",
+    fetch: "cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
+            ROOT/cifar-10-batches-bin/data_batch_1.bin, … or ROOT/cifar-10-batches-py/data_batch_1, …",
+    read,
+};
+
+const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, label_key: "labels", classes: 10 };
+/// Of the binary and of the Python version.
+const FOLDERS: [&str; 2] = ["cifar-10-batches-bin", "cifar-10-batches-py"];
+pub static CLASSES: [&str; 10] =
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
+#[derive(Serialize)]
+struct Cifar10 {
+    root: PathBuf,
+    /// Which of the five training files are used, in this order.
+    batches: Vec<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds cifar-10-batches-bin");
+    let batches = reader
+        .integers("batches", 1..=5)
+        .about("Numbers of the training batches to use.")
+        .or_else(|| (1..=5).collect());
+    let mut distinct = batches.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if distinct.len() < batches.len() {
+        reader.problem("batches", "each training file may be named once");
+    }
+    Box::new(Cifar10 { root, batches, subset: Subset::read(reader) })
+}
+
+impl Cifar10 {
+    fn folder(&self) -> PathBuf {
+        cifar::folder(&self.root, FOLDERS[0])
+    }
+}
+
+impl Dataset for Cifar10 {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        cifar::class_names(&self.folder().join("batches.meta.txt"), &CLASSES)
+    }
+
+    fn published(&self) -> Published {
+        Published::new(10, &[(SplitName::Train, 10_000 * self.batches.len()), (SplitName::Test, 10_000)])
+    }
+
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        let files = match split {
+            SplitName::Train => self.batches.iter().map(|i| format!("data_batch_{i}")).collect(),
+            SplitName::Test => vec!["test_batch".to_string()],
+            SplitName::Val => anyhow::bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2"),
+        };
+        let files: Vec<PathBuf> = files.iter().map(|file| cifar::file(&self.root, FOLDERS, file)).collect();
+        cifar::load(self.key(), &files, &LAYOUT, split, self.subset)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! CIFAR-100 (Krizhevsky 2009), binary or Python version: 50,000 training and 10,000 test images, each with a fine and a coarse
+//! label.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::data::read::cifar::{self, Layout};
+use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
+use crate::schema::{Reader, words};
+
+pub static ENTRY: Entry = Entry {
+    key: "cifar100",
+    about: "CIFAR-100, binary or Python version: 100 classes (or 20 coarse), 32x32, official train and test",
+    fetch: "cifar-100-binary.tar.gz or cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
+            ROOT/cifar-100-binary/train.bin, test.bin or ROOT/cifar-100-python/train, test",
+    read,
+};
+
+/// Of the binary and of the Python version.
+const FOLDERS: [&str; 2] = ["cifar-100-binary", "cifar-100-python"];
+
+words! {
+    /// Which of the two labels is used.
+    enum Labels { Fine = "fine", Coarse = "coarse" }
+}
+
+#[derive(Serialize)]
+struct Cifar100 {
+    root: PathBuf,
+    labels: Labels,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds cifar-100-binary");
+    let labels = reader.choice("labels").about("The 100 fine classes or the 20 coarse ones.").or(Labels::Fine);
+    Box::new(Cifar100 { root, labels, subset: Subset::read(reader) })
+}
+
+impl Cifar100 {
+    fn folder(&self) -> PathBuf {
+        cifar::folder(&self.root, FOLDERS[0])
+    }
+
+    fn layout(&self) -> Layout {
+        match self.labels {
+            Labels::Coarse => Layout { label_bytes: 2, label_at: 0, label_key: "coarse_labels", classes: COARSE.len() },
+            Labels::Fine => Layout { label_bytes: 2, label_at: 1, label_key: "fine_labels", classes: FINE.len() },
+        }
+    }
+}
+
+impl Dataset for Cifar100 {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        match self.labels {
+            Labels::Fine => cifar::class_names(&self.folder().join("fine_label_names.txt"), &FINE),
+            Labels::Coarse => cifar::class_names(&self.folder().join("coarse_label_names.txt"), &COARSE),
+        }
+    }
+
+    fn published(&self) -> Published {
+        Published::new(self.layout().classes, &[(SplitName::Train, 50_000), (SplitName::Test, 10_000)])
+    }
+
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        let file = match split {
+            SplitName::Train => "train",
+            SplitName::Test => "test",
+            SplitName::Val => anyhow::bail!("cifar100 has no split `val`; set data.cifar100.validation, say to 0.2"),
+        };
+        cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+#[rustfmt::skip]
+const COARSE: [&str; 20] = [
+    "aquatic_mammals", "fish", "flowers", "food_containers", "fruit_and_vegetables", "household_electrical_devices",
+    "household_furniture", "insects", "large_carnivores", "large_man-made_outdoor_things",
+    "large_natural_outdoor_scenes", "large_omnivores_and_herbivores", "medium_mammals", "non-insect_invertebrates",
+    "people", "reptiles", "small_mammals", "trees", "vehicles_1", "vehicles_2",
+];
+
+#[rustfmt::skip]
+pub static FINE: [&str; 100] = [
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
+    "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
+    "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
+    "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
+    "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
+    "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+    "willow_tree", "wolf", "woman", "worm",
+];

@@ -1,0 +1,72 @@
+//! The UCI handwritten digits that scikit-learn carries (test part of Alpaydin and Kaynak 1998), embedded:
+//! 1,797 gray images of 8x8. Fixed split: the first 1,000 train, the last 797 test.
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use crate::data::subset::chosen;
+use crate::data::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "digits",
+    about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test",
+    fetch: "nothing: the images are in the binary",
+    read,
+};
+
+/// Records of one label byte and 64 gray bytes, in scikit-learn's order.
+static RECORDS: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/digits.bin"));
+const SIDE: usize = 8;
+const RECORD: usize = 1 + SIDE * SIDE;
+const COUNT: usize = 1797;
+const TRAIN: usize = 1000;
+
+#[derive(Serialize)]
+struct Digits {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    Box::new(Digits { subset: Subset::read(reader) })
+}
+
+impl Dataset for Digits {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok((0..10).map(|digit| digit.to_string()).collect())
+    }
+
+    fn published(&self) -> Published {
+        Published::new(10, &[(SplitName::Train, TRAIN), (SplitName::Test, COUNT - TRAIN)])
+    }
+
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        ensure!(RECORDS.len() == COUNT * RECORD, "the embedded digits are damaged: build bella again");
+        let (train, test) = RECORDS.split_at(TRAIN * RECORD);
+        let records = match split {
+            SplitName::Train => train,
+            SplitName::Test => test,
+            SplitName::Val => anyhow::bail!("digits has no split `val`; set data.digits.validation, say to 0.2"),
+        };
+        let labels = records.chunks_exact(RECORD).map(|record| u32::from(record[0])).collect();
+        let pixels = records.chunks_exact(RECORD).flat_map(|record| record[1..].repeat(3)).collect();
+        let images = Images::Packed(Packed { pixels, height: SIDE, width: SIDE });
+        let all = Split { name: format!("digits/{split}"), images, labels, groups: None, corrupt_skipped: 0 };
+        Ok(match chosen(self.subset, split, &all.labels)? {
+            Some(indices) => all.select(&indices),
+            None => all,
+        })
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! DomainNet (Peng et al. 2019), cleaned version: 345 classes in six domains, by the lists `<domain>_train.txt` and
+//! `<domain>_test.txt` of `<domain>/<class>/<image> <label>`. Trained on one domain; every test domain is a test set of its
+//! own, `domainnet-<domain>`. Any other set in this layout works too. See <https://ai.bu.edu/M3SDA/>.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::class_folders::{read_classes, repeated};
+use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "domainnet",
+    about: "DomainNet's lists: 345 classes; train on one domain, test on any, each a test set of its own",
+    fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
+            ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
+    read,
+};
+
+/// Images of the cleaned version: domain, train, test.
+const PUBLISHED: [(&str, usize, usize); 6] = [
+    ("clipart", 33_525, 14_604),
+    ("infograph", 36_023, 15_582),
+    ("painting", 50_416, 21_850),
+    ("quickdraw", 120_750, 51_750),
+    ("real", 120_906, 52_041),
+    ("sketch", 48_212, 20_916),
+];
+
+#[derive(Clone, Serialize)]
+struct DomainNet {
+    root: PathBuf,
+    /// The domain to train on.
+    train: String,
+    /// The domains to test on.
+    test: Vec<String>,
+    /// The folders' names in the order of the labels, where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<String>>,
+    #[serde(flatten)]
+    files: ImageFiles,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds real_train.txt, real_test.txt and real/");
+    let train = reader.string("train").about("Domain to train on.").or_else(|| "real".into());
+    let test = reader
+        .strings("test")
+        .about("Domains to test on, each a test set of its own; by default the domain of training.")
+        .or_else(|| vec![train.clone()]);
+    if let Some(twice) = repeated(&test) {
+        reader.problem("test", format!("each domain may be named once: `{twice}` comes twice"));
+    }
+    for name in [&train].into_iter().chain(&test).filter(|name| name.contains(['/', '\\'])) {
+        reader.problem(if *name == train { "train" } else { "test" }, format!("`{name}` is no domain: no slashes"));
+    }
+    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
+    Box::new(DomainNet { root, train, test, classes: read_classes(reader), files })
+}
+
+impl Dataset for DomainNet {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn label(&self) -> String {
+        match self.test.as_slice() {
+            [domain] => format!("domainnet-{domain}"),
+            _ => "domainnet".into(),
+        }
+    }
+
+    /// Those of the training domain's list, or of the first test domain's where that is absent.
+    fn classes(&self) -> Result<Vec<String>> {
+        if let Some(given) = &self.classes {
+            return Ok(given.clone());
+        }
+        let train = self.list(&self.train, SplitName::Train);
+        let test = self.test.first().map(|domain| self.list(domain, SplitName::Test));
+        let file = if train.is_file() { train } else { test.unwrap_or(train) };
+        class_names(&file, &lines(&file)?)
+    }
+
+    fn published(&self) -> Published {
+        let of = |domain: &str| PUBLISHED.iter().find(|(name, ..)| *name == domain);
+        let Some(&(_, train, _)) = of(&self.train) else { return Published::default() };
+        let test: Option<usize> = self.test.iter().map(|domain| of(domain).map(|(.., test)| test)).sum();
+        let test = test.map(|count| (SplitName::Test, count));
+        Published { classes: Some(345), images: [(SplitName::Train, train)].into_iter().chain(test).collect() }
+    }
+
+    /// The test images of several domains are one split only for counting: [`Dataset::test_sets`] tells them apart.
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let domains = match split {
+            SplitName::Train => std::slice::from_ref(&self.train),
+            SplitName::Test => &self.test[..],
+            SplitName::Val => bail!("domainnet has no split `val`; set data.domainnet.validation, say to 0.2"),
+        };
+        // before the classes, which come from the list of another domain where the training domain has none
+        let read = |domain: &String| lines(&self.list(domain, split)).map(|lines| (self.list(domain, split), lines));
+        let lists = domains.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let classes = self.classes()?;
+        let mut listing = Listing::default();
+        for (file, lines) in lists {
+            for line in lines {
+                let class = classes.get(line.label as usize);
+                let at = format!("{}:{}", file.display(), line.number);
+                let class = class
+                    .with_context(|| format!("{at}: label {}, but there are {} classes", line.label, classes.len()))?;
+                ensure!(
+                    self.classes.is_some() || line.class == *class,
+                    "{at}: label {} is `{}` here, but `{class}` in the list of the training domain: the lists do not belong \
+                     together",
+                    line.label,
+                    line.class
+                );
+                listing.paths.push(self.root.join(line.path));
+                listing.labels.push(line.label);
+            }
+        }
+        let part = if let [domain] = domains { format!("{domain}/{split}") } else { split.to_string() };
+        self.files.load(listing, (split, &part), request)
+    }
+
+    fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
+        let alone = |domain: &String| -> (String, Box<dyn Dataset>) {
+            (domain.clone(), Box::new(DomainNet { test: vec![domain.clone()], ..self.clone() }))
+        };
+        if self.test.len() > 1 { self.test.iter().map(alone).collect() } else { Vec::new() }
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl DomainNet {
+    fn list(&self, domain: &str, split: SplitName) -> PathBuf {
+        self.root.join(format!("{domain}_{split}.txt"))
+    }
+}
+
+/// A line of a list.
+struct Line {
+    number: usize,
+    /// Below the root.
+    path: PathBuf,
+    /// The folder that the image lies in.
+    class: String,
+    label: u32,
+}
+
+fn lines(file: &Path) -> Result<Vec<Line>> {
+    let at = file.display();
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("{at}: cannot read; `bella data check domainnet=ROOT` says what to fetch"))?;
+    let line = |(i, line): (usize, &str)| {
+        let wrong = || format!("{at}:{}: `{line}` is not `<domain>/<class>/<image> <label>`", i + 1);
+        let (path, label) = line.trim().rsplit_once(char::is_whitespace).with_context(wrong)?;
+        let path = PathBuf::from(path.trim());
+        let class = path.parent().and_then(Path::file_name).and_then(|name| name.to_str()).with_context(wrong)?;
+        Ok(Line { number: i + 1, class: class.to_string(), label: label.parse().ok().with_context(wrong)?, path })
+    };
+    let found: Vec<Line> =
+        text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(line).collect::<Result<_>>()?;
+    ensure!(!found.is_empty(), "{at}: lists no image");
+    Ok(found)
+}
+
+/// The classes of a list: every label from 0 has one name, and every name one label.
+fn class_names(file: &Path, lines: &[Line]) -> Result<Vec<String>> {
+    let at = file.display();
+    let mut names: BTreeMap<u32, &str> = BTreeMap::new();
+    for line in lines {
+        let before = *names.entry(line.label).or_insert(&line.class);
+        ensure!(before == line.class, "{at}:{}: label {} is `{before}` and `{}`", line.number, line.label, line.class);
+    }
+    if let Some((missing, _)) = (0..).zip(names.keys()).find(|(i, label)| i != *label) {
+        bail!("{at}: no image of label {missing}, but of higher ones: name all classes in data.domainnet.classes");
+    }
+    let names: Vec<String> = names.into_values().map(str::to_string).collect();
+    if let Some(twice) = repeated(&names) {
+        bail!("{at}: two labels are of one class, `{twice}`");
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Oxford Flowers-102 (Nilsback and Zisserman 2008): `jpg/image_00001.jpg`, …, labels 1 to 102 in `imagelabels.mat`, the
+//! three splits in `setid.mat`. See <https://www.robots.ox.ac.uk/~vgg/data/flowers/102/>.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use crate::data::read::class_folders::read_classes;
+use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::{cifar, mat};
+use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::schema::{Choice, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "flowers102",
+    about: "Oxford Flowers-102: 102 classes of photographs, official train, val and test",
+    fetch: "102flowers.tgz (unpacked), imagelabels.mat and setid.mat from \
+            https://www.robots.ox.ac.uk/~vgg/data/flowers/102/: ROOT/jpg/image_00001.jpg, …, ROOT/imagelabels.mat, \
+            ROOT/setid.mat",
+    read,
+};
+
+#[derive(Serialize)]
+struct Flowers102 {
+    root: PathBuf,
+    classes: Vec<String>,
+    #[serde(flatten)]
+    files: ImageFiles,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds jpg, imagelabels.mat and setid.mat");
+    let classes = read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
+    if classes.len() != CLASSES.len() {
+        reader.problem("classes", "must be 102 names");
+    }
+    Box::new(Flowers102 { root, classes, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) })
+}
+
+impl Dataset for Flowers102 {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(self.classes.clone())
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        Ok(SplitName::ALL.to_vec())
+    }
+
+    fn published(&self) -> Published {
+        Published::new(102, &[(SplitName::Train, 1_020), (SplitName::Val, 1_020), (SplitName::Test, 6_149)])
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let folder = cifar::folder(&self.root, "flowers-102");
+        let numbers = |file: &str, name: &str| -> Result<Vec<u32>> {
+            let path = folder.join(file);
+            let variables = mat::read(&path)?;
+            let found = mat::variable(&variables, name, &path)?.whole();
+            found.with_context(|| format!("{}: {name}", path.display()))
+        };
+        let published = numbers("imagelabels.mat", "labels")?;
+        let variable = match split {
+            SplitName::Train => "trnid",
+            SplitName::Val => "valid",
+            SplitName::Test => "tstid",
+        };
+        let mut listing = Listing::default();
+        for image in numbers("setid.mat", variable)? {
+            let label = (image as usize).checked_sub(1).and_then(|at| published.get(at));
+            let label = label.with_context(|| {
+                let file = folder.join("setid.mat");
+                format!(
+                    "{}: {variable} names image {image}, but imagelabels.mat has {}",
+                    file.display(),
+                    published.len()
+                )
+            })?;
+            ensure!(
+                (1..=CLASSES.len()).contains(&(*label as usize)),
+                "{}: image {image} has label {label}, but labels are 1 to 102",
+                folder.join("imagelabels.mat").display()
+            );
+            listing.paths.push(folder.join(format!("jpg/image_{image:05}.jpg")));
+            listing.labels.push(label - 1);
+        }
+        self.files.load(listing, (split, split.word()), request)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+/// The names that the set's page lists, in the order of the labels.
+#[rustfmt::skip]
+const CLASSES: [&str; 102] = [
+    "pink primrose", "hard-leaved pocket orchid", "canterbury bells", "sweet pea", "english marigold", "tiger lily",
+    "moon orchid", "bird of paradise", "monkshood", "globe thistle", "snapdragon", "colt's foot", "king protea",
+    "spear thistle", "yellow iris", "globe-flower", "purple coneflower", "peruvian lily", "balloon flower",
+    "giant white arum lily", "fire lily", "pincushion flower", "fritillary", "red ginger", "grape hyacinth",
+    "corn poppy", "prince of wales feathers", "stemless gentian", "artichoke", "sweet william", "carnation",
+    "garden phlox", "love in the mist", "mexican aster", "alpine sea holly", "ruby-lipped cattleya", "cape flower",
+    "great masterwort", "siam tulip", "lenten rose", "barbeton daisy", "daffodil", "sword lily", "poinsettia",
+    "bolero deep blue", "wallflower", "marigold", "buttercup", "oxeye daisy", "common dandelion", "petunia",
+    "wild pansy", "primula", "sunflower", "pelargonium", "bishop of llandaff", "gaura", "geranium", "orange dahlia",
+    "pink-yellow dahlia", "cautleya spicata", "japanese anemone", "black-eyed susan", "silverbush",
+    "californian poppy", "osteospermum", "spring crocus", "bearded iris", "windflower", "tree poppy", "gazania",
+    "azalea", "water lily", "rose", "thorn apple", "morning glory", "passion flower", "lotus", "toad lily",
+    "anthurium", "frangipani", "clematis", "hibiscus", "columbine", "desert-rose", "tree mallow", "magnolia",
+    "cyclamen", "watercress", "canna lily", "hippeastrum", "bee balm", "ball moss", "foxglove", "bougainvillea",
+    "camellia", "mallow", "mexican petunia", "bromelia", "blanket flower", "trumpet creeper", "blackberry lily",
+];
+
+#[cfg(test)]
+mod tests;

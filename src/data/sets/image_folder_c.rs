@@ -1,0 +1,129 @@
+//! Corrupted image files as ImageNet-C has them: `root/<corruption>/<severity>/<class>/…`, severities 1 to 5.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::cifar_c;
+use crate::data::read::class_folders::{self, ClassFolders, repeated};
+use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName, Version};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "image-folder-c",
+    about: "corrupted image files as in ImageNet-C: one folder a corruption, severity and class",
+    fetch: "ImageNet-C's archives from https://zenodo.org/records/2235448 in one folder, or images laid out so: \
+            ROOT/<corruption>/<severity>/<class>/<images>",
+    read,
+};
+
+#[derive(Serialize)]
+struct ImageFolderC {
+    root: PathBuf,
+    /// All folders of the root, sorted, where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corruptions: Option<Vec<String>>,
+    severities: Vec<i64>,
+    #[serde(flatten)]
+    folders: ClassFolders,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds <corruption>/<severity>/<class>");
+    let corruptions =
+        reader.strings("corruptions").about("Corruptions to read; all folders below `root` by default.").optional();
+    if let Some(twice) = corruptions.as_ref().and_then(|names| repeated(names)) {
+        reader.problem("corruptions", format!("each corruption may be named once: `{twice}` comes twice"));
+    }
+    let severities = cifar_c::read_severities(reader);
+    Box::new(ImageFolderC { root, corruptions, severities, folders: ClassFolders::read(ENTRY.key, reader) })
+}
+
+impl Dataset for ImageFolderC {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn label(&self) -> String {
+        class_folders::label(ENTRY.key, &self.root, "")
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.folders.resize())
+    }
+
+    /// Those of the first version.
+    fn classes(&self) -> Result<Vec<String>> {
+        if let Some(given) = &self.folders.classes {
+            return Ok(given.clone());
+        }
+        let versions = self.versions()?;
+        let first = versions.first().with_context(|| format!("{}: no versions in it", self.root.display()))?;
+        class_folders::folders(&self.folder(first), "<class>/<images>")
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        Ok(Vec::new())
+    }
+
+    /// There is no plain split: a mixture of corruptions would be a test set that nobody reports on.
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        match split {
+            SplitName::Test => bail!(
+                "image-folder-c has no plain test split, only corrupted versions <corruption>:<severity>, evaluated one \
+                 by one (bella eval --data image-folder-c=ROOT); for one of them as a test set of its own use \
+                 [data.image-folder]"
+            ),
+            _ => bail!("image-folder-c has corrupted test images only, no split `{split}`; use [data.image-folder]"),
+        }
+    }
+
+    fn versions(&self) -> Result<Vec<Version>> {
+        let root = self.root.display();
+        ensure!(self.root.is_dir(), "{root}: no such folder; set data.image-folder-c.root");
+        let corruptions = match &self.corruptions {
+            Some(given) => given.clone(),
+            None => class_folders::folders(&self.root, "<corruption>/<severity>/<class>/<images>")?,
+        };
+        let of = |corruption: &String| {
+            let corruption = corruption.clone();
+            // the range was checked when the config was read
+            self.severities.iter().map(move |&s| Version { corruption: corruption.clone(), severity: s as u8 })
+        };
+        let versions: Vec<Version> = corruptions.iter().flat_map(of).collect();
+        let missing: Vec<String> = versions
+            .iter()
+            .filter(|version| !self.folder(version).is_dir())
+            .map(|version| format!("{}/{}", version.corruption, version.severity))
+            .collect();
+        ensure!(
+            missing.is_empty(),
+            "{root}: {} of {} folders <corruption>/<severity> are missing: {}; add them, or name what is there in \
+             data.image-folder-c.corruptions and severities",
+            missing.len(),
+            versions.len(),
+            missing.join(", ")
+        );
+        Ok(versions)
+    }
+
+    fn load_version(&self, version: &Version, request: &Request) -> Result<Split> {
+        let folder = self.folder(version);
+        ensure!(folder.is_dir(), "{}: no such folder, so there is no version `{version}`", folder.display());
+        self.folders.load(&folder, &self.classes()?, (SplitName::Test, version.to_string()), request)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl ImageFolderC {
+    fn folder(&self, version: &Version) -> PathBuf {
+        self.root.join(&version.corruption).join(version.severity.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

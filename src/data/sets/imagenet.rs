@@ -1,0 +1,129 @@
+//! ImageNet (ILSVRC 2012): `train/<wnid>/…`; `val/<wnid>/…`, or `val/ILSVRC2012_val_00000001.JPEG` with a file of labels.
+//! Labels follow sorted wnids. Its test split has no labels, so `val` is the test split, as in the papers.
+
+mod ground_truth;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::class_folders::{folders, is_image, read_classes, scan};
+use crate::data::read::image_files::ImageFiles;
+use crate::data::read::wordnet;
+use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::schema::{Choice, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "imagenet",
+    about: "ImageNet (ILSVRC 2012): 1000 classes in train and val folders; its val is the test split",
+    fetch: "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, unpacked: \
+            ROOT/train/<wnid>/<images>, and ROOT/val/<wnid>/<images>, or ROOT/val/<images> with ground_truth = FILE",
+    read,
+};
+
+#[derive(Serialize)]
+struct ImageNet {
+    root: PathBuf,
+    /// Labels of the images in val, where they do not lie in class folders: see [`ground_truth`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ground_truth: Option<String>,
+    /// A file of `<wnid> <names>` below the root, such as LOC_synset_mapping.txt; classes are called by wnids without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<String>,
+    /// The wnids used, in the order of their labels; all, sorted, where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<String>>,
+    #[serde(flatten)]
+    files: ImageFiles,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds train and val");
+    let ground_truth = reader
+        .string("ground_truth")
+        .about("File with the labels of validation images that lie in one folder.")
+        .optional();
+    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
+    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
+    Box::new(ImageNet { root, ground_truth, words, classes: read_classes(reader), files })
+}
+
+impl Dataset for ImageNet {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        match &self.words {
+            Some(file) => wordnet::names(&self.root.join(file), &self.wnids()?),
+            None => self.wnids(),
+        }
+    }
+
+    fn published(&self) -> Published {
+        Published::new(1_000, &[(SplitName::Train, 1_281_167), (SplitName::Test, 50_000)])
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let wnids = self.wnids()?;
+        let (train, val) = (self.root.join("train"), self.root.join("val"));
+        let listing = match (split, &self.ground_truth) {
+            (SplitName::Train, _) => scan(&train, &wnids, ENTRY.key)?,
+            (SplitName::Test, Some(file)) => ground_truth::listing(&self.root.join(file), &val, &wnids)?,
+            (SplitName::Test, None) => {
+                ensure!(
+                    !self.val_is_flat()?,
+                    "{}: no class folders, so data.imagenet.ground_truth has to name a file of \
+                     labels: {}",
+                    val.display(),
+                    ground_truth::FORMS
+                );
+                scan(&val, &wnids, ENTRY.key)?
+            }
+            (SplitName::Val, _) => bail!(
+                "imagenet's val is the test split, since its test has no labels; set data.imagenet.validation, say to 0.01"
+            ),
+        };
+        self.files.load(listing, (split, split.word()), request)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl ImageNet {
+    /// The wnids by label: of the training folders, else of the val folders, else of the file of labels.
+    fn wnids(&self) -> Result<Vec<String>> {
+        if let Some(given) = &self.classes {
+            return Ok(given.clone());
+        }
+        let (train, val) = (self.root.join("train"), self.root.join("val"));
+        if train.is_dir() {
+            return folders(&train, "<wnid>/<images>");
+        }
+        if let Some(file) = &self.ground_truth {
+            return ground_truth::wnids(&self.root.join(file));
+        }
+        ensure!(
+            val.is_dir(),
+            "{}: neither train nor val is in it; `bella data check imagenet=ROOT` says what to fetch",
+            self.root.display()
+        );
+        folders(&val, "<wnid>/<images>").with_context(|| format!("data.imagenet.ground_truth: {}", ground_truth::FORMS))
+    }
+
+    fn val_is_flat(&self) -> Result<bool> {
+        let entries = crate::data::read::class_folders::entries(&self.root.join("val"))
+            .context("`bella data check imagenet=ROOT` says what to fetch")?;
+        Ok(entries.iter().any(|entry| is_image(entry) && entry.is_file()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

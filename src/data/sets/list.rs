@@ -1,0 +1,190 @@
+//! Any images by a CSV file: a row an image with its path, its label and, where there are such columns, its split and
+//! group. Labels are class names, or whole numbers that are places in `classes`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::class_folders::{self, read_classes};
+use crate::data::read::columns::Columns;
+use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
+use crate::schema::{Choice, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "list",
+    about: "any image files by a CSV list: path, label, split (train, val, test), group",
+    fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label and, if you \
+            like, split and group",
+    read,
+};
+
+#[derive(Serialize)]
+struct List {
+    root: PathBuf,
+    /// The CSV file, below the root.
+    list: String,
+    columns: ColumnNames,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<String>>,
+    #[serde(flatten)]
+    files: ImageFiles,
+}
+
+/// The last two may be absent: then every image is a test image, or there are no groups.
+#[derive(Serialize)]
+struct ColumnNames {
+    path: String,
+    label: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    split: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds the list and the images");
+    let list =
+        reader.string("list").about("CSV file with a row per image, below `root`.").or_else(|| "list.csv".into());
+    let of = reader.section("columns");
+    let columns = ColumnNames {
+        path: of.string("path").about("Column with the image's path.").or_else(|| "path".into()),
+        label: of.string("label").about("Column with the label.").or_else(|| "label".into()),
+        split: of.string("split").about("Column with the split: train, val or test.").optional(),
+        group: of.string("group").about("Column with the group.").optional(),
+    };
+    of.finish();
+    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
+    Box::new(List { root, list, columns, classes: read_classes(reader), files })
+}
+
+/// The list as read.
+struct Rows {
+    paths: Vec<PathBuf>,
+    labels: Vec<String>,
+    splits: Vec<SplitName>,
+    groups: Option<Vec<String>>,
+}
+
+impl Dataset for List {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn label(&self) -> String {
+        let stem = self.list.strip_suffix(".csv").unwrap_or(&self.list);
+        class_folders::label(ENTRY.key, &self.root, if stem == "list" { "" } else { stem })
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        match &self.classes {
+            Some(given) => Ok(given.clone()),
+            None => Ok(classes(&self.rows()?.labels)),
+        }
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        let found: BTreeSet<SplitName> = self.rows()?.splits.into_iter().collect();
+        Ok(found.into_iter().collect())
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let rows = self.rows()?;
+        let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
+        let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
+        let kept: Vec<usize> = (0..rows.paths.len()).filter(|&i| rows.splits[i] == split).collect();
+        let at = self.root.join(&self.list);
+        ensure!(!kept.is_empty(), "{}: no image of the split `{split}`", at.display());
+        // All labels are names, or else all are places: one number must not be a name here and a place there.
+        let named = rows.labels.iter().any(|label| place.contains_key(label.as_str()));
+        let label = |&i: &usize| {
+            let text = rows.labels[i].as_str();
+            let number = text.parse().ok().filter(|&number: &u32| !named && (number as usize) < classes.len());
+            place.get(text).copied().or(number).with_context(|| {
+                format!(
+                    "{}: `{}` is of the class `{text}`, which is not one of data.list.classes, nor a number below \
+                 {}",
+                    at.display(),
+                    rows.paths[i].display(),
+                    classes.len()
+                )
+            })
+        };
+        let labels = kept.iter().map(label).collect::<Result<_>>()?;
+        let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
+        let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
+        self.files.load(Listing { paths, labels, groups }, (split, split.word()), request)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl List {
+    fn rows(&self) -> Result<Rows> {
+        let table = Columns::read(&self.root.join(&self.list))?;
+        // a column that the config names has to be there
+        let optional = |given: &Option<String>, usual: &str| match given {
+            Some(name) => table.place(name).map(Some),
+            None => Ok(table.find(usual)),
+        };
+        let (path, label) = (table.place(&self.columns.path)?, table.place(&self.columns.label)?);
+        let (split, group) = (optional(&self.columns.split, "split")?, optional(&self.columns.group, "group")?);
+        let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], groups: group.map(|_| vec![]) };
+        for (at, row) in table.rows() {
+            for (column, what) in [(path, "path"), (label, "label")] {
+                ensure!(!row[column].is_empty(), "{at}: the {what} is empty");
+            }
+            rows.paths.push(self.root.join(&row[path]));
+            rows.labels.push(row[label].to_string());
+            rows.splits.push(match split {
+                Some(column) => row[column].parse().with_context(|| at.to_string())?,
+                None => SplitName::Test,
+            });
+            if let (Some(groups), Some(column)) = (&mut rows.groups, group) {
+                groups.push(row[column].to_string());
+            }
+        }
+        let mut seen = BTreeMap::new();
+        for (path, split) in rows.paths.iter().zip(&rows.splits) {
+            if let Some(other) = seen.insert(path, split) {
+                bail!(
+                    "{}: `{}` is listed twice ({other}, {split}); list every image once",
+                    self.root.join(&self.list).display(),
+                    path.display()
+                );
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The classes that labels mean: all numbers up to the highest where all are numbers, else the names, sorted.
+fn classes(labels: &[String]) -> Vec<String> {
+    // more classes than images are no classes
+    let highest =
+        labels.iter().map(|label| label.parse::<u32>().ok().filter(|&number| (number as usize) < labels.len()));
+    match highest.collect::<Option<BTreeSet<u32>>>().and_then(|numbers| numbers.last().copied()) {
+        Some(last) => (0..=last).map(|class| class.to_string()).collect(),
+        None => labels.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
+    }
+}
+
+fn groups(of: &[&str]) -> Groups {
+    let names: BTreeSet<&str> = of.iter().copied().collect();
+    let place: BTreeMap<&str, u32> = names.iter().copied().zip(0..).collect();
+    Groups {
+        names: names.iter().map(|name| name.to_string()).collect(),
+        of: of.iter().map(|name| place[name]).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! The data sets, one file each. A new one is its file and its line in [`DATASETS`]; the list, the config parser and the
+//! message for an unknown name read that slice.
+
+mod camelyon17;
+pub(super) mod cifar10;
+pub(super) mod cifar100;
+pub(super) mod cifar100_c;
+pub(super) mod cifar10_c;
+mod digits;
+mod domainnet;
+mod flowers102;
+mod image_folder;
+mod image_folder_c;
+mod imagenet;
+mod list;
+mod stl10;
+mod svhn;
+mod tiny_imagenet;
+mod vtab;
+
+use crate::data::Entry;
+
+/// Every data set of `[data.*]`, in the order in which they are listed.
+pub static DATASETS: &[&Entry] = &[
+    &cifar10::ENTRY,
+    &cifar100::ENTRY,
+    &stl10::ENTRY,
+    &svhn::ENTRY,
+    &flowers102::ENTRY,
+    &camelyon17::ENTRY,
+    &domainnet::ENTRY,
+    &imagenet::ENTRY,
+    &tiny_imagenet::ENTRY,
+    &vtab::ENTRY,
+    &list::ENTRY,
+    &image_folder::ENTRY,
+    &digits::ENTRY,
+    &cifar10_c::ENTRY,
+    &cifar100_c::ENTRY,
+    &image_folder_c::ENTRY,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_described() {
+        for (i, entry) in DATASETS.iter().enumerate() {
+            assert!(DATASETS[..i].iter().all(|other| other.key != entry.key));
+            assert!(!entry.about.is_empty() && entry.about.is_ascii());
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! STL-10 (Coates, Ng and Lee 2011), binary layout: `train_X.bin`, `test_X.bin` of 96x96 images, channel by channel and
+//! column by column; `train_y.bin`, `test_y.bin` of labels 1 to 10. See <https://cs.stanford.edu/~acoates/stl10/>.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::cifar;
+use crate::data::read::class_folders::repeated;
+use crate::data::read::mat::row_major;
+use crate::data::subset::chosen;
+use crate::data::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
+use crate::schema::{Reader, words};
+
+pub static ENTRY: Entry = Entry {
+    key: "stl10",
+    about: "STL-10, binary layout: 96x96; the 9 classes shared with CIFAR-10, under its names, or its own 10",
+    fetch: "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/, unpacked: ROOT/stl10_binary/train_X.bin, \
+            train_y.bin, test_X.bin, test_y.bin",
+    read,
+};
+
+const SIDE: usize = 96;
+const PIXELS: usize = 3 * SIDE * SIDE;
+
+/// STL-10's own classes in the order of its labels, with CIFAR-10's name of those that CIFAR-10 has.
+const CLASSES: [(&str, Option<&str>); 10] = [
+    ("airplane", Some("airplane")),
+    ("bird", Some("bird")),
+    ("car", Some("automobile")),
+    ("cat", Some("cat")),
+    ("deer", Some("deer")),
+    ("dog", Some("dog")),
+    ("horse", Some("horse")),
+    ("monkey", None),
+    ("ship", Some("ship")),
+    ("truck", Some("truck")),
+];
+
+words! {
+    /// Which classes there are, and under which names.
+    enum Labels {
+        /// The nine shared with CIFAR-10, under CIFAR-10's names and in its order: the test set for a CIFAR-10 model.
+        Cifar10 = "cifar10",
+        /// All ten under STL-10's own names.
+        Stl10 = "stl10",
+    }
+}
+
+impl Labels {
+    /// The name of each of STL-10's ten classes.
+    fn names(self) -> [Option<&'static str>; 10] {
+        CLASSES.map(|(own, cifar)| match self {
+            Labels::Cifar10 => cifar,
+            Labels::Stl10 => Some(own),
+        })
+    }
+
+    /// All classes in the order of their labels: alphabetical.
+    fn all(self) -> Vec<String> {
+        let mut all: Vec<String> = self.names().into_iter().flatten().map(str::to_string).collect();
+        all.sort();
+        all
+    }
+}
+
+#[derive(Serialize)]
+struct Stl10 {
+    root: PathBuf,
+    labels: Labels,
+    /// The classes used, in the order of their labels; images of others are left out. Bella (arXiv 2407.20891, appendix
+    /// B) uses eight of the nine shared ones, 6,400 test images, and does not say which: all nine are the default here.
+    classes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds stl10_binary");
+    let labels =
+        reader.choice("labels").about("The classes shared with CIFAR-10, or STL-10's own ten.").or(Labels::Cifar10);
+    let classes = reader
+        .strings("classes")
+        .about("Names of the classes to use, in the order of their labels; by default all of `labels`.")
+        .or_else(|| labels.all());
+    let known = labels.all();
+    for name in classes.iter().filter(|name| !known.contains(name)) {
+        let other = if labels == Labels::Cifar10 { "; labels = \"stl10\" has STL-10's own ten" } else { "" };
+        reader.problem("classes", format!("unknown class `{name}`; known: {}{other}", known.join(", ")));
+    }
+    if let Some(twice) = repeated(&classes) {
+        reader.problem("classes", format!("each class may be named once: `{twice}` comes twice"));
+    }
+    if classes.len() < 2 {
+        reader.problem("classes", "at least two classes must be named");
+    }
+    Box::new(Stl10 { root, labels, classes, subset: Subset::read(reader) })
+}
+
+impl Dataset for Stl10 {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(self.classes.clone())
+    }
+
+    fn published(&self) -> Published {
+        let count = self.classes.len();
+        Published::new(count, &[(SplitName::Train, 500 * count), (SplitName::Test, 800 * count)])
+    }
+
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        if split == SplitName::Val {
+            bail!("stl10 has no split `val`; set data.stl10.validation, say to 0.2");
+        }
+        let folder = cifar::folder(&self.root, "stl10_binary");
+        check_names(&folder.join("class_names.txt"))?;
+        let (images, labels) = (folder.join(format!("{split}_X.bin")), folder.join(format!("{split}_y.bin")));
+        let (pixels, published) = (bytes(&images)?, bytes(&labels)?);
+        check_sizes((&images, pixels.len()), (&labels, published.len()))?;
+        let all = self.split(split, &pixels, &published, &labels)?;
+        ensure!(!all.is_empty(), "{}: no image of the classes {}", labels.display(), self.classes.join(", "));
+        let kept = chosen(self.subset, split, &all.labels).context("data.stl10")?;
+        Ok(kept.map_or_else(|| all.clone(), |indices| all.select(&indices)))
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl Stl10 {
+    /// The images of the classes used. `pixels: [N, 3, W, H]`, `published: [N]` from 1 to 10.
+    fn split(&self, split: SplitName, pixels: &[u8], published: &[u8], file: &Path) -> Result<Split> {
+        let place = |name: &str| self.classes.iter().position(|class| class == name).map(|place| place as u32);
+        let label_of = self.labels.names().map(|name| name.and_then(place));
+        let (mut kept, mut labels) = (Vec::new(), Vec::new());
+        for (i, (image, &label)) in pixels.chunks_exact(PIXELS).zip(published).enumerate() {
+            let known = usize::from(label).checked_sub(1).and_then(|at| label_of.get(at));
+            let label = known.with_context(|| {
+                format!("{}: image {i} has label {label}, but labels are 1 to 10: the file is damaged", file.display())
+            })?;
+            if let Some(label) = label {
+                labels.push(*label);
+                kept.extend(image.chunks_exact(SIDE * SIDE).flat_map(|channel| row_major(channel, SIDE)));
+            }
+        }
+        let images = Images::Packed(Packed { pixels: kept, height: SIDE, width: SIDE });
+        Ok(Split { name: format!("stl10/{split}"), images, labels, groups: None, corrupt_skipped: 0 })
+    }
+}
+
+fn bytes(file: &Path) -> Result<Vec<u8>> {
+    std::fs::read(file)
+        .with_context(|| format!("{}: cannot read; set data.stl10.root to the folder of stl10_binary", file.display()))
+}
+
+fn check_sizes((images, image_bytes): (&Path, usize), (labels, count): (&Path, usize)) -> Result<()> {
+    ensure!(count > 0, "{}: is empty; fetch it again", labels.display());
+    let (at, needed) = (images.display(), count * PIXELS);
+    let labels = labels.display();
+    ensure!(
+        image_bytes == needed,
+        "{at}: {image_bytes} bytes, but the {count} labels of {labels} need {needed} ({PIXELS} an image): one of the two \
+         files is cut off, fetch it again"
+    );
+    Ok(())
+}
+
+/// The published list of classes, where it is there, must be the one that the labels are read by.
+fn check_names(file: &Path) -> Result<()> {
+    if !file.exists() {
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("{}: cannot read", file.display()))?;
+    let own = CLASSES.map(|(own, _)| own);
+    ensure!(
+        text.split_whitespace().eq(own),
+        "{}: not STL-10's classes, which are {}; put the published file back",
+        file.display(),
+        own.join(", ")
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! SVHN (Netzer et al. 2011), format 2: 32x32 house numbers in `train_32x32.mat` and `test_32x32.mat`, `X` of
+//! `[32, 32, 3, N]` and `y` from 1 to 10, where 10 is the digit 0. See <http://ufldl.stanford.edu/housenumbers/>.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::mat::{self, Value, row_major};
+use crate::data::subset::chosen;
+use crate::data::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "svhn",
+    about: "SVHN, cropped digits: 10 classes, 32x32, official train and test",
+    fetch: "train_32x32.mat and test_32x32.mat from http://ufldl.stanford.edu/housenumbers/: ROOT/train_32x32.mat, …",
+    read,
+};
+
+const SIDE: usize = 32;
+const PIXELS: usize = 3 * SIDE * SIDE;
+
+#[derive(Serialize)]
+struct Svhn {
+    root: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds train_32x32.mat and test_32x32.mat");
+    Box::new(Svhn { root, subset: Subset::read(reader) })
+}
+
+impl Dataset for Svhn {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok((0..10).map(|digit| digit.to_string()).collect())
+    }
+
+    fn published(&self) -> Published {
+        Published::new(10, &[(SplitName::Train, 73_257), (SplitName::Test, 26_032)])
+    }
+
+    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        if split == SplitName::Val {
+            bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
+        }
+        let file = self.root.join(format!("{split}_32x32.mat"));
+        let labels = labels(&file)?;
+        let images = Images::Packed(Packed { pixels: labels.1, height: SIDE, width: SIDE });
+        let all = Split { name: format!("svhn/{split}"), images, labels: labels.0, groups: None, corrupt_skipped: 0 };
+        let kept = chosen(self.subset, split, &all.labels).context("data.svhn")?;
+        Ok(match kept {
+            Some(indices) => all.select(&indices),
+            None => all,
+        })
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+/// Labels `[N]` and pixels `[N, 3, 32, 32]`.
+fn labels(file: &Path) -> Result<(Vec<u32>, Vec<u8>)> {
+    let at = file.display();
+    let variables = mat::read(file)?;
+    let published = mat::variable(&variables, "y", file)?.whole().with_context(|| format!("{at}: y"))?;
+    let Value::Bytes(shape, stored) = mat::variable(&variables, "X", file)? else {
+        bail!("{at}: X is no array of bytes: fetch it again");
+    };
+    let count = published.len();
+    // MATLAB drops a last side of 1
+    let wanted = [SIDE, SIDE, 3, count];
+    let fits = *shape == wanted || (count == 1 && *shape == wanted[..3]);
+    ensure!(fits && count > 0, "{at}: X has the shape {shape:?}, but {count} labels need {wanted:?}: fetch it again");
+    let digit = |(i, &label): (usize, &u32)| {
+        ensure!((1..=10).contains(&label), "{at}: image {i} has label {label}, but labels are 1 to 10: fetch it again");
+        Ok(label % 10)
+    };
+    let digits = published.iter().enumerate().map(digit).collect::<Result<_>>()?;
+    let pixels = stored.chunks_exact(PIXELS / 3).flat_map(|channel| row_major(channel, SIDE)).collect();
+    Ok((digits, pixels))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Tiny ImageNet (Le and Yang 2015): 200 classes, 64x64. Its `test` has no labels, so `val` is the test split, as in the
+//! papers; its labels are in `val_annotations.txt`, or in class folders where a user has sorted it. Labels follow sorted wnids.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::class_folders::{folders, is_image, scan};
+use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::{cifar, wordnet};
+use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::schema::{Choice, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "tiny-imagenet",
+    about: "Tiny ImageNet: 200 classes, 64x64; its val is the test split",
+    fetch: "tiny-imagenet-200.zip from http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked: \
+            ROOT/tiny-imagenet-200/train/<wnid>/images/…, ROOT/tiny-imagenet-200/val/val_annotations.txt, val/images/…",
+    read,
+};
+
+#[derive(Serialize)]
+struct TinyImageNet {
+    root: PathBuf,
+    /// A file of `<wnid> <names>` below the root, such as words.txt; classes are called by their wnids without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<String>,
+    #[serde(flatten)]
+    files: ImageFiles,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds tiny-imagenet-200");
+    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
+    Box::new(TinyImageNet { root, words, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) })
+}
+
+impl Dataset for TinyImageNet {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        match &self.words {
+            Some(file) => wordnet::names(&self.folder().join(file), &self.wnids()?),
+            None => self.wnids(),
+        }
+    }
+
+    fn published(&self) -> Published {
+        Published::new(200, &[(SplitName::Train, 100_000), (SplitName::Test, 10_000)])
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let folder = self.folder();
+        let annotations = folder.join("val/val_annotations.txt");
+        let listing = match split {
+            SplitName::Train => scan(&folder.join("train"), &self.wnids()?, ENTRY.key)?,
+            SplitName::Test if annotations.is_file() => self.annotated(&annotations)?,
+            SplitName::Test if self.folder().join("val/images").is_dir() => {
+                bail!("{}: is missing; it says which class each image is of", annotations.display())
+            }
+            SplitName::Test => scan(&folder.join("val"), &self.wnids()?, ENTRY.key)?,
+            SplitName::Val => bail!(
+                "tiny-imagenet's val is the test split, since its test has no labels; set data.tiny-imagenet.validation, \
+                 say to 0.1"
+            ),
+        };
+        self.files.load(listing, (split, split.word()), request)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl TinyImageNet {
+    fn folder(&self) -> PathBuf {
+        cifar::folder(&self.root, "tiny-imagenet-200")
+    }
+
+    /// The classes of wnids.txt, sorted; the training folders where there is none.
+    fn wnids(&self) -> Result<Vec<String>> {
+        let file = self.folder().join("wnids.txt");
+        if !file.is_file() {
+            return folders(&self.folder().join("train"), "<wnid>/images/<images>")
+                .context("`bella data check tiny-imagenet=ROOT` says what to fetch");
+        }
+        let text = std::fs::read_to_string(&file).with_context(|| format!("{}: cannot read", file.display()))?;
+        let mut wnids: Vec<String> = text.split_whitespace().map(str::to_string).collect();
+        wnids.sort();
+        if let Some(pair) = wnids.windows(2).find(|pair| pair[0] == pair[1]) {
+            bail!("{}: {} comes twice", file.display(), pair[0]);
+        }
+        ensure!(!wnids.is_empty(), "{}: names no class", file.display());
+        Ok(wnids)
+    }
+
+    /// Lines of `<file> <wnid> <box>`, separated by tabs.
+    fn annotated(&self, file: &std::path::Path) -> Result<Listing> {
+        let at = file.display();
+        let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read"))?;
+        let wnids = self.wnids()?;
+        let mut listing = Listing::default();
+        for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let mut cells = line.split_whitespace();
+            let (image, wnid) = cells.next().zip(cells.next()).with_context(|| format!("{at}:{}: no wnid", i + 1))?;
+            ensure!(is_image(image.as_ref()), "{at}:{}: `{image}` is no image file", i + 1);
+            let label = wnids.binary_search_by(|known| known.as_str().cmp(wnid)).ok();
+            let label =
+                label.with_context(|| format!("{at}:{}: `{wnid}` is none of the {} classes", i + 1, wnids.len()))?;
+            listing.paths.push(self.folder().join("val/images").join(image));
+            listing.labels.push(label as u32);
+        }
+        Ok(listing)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! VTAB-1K (Zhai et al. 2019) as image lists, the form in which parameter-efficient fine-tuning shares it: a folder a task
+//! with `train800.txt`, `val200.txt`, `train800val200.txt` and `test.txt` of `<image> <label>`, a line an image.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::read::class_folders::read_classes;
+use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::schema::{Choice, Reader, words};
+
+pub static ENTRY: Entry = Entry {
+    key: "vtab",
+    about: "VTAB-1K, one of its 19 tasks, as image lists: 800 train, 200 val (or all 1000 train), the full test set",
+    fetch: "VTAB-1K as image lists (the vtab-1k archive that NOAH, SSF and others link to), unpacked: \
+            ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, a folder a task",
+    read,
+};
+
+/// Folder, classes and test images of each task, in the order of the benchmark's tables.
+#[rustfmt::skip]
+static TASKS: [(&str, usize, usize); 19] = [
+    ("cifar", 100, 10_000), ("caltech101", 102, 6_084), ("dtd", 47, 1_880), ("oxford_flowers102", 102, 6_149),
+    ("oxford_iiit_pet", 37, 3_669), ("svhn", 10, 26_032), ("sun397", 397, 21_750),
+    ("patch_camelyon", 2, 32_768), ("eurosat", 10, 5_400), ("resisc45", 45, 6_300),
+    ("diabetic_retinopathy", 5, 42_670),
+    ("clevr_count", 8, 15_000), ("clevr_dist", 6, 15_000), ("dmlab", 6, 22_735), ("kitti", 4, 711),
+    ("dsprites_loc", 16, 73_728), ("dsprites_ori", 16, 73_728), ("smallnorb_azi", 18, 12_150),
+    ("smallnorb_ele", 9, 12_150),
+];
+
+words! {
+    /// What is trained on.
+    enum Train {
+        /// All 1,000 images; nothing is left to validate on.
+        Train800Val200 = "train800val200",
+        /// 800 images; the other 200 are the validation split.
+        Train800 = "train800",
+    }
+}
+
+#[derive(Serialize)]
+struct Vtab {
+    root: PathBuf,
+    task: String,
+    train: Train,
+    classes: Vec<String>,
+    #[serde(flatten)]
+    files: ImageFiles,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds one folder a task");
+    let task = reader
+        .string("task")
+        .about("Name of the task, one of 19, such as `cifar`.")
+        .required_because("one of the 19 tasks, say \"cifar\"");
+    let known = TASKS.iter().find(|(name, ..)| *name == task);
+    if known.is_none() && !task.is_empty() {
+        let all: Vec<&str> = TASKS.iter().map(|(name, ..)| *name).collect();
+        reader.problem("task", format!("unknown task; known: {}", all.join(", ")));
+    }
+    let count = known.map_or(0, |(_, classes, _)| *classes);
+    let classes = read_classes(reader).unwrap_or_else(|| (0..count).map(|class| class.to_string()).collect());
+    if known.is_some() && classes.len() != count {
+        reader.problem("classes", format!("must be {count} names for the task {task}"));
+    }
+    let train =
+        reader.choice("train").about("List of training images: the 800 or all 1,000.").or(Train::Train800Val200);
+    // the benchmark resizes to 224 x 224 whatever the aspect ratio
+    let files = ImageFiles::read(ENTRY.key, reader, Resize::Stretch);
+    Box::new(Vtab { root, task, train, classes, files })
+}
+
+impl Dataset for Vtab {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn label(&self) -> String {
+        format!("vtab-{}", self.task)
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(self.classes.clone())
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        Ok(match self.train {
+            Train::Train800 => SplitName::ALL.to_vec(),
+            Train::Train800Val200 => vec![SplitName::Train, SplitName::Test],
+        })
+    }
+
+    fn published(&self) -> Published {
+        let Some(&(_, classes, test)) = TASKS.iter().find(|(name, ..)| *name == self.task) else {
+            return Published::default();
+        };
+        match self.train {
+            Train::Train800Val200 => Published::new(classes, &[(SplitName::Train, 1_000), (SplitName::Test, test)]),
+            Train::Train800 => {
+                Published::new(classes, &[(SplitName::Train, 800), (SplitName::Val, 200), (SplitName::Test, test)])
+            }
+        }
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.files.resize())
+    }
+
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let list = match (split, self.train) {
+            (SplitName::Train, Train::Train800Val200) => "train800val200.txt",
+            (SplitName::Train, Train::Train800) => "train800.txt",
+            (SplitName::Val, Train::Train800) => "val200.txt",
+            (SplitName::Test, _) => "test.txt",
+            (SplitName::Val, Train::Train800Val200) => {
+                bail!("vtab: its 200 validation images are trained on; set data.vtab.train = \"train800\"")
+            }
+        };
+        self.files.load(self.listing(list)?, (split, split.word()), request)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+impl Vtab {
+    fn listing(&self, list: &str) -> Result<Listing> {
+        let folder = self.root.join(&self.task);
+        let file = folder.join(list);
+        let at = file.display();
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("{at}: cannot read; `bella data check vtab=ROOT` says what to fetch"))?;
+        let mut listing = Listing::default();
+        for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let number = i + 1;
+            let cells = line.trim().rsplit_once(char::is_whitespace);
+            let cells = cells.and_then(|(path, label)| Some((path.trim(), label.parse::<u32>().ok()?)));
+            let (path, label) = cells.with_context(|| format!("{at}:{number}: `{line}` is not `<image> <label>`"))?;
+            let classes = self.classes.len();
+            ensure!(
+                (label as usize) < classes,
+                "{at}:{number}: label {label}, but {} has {classes} classes",
+                self.task
+            );
+            listing.paths.push(folder.join(path));
+            listing.labels.push(label);
+        }
+        ensure!(!listing.paths.is_empty(), "{at}: lists no image");
+        Ok(listing)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! An official part of a data set, loaded: images, labels, groups.
+
+use sha2::{Digest, Sha256};
+
+use super::images::Images;
+use crate::base::hash::hex;
+use crate::schema::words;
+
+words! {
+    /// An official part of a data set.
+    pub enum SplitName {
+        /// Images to train on.
+        Train = "train",
+        /// A published validation part (most sets have none: see [`super::order::stratified_validation_split`]).
+        Val = "val",
+        /// Images to report on.
+        Test = "test",
+    }
+}
+
+impl SplitName {
+    /// All names, in the order of their use.
+    pub const ALL: [SplitName; 3] = [SplitName::Train, SplitName::Val, SplitName::Test];
+}
+
+/// One loaded split: N images with their labels.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// The data set's key and the split, `cifar10/test`.
+    pub name: String,
+    /// The N images, `[N, 3, H, W]` bytes in memory or files to decode.
+    pub images: Images,
+    /// `[N]`, each below the number of classes.
+    pub labels: Vec<u32>,
+    /// What else the images belong to (hospital, slide), where the set says.
+    pub groups: Option<Groups>,
+    /// Files left out because they could not be decoded (`skip_corrupt = true`).
+    pub corrupt_skipped: usize,
+}
+
+impl Split {
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// SHA-256 of labels and images (of files: names and sizes): whether a resumed run sees what it was started with.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
+        match &self.images {
+            Images::Packed(packed) => hash.update(&packed.pixels),
+            Images::Files(files) => files.paths.iter().for_each(|path| {
+                hash.update(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
+                hash.update(path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
+            }),
+        }
+        hex(hash.finalize())
+    }
+
+    /// The same split with other versions of its images.
+    pub fn with_images(&self, images: Images) -> Split {
+        let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
+        Split { name, images, labels, groups, corrupt_skipped: self.corrupt_skipped }
+    }
+
+    /// The images at `indices`, in that order, as a split of its own.
+    pub fn select(&self, indices: &[u32]) -> Split {
+        let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
+        Split {
+            name: self.name.clone(),
+            images: self.images.select(indices),
+            labels: pick(&self.labels),
+            groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
+            corrupt_skipped: self.corrupt_skipped,
+        }
+    }
+}
+
+/// A partition of the images beside the labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// Group names; the position is the group.
+    pub names: Vec<String>,
+    /// `[N]`: the group of each image.
+    pub of: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_names_round_trip() {
+        for name in SplitName::ALL {
+            assert_eq!(name.to_string().parse::<SplitName>().unwrap(), name);
+        }
+        let error = "dev".parse::<SplitName>().unwrap_err().to_string();
+        assert_eq!(error, "unknown word `dev`; known: train, val, test");
+    }
+}

@@ -1,0 +1,127 @@
+//! `[data.*]`: the data set, and the keys that hold for all of them.
+
+use std::path::PathBuf;
+
+use crate::data::order::{Holdout, stratified_validation_split};
+use crate::data::{Augment, DATASETS, Dataset, SplitName};
+use crate::schema::{Bounds, Problems, Reader, Tree, Value};
+
+/// `[data.*]`: the data set and what holds for all of them.
+pub struct DataSpec {
+    pub key: String,
+    pub dataset: Box<dyn Dataset>,
+    /// Name of the test set in results; the data set's own by default.
+    pub label: String,
+    /// The folder of decoded images that are kept on disk; sets of image files use it.
+    pub cache: Option<PathBuf>,
+    /// Random views of training images.
+    pub augment: Option<Augment>,
+    pub validation: Validation,
+    /// Share of the training images whose label is replaced by another class, to see who notices.
+    pub label_noise: f64,
+}
+
+/// What epochs and settings are chosen by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Validation {
+    /// A share of the training images, held out of each class; 0 for none.
+    HeldOut(f64),
+    /// The published validation split: no training image is lost.
+    Published,
+}
+
+impl Validation {
+    /// Whether there is none.
+    pub fn is_none(self) -> bool {
+        self == Validation::HeldOut(0.0)
+    }
+
+    /// The training images `labels: [N]` cut in two; none is held out where the validation split is published.
+    pub fn holdout(self, seed: u64, labels: &[u32]) -> Holdout {
+        match self {
+            Validation::HeldOut(share) => stratified_validation_split(seed, labels, share),
+            Validation::Published => Holdout { train: (0..labels.len() as u32).collect(), validation: Vec::new() },
+        }
+    }
+
+    /// A share, or the word `"val"`.
+    fn read(reader: &Reader) -> Validation {
+        if !reader.is_text("validation") {
+            return Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).about("Share of the training images that is held out, or `\"val\"` for the published validation split.").or(0.0));
+        }
+        if reader
+            .string("validation")
+            .about("Share of the training images that is held out, or `\"val\"` for the published validation split.")
+            .optional()
+            .is_some_and(|word| word != "val")
+        {
+            reader.problem("validation", "must be a number from 0 to below 1, or \"val\" for the published split");
+            return Validation::HeldOut(0.0);
+        }
+        Validation::Published
+    }
+
+    /// The value as the resolved config states it.
+    pub fn resolved(self) -> toml::Value {
+        match self {
+            Validation::HeldOut(share) => share.into(),
+            Validation::Published => "val".into(),
+        }
+    }
+}
+
+impl DataSpec {
+    /// The data set of a config; its other tables are not looked at.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub fn alone(mut tree: Tree) -> Result<DataSpec, Problems> {
+        if let Value::Table(all) = &mut tree.root.value {
+            all.retain(|key, _| key == "data");
+        }
+        let root = Reader::root(&tree);
+        match DataSpec::read(&root) {
+            Some(data) => root.close(data),
+            None => Err(root.close(()).err().unwrap_or_default()),
+        }
+    }
+
+    /// The test sets that are evaluated one by one, each under its label; empty where there is one.
+    pub fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
+        let sets = self.dataset.test_sets().into_iter();
+        sets.map(|(name, set)| (format!("{}-{name}", self.label), set)).collect()
+    }
+
+    /// Reads the table; mistakes are recorded in the reader.
+    pub fn read(root: &Reader) -> Option<DataSpec> {
+        let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();
+        let (key, mut reader) = root.one_of("data", &known)?;
+        let entry = DATASETS.iter().find(|e| e.key == key)?;
+        let label = reader.string("label").about("Name of the data set in results.").optional();
+        let validation = Validation::read(&reader);
+        let label_noise = reader
+            .float("label_noise", Bounds::from_below(0.0, 1.0))
+            .about("Share of the training images whose label is replaced by that of another class.")
+            .or(0.0);
+        let cache = reader
+            .path("cache")
+            .about("Folder that keeps decoded, resized images for later epochs and runs.")
+            .optional();
+        let augment = Augment::read(&reader);
+        let dataset = (entry.read)(&mut reader);
+        if cache.is_some() && dataset.resize().is_none() {
+            reader
+                .problem("cache", format!("{key} is read as it is stored, so there is nothing to keep; leave it out"));
+        }
+        let published = dataset.published();
+        if validation == Validation::Published
+            && !published.images.is_empty()
+            && published.images_of(SplitName::Val).is_none()
+        {
+            reader.problem("validation", format!("{key} has no split `val` as it is set; give a share, say 0.1"));
+        }
+        reader.finish();
+        let label = label.unwrap_or_else(|| dataset.label());
+        Some(DataSpec { key, dataset, label, cache, augment, validation, label_noise })
+    }
+}

@@ -1,0 +1,81 @@
+//! What makes two runs the same: a hash of the settings that change numbers, and of the content of the files they name.
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use super::Experiment;
+use crate::base::hash::{file_sha256, hex};
+
+/// Keys that do not change a reported number: where things lie, and how the work is cut.
+const IRRELEVANT: [&[&str]; 11] = [
+    &["name"],
+    &["checkpoint", "path"],
+    &["head", "*", "weights"],
+    &["head", "*", "class_names_file"],
+    &["data", "*", "root"],
+    &["data", "*", "cache"],
+    &["train", "particle_chunk"],
+    &["train", "recompute"],
+    &["train", "prefix_cache"],
+    &["train", "eval_batch_size"],
+    &["train", "checkpoint_minutes"],
+];
+
+impl Experiment {
+    /// `<method>-s<seed>-<hash>`: the same experiment finds its run again.
+    ///
+    /// # Errors
+    /// A checkpoint or head file that cannot be read.
+    pub fn run_id(&self) -> Result<String> {
+        let mut hash = Sha256::new();
+        let mut settings = self.resolved();
+        for path in IRRELEVANT {
+            remove(&mut settings, path);
+        }
+        // How a batch is cut does not matter to a method that sees it in one part.
+        if let Some(toml::Value::Table(train)) = settings.get_mut("train")
+            && train.get("accumulate").and_then(toml::Value::as_str) == Some("auto")
+        {
+            train.insert("accumulate".into(), 1.into());
+        }
+        hash.update(toml::to_string(&settings).context("cannot write the settings")?);
+        hash.update(self.file_hashes()?);
+        let digest = hex(&hash.finalize()[..5]);
+        let method = match &self.training {
+            Some(training) => format!("{}-{}", training.subspace.key, training.method.key),
+            None => "checkpoint".to_string(),
+        };
+        Ok(format!("{method}-s{}-{digest}", self.seed))
+    }
+
+    /// SHA-256 of the checkpoint and of the head's files, one after the other; read once.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn file_hashes(&self) -> Result<&str> {
+        if let Some(known) = self.file_hashes.get() {
+            return Ok(known);
+        }
+        let mut all = self.checkpoint.sha256()?.to_string();
+        for file in self.head.spec.files() {
+            all += &file_sha256(&file, &format!("head.{}", self.head.key))?;
+        }
+        Ok(self.file_hashes.get_or_init(|| all))
+    }
+}
+
+/// Removes the entry at `path`, where `*` stands for every key.
+fn remove(table: &mut toml::Table, path: &[&str]) {
+    let [first, rest @ ..] = path else { return };
+    if rest.is_empty() {
+        table.remove(*first);
+        return;
+    }
+    for (key, value) in table.iter_mut() {
+        if (*first == "*" || key == first)
+            && let toml::Value::Table(inner) = value
+        {
+            remove(inner, rest);
+        }
+    }
+}

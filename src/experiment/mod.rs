@@ -1,0 +1,104 @@
+//! The checked experiment: what every key of a config means. Every mistake is reported at once, before any weight is read.
+
+mod chosen;
+mod data;
+mod identity;
+pub mod keys;
+mod layers;
+mod training;
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+
+use crate::head::{HEADS, HeadSpec};
+use crate::model::CheckpointSpec;
+use crate::schema::{Problems, Reader, Tree, table};
+
+pub use chosen::Chosen;
+use chosen::choose;
+pub use data::{DataSpec, Validation};
+pub use layers::{is_part, load_config, over};
+pub use training::{Batches, PrefixCache, Schedule, Selection, TrainSpec, Training};
+
+/// Everything a run needs to know, checked.
+pub struct Experiment {
+    /// The experiment: its results share one CSV.
+    pub name: String,
+    pub seed: u64,
+    pub checkpoint: CheckpointSpec,
+    pub head: Chosen<dyn HeadSpec>,
+    pub data: DataSpec,
+    /// Absent where the checkpoint is only evaluated.
+    pub training: Option<Training>,
+    /// SHA-256 of the files it names, once asked for.
+    file_hashes: OnceCell<String>,
+}
+
+impl Experiment {
+    /// Reads and checks a merged config.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub fn read(tree: &Tree) -> Result<Experiment, Problems> {
+        Experiment::read_from(Reader::root(tree))
+    }
+
+    fn read_from(root: Reader) -> Result<Experiment, Problems> {
+        let name =
+            root.string("name").about("Name of the experiment: runs of one name share a results file.").required();
+        if name.contains(['/', '\\']) || name.starts_with('.') {
+            root.problem("name", "must be usable as a file name: no slashes, no leading dot");
+        }
+        let seed = root
+            .integer("seed", 0..=i64::MAX)
+            .about("Seed of every random draw: data order, initial values, noise.")
+            .required() as u64;
+        let checkpoint = CheckpointSpec::read(root.section("checkpoint"));
+        let head = choose(&root, "head", HEADS.iter().map(|e| (e.key, e.read)), |read, reader| read(reader));
+        let data = DataSpec::read(&root);
+        let trains = ["subspace", "method", "optimizer", "train"].iter().any(|key| root.has(key));
+        let head_training = head.as_ref().map(|h| h.spec.training());
+        let training = if trains { Training::read(&root, &data, head_training) } else { None };
+        let (Some(head), Some(data)) = (head, data) else {
+            return Err(root.close(()).err().unwrap_or_default());
+        };
+        let incomplete = trains && training.is_none();
+        // The resolved config says what was taken: it must not change with the data set of an evaluation.
+        let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };
+        let file_hashes = OnceCell::new();
+        let experiment = Experiment { name, seed, checkpoint, head, data, training, file_hashes };
+        let experiment = root.close(experiment)?;
+        // A table that could not be read has been reported.
+        debug_assert!(!incomplete);
+        Ok(experiment)
+    }
+
+    /// The settings as a config that reads back to the same experiment.
+    pub fn resolved(&self) -> toml::Table {
+        let mut all = toml::Table::new();
+        let path = |path: &PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
+        let nest = |key: &str, table: toml::Table| {
+            toml::Value::Table(toml::Table::from_iter([(key.to_string(), toml::Value::Table(table))]))
+        };
+        all.insert("name".into(), self.name.clone().into());
+        all.insert("seed".into(), (self.seed as i64).into());
+        all.insert("checkpoint".into(), table(&self.checkpoint).into());
+        all.insert("head".into(), nest(&self.head.key, self.head.spec.resolved()));
+        let mut data = self.data.dataset.resolved();
+        data.insert("label".into(), self.data.label.clone().into());
+        data.insert("validation".into(), self.data.validation.resolved());
+        if self.data.label_noise > 0.0 {
+            data.insert("label_noise".into(), self.data.label_noise.into());
+        }
+        self.data.cache.iter().for_each(|cache| drop(data.insert("cache".into(), path(cache))));
+        self.data.augment.iter().for_each(|augment| drop(data.insert("augment".into(), table(augment).into())));
+        all.insert("data".into(), nest(&self.data.key, data));
+        if let Some(training) = &self.training {
+            all.insert("subspace".into(), nest(&training.subspace.key, training.subspace.spec.resolved()));
+            all.insert("method".into(), nest(&training.method.key, training.method.spec.resolved()));
+            all.insert("optimizer".into(), nest(&training.optimizer.key, training.optimizer.spec.resolved()));
+            all.insert("train".into(), table(&training.train).into());
+        }
+        all
+    }
+}

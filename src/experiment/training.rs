@@ -1,0 +1,233 @@
+//! What is trained and how: `[subspace.*]`, `[method.*]`, `[optimizer.*]`, `[train]`, and the rules that join them.
+
+use serde::Serialize;
+
+use super::chosen::{Chosen, choose};
+use super::data::{DataSpec, Validation};
+use crate::machine::{Chunk, Precision};
+use crate::methods::{Circumstances, METHODS, MethodSpec};
+use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
+use crate::schema::{Bounds, Reader, words};
+use crate::subspace::{SUBSPACES, SubspaceSpec};
+
+/// What is trained and how.
+pub struct Training {
+    pub subspace: Chosen<dyn SubspaceSpec>,
+    pub method: Chosen<dyn MethodSpec>,
+    pub optimizer: Chosen<dyn OptimizerSpec>,
+    pub train: TrainSpec,
+}
+
+/// `[train]`.
+#[derive(Serialize)]
+pub struct TrainSpec {
+    pub epochs: usize,
+    pub batch_size: usize,
+    pub warmup_steps: usize,
+    pub schedule: Schedule,
+    pub precision: Precision,
+    pub batches: Batches,
+    pub select: Selection,
+    /// Particles a forward.
+    pub particle_chunk: Chunk,
+    /// Parts that a batch is split into, their gradients added.
+    pub accumulate: Accumulate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    pub eval_batch_size: usize,
+    /// Activations within blocks are computed again on the way back, instead of being kept.
+    #[serde(skip_serializing_if = "is_false")]
+    pub recompute: bool,
+    pub prefix_cache: PrefixCache,
+    /// Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub loo_samples: usize,
+    /// Minutes between checkpoints within an epoch.
+    pub checkpoint_minutes: f64,
+}
+
+/// Parts of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accumulate {
+    /// One part, as a method sees it; images go through the network in as many passes as memory asks for.
+    Auto,
+    /// So many. Methods that draw noise draw it anew for each.
+    Parts(usize),
+}
+
+impl Accumulate {
+    /// The parts that a method sees.
+    pub fn parts(self) -> usize {
+        match self {
+            Accumulate::Auto => 1,
+            Accumulate::Parts(count) => count,
+        }
+    }
+}
+
+impl Serialize for Accumulate {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Accumulate::Auto => serializer.serialize_str("auto"),
+            Accumulate::Parts(count) => serializer.serialize_u64(*count as u64),
+        }
+    }
+}
+
+words! {
+    /// The learning rate over time, after a linear warm-up.
+    pub enum Schedule { Cosine = "cosine", Constant = "constant" }
+}
+words! {
+    /// Whether each particle sees the images in its own order.
+    pub enum Batches { Independent = "independent", Shared = "shared" }
+}
+words! {
+    /// Where the output of the blocks below the first trained one is kept, an image each, for all particles and epochs.
+    pub enum PrefixCache {
+        /// In memory where it takes at most half of what is free, else not at all.
+        Auto = "auto",
+        Memory = "memory",
+        /// In a file of the run's folder, memory-mapped, removed after training.
+        Disk = "disk",
+        Off = "off",
+    }
+}
+words! {
+    /// Which epoch's particles become the posterior.
+    pub enum Selection {
+        /// The one with the lowest validation NLL of the averaged logits.
+        Best = "best-epoch",
+        Last = "last-epoch",
+    }
+}
+
+impl Training {
+    /// Reads the tables that say what is trained and how.
+    pub fn read(root: &Reader, data: &Option<DataSpec>, head: Option<crate::head::Training>) -> Option<Training> {
+        let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+        let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
+        let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));
+        let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+        let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
+        let train = TrainSpec::read(root.section("train"), validation);
+        let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
+        training.cross_check(root, validation);
+        if let Some(head) = head {
+            training.check_separation(root, head);
+        }
+        Some(training)
+    }
+
+    /// Rules that join several tables.
+    fn cross_check(&self, root: &Reader, validation: Validation) {
+        let particles = self.method.spec.particles() as usize;
+        let rates = self.optimizer.spec.rates();
+        if rates.len() > 1 && rates.len() != particles {
+            let why = format!(
+                "{}.lr has {} learning rates for {particles} particles: give one, or one a particle",
+                self.optimizer.key,
+                rates.len()
+            );
+            root.problem("optimizer", why);
+        }
+        if self.method.spec.own_optimizer() != (self.optimizer.key == "none") {
+            let why = if self.method.spec.own_optimizer() {
+                format!(
+                    "method.{} is its own optimizer: write [optimizer.none] for [optimizer.{}]",
+                    self.method.key, self.optimizer.key
+                )
+            } else {
+                format!(
+                    "none: method.{} needs an optimizer: write [optimizer.adamw] or [optimizer.sgd]",
+                    self.method.key
+                )
+            };
+            root.problem("optimizer", why);
+        }
+        if self.method.spec.own_optimizer() && self.train.clip_norm.is_some() {
+            let why = format!("clip_norm: method.{} has its own update; leave it out", self.method.key);
+            root.problem("train", why);
+        }
+        let tuning = self.method.spec.laplace().map(|laplace| laplace.tuning);
+        if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
+            root.problem(
+                "method",
+                "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",
+            );
+        }
+        if let Chunk::Fixed(count) = self.train.particle_chunk
+            && count > particles
+        {
+            root.problem("train", format!("particle_chunk = {count}: must not exceed the {particles} particles"));
+        }
+        let gaussians_in_training = self.method.spec.samples().is_some() && self.subspace.key == "low-rank";
+        if self.train.loo_samples > 0 && !gaussians_in_training {
+            let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
+            root.problem("train", why);
+        }
+        if self.train.accumulate.parts() > self.train.batch_size {
+            let parts = self.train.accumulate.parts();
+            root.problem("train", format!("accumulate = {parts}: must not exceed batch_size"));
+        }
+    }
+
+    /// Particles that start equal and see the same images at the same rate would stay equal.
+    fn check_separation(&self, root: &Reader, head: crate::head::Training) {
+        let rates = self.optimizer.spec.rates();
+        if self.method.spec.samples().is_some() {
+            return; // noise keeps them apart
+        }
+        let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
+        let shared = self.train.batches == Batches::Shared;
+        if self.method.spec.particles() > 1 && self.subspace.spec.equal_starts(head) && shared && equal_rates {
+            let why = format!(
+                "batches = \"shared\" with subspace.{} and one learning rate: all particles start equal and would stay \
+                 equal; use batches = \"independent\" or one learning rate a particle",
+                self.subspace.key
+            );
+            root.problem("train", why);
+        }
+    }
+}
+
+impl TrainSpec {
+    fn read(reader: Reader, validation: Validation) -> TrainSpec {
+        let default = if validation.is_none() { Selection::Last } else { Selection::Best };
+        let spec = TrainSpec {
+            epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
+            batch_size: reader.count("batch_size", 1..=1_000_000).about("Images in a batch of each particle.").required(),
+            warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).about("Steps over which the learning rate rises from 0.").or(0),
+            schedule: reader.choice("schedule").about("Learning rate after the warm-up.").or(Schedule::Cosine),
+            precision: reader.choice("precision").about("Number type of forward and backward; masters, kernels and optimizer state are f32.").or(Precision::F32),
+            batches: reader.choice("batches").about("Whether each particle has its own order of the images.").or(Batches::Independent),
+            select: reader.choice("select").about("Epoch whose particles become the posterior; `best-epoch`, by validation NLL, where images are held out.").or(default),
+            particle_chunk: match reader.count_or_auto("particle_chunk", 0..=1_000_000).about("Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.").or(None) {
+                Some(count) => Chunk::Fixed(count),
+                None => Chunk::Auto,
+            },
+            accumulate: reader.count_or_auto("accumulate", 1..=1_000_000).about("Parts that a batch is split into, whose gradients are added; `auto` for one part, cut into as many passes as memory asks for.").or(None).map_or(Accumulate::Auto, Accumulate::Parts),
+            clip_norm: reader.float("clip_norm", Bounds::above(0.0)).about("Largest norm of a particle's direction.").optional(),
+            eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).about("Images in a batch of evaluation.").or(256),
+            recompute: reader.boolean("recompute").about("Whether activations within blocks are computed again on the way back, instead of being kept.").or(false),
+            prefix_cache: reader.choice("prefix_cache").about("Where the output of the blocks below the first trained one is kept.").or(PrefixCache::Auto),
+            loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).about("Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.").or(0),
+            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).about("Minutes between checkpoints within an epoch.").or(10.0),
+        };
+        if spec.select == Selection::Best && validation.is_none() {
+            reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");
+        }
+        reader.finish();
+        spec
+    }
+}
+
+/// As [`is_zero`].
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Serde's way to leave a default out, so that runs keep their identity.
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}

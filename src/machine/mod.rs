@@ -1,0 +1,7 @@
+//! The machine: how precisely and in how many pieces it computes.
+
+mod chunk;
+mod precision;
+
+pub use chunk::Chunk;
+pub use precision::Precision;

@@ -1,0 +1,37 @@
+//! `[method.ensemble]`: n particles trained independently (Lakshminarayanan et al. 2017, arXiv 1612.01474).
+
+use serde::Serialize;
+
+use crate::methods::independent::Independent;
+use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Parts};
+
+pub static ENTRY: Entry = Entry {
+    key: "ensemble",
+    about: "n particles trained independently",
+    paper: "Ensemble (base, Bella)",
+    names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble")],
+    read: |reader, _| {
+        Box::new(Spec {
+            particles: reader.count("particles", 2..=MAX_PARTICLES).about("Number of particles.").required() as i64,
+        })
+    },
+};
+
+#[derive(Serialize)]
+struct Spec {
+    particles: i64,
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Independent { parts })
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}

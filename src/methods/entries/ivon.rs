@@ -1,0 +1,318 @@
+//! `[method.ivon]`: improved variational online Newton (Shen et al. 2024, arXiv 2402.17641, Algorithm 1). The posterior of
+//! each particle is a Gaussian with mean m (a row of theta) and standard deviations σ; training follows the gradient at
+//! noisy weights m + σ ε. n > 1 trains a mixture of n such Gaussians (Multi-IVON).
+//!
+//! | symbol | here |
+//! |---|---|
+//! | λ (effective sample size) | `ess` |
+//! | δ (weight decay) | `weight_decay`; the prior's precision is λ δ |
+//! | h_0, h | `hess_init`, `hessian` |
+//! | g, β_1, β_2 | `momentum`, `beta1`, `beta2` |
+//! | ξ | `clip_radius` |
+//! | σ = 1 / √(λ (h + δ)) | `Ivon::deviations` |
+//! | f = λ (h + δ) mean(ĝ ∘ (θ − m)), or λ mean(ĝ²) | `estimator = "price"`, `"gradsq"` |
+//!
+//! Differs from Algorithm 1 as the authors' own code does: several samples of θ a step are averaged, the direction can be
+//! clipped, and the learning rate is only rescaled by h_0 + δ where `rescale_lr` says so. The mean is never overwritten
+//! by a noisy sample, so that no error can leave it noisy.
+
+use anyhow::Result;
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::base::random::Purpose;
+use crate::methods::noise::{At, Noise};
+use crate::methods::{Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Parts, Step};
+use crate::optimizers::rate_column;
+use crate::schema::{Bounds, Reader, words};
+use crate::state::State;
+use crate::tensor::{Tile, quantiles, tiles};
+
+pub static ENTRY: Entry = Entry {
+    key: "ivon",
+    about: "variational online Newton: a Gaussian a particle, trained at noisy weights (its own optimizer)",
+    paper: "IVON@mean, IVON, Multi-IVON",
+    names: &[("full", "IVON"), ("low-rank", "Low-rank IVON")],
+    read: |reader, _| Box::new(Spec::read(reader)),
+};
+
+words! {
+    /// Where the curvature comes from.
+    pub enum Estimator {
+        /// Price's theorem: gradients times the noise they were taken at.
+        Price = "price",
+        /// Squared gradients.
+        Gradsq = "gradsq",
+    }
+}
+
+#[derive(Serialize, Clone, Debug)]
+pub struct Spec {
+    pub particles: i64,
+    /// One learning rate, or one a particle.
+    pub lr: Vec<f64>,
+    pub ess: f64,
+    pub hess_init: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub weight_decay: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_radius: Option<f64>,
+    pub rescale_lr: bool,
+    pub debias: bool,
+    pub estimator: Estimator,
+    /// Noisy weights a step.
+    pub mc_samples: i64,
+    /// Draws a particle that predict after training.
+    pub samples: usize,
+}
+
+impl Spec {
+    fn read(reader: &Reader) -> Spec {
+        let spec = Spec {
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
+                as i64,
+            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            ess: reader
+                .float("ess", Bounds::above(0.0))
+                .about("Effective sample size λ: the number of training images, or more for a cold posterior.")
+                .required_because(
+                    "the effective sample size λ: the number of training images, or more for a cold posterior",
+                ),
+            hess_init: reader.float("hess_init", Bounds::above(0.0)).about("Initial value of the Hessian.").or(1.0),
+            beta1: reader
+                .float("beta1", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the gradient's running mean.")
+                .or(0.9),
+            beta2: reader
+                .float("beta2", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the Hessian's running mean.")
+                .or(0.99999),
+            weight_decay: reader
+                .float("weight_decay", Bounds::at_least(0.0))
+                .about("Weight decay δ: the prior's precision is λ δ.")
+                .or(1e-4),
+            clip_radius: reader
+                .float("clip_radius", Bounds::above(0.0))
+                .about("Largest change of a parameter in a step, before the learning rate.")
+                .optional(),
+            rescale_lr: reader
+                .boolean("rescale_lr")
+                .about("Whether the learning rate is multiplied by hess_init + weight_decay.")
+                .or(true),
+            debias: reader
+                .boolean("debias")
+                .about("Whether the running mean of the gradient is divided by 1 − β₁ᵗ.")
+                .or(true),
+            estimator: reader
+                .choice("estimator")
+                .about("Estimate of the curvature: from gradients times noise, or from squared gradients.")
+                .or(Estimator::Price),
+            mc_samples: reader.count("mc_samples", 1..=10_000).about("Noisy weights per training step.").or(1) as i64,
+            samples: reader
+                .count("samples", 1..=100_000)
+                .about("Draws per particle that predict after training.")
+                .or(8),
+        };
+        if spec.lr.len() > 1 && spec.lr.len() as i64 != spec.particles {
+            let why = format!(
+                "has {} learning rates for {} particles: give one, or one a particle",
+                spec.lr.len(),
+                spec.particles
+            );
+            reader.problem("lr", why);
+        }
+        spec
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Ivon::new(self.clone(), &parts.theta, Noise::new(parts.seed, Purpose::Noise)))
+    }
+
+    fn own_optimizer(&self) -> bool {
+        true
+    }
+
+    fn samples(&self) -> Option<usize> {
+        Some(self.samples)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+pub struct Ivon {
+    spec: Spec,
+    /// α, `[n, 1]`, rescaled where asked.
+    rates: Tensor,
+    /// g, `[n, P]`.
+    momentum: Tensor,
+    /// h, `[n, P]`.
+    hessian: Tensor,
+    steps: i64,
+    noise: Noise,
+}
+
+/// What the samples of one step add up to.
+struct Averages {
+    /// `[n]`.
+    losses: Tensor,
+    /// ĝ, `[n, P]`.
+    gradient: Tensor,
+    /// ĝ ∘ (θ − m) for Price's estimator, ĝ² for squared gradients, `[n, P]`.
+    product: Tensor,
+}
+
+impl Ivon {
+    /// `theta: [n, P]` are the means at the start.
+    pub fn new(spec: Spec, theta: &Tensor, noise: Noise) -> Ivon {
+        let rates = rate_column(&spec.lr, theta);
+        let rates = if spec.rescale_lr { rates * (spec.hess_init + spec.weight_decay) } else { rates };
+        let (momentum, hessian) = (theta.zeros_like(), theta.full_like(spec.hess_init));
+        Ivon { spec, rates, momentum, hessian, steps: 0, noise }
+    }
+
+    /// h + δ of a part: positive at all times.
+    fn precision(&self, tile: &Tile) -> Tensor {
+        tile.of(&self.hessian) + self.spec.weight_decay
+    }
+
+    /// σ, `[n, P]`.
+    fn deviations(&self) -> Tensor {
+        let deviations = self.hessian.empty_like();
+        for tile in tiles(&deviations) {
+            let precision = self.precision(&tile).g_mul_scalar_(self.spec.ess);
+            tile.of(&deviations).copy_(&precision.rsqrt());
+        }
+        deviations
+    }
+
+    /// Gradients at `mc_samples` noisy weights; each part of the batch has noise of its own.
+    fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Averages> {
+        let samples = self.spec.mc_samples;
+        let mut sums: Option<Averages> = None;
+        for sample in 0..samples {
+            for part in 0..objective.parts() {
+                let mut noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta) * deviations;
+                let (Evaluation { losses, gradients }, share) =
+                    (objective.evaluate_part(&(theta + &noise), part)?, objective.share(part));
+                let product = match self.spec.estimator {
+                    Estimator::Price => noise.g_mul_(&gradients),
+                    // The part's gradient comes times its share.
+                    Estimator::Gradsq => gradients.square() / share,
+                };
+                sums = Some(match sums {
+                    None => Averages { losses, gradient: gradients, product },
+                    Some(Averages { losses: l, gradient: g, product: p }) => {
+                        Averages { losses: l + losses, gradient: g + gradients, product: p + product }
+                    }
+                });
+            }
+        }
+        let Some(Averages { losses, gradient, product }) = sums else { anyhow::bail!("ivon: a step without a sample") };
+        let mean = |sum: Tensor| if samples == 1 { sum } else { sum / samples as f64 };
+        Ok(Averages { losses: mean(losses), gradient: mean(gradient), product: mean(product) })
+    }
+
+    /// h ← β_2 h + (1 − β_2) f + ½ (1 − β_2)² (h − f)² / (h + δ), with the old h on the right.
+    fn update_hessian(&self, tile: &Tile, product: &Tensor) {
+        let Spec { ess, beta2, .. } = self.spec;
+        let (mut hessian, product, precision) = (tile.of(&self.hessian), tile.of(product), self.precision(tile));
+        let curvature = match self.spec.estimator {
+            Estimator::Price => &precision * product * ess,
+            Estimator::Gradsq => product * ess,
+        };
+        let difference = curvature - &hessian;
+        let correction = difference.square() / precision * (0.5 * (1.0 - beta2).powi(2));
+        hessian += difference * (1.0 - beta2) + correction;
+    }
+
+    /// m ← m − α clip((ḡ + δ m) / (h + δ), ±ξ), with ḡ the debiased momentum.
+    fn update_mean(&self, tile: &Tile, theta: &Tensor, gradient: &Tensor, factor: f64) {
+        let Spec { beta1, weight_decay, debias, clip_radius, .. } = self.spec;
+        let (mut theta, mut momentum) = (tile.of(theta), tile.of(&self.momentum));
+        momentum.copy_(&(&momentum * beta1 + tile.of(gradient) * (1.0 - beta1)));
+        let debiased = if debias { 1.0 / (1.0 - beta1.powi(self.steps as i32)) } else { 1.0 };
+        let direction = (momentum * debiased + &theta * weight_decay) / self.precision(tile);
+        let direction = match clip_radius {
+            Some(radius) => direction.clamp(-radius, radius),
+            None => direction,
+        };
+        theta -= direction * tile.rows_of(&self.rates) * factor;
+    }
+}
+
+impl Method for Ivon {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let deviations = self.deviations();
+        let Averages { losses, gradient, product } = self.sample(theta, &deviations, objective)?;
+        self.steps += 1;
+        for tile in tiles(theta) {
+            self.update_hessian(&tile, &product);
+            self.update_mean(&tile, theta, &gradient, factor);
+        }
+        let means = [deviations.mean(Kind::Double), self.hessian.mean(Kind::Double)];
+        Ok(Step { losses, diagnostics: Some(Tensor::stack(&means, 0)) })
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        &["mean_posterior_std", "mean_hessian"]
+    }
+
+    fn posterior_std(&self) -> Option<Tensor> {
+        Some(self.deviations())
+    }
+
+    fn is_gaussian(&self) -> bool {
+        true
+    }
+
+    /// Deviations, noise, noisy weights and gradients; from the second sample or part on, the sums of two of them.
+    fn matrices_of_a_step(&self) -> u64 {
+        6
+    }
+
+    fn remarks(&self) -> Result<Vec<String>> {
+        /// How far the middle of h must have moved.
+        const MOVED: f64 = 0.01;
+        let stds = quantiles(&self.deviations(), &[0.01, 0.5, 0.99])?;
+        let moved = quantiles(&(&self.hessian / self.spec.hess_init), &[0.01, 0.5, 0.99])?;
+        let shown = |values: &[f64]| values.iter().map(|value| format!("{value:.3e}")).collect::<Vec<_>>().join(", ");
+        let mut remarks = vec![format!(
+            "ivon: posterior standard deviation {} (1 %, median, 99 %); Hessian over hess_init {}",
+            shown(&stds),
+            shown(&moved)
+        )];
+        if moved.iter().all(|ratio| (ratio - 1.0).abs() < MOVED) {
+            remarks.push(
+                "ivon: the Hessian has hardly left hess_init, so the posterior says little: lower method.ivon.hess_init, \
+                 raise method.ivon.lr, or set method.ivon.beta2 = 0.9999"
+                    .to_string(),
+            );
+        }
+        Ok(remarks)
+    }
+
+    fn save(&self, state: &mut State) {
+        state.put("ivon.momentum", &self.momentum);
+        state.put("ivon.hessian", &self.hessian);
+        state.put_count("ivon.steps", self.steps);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        state.copy_into("ivon.momentum", &mut self.momentum)?;
+        state.copy_into("ivon.hessian", &mut self.hessian)?;
+        self.steps = state.count("ivon.steps")?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

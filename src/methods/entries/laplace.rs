@@ -1,0 +1,151 @@
+//! `[method.laplace]`: n particles trained independently, then a Gaussian fitted around each ([`crate::methods::laplace`]).
+
+use serde::Serialize;
+
+use crate::methods::independent::Independent;
+use crate::methods::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
+use crate::methods::{Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Parts};
+use crate::schema::{Bounds, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "laplace",
+    about: "plain training, then a Gaussian around each particle by its curvature (Laplace)",
+    paper: "VBL",
+    names: &[("full", "Laplace"), ("low-rank", "VBL")],
+    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+};
+
+/// Sides of Kronecker factors from which they are kept at low rank, and that rank.
+const WIDE: usize = 512;
+const KEPT: usize = 10;
+
+#[derive(Serialize)]
+struct Spec {
+    particles: i64,
+    /// A finished run whose particles are taken: its folder, or (the start of) its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    parameters: Parameters,
+    structure: Structure,
+    tokens: Tokens,
+    /// Sides of Kronecker factors from which they are kept at low rank.
+    wide: usize,
+    /// The rank of those.
+    kept: usize,
+    tuning: Tuning,
+    /// τ; only where it is fixed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prior_precision: Option<f64>,
+    predictive: Output,
+    /// Draws a particle.
+    samples: usize,
+    memory_gib: f64,
+}
+
+impl Spec {
+    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
+        let all = if circumstances.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
+        let prior_precision = reader
+            .float("prior_precision", Bounds::above(0.0))
+            .about("Precision τ of the prior, where it is fixed.")
+            .optional();
+        let tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
+        let spec = Spec {
+            particles: reader
+                .count("particles", 1..=MAX_PARTICLES)
+                .about("Number of particles, each with a Gaussian around it.")
+                .or(1) as i64,
+            from: reader
+                .string("from")
+                .about("Finished run whose particles are taken: its folder, or the start of its id.")
+                .optional(),
+            parameters: reader
+                .choice("parameters")
+                .about("Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.")
+                .or(all),
+            structure: reader
+                .choice("structure")
+                .about("Form of the curvature: Kronecker factors, diagonal, or the whole matrix.")
+                .or(Structure::Kron),
+            tokens: reader
+                .choice("tokens")
+                .about("Whether Kronecker factors count each token or each image as one sample.")
+                .or(Tokens::Expand),
+            wide: reader
+                .count("wide", 1..=1_000_000)
+                .about("Side of a Kronecker factor from which it is kept at low rank.")
+                .or(WIDE),
+            kept: reader.count("kept", 1..=10_000).about("Rank of the factors that are kept at low rank.").or(KEPT),
+            tuning: reader
+                .choice("tuning")
+                .about("How the precision of the prior is chosen; `fixed` where `prior_precision` is given.")
+                .or(tuning),
+            prior_precision,
+            predictive: reader
+                .choice("predictive")
+                .about("How Gaussian logits or weights become predictions.")
+                .or(Output::Mc),
+            samples: reader.count("samples", 1..=100_000).about("Draws per particle.").or(64),
+            memory_gib: reader
+                .float("memory_gib", Bounds::above(0.0))
+                .about("Most memory for the curvature, in GiB; a larger one is refused before training.")
+                .or(8.0),
+        };
+        spec.check(reader, circumstances);
+        spec
+    }
+
+    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
+        match (self.tuning, self.prior_precision) {
+            (Tuning::Fixed, None) => reader.problem("tuning", "needs prior_precision: a number above 0"),
+            (Tuning::Evidence | Tuning::Validation, Some(_)) => {
+                reader.problem("prior_precision", "is tuned: leave it out, or set tuning = \"fixed\"");
+            }
+            _ => {}
+        }
+        let plain = (self.tokens, self.wide, self.kept) == (Tokens::Expand, WIDE, KEPT);
+        if self.structure != Structure::Kron && !plain {
+            reader.problem("structure", "tokens, wide and kept are of structure = \"kron\": leave them out");
+        }
+        if self.parameters == Parameters::All && !["low-rank", ""].contains(&circumstances.subspace) {
+            let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";
+            reader.problem("parameters", why);
+        }
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Independent { parts })
+    }
+
+    fn from(&self) -> Option<&str> {
+        self.from.as_deref()
+    }
+
+    fn laplace(&self) -> Option<Settings> {
+        const GIB: f64 = (1u64 << 30) as f64;
+        Some(Settings {
+            parameters: self.parameters,
+            shape: Shape {
+                structure: self.structure,
+                tokens: self.tokens,
+                wide: self.wide as i64,
+                kept: self.kept as i64,
+            },
+            tuning: self.tuning,
+            prior_precision: self.prior_precision.unwrap_or(1.0),
+            output: self.predictive,
+            samples: self.samples,
+            memory_bytes: (self.memory_gib * GIB) as u64,
+        })
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}

@@ -1,0 +1,130 @@
+//! From stored bytes to what the network sees: resized, scaled, normalised.
+
+use serde::Serialize;
+use tch::{Device, Kind, Tensor};
+
+use crate::data::Interpolation;
+use crate::schema::{Bounds, Reader, words};
+use crate::tensor::wide;
+
+/// Mean and standard deviation of each colour channel, on pixels in [0, 1].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Normalize {
+    pub mean: [f64; 3],
+    pub std: [f64; 3],
+}
+
+impl Normalize {
+    /// OpenAI's CLIP.
+    pub const CLIP: Normalize =
+        Normalize { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] };
+    pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+}
+
+words! {
+    /// Published normalizations.
+    enum Published { Clip = "clip", Imagenet = "imagenet" }
+}
+
+impl Normalize {
+    /// Reads the key `normalize`, a word or a table.
+    pub fn read(reader: &Reader) -> Normalize {
+        if !reader.is_table("normalize") {
+            return match reader
+                .choice("normalize")
+                .about("Mean and standard deviation of the pixels that the checkpoint was trained with.")
+                .required_or(Published::Clip, WHAT_NORMALIZE)
+            {
+                Published::Clip => Normalize::CLIP,
+                Published::Imagenet => Normalize::IMAGENET,
+            };
+        }
+        let section = reader.section("normalize");
+        let three = |key: &str, bounds: Bounds| -> [f64; 3] {
+            let values = section.floats(key, bounds).about("Red, green and blue, for pixels from 0 to 1.").required();
+            <[f64; 3]>::try_from(values.as_slice()).unwrap_or_else(|_| {
+                if !values.is_empty() {
+                    section.problem(key, "must be three numbers: red, green, blue");
+                }
+                [1.0; 3]
+            })
+        };
+        let normalize = Normalize { mean: three("mean", Bounds::any()), std: three("std", Bounds::above(0.0)) };
+        section.finish();
+        normalize
+    }
+}
+
+const WHAT_NORMALIZE: &str =
+    "\"clip\", \"imagenet\", or { mean = [r, g, b], std = [r, g, b] }: what the checkpoint was trained with";
+
+/// From stored bytes to what the network sees.
+pub struct Preprocess {
+    size: i64,
+    mean: Tensor,
+    std: Tensor,
+    interpolation: Interpolation,
+    kind: Kind,
+}
+
+impl Preprocess {
+    /// For images of `size` pixels a side, computed on a device in a type.
+    pub fn new(
+        size: i64,
+        normalize: Normalize,
+        interpolation: Interpolation,
+        (device, kind): (Device, Kind),
+    ) -> Preprocess {
+        let channels =
+            |values: &[f64; 3]| Tensor::from_slice(values).to_kind(wide(kind)).to_device(device).view([1, 3, 1, 1]);
+        let (mean, std) = (channels(&normalize.mean), channels(&normalize.std));
+        Preprocess { size, mean, std, interpolation, kind }
+    }
+
+    /// Pixels a side at which the network sees images.
+    pub fn size(&self) -> i64 {
+        self.size
+    }
+
+    /// Bytes `[K, 3, h, w]` as pixels in [0, 1].
+    pub fn unit(&self, bytes: &Tensor) -> Tensor {
+        bytes.to_kind(wide(self.kind)) / 255.0
+    }
+
+    /// The filter by which images get that size.
+    pub fn interpolation(&self) -> Interpolation {
+        self.interpolation
+    }
+
+    /// Pixels in [0, 1] `[K, 3, h, w]` at the network's size: antialiased, clipped; differentiable.
+    pub fn resize(&self, pixels: &Tensor) -> Tensor {
+        let size = pixels.size();
+        if size[2] == self.size && size[3] == self.size {
+            return pixels.shallow_clone();
+        }
+        let to = [self.size, self.size];
+        match self.interpolation {
+            // Bicubic interpolation leaves [0, 1].
+            Interpolation::Bicubic => pixels.internal_upsample_bicubic2d_aa(to, false, None, None).clamp(0.0, 1.0),
+            Interpolation::Bilinear => pixels.internal_upsample_bilinear2d_aa(to, false, None, None),
+        }
+    }
+
+    /// Pixels in [0, 1] `[K, 3, S, S]` to normalised images in the compute type.
+    pub fn normalise(&self, pixels: &Tensor) -> Tensor {
+        ((pixels - &self.mean) / &self.std).to_kind(self.kind)
+    }
+
+    /// Bytes `[p, B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
+    pub fn batches(&self, bytes: &Tensor) -> Tensor {
+        self.images(&bytes.flatten(0, 1), bytes.size()[0])
+    }
+
+    /// Bytes `[p·B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
+    pub fn images(&self, bytes: &Tensor, particles: i64) -> Tensor {
+        // In place where nobody else holds the tensor: a batch is too large to be allocated anew for each operation.
+        let mut pixels = self.resize(&bytes.to_kind(wide(self.kind)).g_div_scalar_(255.0));
+        let images = pixels.g_sub_(&self.mean).g_div_(&self.std).to_kind(self.kind);
+        images.view([particles, -1, 3, self.size, self.size])
+    }
+}

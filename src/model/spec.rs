@@ -1,0 +1,88 @@
+//! `[checkpoint]`: the pretrained network, and what its file cannot tell.
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::preprocess::Normalize;
+use crate::backbone::Activation;
+use crate::base::hash::file_sha256;
+use crate::data::Interpolation;
+use crate::schema::{Bounds, Reader};
+
+/// `[checkpoint]`.
+#[derive(Serialize)]
+pub struct CheckpointSpec {
+    pub path: PathBuf,
+    /// Pixels a side; the checkpoint's own by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_size: Option<i64>,
+    pub normalize: Normalize,
+    /// The filter by which images get the size of the checkpoint.
+    #[serde(skip_serializing_if = "is_bicubic")]
+    pub interpolation: Interpolation,
+    /// What the archive's names cannot tell, where the self-check needs help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f64>,
+    /// SHA-256 of the file, once asked for.
+    #[serde(skip)]
+    sha256: OnceCell<String>,
+}
+
+impl CheckpointSpec {
+    /// Reads the table.
+    pub fn read(reader: Reader) -> CheckpointSpec {
+        let spec = CheckpointSpec {
+            path: reader
+                .path("path")
+                .about("TorchScript archive to start from.")
+                .required_because("the TorchScript archive (.pt) to start from"),
+            image_size: reader
+                .integer("image_size", 1..=4096)
+                .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
+                .optional(),
+            normalize: Normalize::read(&reader),
+            interpolation: reader
+                .choice("interpolation")
+                .about("Filter by which images get the size of the network's input.")
+                .or(Interpolation::Bicubic),
+            heads: reader
+                .integer("heads", 1..=1024)
+                .about("Number of attention heads, where the self-check cannot find it.")
+                .optional(),
+            activation: reader
+                .choice("activation")
+                .about("Activation of the MLP layers, where the self-check cannot find it.")
+                .optional(),
+            eps: reader
+                .float("eps", Bounds::above(0.0))
+                .about("Epsilon of LayerNorm, where the self-check cannot find it.")
+                .optional(),
+            sha256: OnceCell::new(),
+        };
+        reader.finish();
+        spec
+    }
+    /// SHA-256 of the file; read once.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn sha256(&self) -> Result<&str> {
+        if let Some(known) = self.sha256.get() {
+            return Ok(known);
+        }
+        let hash = file_sha256(&self.path, "checkpoint.path")?;
+        Ok(self.sha256.get_or_init(|| hash))
+    }
+}
+
+/// Serde's way to leave a default out, so that runs keep their identity.
+fn is_bicubic(interpolation: &Interpolation) -> bool {
+    *interpolation == Interpolation::Bicubic
+}

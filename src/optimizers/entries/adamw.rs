@@ -1,0 +1,151 @@
+//! `[optimizer.adamw]`: Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv 1711.05101, Algorithm 2), as
+//! `torch.optim.AdamW` computes it.
+
+use anyhow::Result;
+use serde::Serialize;
+use tch::Tensor;
+
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::schema::{Bounds, Reader};
+use crate::state::State;
+use crate::tensor::{Tile, tiles};
+
+pub static ENTRY: Entry =
+    Entry { key: "adamw", about: "Adam with decoupled weight decay", read: |reader| Box::new(Spec::read(reader)) };
+
+#[derive(Serialize, Clone)]
+struct Spec {
+    /// One learning rate, or one a particle.
+    lr: Vec<f64>,
+    weight_decay: f64,
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+}
+
+impl Spec {
+    fn read(reader: &Reader) -> Spec {
+        Spec {
+            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            weight_decay: reader
+                .float("weight_decay", Bounds::at_least(0.0))
+                .about("Weight decay, apart from the gradient.")
+                .or(0.01),
+            beta1: reader
+                .float("beta1", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the gradient's running mean.")
+                .or(0.9),
+            beta2: reader
+                .float("beta2", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the squared gradient's running mean.")
+                .or(0.999),
+            eps: reader
+                .float("eps", Bounds::above(0.0))
+                .about("Number added to the root of the squared gradient's mean.")
+                .or(1e-8),
+        }
+    }
+}
+
+impl OptimizerSpec for Spec {
+    fn rates(&self) -> &[f64] {
+        &self.lr
+    }
+
+    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
+        let rates = rate_column(&self.lr, theta);
+        let (first, second) = (theta.zeros_like(), theta.zeros_like());
+        Box::new(AdamW { spec: self.clone(), rates, first, second, steps: 0 })
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+struct AdamW {
+    spec: Spec,
+    /// `[n, 1]`.
+    rates: Tensor,
+    /// m, `[n, P]`.
+    first: Tensor,
+    /// v, `[n, P]`.
+    second: Tensor,
+    steps: i64,
+}
+
+impl Optimizer for AdamW {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        self.steps += 1;
+        let rates = &self.rates * factor;
+        for tile in tiles(theta) {
+            self.step_tile(&mut tile.of(theta), &tile.of(gradient), &tile.rows_of(&rates), &tile);
+        }
+    }
+
+    fn save(&self, state: &mut State) {
+        state.put("adamw.first", &self.first);
+        state.put("adamw.second", &self.second);
+        state.put_count("adamw.steps", self.steps);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        state.copy_into("adamw.first", &mut self.first)?;
+        state.copy_into("adamw.second", &mut self.second)?;
+        self.steps = state.count("adamw.steps")?;
+        Ok(())
+    }
+}
+
+impl AdamW {
+    /// The step of a part of theta with these `rates: [k, 1]`; what it needs in between is of the part's size.
+    fn step_tile(&self, theta: &mut Tensor, gradient: &Tensor, rates: &Tensor, tile: &Tile) {
+        let Spec { weight_decay, beta1, beta2, eps, .. } = self.spec;
+        let (correction1, correction2) = (1.0 - beta1.powi(self.steps as i32), 1.0 - beta2.powi(self.steps as i32));
+        let (mut first, mut second) = (tile.of(&self.first), tile.of(&self.second));
+        if weight_decay > 0.0 {
+            let _ = theta.g_mul_(&(1.0 - rates * weight_decay));
+        }
+        let _ = first.lerp_(gradient, 1.0 - beta1);
+        let _ = second.g_mul_scalar_(beta2);
+        let _ = second.addcmul_(&(gradient * (1.0 - beta2)), gradient);
+        let mut update = second.sqrt();
+        let _ = update.g_mul_scalar_(1.0 / correction2.sqrt());
+        let _ = update.g_add_scalar_(eps);
+        let _ = first.div_out(&update, &update);
+        let _ = update.g_mul_(&(rates * (1.0 / correction1)));
+        let _ = theta.g_sub_(&update);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ```python
+    /// import torch
+    /// p = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64, requires_grad=True)
+    /// o = torch.optim.AdamW([p], lr=0.1, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8)
+    /// for s in range(3):
+    ///     o.zero_grad(); ((p - torch.tensor([0.3, 0.1, -0.2]).double()) ** 2 * torch.tensor([1.0, 3.0, 0.5])).sum().backward(); o.step()
+    /// print(p.tolist())
+    /// ```
+    #[test]
+    fn equals_torch() {
+        let spec = Spec { lr: vec![0.1], weight_decay: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
+        let mut theta = Tensor::from_slice(&[1.0f64, -2.0, 0.5, 1.0, -2.0, 0.5]).view([2, 3]);
+        let mut optimizer = spec.build(&theta);
+        let (target, scale) = (Tensor::from_slice(&[0.3f64, 0.1, -0.2]), Tensor::from_slice(&[2.0f64, 6.0, 1.0]));
+        for _ in 0..3 {
+            let gradient = (&theta - &target) * &scale;
+            optimizer.step(&mut theta, &gradient, 1.0);
+        }
+        let values = Vec::<f64>::try_from(theta.view(-1)).unwrap();
+        let expected = TORCH;
+        for (index, value) in values.iter().enumerate() {
+            assert!((value - expected[index % 3]).abs() < 1e-9, "{values:?}");
+        }
+    }
+
+    const TORCH: [f64; 3] = [0.6764708102827385, -1.6443210669850443, 0.19108526011440002];
+}

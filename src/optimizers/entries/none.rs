@@ -1,0 +1,39 @@
+//! `[optimizer.none]`: for methods that have their own update, such as ivon.
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec};
+use crate::state::State;
+
+pub static ENTRY: Entry =
+    Entry { key: "none", about: "no optimizer: the method has its own update (ivon)", read: |_| Box::new(Spec) };
+
+struct Spec;
+
+impl OptimizerSpec for Spec {
+    fn rates(&self) -> &[f64] {
+        &[]
+    }
+
+    fn build(&self, _: &Tensor) -> Box<dyn Optimizer> {
+        Box::new(Still)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        toml::Table::new()
+    }
+}
+
+/// Moves nothing.
+struct Still;
+
+impl Optimizer for Still {
+    fn step(&mut self, _: &mut Tensor, _: &Tensor, _: f64) {}
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! Text metrics: an estimate of widths (an SVG does not know the reader's fonts), line breaks and cuts.
+
+/// How much wider bold letters are than those that widths are estimated for.
+pub const BOLD: f64 = 1.09;
+
+/// Pixels that `text` takes at font size `size`: widths of Helvetica and Arial, a little more to be safe.
+pub fn width(text: &str, size: f64) -> f64 {
+    let em = |letter: char| match letter {
+        'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' => 0.25,
+        ' ' | 'f' | 't' | 'r' | 'I' | '-' | '(' | ')' | '/' => 0.32,
+        'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.88,
+        'A'..='Z' => 0.69,
+        letter if letter.is_ascii() => 0.56,
+        letter if letter > '\u{2e7f}' => 1.0,
+        _ => 0.6,
+    };
+    1.04 * size * text.chars().map(em).sum::<f64>()
+}
+
+/// `text` broken at its line breaks, and each part, at spaces, hyphens and underscores, into at most `lines` lines of
+/// `limit` pixels; what does not fit ends in an ellipsis.
+pub fn wrap(text: &str, size: f64, limit: f64, lines: usize) -> Vec<String> {
+    text.split('\n').flat_map(|part| wrap_part(part, size, limit, lines)).collect()
+}
+
+fn wrap_part(text: &str, size: f64, limit: f64, lines: usize) -> Vec<String> {
+    let mut wrapped = vec![String::new()];
+    for word in words(text) {
+        let line = wrapped.last().map_or("", String::as_str);
+        if !line.is_empty() && width(format!("{line}{word}").trim_end(), size) > limit {
+            wrapped.push(String::new());
+        }
+        if let Some(line) = wrapped.last_mut() {
+            line.push_str(word);
+        }
+    }
+    if wrapped.len() > lines {
+        let rest = wrapped.drain(lines - 1..).collect();
+        wrapped.push(rest);
+    }
+    wrapped.iter().map(|line| shorten(line.trim_end(), size, limit)).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive([' ', '-', '_', '\n'])
+}
+
+/// Pixels of the widest part of `text` that [`wrap`] does not break.
+pub fn longest_word(text: &str, size: f64) -> f64 {
+    words(text).map(|word| width(word.trim_end(), size)).fold(0.0, f64::max)
+}
+
+/// `text`, or as much of its beginning as fits into `limit` pixels before an ellipsis.
+pub fn shorten(text: &str, size: f64, limit: f64) -> String {
+    if width(text, size) <= limit {
+        return text.to_string();
+    }
+    let mut short = text.to_string();
+    while !short.is_empty() && width(&format!("{short}…"), size) > limit {
+        short.pop();
+    }
+    format!("{}…", short.trim_end())
+}
+
+/// `text` with a capital letter.
+pub fn capital(text: &str) -> String {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    text[..first].to_uppercase() + &text[first..]
+}

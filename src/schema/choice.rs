@@ -1,0 +1,166 @@
+//! Enums whose variants configs, options and files name by a word. Each word is written once, in [`words!`].
+
+use std::fmt;
+
+use super::suggest::hint;
+
+/// An enum that is named by a word. [`words!`] implements it.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// Every word with its variant, in the order in which messages list them.
+    const CHOICES: &'static [(&'static str, Self)];
+
+    /// The word of this variant.
+    fn word(self) -> &'static str {
+        Self::CHOICES.iter().find(|(_, choice)| *choice == self).map_or("", |(word, _)| word)
+    }
+
+    /// The variant of `word`.
+    fn of_word(word: &str) -> Option<Self> {
+        Self::CHOICES.iter().find(|(known, _)| *known == word).map(|(_, choice)| *choice)
+    }
+
+    /// All variants.
+    fn all() -> impl Iterator<Item = Self> {
+        Self::CHOICES.iter().map(|(_, choice)| *choice)
+    }
+
+    /// The words in one line, as messages list them.
+    fn list() -> String {
+        let words: Vec<&str> = Self::CHOICES.iter().map(|(word, _)| *word).collect();
+        words.join(", ")
+    }
+
+    /// "; did you mean `x`?", or nothing where no word is near `given`.
+    fn hint(given: &str) -> String {
+        hint(given, Self::CHOICES.iter().map(|(word, _)| *word))
+    }
+}
+
+/// A word that no variant has.
+#[derive(Debug)]
+pub struct UnknownWord {
+    given: String,
+    known: String,
+    hint: String,
+}
+
+impl UnknownWord {
+    /// The word `given` where one of `E` was expected.
+    pub fn of<E: Choice>(given: &str) -> UnknownWord {
+        UnknownWord { given: given.to_string(), known: E::list(), hint: E::hint(given) }
+    }
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown word `{}`; known: {}{}", self.given, self.known, self.hint)
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+/// A word of an option and its help, which is the variant's documentation without the final period.
+pub fn possible_value(word: &'static str, documentation: &'static str) -> clap::builder::PossibleValue {
+    let help = documentation.trim();
+    let value = clap::builder::PossibleValue::new(word);
+    if help.is_empty() { value } else { value.help(help.strip_suffix('.').unwrap_or(help)) }
+}
+
+/// Declares an enum with the word of each variant: what a config, an option of the command line and a file name it by.
+/// Messages list the words in the order of the variants.
+macro_rules! words {
+    ($(#[$meta:meta])* $visibility:vis enum $name:ident {
+        $($(#[doc = $documentation:literal])* $variant:ident = $word:literal),+ $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $visibility enum $name { $($(#[doc = $documentation])* $variant),+ }
+
+        impl $crate::schema::Choice for $name {
+            const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad($crate::schema::Choice::word(*self))
+            }
+        }
+
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::schema::UnknownWord;
+
+            fn from_str(word: &str) -> ::std::result::Result<Self, Self::Err> {
+                let found = <Self as $crate::schema::Choice>::of_word(word);
+                found.ok_or_else(|| $crate::schema::UnknownWord::of::<Self>(word))
+            }
+        }
+
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> ::std::result::Result<S::Ok, S::Error> {
+                serializer.serialize_str($crate::schema::Choice::word(*self))
+            }
+        }
+
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> ::std::result::Result<Self, D::Error> {
+                let word = <::std::string::String as ::serde::Deserialize>::deserialize(deserializer)?;
+                word.parse().map_err(::serde::de::Error::custom)
+            }
+        }
+
+        impl ::clap::ValueEnum for $name {
+            fn value_variants<'a>() -> &'a [Self] {
+                &[$(Self::$variant),+]
+            }
+
+            fn to_possible_value(&self) -> ::std::option::Option<::clap::builder::PossibleValue> {
+                let documentation = match self { $(Self::$variant => concat!("", $($documentation),*)),+ };
+                Some($crate::schema::possible_value($crate::schema::Choice::word(*self), documentation))
+            }
+        }
+    };
+}
+
+pub(crate) use words;
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    words! {
+        /// The learning rate over time.
+        enum Schedule {
+            /// Half a cosine,
+            /// down to 0.
+            Cosine = "cosine",
+            Constant = "constant",
+        }
+    }
+
+    #[test]
+    fn a_word_is_the_same_everywhere() {
+        for (word, schedule) in Schedule::CHOICES {
+            assert_eq!((schedule.word(), schedule.to_string().as_str()), (*word, *word));
+            assert_eq!(word.parse::<Schedule>().unwrap(), *schedule);
+            assert_eq!(serde_json::to_string(schedule).unwrap(), format!("{word:?}"));
+            assert_eq!(serde_json::from_str::<Schedule>(&format!("{word:?}")).unwrap(), *schedule);
+            assert_eq!(schedule.to_possible_value().unwrap().get_name(), *word);
+        }
+        assert_eq!(Schedule::all().collect::<Vec<_>>(), [Schedule::Cosine, Schedule::Constant]);
+    }
+
+    #[test]
+    fn help_is_the_documentation() {
+        let help = |schedule: Schedule| schedule.to_possible_value().unwrap().get_help().map(|text| text.to_string());
+        assert_eq!(help(Schedule::Cosine).as_deref(), Some("Half a cosine, down to 0"));
+        assert_eq!(help(Schedule::Constant), None);
+    }
+
+    #[test]
+    fn an_unknown_word_is_answered_with_the_known_ones() {
+        let error = "cosin".parse::<Schedule>().unwrap_err().to_string();
+        assert_eq!(error, "unknown word `cosin`; known: cosine, constant; did you mean `cosine`?");
+    }
+}

@@ -1,0 +1,78 @@
+//! The mistakes found in a config, one line each, in the order of files and lines.
+
+use std::fmt;
+
+use super::node::Origin;
+
+/// One mistake: where, and one line of text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    origin: Origin,
+    text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.text)
+    }
+}
+
+/// All mistakes; displayed one a line, sorted by file, line and text.
+#[derive(Clone, Debug, Default)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Records a mistake; `text` becomes one line.
+    pub fn push(&mut self, origin: Origin, text: impl Into<String>) {
+        let text = one_line(&text.into());
+        self.0.push(Problem { origin, text });
+    }
+
+    /// `value`, if there were no mistakes.
+    ///
+    /// # Errors
+    /// The mistakes.
+    pub fn into_result<T>(self, value: T) -> Result<T, Problems> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted: Vec<&Problem> = self.0.iter().collect();
+        sorted.sort();
+        sorted.dedup();
+        for (i, problem) in sorted.into_iter().enumerate() {
+            let separator = if i == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Line breaks and runs of blanks become one space, other control characters are escaped.
+pub fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut line = String::with_capacity(text.len());
+    for c in words.join(" ").chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+/// `text` on one line, cut to 60 characters.
+pub fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let line = one_line(text);
+    if line.chars().count() <= LONGEST {
+        return line;
+    }
+    let head: String = line.chars().take(LONGEST - 1).collect();
+    head + "…"
+}

@@ -1,0 +1,120 @@
+//! What reading one key gave: a value, nothing, or a mistake that is already recorded.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde::Serialize;
+
+use crate::schema::node::Origin;
+use crate::schema::problems::Problems;
+use crate::schema::survey::{Note, capital};
+
+/// What a key held.
+#[derive(Debug)]
+pub enum State<T> {
+    Present(T),
+    Absent,
+    /// Recorded as a mistake.
+    Bad,
+}
+
+/// The outcome of reading one key; say what its absence means.
+#[must_use]
+#[derive(Debug)]
+pub struct Field<T> {
+    state: State<T>,
+    place: (Origin, String),
+    rule: String,
+    problems: Rc<RefCell<Problems>>,
+    note: Option<Note>,
+}
+
+impl<T> Field<T> {
+    /// `place` is the enclosing table's origin and the dotted key, `rule` what the value has to be.
+    pub(super) fn new(
+        state: State<T>,
+        place: (Origin, String),
+        rule: String,
+        problems: Rc<RefCell<Problems>>,
+        note: Option<Note>,
+    ) -> Field<T> {
+        Field { state, place, rule, problems, note }
+    }
+
+    /// Says what the key means, in one sentence; [`Survey`](crate::schema::Survey)s collect it.
+    pub fn about(self, about: &'static str) -> Field<T> {
+        self.note.iter().for_each(|note| note.about(about));
+        self
+    }
+
+    /// The value; `default` where the key is absent (or was reported).
+    pub fn or(self, default: T) -> T
+    where
+        T: Serialize,
+    {
+        self.or_else(|| default)
+    }
+
+    /// The value; what `default` computes where the key is absent (or was reported).
+    pub fn or_else(self, default: impl FnOnce() -> T) -> T
+    where
+        T: Serialize,
+    {
+        let note = self.note.clone();
+        self.optional().unwrap_or_else(|| {
+            let default = default();
+            note.iter().for_each(|note| note.default(&default));
+            default
+        })
+    }
+
+    /// The value; `None` where the key is absent (or was reported).
+    pub fn optional(self) -> Option<T> {
+        match self.state {
+            State::Present(value) => Some(value),
+            State::Absent | State::Bad => None,
+        }
+    }
+
+    /// The value; an absent key is a mistake, explained by the rule for the value.
+    pub fn required(self) -> T
+    where
+        T: Default,
+    {
+        let why = self.rule.clone();
+        self.required_because(&why)
+    }
+
+    /// The value; an absent key is a mistake, explained by `why`.
+    pub fn required_because(self, why: &str) -> T
+    where
+        T: Default,
+    {
+        self.required_or(T::default(), why)
+    }
+
+    /// As `required_because`, with a stand-in for types without a default; a stand-in never leaves a config that has
+    /// mistakes.
+    pub fn required_or(self, stand_in: T, why: &str) -> T {
+        if let Some(note) = &self.note {
+            note.required();
+            note.about(&format!("{}.", capital(why)));
+        }
+        if let State::Absent = self.state {
+            let (origin, path) = &self.place;
+            let text = format!("{path} is required: {why}");
+            self.problems.borrow_mut().push(origin.clone(), text);
+        }
+        self.optional().unwrap_or(stand_in)
+    }
+
+    /// Applies `f` to a value that is present.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Field<U> {
+        let state = match self.state {
+            State::Present(value) => State::Present(f(value)),
+            State::Absent => State::Absent,
+            State::Bad => State::Bad,
+        };
+        Field::new(state, self.place, self.rule, self.problems, self.note)
+    }
+}

@@ -1,0 +1,76 @@
+//! Reading lists: each item that breaks the rule is reported on its own, as `key[0]`.
+
+use std::ops::RangeInclusive;
+
+use super::field::State;
+use super::{Field, Reader, text, word, word_rule};
+use crate::schema::bounds::{self, Bounds};
+use crate::schema::choice::Choice;
+use crate::schema::node::{Node, Value};
+
+impl Reader<'_> {
+    /// A list of at least one number, each within `bounds`.
+    pub fn floats(&self, key: &str, bounds: Bounds) -> Field<Vec<f64>> {
+        let rule = bounds.rule().full();
+        self.list(key, format!("a list, each {rule}"), |v| bounds.check(v))
+    }
+
+    /// One number or a list of at least one, each within `bounds`.
+    pub fn floats_or_one(&self, key: &str, bounds: Bounds) -> Field<Vec<f64>> {
+        if let Some(Node { value: Value::Array(_), .. }) = self.node(key) {
+            return self.floats(key, bounds);
+        }
+        let rule = format!("{}, or a list of such", bounds.rule().full());
+        self.field(key, rule.clone(), |value| match value {
+            Value::Integer(_) | Value::Float(_) => bounds.check(value).map(|x| vec![x]),
+            _ => Err(format!("must be {rule}")),
+        })
+    }
+
+    /// A list of at least one whole number, each within `range`.
+    pub fn integers(&self, key: &str, range: RangeInclusive<i64>) -> Field<Vec<i64>> {
+        let rule = bounds::range_rule(&range, i64::MIN, i64::MAX);
+        self.list(key, format!("a list, each {}", rule.full()), |value| match value {
+            Value::Integer(i) if range.contains(i) => Ok(*i),
+            Value::Integer(_) => Err(rule.must_fit()),
+            _ => Err(rule.must_be()),
+        })
+    }
+
+    /// A list of at least one text, none empty.
+    pub fn strings(&self, key: &str) -> Field<Vec<String>> {
+        self.list(key, "a list of texts in quotes".to_owned(), text)
+    }
+
+    /// A list of at least one of the words of `E`.
+    pub fn choices<E: Choice>(&self, key: &str) -> Field<Vec<E>> {
+        self.list(key, format!("a list, each {}", word_rule::<E>()), word::<E>)
+    }
+
+    /// Reads a list whose items pass `check`; each item that does not is reported on its own.
+    fn list<T>(&self, key: &str, rule: String, check: impl Fn(&Value) -> Result<T, String>) -> Field<Vec<T>> {
+        let Some(node) = self.node(key) else {
+            return self.field(key, rule, |_| Ok(Vec::new()));
+        };
+        let items = match &node.value {
+            Value::Array(items) if !items.is_empty() => items,
+            Value::Array(_) => {
+                return self.field(key, rule, |_| Err("must not be empty".to_owned()));
+            }
+            _ => {
+                let why = format!("must be {rule}");
+                return self.field(key, rule, |_| Err(why));
+            }
+        };
+        let mut values = Vec::with_capacity(items.len());
+        for (i, item) in items.iter().enumerate() {
+            match check(&item.value) {
+                Ok(value) => values.push(value),
+                Err(why) => self.complain(&format!("{}[{i}]", self.dotted(key)), item, &why),
+            }
+        }
+        let complete = values.len() == items.len();
+        let state = if complete { State::Present(values) } else { State::Bad };
+        self.with_state(key, rule, state)
+    }
+}

@@ -1,0 +1,129 @@
+//! Descending into tables: sections, and tables that hold exactly one of several variants.
+
+use super::{Reader, Source};
+use crate::schema::node::{Node, Value};
+use crate::schema::suggest;
+use crate::schema::survey::Given;
+
+impl<'a> Reader<'a> {
+    /// Whether `key` is given, as anything.
+    pub fn has(&self, key: &str) -> bool {
+        self.survey
+            .as_ref()
+            .map_or(self.node(key).is_some(), |survey| survey.assumes(self.dotted(key), survey.given != Given::Nothing))
+    }
+
+    /// Whether the value at `key` is one of `of`, which a survey answers by what it takes as given.
+    fn is(&self, key: &str, given: Given, of: fn(&Value) -> bool) -> bool {
+        let node = self.node(key);
+        self.survey.as_ref().map_or(node.is_some_and(|node| of(&node.value)), |survey| {
+            survey.assumes(self.dotted(key), survey.given == given)
+        })
+    }
+
+    /// Whether `key` is given as a table.
+    pub fn is_table(&self, key: &str) -> bool {
+        self.is(key, Given::Table, |value| matches!(value, Value::Table(_)))
+    }
+
+    /// Whether `key` is given as a text.
+    pub fn is_text(&self, key: &str) -> bool {
+        self.is(key, Given::Text, |value| matches!(value, Value::String(_)))
+    }
+
+    /// Whether `key` is given as a list.
+    pub fn is_list(&self, key: &str) -> bool {
+        self.is(key, Given::List, |value| matches!(value, Value::Array(_)))
+    }
+
+    /// The table at `key`; one that is absent reads as empty.
+    pub fn section(&self, key: &str) -> Reader<'a> {
+        let path = self.dotted(key);
+        let source = match self.node(key) {
+            Some(node) => self.table_of(&path, node),
+            None => match &self.source {
+                Source::Bad(origin) => Source::Bad(origin.clone()),
+                _ => Source::Missing(self.origin()),
+            },
+        };
+        self.below(path, source)
+    }
+
+    /// The one sub-table of `key`, such as `[method.svgd]` of `method`: its name, one of `known`, and a reader of it.
+    /// None or several of them, another name, or something else than a table is a mistake.
+    pub fn one_of(&self, key: &str, known: &[&str]) -> Option<(String, Reader<'a>)> {
+        let path = self.dotted(key);
+        if let Some(survey) = &self.survey {
+            let name = *known.get(survey.turn % known.len().max(1))?;
+            return Some((name.to_owned(), self.below(format!("{path}.{name}"), self.source.clone())));
+        }
+        let Some(node) = self.node(key) else {
+            if !matches!(self.source, Source::Bad(_)) {
+                let text = format!("{path} is required: one of {}", headers(&path, known));
+                self.push(self.origin().whole(), text);
+            }
+            return None;
+        };
+        let Value::Table(variants) = &node.value else {
+            let why = match &node.value {
+                Value::String(word) if known.contains(&word.as_str()) => {
+                    format!("must be a table: write [{path}.{word}]")
+                }
+                _ => format!("must be a table: one of {}", headers(&path, known)),
+            };
+            self.complain(&path, node, &why);
+            return None;
+        };
+        let mut usable = Vec::new();
+        for (name, node) in variants {
+            if known.contains(&name.as_str()) {
+                usable.push((name, node));
+            } else {
+                let hint = suggest::hint(name, known.iter().copied());
+                let known = known.join(", ");
+                let text = format!("unknown {key} `{name}`; known: {known}{hint}");
+                self.push(node.origin.clone(), text);
+            }
+        }
+        if variants.is_empty() {
+            let why = format!("needs one of {}", headers(&path, known));
+            self.complain(&path, node, &why);
+        }
+        if usable.len() > 1 {
+            self.report_several(&path, &usable);
+        }
+        match usable[..] {
+            [(name, node)] if variants.len() == 1 => {
+                let path = format!("{path}.{name}");
+                let source = self.table_of(&path, node);
+                Some((name.clone(), self.below(path, source)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Says that all of `given` stand there, at the one written last.
+    fn report_several(&self, path: &str, given: &[(&String, &Node)]) {
+        let headers: Vec<String> = given.iter().map(|(n, _)| format!("[{path}.{n}]")).collect();
+        let all = if headers.len() == 2 { "both" } else { "all" };
+        let text = format!("{} are {all} given: choose one", headers.join(" and "));
+        let last = given.iter().map(|(_, node)| &node.origin).max();
+        self.push(last.cloned().unwrap_or_else(|| self.origin()), text);
+    }
+
+    fn table_of(&self, path: &str, node: &'a Node) -> Source<'a> {
+        match &node.value {
+            Value::Table(table) => Source::Table(table, node.origin.clone()),
+            _ => {
+                let why = format!("must be a table: write [{path}] and its keys below");
+                self.complain(path, node, &why);
+                Source::Bad(node.origin.clone())
+            }
+        }
+    }
+}
+
+fn headers(path: &str, known: &[&str]) -> String {
+    let headers: Vec<String> = known.iter().map(|n| format!("[{path}.{n}]")).collect();
+    headers.join(", ")
+}

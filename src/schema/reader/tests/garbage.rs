@@ -1,0 +1,82 @@
+use super::*;
+
+/// Reads every kind of value from whatever stands in `tree`.
+fn read_everything(tree: &Tree) -> String {
+    let root = Reader::root(tree);
+    root.integer("seed", 0..=9).required();
+    root.string("name").required();
+    if let Some((_, svgd)) = root.one_of("method", &["map", "svgd"]) {
+        svgd.count("particles", 2..=9).required();
+        svgd.choice::<Drive>("drive").required();
+        svgd.floats_or_one("lr", Bounds::above(0.0)).required();
+        svgd.finish();
+    }
+    let train = root.section("train");
+    train.boolean("fast").required();
+    train.strings("targets").required();
+    train.integers("blocks", 0..=9).required();
+    train.finish();
+    root.close(()).err().map(|p| p.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn garbage_gives_messages_of_one_line_and_no_panic() {
+    let valid = "seed = 1\nname = \"é\\n\"\n[method.svgd]\nparticles = 0x5\ndrive = 'own'\n\
+                 lr = [1e-3, 2.0]\n[train]\nfast = true\ntargets = [\"a\", '''b''']\nblocks = [1,\n2]\n";
+    assert_eq!(read_everything(&Tree::parse("x.toml", valid).expect("valid")), "");
+    // xorshift64: the same bytes in every run.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let bytes = b"[]{}=.\"'\\\n\r\t #,019eEx_-+:aZ\0\x7f\xff\xc3";
+    let (mut parsed, mut refused) = (0, 0);
+    for _ in 0..4000 {
+        let mut text = valid.as_bytes().to_vec();
+        for _ in 0..=draw(4) {
+            let at = draw(text.len());
+            match draw(3) {
+                0 => text[at] = bytes[draw(bytes.len())],
+                1 => text.insert(at, bytes[draw(bytes.len())]),
+                _ => drop(text.drain(at..text.len().min(at + 1 + draw(8)))),
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        let found = match Tree::parse("x.toml", &text) {
+            Ok(tree) => {
+                parsed += 1;
+                read_everything(&tree)
+            }
+            Err(problems) => {
+                refused += 1;
+                let found = problems.to_string();
+                assert!(!found.is_empty(), "{text}");
+                found
+            }
+        };
+        for line in found.lines() {
+            assert!(line.starts_with("x.toml:"), "{line}");
+        }
+        let argument = text.lines().next().unwrap_or("").to_owned();
+        if let Ok(tree) = Tree::load(&[], &[argument], &[]) {
+            read_everything(&tree);
+        }
+    }
+    assert!(parsed > 300 && refused > 500, "{parsed} parsed, {refused} refused");
+}
+
+#[test]
+fn deep_nesting_is_refused_not_overflowed() {
+    for text in [
+        format!("a = {}{}", "[".repeat(50_000), "]".repeat(50_000)),
+        format!("a = {}", "{a=".repeat(50_000)),
+        format!("{}a = 1", "a.".repeat(50_000)),
+        format!("[{}a]", "a.".repeat(50_000)),
+    ] {
+        assert!(Tree::parse("x.toml", &text).is_err());
+        assert!(Tree::load(&[], &[text], &[]).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! TOML text and `--set` arguments to tables whose values know their origin.
+
+use toml::de::{DeTable, DeValue};
+
+use super::node::{Node, Origin, Table, Value};
+use super::problems::{Problems, excerpt, one_line};
+
+/// The text being converted, and what its values' origins are.
+struct Source<'a> {
+    text: &'a str,
+    line_starts: Vec<usize>,
+    origin: &'a Origin,
+}
+
+impl<'a> Source<'a> {
+    fn new(text: &'a str, origin: &'a Origin) -> Source<'a> {
+        let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
+        Source { text, line_starts: std::iter::once(0).chain(breaks).collect(), origin }
+    }
+
+    /// The origin of byte `at`.
+    fn origin_at(&self, at: usize) -> Origin {
+        match self.origin {
+            Origin::File { order, file, .. } => Origin::File {
+                order: *order,
+                file: file.clone(),
+                line: self.line_starts.partition_point(|&start| start <= at),
+            },
+            Origin::Set { order } => Origin::Set { order: *order },
+        }
+    }
+
+    /// The text of the line that holds byte `at`.
+    fn line_at(&self, at: usize) -> &str {
+        let line = self.line_starts.partition_point(|&start| start <= at);
+        let start = self.line_starts.get(line.saturating_sub(1));
+        let rest = start.and_then(|&start| self.text.get(start..));
+        rest.and_then(|rest| rest.lines().next()).unwrap_or("")
+    }
+
+    fn table(&self, table: &DeTable<'_>, problems: &mut Problems) -> Table {
+        let entries = table.iter().map(|(key, value)| {
+            let node = self.node(value.get_ref(), key.span().start, value.span(), problems);
+            (key.get_ref().to_string(), node)
+        });
+        entries.collect()
+    }
+
+    /// The value that is written at `span`, reported at the line of byte `at`.
+    fn node(&self, value: &DeValue<'_>, at: usize, span: std::ops::Range<usize>, problems: &mut Problems) -> Node {
+        let origin = self.origin_at(at);
+        let written = match value {
+            DeValue::Table(_) => String::new(),
+            _ => excerpt(self.text.get(span).unwrap_or("")),
+        };
+        let value = match value {
+            DeValue::Table(table) => Value::Table(self.table(table, problems)),
+            DeValue::Array(items) => Value::Array(
+                items.iter().map(|item| self.node(item.get_ref(), item.span().start, item.span(), problems)).collect(),
+            ),
+            DeValue::String(text) => Value::String(text.to_string()),
+            DeValue::Boolean(flag) => Value::Boolean(*flag),
+            DeValue::Datetime(_) => Value::Datetime,
+            DeValue::Float(float) => Value::Float(float.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+                Ok(integer) => Value::Integer(integer),
+                Err(_) => {
+                    let text = format!("{written} does not fit into 64 bits");
+                    problems.push(origin.clone(), text);
+                    Value::Integer(0)
+                }
+            },
+        };
+        Node { value, written, origin }
+    }
+}
+
+/// The table of a TOML text, or none after recording its syntax errors (one a line).
+pub fn parse_file(text: &str, origin: &Origin, problems: &mut Problems) -> Option<Table> {
+    let source = Source::new(text, origin);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        return Some(source.table(table.get_ref(), problems));
+    }
+    let mut last_line = None;
+    for error in errors {
+        let at = error.span().map_or(0, |span| span.start.min(text.len()));
+        let place = source.origin_at(at);
+        // One slip often upsets the rest of its line.
+        if last_line.replace(place.clone()) == Some(place.clone()) {
+            continue;
+        }
+        let written = excerpt(source.line_at(at));
+        let message = one_line(error.message());
+        problems.push(place, format!("not valid TOML: {message}, in `{written}`"));
+    }
+    None
+}
+
+/// The table that `a.b.c=value` describes, or none after recording why it describes none.
+/// What is no TOML value is taken as text, so that words and paths need no quotes.
+pub fn parse_set(argument: &str, order: usize, problems: &mut Problems) -> Option<Table> {
+    let origin = Origin::Set { order };
+    let mut fail = |why: &str| {
+        let text = format!("`{}`: {why}", excerpt(argument));
+        problems.push(origin.clone(), text);
+    };
+    let Some((key, text)) = argument.split_once('=') else {
+        fail("must be key=value, such as train.epochs=3");
+        return None;
+    };
+    let (key, text) = (key.trim(), text.trim());
+    let Some(path) = parse_key(key) else {
+        fail("the key before `=` must be dotted words, such as train.epochs");
+        return None;
+    };
+    if text.is_empty() {
+        fail("has no value after `=`; an empty text is '\"\"'");
+        return None;
+    }
+    let value = match DeValue::parse(text) {
+        Ok(value) => Source::new(text, &origin).node(value.get_ref(), 0, 0..text.len(), problems),
+        Err(error) if text.starts_with(['[', '{', '"', '\'']) => {
+            let message = one_line(error.message());
+            fail(&format!("the value is not valid TOML: {message}"));
+            return None;
+        }
+        Err(_) => Node { value: Value::String(text.to_owned()), written: excerpt(text), origin: origin.clone() },
+    };
+    let nested = path.into_iter().rev().fold(value, |node, key| Node {
+        value: Value::Table(Table::from([(key, node)])),
+        written: String::new(),
+        origin: origin.clone(),
+    });
+    match nested.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+/// The words of a dotted key, read by TOML's own rules (so a word may be quoted).
+fn parse_key(key: &str) -> Option<Vec<String>> {
+    if key.contains(['\n', '\r']) {
+        return None;
+    }
+    let document = format!("{key} = 0");
+    let table = DeTable::parse(&document).ok()?;
+    let mut path = Vec::new();
+    let mut table = table.get_ref();
+    loop {
+        let (key, value) = table.iter().next()?;
+        path.push(key.get_ref().to_string());
+        match value.get_ref() {
+            DeValue::Table(inner) => table = inner,
+            _ => return Some(path),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `[subspace.full]`: every weight of the image tower is a column (the papers' "base" models).
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::backbone::Base;
+use crate::backbone::weights::Weights;
+use crate::head::{Head, Training};
+use crate::subspace::start::{initial_head, push_head};
+use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
+
+pub static ENTRY: Entry =
+    Entry { key: "full", about: "every weight of the image tower, per particle", read: |_| Box::new(Spec) };
+
+struct Spec;
+
+impl SubspaceSpec for Spec {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn equal_starts(&self, head: Training) -> bool {
+        head != Training::Always
+    }
+
+    fn rank(&self) -> Option<i64> {
+        None
+    }
+
+    fn resolved(&self) -> toml::Table {
+        toml::Table::new()
+    }
+
+    fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>> {
+        let mut layout = Layout::default();
+        let mut open: Option<(String, i64)> = None;
+        for (name, tensor) in base.parameters() {
+            let layer = name.trim_end_matches(".weight").trim_end_matches(".bias");
+            if open.as_ref().is_none_or(|(current, _)| current != layer) {
+                if let Some((finished, start)) = open.take() {
+                    layout.close_block(finished, start, Shape::Dense);
+                }
+                open = Some((layer.to_string(), layout.parameters()));
+            }
+            layout.push(name, &tensor.size());
+        }
+        if let Some((finished, start)) = open {
+            layout.close_block(finished, start, Shape::Dense);
+        }
+        let flat = |t: &Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
+        let start: Vec<Tensor> = base.parameters().iter().map(|(_, t)| flat(t)).collect();
+        let names = base.parameters().iter().map(|(name, _)| name.clone()).collect();
+        if head.training != Training::Never {
+            push_head(&mut layout, head);
+        }
+        Ok(Box::new(Full { layout, names, start: Tensor::cat(&start, 0), head: head.to(Device::Cpu, Kind::Float) }))
+    }
+}
+
+struct Full {
+    layout: Layout,
+    names: Vec<String>,
+    /// The checkpoint's weights, flat.
+    start: Tensor,
+    head: Head,
+}
+
+impl Subspace for Full {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
+        let head = match self.head.training {
+            Training::Never => return Ok(self.start.copy()),
+            Training::WithBackbone => flat_head(&self.head),
+            Training::Always => initial_head(seed, particle, &self.head),
+        };
+        Ok(Tensor::cat(&[&self.start, &head], 0))
+    }
+
+    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a> {
+        let mut weights = Weights::frozen(base);
+        let heads = ["head.weight".to_string(), "head.bias".to_string()];
+        for (name, leaf) in self.names.iter().chain(&heads).zip(leaves) {
+            weights.replace(name, leaf.shallow_clone());
+        }
+        weights
+    }
+
+    fn origin(&self) -> Tensor {
+        let head = match self.head.training {
+            Training::Never => return self.start.copy(),
+            Training::WithBackbone => flat_head(&self.head),
+            Training::Always => flat_head(&self.head).zeros_like(),
+        };
+        Tensor::cat(&[&self.start, &head], 0)
+    }
+
+    fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
+        crate::subspace::combine::check(theta, coefficients)?;
+        let origin = self.origin().to_device(theta.device());
+        let theta = coefficients.matmul(&(theta - &origin)) + origin;
+        Ok(Combined { subspace: self.again(), theta })
+    }
+
+    fn again(&self) -> Box<dyn Subspace> {
+        let (layout, names) = (self.layout.clone(), self.names.clone());
+        Box::new(Full { layout, names, start: self.start.shallow_clone(), head: self.head.again() })
+    }
+}
+
+fn flat_head(head: &Head) -> Tensor {
+    Tensor::cat(&[head.weight.reshape([-1]), head.bias.reshape([-1])], 0)
+}

@@ -1,0 +1,239 @@
+//! `[subspace.low-rank]`: W_i = W_0 + (alpha / rank) · B_i A_i on chosen linear layers (Bella, equation 3; Hu et al. 2021,
+//! arXiv 2106.09685). A is Kaiming-uniform (a = √5), that is U(±1/√in); B = 0.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::backbone::Base;
+use crate::backbone::low_rank::LowRank;
+use crate::backbone::weights::Weights;
+use crate::head::{Head, Training};
+use crate::schema::{Bounds, Choice, Reader, words};
+use crate::subspace::start::{initial_head, push_head, uniform};
+use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
+
+pub static ENTRY: Entry = Entry {
+    key: "low-rank",
+    about: "W_0 + (alpha / rank) B A on chosen linear layers; W_0 frozen and shared",
+    read: |reader| Box::new(Spec::read(reader)),
+};
+
+words! {
+    /// A linear layer of every block.
+    enum Target { Qkv = "attn.qkv", AttentionProj = "attn.proj", Fc = "mlp.fc", Proj = "mlp.proj" }
+}
+
+#[derive(Serialize)]
+struct Spec {
+    rank: usize,
+    alpha: f64,
+    targets: Vec<Target>,
+    /// Ranges of block numbers: "0-5,11"; all by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<String>,
+}
+
+impl Spec {
+    fn read(reader: &Reader) -> Spec {
+        let spec = Spec {
+            rank: reader.count("rank", 1..=4096).about("Rank of the update of each layer.").required(),
+            alpha: reader
+                .float("alpha", Bounds::above(0.0))
+                .about("Scale of the update, which is alpha / rank times B A.")
+                .or(16.0),
+            targets: reader
+                .choices("targets")
+                .about("Linear layers of each block that get an update.")
+                .or(vec![Target::Fc, Target::Proj]),
+            blocks: reader
+                .string("blocks")
+                .about("Blocks that get updates, such as `\"6-11\"`; all by default.")
+                .optional(),
+        };
+        if spec.targets.is_empty() {
+            reader.problem("targets", "must name at least one layer");
+        }
+        if let Some(Err(error)) = spec.blocks.as_deref().map(|text| parse_blocks(text, usize::MAX)) {
+            reader.problem("blocks", format!("{error}"));
+        }
+        spec
+    }
+
+    fn blocks(&self, available: usize) -> Result<Vec<usize>> {
+        match &self.blocks {
+            None => Ok((0..available).collect()),
+            Some(text) => {
+                parse_blocks(text, available).with_context(|| format!("subspace.low-rank.blocks = \"{text}\""))
+            }
+        }
+    }
+}
+
+/// Numbers in "0-5,11", each below `available`.
+fn parse_blocks(text: &str, available: usize) -> Result<Vec<usize>> {
+    let mut blocks = Vec::new();
+    for part in text.split(',') {
+        let part = part.trim();
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (Ok(first), Ok(last)) = (first.trim().parse::<usize>(), last.trim().parse::<usize>()) else {
+            bail!("`{part}` is no block number or range: write for example \"6-11\" or \"0,3,5-7\"");
+        };
+        ensure!(first <= last, "the range {part} runs backwards");
+        ensure!(last < available, "block {last} does not exist: the checkpoint has blocks 0 to {}", available - 1);
+        ensure!(last < 10_000, "block {last} does not exist");
+        blocks.extend(first..=last);
+    }
+    blocks.sort_unstable();
+    blocks.dedup();
+    Ok(blocks)
+}
+
+impl SubspaceSpec for Spec {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn equal_starts(&self, _: Training) -> bool {
+        false
+    }
+
+    fn rank(&self) -> Option<i64> {
+        Some(self.rank as i64)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+
+    fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>> {
+        let (rank, scale) = (self.rank as i64, self.alpha / self.rank as f64);
+        let mut layout = Layout::default();
+        let mut layers = Vec::new();
+        for block in self.blocks(base.geometry.blocks)? {
+            for (_, target) in Target::CHOICES.iter().filter(|(_, t)| self.targets.contains(t)) {
+                let layer = format!("blocks.{block}.{}", target.word());
+                let weight = base.get(&format!("{layer}.weight")).with_context(|| format!("no layer {layer}"))?;
+                let (outputs, inputs) = weight.size2()?;
+                ensure!(
+                    rank <= outputs.min(inputs),
+                    "subspace.low-rank.rank = {rank}: {layer} is {outputs} x {inputs}, its rank cannot exceed {}",
+                    outputs.min(inputs)
+                );
+                let start = layout.parameters();
+                layout.push(format!("{layer}.A"), &[rank, inputs]);
+                layout.push(format!("{layer}.B"), &[outputs, rank]);
+                layout.close_block(&layer, start, Shape::LowRank { rank, inputs, outputs, scale });
+                layers.push(layer);
+            }
+        }
+        let trained_head = head.training == Training::Always;
+        if trained_head {
+            push_head(&mut layout, head);
+        }
+        let head = trained_head.then(|| head.to(tch::Device::Cpu, Kind::Float));
+        Ok(Box::new(LowRankSubspace { layout, layers, scale, head }))
+    }
+}
+
+struct LowRankSubspace {
+    layout: Layout,
+    layers: Vec<String>,
+    scale: f64,
+    /// Shape of the head, where particles train their own.
+    head: Option<Head>,
+}
+
+impl Subspace for LowRankSubspace {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
+        let mut parts = Vec::new();
+        for (index, column) in self.layout.columns.iter().take(2 * self.layers.len()).enumerate() {
+            let count = column.count() as usize;
+            parts.push(if index % 2 == 0 {
+                let bound = 1.0 / (column.shape[1] as f64).sqrt();
+                Tensor::from_slice(&uniform(seed, particle, index as u64, count, bound))
+            } else {
+                Tensor::zeros([count as i64], (Kind::Float, tch::Device::Cpu))
+            });
+        }
+        if let Some(head) = &self.head {
+            parts.push(initial_head(seed, particle, head));
+        }
+        Ok(Tensor::cat(&parts, 0))
+    }
+
+    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a> {
+        let mut weights = Weights::frozen(base);
+        for (layer, factors) in self.layers.iter().zip(leaves.chunks_exact(2)) {
+            let (a, b) = (factors[0].shallow_clone(), factors[1].shallow_clone());
+            weights.update(layer, LowRank { a, b, scale: self.scale });
+        }
+        if self.head.is_some() {
+            let own = &leaves[2 * self.layers.len()..];
+            weights.replace("head.weight", own[0].shallow_clone());
+            weights.replace("head.bias", own[1].shallow_clone());
+        }
+        weights
+    }
+
+    fn origin(&self) -> Tensor {
+        Tensor::zeros([self.layout.parameters()], (Kind::Float, tch::Device::Cpu))
+    }
+
+    /// Rank n·r: A is all particles' A one below the other, B all of theirs side by side, each times its coefficient.
+    fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
+        crate::subspace::combine::check(theta, coefficients)?;
+        let (particles, points) = (theta.size()[0], coefficients.size()[0]);
+        let mut layout = Layout::default();
+        let mut parts = Vec::new();
+        for (layer, block) in self.layers.iter().zip(&self.layout.blocks) {
+            let Shape::LowRank { rank, inputs, outputs, scale } = block.shape else {
+                unreachable!("layer {layer} of a low-rank subspace is low-rank")
+            };
+            let (start, joint) = (layout.parameters(), particles * rank);
+            layout.push(format!("{layer}.A"), &[joint, inputs]);
+            layout.push(format!("{layer}.B"), &[outputs, joint]);
+            layout.close_block(layer, start, Shape::LowRank { rank: joint, inputs, outputs, scale });
+            let a = theta.narrow(1, block.columns.start, rank * inputs).reshape([1, joint * inputs]);
+            let b = theta.narrow(1, block.columns.start + rank * inputs, outputs * rank);
+            let b = b.reshape([1, particles, outputs, rank]) * coefficients.view([points, particles, 1, 1]);
+            parts.push(a.expand([points, -1], false));
+            parts.push(b.permute([0, 2, 1, 3]).reshape([points, outputs * joint]));
+        }
+        if let (Some(head), Some(block)) = (&self.head, self.layout.blocks.last()) {
+            push_head(&mut layout, head);
+            let length = block.columns.end - block.columns.start;
+            parts.push(coefficients.matmul(&theta.narrow(1, block.columns.start, length)));
+        }
+        let head = self.head.as_ref().map(Head::again);
+        let subspace = Box::new(LowRankSubspace { layout, layers: self.layers.clone(), scale: self.scale, head });
+        Ok(Combined { subspace, theta: Tensor::cat(&parts, 1) })
+    }
+
+    fn again(&self) -> Box<dyn Subspace> {
+        let (layout, layers) = (self.layout.clone(), self.layers.clone());
+        Box::new(LowRankSubspace { layout, layers, scale: self.scale, head: self.head.as_ref().map(Head::again) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_lists() {
+        assert_eq!(parse_blocks("6-8, 0,7", 12).unwrap(), vec![0, 6, 7, 8]);
+        for (text, rule) in [
+            ("6-", "no block number"),
+            ("8-6", "runs backwards"),
+            ("12", "block 12 does not exist: the checkpoint has blocks 0 to 11"),
+        ] {
+            let error = parse_blocks(text, 12).unwrap_err().to_string();
+            assert!(error.contains(rule), "{error}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The start of a particle, and the columns of a head that it trains.
+
+use rand::RngExt;
+use tch::Tensor;
+
+use super::{Layout, Shape};
+use crate::base::random::{Purpose, stream};
+use crate::head::Head;
+
+/// Uniform draws on ±bound, a pure function of (seed, particle, column).
+pub fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) -> Vec<f32> {
+    let mut rng = stream(seed, Purpose::Init, &[particle, column]);
+    (0..count).map(|_| rng.random_range(-bound..bound) as f32).collect()
+}
+
+/// The start of a new linear head, as `torch.nn.Linear` draws it: U(±1/√d).
+pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
+    let (classes, width) = (head.weight.size()[0], head.weight.size()[1]);
+    let bound = 1.0 / (width as f64).sqrt();
+    let values = uniform(seed, particle, u64::MAX, (classes * width + classes) as usize, bound);
+    Tensor::from_slice(&values)
+}
+
+/// Columns and block of a head that particles train.
+pub fn push_head(layout: &mut Layout, head: &Head) {
+    let start = layout.parameters();
+    layout.push("head.weight", &head.weight.size());
+    layout.push("head.bias", &head.bias.size());
+    layout.close_block("head", start, Shape::Dense);
+}
