@@ -2,6 +2,7 @@
 
 mod hints;
 mod portable;
+pub mod write;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
