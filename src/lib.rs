@@ -35,6 +35,7 @@ pub mod parallel;
 pub mod posterior;
 pub mod predict;
 pub mod predictions;
+pub mod rehearse;
 pub mod report;
 pub mod results;
 pub mod run;
