@@ -14,6 +14,7 @@ use crate::rehearse::plan::Plan;
 use crate::rehearse::report::Report;
 use crate::rehearse::stages::{self, program};
 use crate::rehearse::{Options, Scale, WeightsFrom, prepare};
+use crate::results::table::Surface;
 
 /// Rehearse an experiment with stand-ins: train, save, kill, resume, evaluate, attack, report.
 ///
@@ -57,7 +58,7 @@ pub struct RehearseArgs {
     shape: Option<&'static Model>,
 
     /// Use the config's own checkpoint where its file is there.
-    #[arg(long, conflicts_with = "tiny")]
+    #[arg(long)]
     real_checkpoint: bool,
 
     /// The rehearsal's name, and that of its folder [default: experiment, subspace and method].
@@ -96,9 +97,9 @@ pub fn run(args: &RehearseArgs) -> Result<()> {
     let mut preparation = Command::new(program()?);
     preparation.args(std::env::args_os().skip(1)).arg("--prepare");
     let rehearsed = stages::run(&plan, &options, preparation)?;
-    let estimate = Estimate::new(&experiment, &plan, &rehearsed);
+    let estimate = Estimate::new(&experiment, &plan, &rehearsed, options.scale);
     let report = Report { plan: &plan, options: &options, rehearsed: &rehearsed, estimate };
-    print!("{}", report.text());
+    print!("{}", report.text(Surface::of_stdout()));
     let csv = report.write()?;
     tracing::info!("rehearsals: {}, log: {}", csv.display(), plan.folder.log().display());
     let broken = report.broken();

@@ -1,8 +1,9 @@
 //! What the real experiment takes on this machine: the rehearsed seconds, bytes and peaks with the published numbers of
 //! images, epochs and steps.
 
+use super::Scale;
 use super::evaluations::own_images;
-use super::plan::Plan;
+use super::plan::{Checkpoint, Plan};
 use super::sizes::{Real, official};
 use super::stages::{Kind, Outcome, Rehearsed, Stage};
 use crate::config::{Experiment, Validation};
@@ -32,9 +33,12 @@ impl Estimate {
         self.training_seconds.zip(self.evaluation_seconds).map(|(training, evaluation)| training + evaluation)
     }
 
-    /// Of an experiment whose rehearsal went through.
-    pub fn new(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed) -> Estimate {
+    /// Of an experiment whose rehearsal went through. A tiny model tells the steps only.
+    pub fn new(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, scale: Scale) -> Estimate {
         let real = Real::of(experiment);
+        if scale == Scale::Tiny {
+            return Estimate { steps: real.map(|real| real.steps), ..Estimate::default() };
+        }
         let trained = rehearsed.training.as_ref();
         let (made, official_test) = own_images(experiment, plan.test_images);
         let evaluate = rehearsed.stages.iter().find(|stage| stage.kind == Kind::Evaluate).filter(|s| is_fine(s));
@@ -99,7 +103,7 @@ fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Opt
         stages.filter_map(|stage| stage.peak_bytes).max()
     };
     let dataset = &*experiment.data.dataset;
-    let image = image_bytes(experiment, plan, rehearsed);
+    let image = image_bytes(experiment, plan)?;
     let kept = |images: usize, made: usize| {
         let bytes = images as u64 * image;
         let is_kept = dataset.resize().is_none() || bytes <= KEPT_IN_MEMORY;
@@ -111,21 +115,20 @@ fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Opt
     };
     let real = Real::of(experiment)?;
     let training = peak(&[Kind::Train, Kind::Resume])? + kept(real.train, plan.training.images) + kept(val, 0);
-    let made_test = plan.test_images;
+    let (made_test, _) = own_images(experiment, plan.test_images);
     let logits = rehearsed.training.as_ref().map_or(0, |trained| trained.prediction_bytes / made_test.max(1) as u64);
     let evaluation = peak(&[Kind::Evaluate])? + kept(test?, made_test) + logits * test? as u64;
     Some(training.max(evaluation))
 }
 
-/// Bytes of an image in memory: as it is stored, or decoded to the network's size.
-fn image_bytes(experiment: &Experiment, plan: &Plan, _rehearsed: &Rehearsed) -> u64 {
-    let side = match experiment.data.dataset.resize() {
-        None => i64::from(plan.sets[0].stand_in.side),
-        Some(_) => experiment.checkpoint.image_size.unwrap_or(match &plan.checkpoint {
-            super::plan::Checkpoint::Made { clip, .. } => clip.image.image_size(),
-            // The usual size; another one is in the config.
-            super::plan::Checkpoint::Real(_) => 224,
-        }),
+/// Bytes of an image in memory: as it is stored, or decoded to the network's size, where that is known.
+fn image_bytes(experiment: &Experiment, plan: &Plan) -> Option<u64> {
+    let side = match (experiment.data.dataset.resize(), experiment.checkpoint.image_size, &plan.checkpoint) {
+        (None, ..) => i64::from(plan.sets[0].stand_in.side),
+        (Some(_), Some(size), _) => size,
+        (Some(_), None, Checkpoint::Made { clip, .. }) => clip.image.image_size(),
+        // What a real archive's size is, only the child has read.
+        (Some(_), None, Checkpoint::Real(_)) => return None,
     };
-    (3 * side * side) as u64
+    Some((3 * side * side) as u64)
 }

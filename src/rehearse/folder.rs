@@ -45,7 +45,8 @@ impl Folder {
 
     /// Removes what takes room and can be made again: data, runs. The log, the config and the table stay.
     pub fn tidy(&self) {
-        for part in [self.data(), self.results(), self.own.join("cache"), self.own.join("report")] {
+        for part in [self.data(), self.results(), self.uninterrupted(), self.own.join("cache"), self.own.join("report")]
+        {
             // What cannot be removed is removed by the next rehearsal, which says so if it cannot either.
             let _ = std::fs::remove_dir_all(part);
         }
@@ -63,6 +64,11 @@ impl Folder {
     /// The results folder of the rehearsed commands.
     pub fn results(&self) -> PathBuf {
         self.own.join("results")
+    }
+
+    /// The results folder of the same training without an interruption.
+    pub fn uninterrupted(&self) -> PathBuf {
+        self.own.join("uninterrupted")
     }
 
     pub fn log(&self) -> PathBuf {

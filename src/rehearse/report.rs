@@ -30,13 +30,9 @@ impl Report<'_> {
     }
 
     /// All of it as text.
-    pub fn text(&self) -> String {
+    pub fn text(&self, surface: Surface) -> String {
         let mut text = format!("{}\n", self.title());
-        let spec = |table: &Table| Spec {
-            columns: table.columns.clone(),
-            group_by: Vec::new(),
-            surface: Surface::of_stdout(),
-        };
+        let spec = |table: &Table| Spec { columns: table.columns.clone(), group_by: Vec::new(), surface };
         let stages = self.stages();
         text += &render(&stages, &spec(&stages));
         for stage in &self.rehearsed.stages {
@@ -46,7 +42,7 @@ impl Report<'_> {
                 Outcome::Fine | Outcome::NotReached => {}
             }
         }
-        text += &format!("the real thing on this machine: {}\n", self.real());
+        text += &format!("the real thing{}\n", self.real());
         text += "overridden:\n";
         self.plan.overridden.iter().for_each(|change| text += &format!("  {change}\n"));
         text
@@ -78,29 +74,25 @@ impl Report<'_> {
         table
     }
 
+    /// What the real thing takes.
     fn real(&self) -> String {
-        let Estimate {
-            step_seconds,
-            image_seconds,
-            steps,
-            training_seconds,
-            evaluation_seconds,
-            disk_bytes,
-            memory_bytes,
-        } = self.estimate.clone();
-        let known = |value: Option<f64>| value.map_or("unknown".to_string(), duration);
-        let size = |value: Option<u64>| value.map_or("unknown".to_string(), bytes);
-        let milliseconds = |value: Option<f64>| value.map_or("unknown".to_string(), |s| format!("{:.4} s", s));
+        let estimate = &self.estimate;
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_string());
+        let steps = or_unknown(estimate.steps.map(|steps| steps.to_string()));
+        if self.options.scale == Scale::Tiny {
+            return format!(": {steps} steps; a tiny model does not tell what they take");
+        }
+        let known = |seconds: Option<f64>| or_unknown(seconds.map(duration));
+        let each = |seconds: Option<f64>| or_unknown(seconds.map(|seconds| format!("{seconds:.3} s")));
         format!(
-            "{} steps of {}, training {}; {} an image, evaluations {}; together {}; disk {}, memory {}",
-            steps.map_or("unknown".to_string(), |steps| steps.to_string()),
-            milliseconds(step_seconds),
-            known(training_seconds),
-            milliseconds(image_seconds),
-            known(evaluation_seconds),
-            known(self.estimate.total_seconds()),
-            size(disk_bytes),
-            size(memory_bytes)
+            " on this machine: {steps} steps of {}, training {}; {} an image, evaluations {}; together {}; disk {}, memory {}",
+            each(estimate.step_seconds),
+            known(estimate.training_seconds),
+            each(estimate.image_seconds),
+            known(estimate.evaluation_seconds),
+            known(estimate.total_seconds()),
+            or_unknown(estimate.disk_bytes.map(bytes)),
+            or_unknown(estimate.memory_bytes.map(bytes))
         )
     }
 
@@ -137,7 +129,7 @@ impl Report<'_> {
     /// A file that cannot be written.
     pub fn write(&self) -> Result<PathBuf> {
         let csv = self.plan.folder.all.join("rehearsal.csv");
-        write_text(&self.plan.folder.own.join("rehearsal.md"), &self.text())?;
+        write_text(&self.plan.folder.own.join("rehearsal.md"), &self.text(Surface::Plain))?;
         upsert_row(&csv, &self.row(), KEY)?;
         Ok(csv)
     }

@@ -1,14 +1,18 @@
 //! The stages of a rehearsal, each bella in a process of its own, so that a crash costs that stage and is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::Options;
 use super::child::{self, Ended, Ending, KILL};
 use super::plan::Plan;
+use super::{Options, Scale};
 use crate::run::{Record, RunFolder};
+
+/// Files of a run.
+const POSTERIOR: &str = "posterior.safetensors";
+const RESUME_FILE: &str = "checkpoint.safetensors";
 
 /// What became of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Kind {
     Train,
     /// Continues and finishes.
     Resume,
+    /// Trains again without an interruption, to be compared with.
+    Uninterrupted,
     /// Evaluates the experiment's own test sets.
     Evaluate,
     /// The evaluation of this number among the plan's.
@@ -81,7 +87,10 @@ pub fn run(plan: &Plan, options: &Options, prepare: Command) -> Result<Rehearsed
     let mut all = Rehearsed { stages: Vec::new(), training: None };
     let runner = Runner { plan, options };
     let prepared = runner.stage((Kind::Prepare, "stand-ins".into()), prepare, &mut all.stages)?;
-    let trained = if prepared { runner.train_and_resume(&mut all)? } else { false };
+    let trained = prepared && runner.train_and_resume(&mut all)?;
+    if trained {
+        runner.compare_with_uninterrupted(&mut all)?;
+    }
     let evaluated = trained && runner.evaluate(&mut all)?;
     for (number, evaluation) in plan.evaluations.iter().enumerate() {
         let kind = (Kind::Then(number), evaluation.name.clone());
@@ -123,9 +132,13 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// bella with what all commands share.
     fn bella(&self, command: &str) -> Result<Command> {
+        self.bella_into(command, &self.plan.folder.results())
+    }
+
+    fn bella_into(&self, command: &str, results: &Path) -> Result<Command> {
         let mut bella = Command::new(program()?);
         bella.arg(command).arg("--device").arg(self.options.device.to_string());
-        bella.arg("--out").arg(self.plan.folder.results());
+        bella.arg("--out").arg(results);
         let (threads, workers) = (self.options.threads, self.options.workers);
         bella.args(threads.iter().flat_map(|n| ["--threads".to_string(), n.to_string()]));
         bella.args(workers.iter().flat_map(|n| ["--workers".to_string(), n.to_string()]));
@@ -134,7 +147,11 @@ impl Runner<'_> {
     }
 
     fn train(&self, more: &[&str]) -> Result<Command> {
-        let mut command = self.bella("train")?;
+        self.train_into(&self.plan.folder.results(), more)
+    }
+
+    fn train_into(&self, results: &Path, more: &[&str]) -> Result<Command> {
+        let mut command = self.bella_into("train", results)?;
         command.arg("--config").arg(self.plan.folder.config()).args(more);
         Ok(command)
     }
@@ -150,7 +167,7 @@ impl Runner<'_> {
     /// Trains until a resume file is there, kills the process, and continues; whether all went well.
     fn train_and_resume(&self, all: &mut Rehearsed) -> Result<bool> {
         tracing::info!("{}: train, save, kill", self.options.name);
-        let saved = || self.run_folder().is_some_and(|run| run.join("checkpoint.safetensors").is_file());
+        let saved = || self.run_folder().is_some_and(|run| run.join(RESUME_FILE).is_file());
         let ended = child::run(self.train(&["--no-eval"])?, &self.plan.folder.log(), Some(&saved))?;
         let mut first = stage((Kind::Train, "train, save, kill".into()), &ended);
         let resumed = (Kind::Resume, "resume".to_string());
@@ -170,7 +187,7 @@ impl Runner<'_> {
             return Ok(false);
         };
         // A run that was too fast for the signal is resumed from the resume file of its last step.
-        let _ = std::fs::remove_file(run.join("posterior.safetensors"));
+        let _ = std::fs::remove_file(run.join(POSTERIOR));
         tracing::info!("{}: resume", self.options.name);
         let ended = child::run(self.train(&["--no-eval", "--resume"])?, &self.plan.folder.log(), None)?;
         let mut second = stage(resumed, &ended);
@@ -187,6 +204,28 @@ impl Runner<'_> {
         Ok(went_well)
     }
 
+    /// On the CPU a resumed run equals an uninterrupted one bit for bit. At true size a second training takes too long.
+    fn compare_with_uninterrupted(&self, all: &mut Rehearsed) -> Result<()> {
+        let on_cpu = all.training.as_ref().is_some_and(|trained| trained.record.device == "cpu");
+        if self.options.scale == Scale::True || !on_cpu {
+            return Ok(());
+        }
+        let results = self.plan.folder.uninterrupted();
+        let kind = (Kind::Uninterrupted, "uninterrupted".to_string());
+        if !self.stage(kind, self.train_into(&results, &["--no-eval"])?, &mut all.stages)? {
+            return Ok(());
+        }
+        let posterior = |results: &Path| run_below(results).and_then(|run| std::fs::read(run.join(POSTERIOR)).ok());
+        let (one, other) = (posterior(&self.plan.folder.results()), posterior(&results));
+        if let Some(stage) = all.stages.last_mut() {
+            match one.is_some() && one == other {
+                true => stage.note = "the resumed run has the same posterior, bit for bit".into(),
+                false => stage.outcome = Outcome::Broken("the resumed run has another posterior than this one".into()),
+            }
+        }
+        Ok(())
+    }
+
     /// The finished run evaluates its test sets by the command that trained it.
     fn evaluate(&self, all: &mut Rehearsed) -> Result<bool> {
         let fine = self.stage((Kind::Evaluate, "evaluate".into()), self.train(&[])?, &mut all.stages)?;
@@ -196,14 +235,11 @@ impl Runner<'_> {
         Ok(fine)
     }
 
-    /// The only run below the rehearsal's results.
     fn run_folder(&self) -> Option<PathBuf> {
-        let inside =
-            |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        inside(self.plan.folder.results().join("runs")).flat_map(inside).find(|run| run.join("config.toml").is_file())
+        run_below(&self.plan.folder.results())
     }
 
-    fn trained(&self, run: &std::path::Path, ended: &Ended) -> Result<Trained> {
+    fn trained(&self, run: &Path, ended: &Ended) -> Result<Trained> {
         let folder = RunFolder::find(&self.plan.folder.results(), run.to_str())?;
         let record = Record::read(&folder)?;
         let batch = self.plan.config.get("train").and_then(|train| train.get("batch_size")?.as_integer());
@@ -223,8 +259,14 @@ impl Runner<'_> {
     }
 }
 
+/// The only run below a rehearsal's results.
+fn run_below(results: &Path) -> Option<PathBuf> {
+    let inside = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    inside(results.join("runs")).flat_map(inside).find(|run| run.join("config.toml").is_file())
+}
+
 /// Bytes of the files in a folder.
-fn folder_bytes(folder: &std::path::Path) -> u64 {
+fn folder_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
 }

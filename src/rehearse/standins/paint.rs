@@ -20,7 +20,7 @@ pub fn value(seed: usize, channel: usize, row: usize, column: usize) -> u8 {
 /// An image `[3, side, side]`, channel by channel and row by row.
 pub fn planar(seed: usize, side: usize) -> Vec<u8> {
     let place = |at: usize| (at / (side * side), at / side % side, at % side);
-    (0..3 * side * side).map(|at| place(at)).map(|(channel, row, column)| value(seed, channel, row, column)).collect()
+    (0..3 * side * side).map(place).map(|(channel, row, column)| value(seed, channel, row, column)).collect()
 }
 
 /// Encoded pictures of one size and format, made once each.
