@@ -50,7 +50,7 @@ pub fn training_part(
     let fitting = (target.max(roughly.saturating_sub(present))..=roughly + present + 1)
         .map(part)
         .filter(|(train, _)| *train <= target);
-    let fitting = fitting.map(|(_, part)| part).filter(is_held_out).next_back();
+    let fitting = fitting.map(|(_, part)| part).rfind(is_held_out);
     // Rounding always holds out the only image of a class from a share of one half on, of 1 / (2 share) images below.
     fitting.unwrap_or_else(|| part(present * (0.5 / share).ceil() as usize + present).1)
 }
