@@ -14,8 +14,11 @@ readonly SWEEP_OPTIONS="Options of every sweep (paths are relative to the reposi
   --match GLOB     only the cells whose name fits, say \"cifar10-*\" (before they are numbered)
   --count          print the number of cells
   --dry-run        print the commands
+  --rehearse       rehearse every cell instead (bella rehearse): a few steps with stand-ins for checkpoint and data, each
+                   stage in a process of its own, then what the real cell takes; in the folder rehearsal of the results
+  --tiny           with --rehearse: a tiny model and tiny images, to see whether everything runs
   --bella PATH     the program (default: \$BELLA, target/release/bella, or bella of the PATH)
-  -- ARGUMENTS     handed to bella train and bella eval, say --threads 1 --workers 1"
+  -- ARGUMENTS     handed to bella train and bella eval, say --threads 1 --workers 1; to bella rehearse, say --steps 5"
 
 # Cells, in step: a name for files, quoted arguments of train, and quoted commands on the trained run, one a line.
 cell_names=() cell_trains=() cell_evals=()
@@ -30,7 +33,7 @@ refuse() {
 # take_options "$@": reads what every sweep knows; the rest is in rest=(…). Defines the settings below.
 take_options() {
     configs=() sets=() seeds=() passed=() rest=()
-    out=results jobs=1 device='' only=${SWEEP_CELL:-} match='*' action=run bella=${BELLA:-}
+    out=results jobs=1 device='' only=${SWEEP_CELL:-} match='*' action=run bella=${BELLA:-} rehearse='' tiny=()
     while (($#)); do
         case $1 in
         --config | --set | --seeds | --out | --jobs | --device | --cell | --match | --bella)
@@ -49,6 +52,8 @@ take_options() {
         --bella) bella=$2 && shift 2 ;;
         --count) action=count && shift ;;
         --dry-run) action=dry-run && shift ;;
+        --rehearse) rehearse=yes && shift ;;
+        --tiny) tiny=(--tiny) && shift ;;
         --help | -h) usage && exit 0 ;;
         --) shift && passed=("$@") && break ;;
         *) rest+=("$1") && shift ;;
@@ -56,6 +61,7 @@ take_options() {
     done
     [[ $jobs =~ ^[1-9][0-9]*$ ]] || refuse "--jobs $jobs: must be a whole number from 1"
     [[ -z $only || $only =~ ^[1-9][0-9]*$ ]] || refuse "--cell $only: must be a whole number from 1"
+    [[ -n $rehearse || ${#tiny[@]} == 0 ]] || refuse "--tiny: is for --rehearse"
     local seed
     for seed in ${seeds[@]+"${seeds[@]}"}; do
         [[ $seed =~ ^[0-9]+$ ]] || refuse "--seeds: \`$seed\` is not a whole number"
@@ -182,6 +188,30 @@ run_cell() {
     done <<<"${cell_evals[$1]}"
 }
 
+# Sets rehearsal=(…): the arguments of bella rehearse for the cell NUMBER.
+rehearsal_of() {
+    local evaluation train=()
+    eval "train=(${cell_trains[$1]})"
+    rehearsal=(--name "${cell_names[$1]}" "${train[@]}" ${tiny[@]+"${tiny[@]}"})
+    # A cell without evaluations gets none, not the usual one.
+    [[ -n ${cell_evals[$1]} ]] || rehearsal+=(--then '')
+    while IFS= read -r evaluation; do
+        [[ -z $evaluation ]] || rehearsal+=(--then "$evaluation")
+    done <<<"${cell_evals[$1]}"
+}
+
+# rehearse_cell NUMBER DEVICE, in a shell of its own: as run_cell. What was found is shown.
+rehearse_cell() {
+    local log=$folder/${cell_names[$1]}.log rehearsal=() code=0
+    child=''
+    trap '[[ -z $child ]] || kill -TERM "$child" 2>/dev/null; wait; exit 143' TERM
+    rehearsal_of "$1"
+    : >"$log"
+    run_logged "$log" "$bella" rehearse "${rehearsal[@]}" --device "$2" --out "$out" ${passed[@]+"${passed[@]}"} || code=$?
+    sed -n '/^rehearsal /,/^overridden:/p' "$log" | sed '$d'
+    return "$code"
+}
+
 # run_cells SWEEP: runs, prints or counts the cells; ends the script, with 1 if any cell failed.
 run_cells() {
     local at first=0 last=${#cell_names[@]}
@@ -198,9 +228,14 @@ run_cells() {
 }
 
 print_cell() {
-    local common evaluation
+    local common evaluation rehearsal=()
     common="--out $(quoted "$out" ${passed[@]+"${passed[@]}"})"
     echo "# $(($1 + 1)): ${cell_names[$1]}"
+    if [[ -n $rehearse ]]; then
+        rehearsal_of "$1"
+        echo "$bella rehearse $(quoted "${rehearsal[@]}") $common"
+        return
+    fi
     echo "$bella train ${cell_trains[$1]} $common"
     while IFS= read -r evaluation; do
         [[ -z $evaluation ]] || echo "$bella ${evaluation%% *} RUN${evaluation#"${evaluation%% *}"} $common"
@@ -211,7 +246,8 @@ print_cell() {
 run_all() {
     local at slot failed=0
     choose_devices
-    folder=$out/sweeps/$1
+    # Logs of rehearsals are not among those of real cells.
+    folder=$out${rehearse:+/rehearsal}/sweeps/$1
     mkdir -p "$folder"
     state=$(mktemp -d)
     pids=()
@@ -227,7 +263,8 @@ run_all() {
             exec 4>&3 3<&-
             trap - EXIT INT
             code=0
-            run_cell "$at" "${devices[slot]}" || code=$?
+            if [[ -n $rehearse ]]; then rehearse_cell "$at" "${devices[slot]}"; else run_cell "$at" "${devices[slot]}"; fi ||
+                code=$?
             echo "$code" >"$state/$at"
             echo "$slot" >&4
         ) &
@@ -252,7 +289,9 @@ stop_cells() {
 # summary STATE FIRST LAST FAILED
 summary() {
     local at code
-    say "$(($3 - $2 - $4)) of $(($3 - $2)) cells done; rows: $out/*.csv, tables: $bella report $out"
+    local where="rows: $out/*.csv, tables: $bella report $out"
+    [[ -z $rehearse ]] || where="rehearsals: $out/rehearsal/rehearsal.csv"
+    say "$(($3 - $2 - $4)) of $(($3 - $2)) cells done; $where"
     (($4 == 0)) || say "failed, with the last line of the log:"
     for ((at = $2; at < $3; at++)); do
         code=$(cat "$1/$at" 2>/dev/null) || code='no exit code'

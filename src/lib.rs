@@ -38,6 +38,7 @@ pub mod plot;
 pub mod posterior;
 pub mod predict;
 pub mod predictions;
+pub mod rehearse;
 pub mod report;
 pub mod results;
 pub mod run;

@@ -1,6 +1,7 @@
 //! TorchScript archives: opening, parameters, the archive's own forward, and its code.
 
 mod portable;
+pub mod write;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -17,6 +17,7 @@ mod merge;
 mod opened;
 mod options;
 mod predict;
+mod rehearse;
 mod report;
 mod score;
 mod sensitivity;
@@ -65,6 +66,7 @@ enum Command {
     Landscape(landscape::LandscapeArgs),
     Images(images::ImagesArgs),
     Bench(bench::BenchArgs),
+    Rehearse(rehearse::RehearseArgs),
     Inspect(inspect::InspectArgs),
     Head(head::HeadArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -146,6 +148,7 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Landscape(args) => landscape::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Rehearse(args) => rehearse::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Head(args) => head::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),

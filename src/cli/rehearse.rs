@@ -1,0 +1,181 @@
+//! `bella rehearse`: an experiment with stand-ins for its checkpoint and data, a few steps long, and what the real one takes.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::failure::Usage;
+use super::options::{ComputeArgs, ConfigArgs};
+use crate::experiment::Experiment;
+use crate::rehearse::estimate::Estimate;
+use crate::rehearse::models::{Model, of_key};
+use crate::rehearse::plan::Plan;
+use crate::rehearse::report::Report;
+use crate::rehearse::stages::{self, program};
+use crate::rehearse::{Options, Scale, WeightsFrom, prepare};
+use crate::results::table::Surface;
+
+/// Rehearse an experiment with stand-ins: train, save, kill, resume, evaluate, attack, report.
+///
+/// The checkpoint is made with random weights in its published shape, the data sets as made-up images in their official
+/// layouts, below the folder `rehearsal` of the results folder. Every stage is bella in a process of its own: what breaks is
+/// told by stage, with its peak memory. Time, disk and memory of the real thing are computed from a few steps and images.
+/// A machine that is too small is told as refused, with the amount, and is no failure.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella rehearse configs/cifar10.toml\n  \
+    bella rehearse --tiny configs/cifar10.toml configs/methods/vbl.toml\n  \
+    bella rehearse configs/cifar10.toml --then 'eval --data cifar10-c=data/CIFAR-10-C' --then soup\n  \
+    scripts/reproduce_table.sh 1 --rehearse")]
+pub struct RehearseArgs {
+    /// A TOML experiment; several merge left to right.
+    #[arg(value_name = "CONFIG")]
+    files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    /// A command on the trained run, `eval …` or `soup …`; repeat; '' for none [default: eval --attack
+    /// fgsm --epsilon 0.01].
+    #[arg(long, value_name = "COMMAND")]
+    then: Vec<String>,
+
+    /// Training steps.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    steps: u32,
+
+    /// Images of each test set [default: two batches; 12 with --tiny].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    images: Option<u32>,
+
+    /// A tiny model, tiny images and small batches: whether everything runs, not what it takes.
+    #[arg(long)]
+    tiny: bool,
+
+    /// The stand-in's shape, where the checkpoint's file name does not tell: vit-b-32, vit-b-16, vit-l-14, vit-l-14-336,
+    /// clip-mini, plain-vit-s-16, plain-vit-b-16.
+    #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    shape: Option<&'static Model>,
+
+    /// Use the config's own checkpoint where its file is there.
+    #[arg(long)]
+    real_checkpoint: bool,
+
+    /// The rehearsal's name, and that of its folder [default: experiment, subspace and method].
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Keep made-up data and runs also where nothing broke.
+    #[arg(long)]
+    keep: bool,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+
+    /// Make the stand-ins and nothing else.
+    #[arg(long, hide = true)]
+    prepare: bool,
+}
+
+fn shape(text: &str) -> Result<&'static Model> {
+    of_key(text)
+}
+
+pub fn run(args: &RehearseArgs) -> Result<()> {
+    let configs: Vec<PathBuf> = args.files.iter().chain(&args.config.configs).cloned().collect();
+    if configs.is_empty() {
+        return Err(Usage("rehearse needs a config: bella rehearse configs/cifar10.toml".into()).into());
+    }
+    let experiment = ConfigArgs { configs, sets: args.config.sets.clone() }.read(None)?;
+    let options = options(args, &experiment)?;
+    // Whatever a plan objects to is a mistake in the command line or in the config.
+    let plan = Plan::new(&experiment, &options).map_err(|error| Usage(format!("{error:#}")))?;
+    if args.prepare {
+        return prepare::prepare(&plan);
+    }
+    plan.folder.clear()?;
+    let mut preparation = Command::new(program()?);
+    preparation.args(std::env::args_os().skip(1)).arg("--prepare");
+    let rehearsed = stages::run(&plan, &options, preparation)?;
+    let estimate = Estimate::new(&experiment, &plan, &rehearsed, options.scale);
+    let report = Report { plan: &plan, options: &options, rehearsed: &rehearsed, estimate };
+    print!("{}", report.text(Surface::of_stdout()));
+    let csv = report.write()?;
+    tracing::info!("rehearsals: {}, log: {}", csv.display(), plan.folder.log().display());
+    let broken = report.broken();
+    if let Some(first) = broken.first() {
+        bail!("{}: {} of {} stages broke, first `{}`", options.name, broken.len(), rehearsed.stages.len(), first.name);
+    }
+    if !args.keep {
+        plan.folder.tidy();
+    }
+    Ok(())
+}
+
+fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
+    let Some(training) = &experiment.training else {
+        let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
+        return Err(Usage(missing.into()).into());
+    };
+    let usual = || format!("{}-{}-{}", experiment.name, training.subspace.key, training.method.key);
+    let then = match args.then.is_empty() {
+        // An empty command stands for none.
+        false => args.then.iter().filter(|command| !command.is_empty()).map(|one| words(one)).collect::<Result<_>>()?,
+        true => vec![attack(training.method.spec.laplace().is_some())],
+    };
+    Ok(Options {
+        name: args.name.clone().unwrap_or_else(usual),
+        out: args.compute.out.clone(),
+        steps: args.steps as usize,
+        images: args.images.map(|count| count as usize),
+        scale: if args.tiny { Scale::Tiny } else { Scale::True },
+        model: args.shape,
+        weights: if args.real_checkpoint { WeightsFrom::RealWherePresent } else { WeightsFrom::StandIn },
+        then,
+        device: args.compute.device,
+        threads: args.compute.threads,
+        workers: args.compute.workers,
+    })
+}
+
+/// The evaluation where none is asked for. Linearised logits cannot be attacked: of a Laplace posterior drawn weights are.
+fn attack(is_laplace: bool) -> Vec<String> {
+    let mut words = vec!["eval", "--attack", "fgsm", "--epsilon", "0.01"];
+    words.extend(if is_laplace { &["--predictive", "sampled"][..] } else { &[] });
+    words.into_iter().map(String::from).collect()
+}
+
+/// A command as words; single quotes keep spaces, as the scripts write them.
+fn words(command: &str) -> Result<Vec<String>> {
+    let (mut all, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+    for character in command.chars() {
+        match character {
+            '\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            space if space.is_whitespace() && !quoted => all.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    if quoted {
+        return Err(Usage(format!("--then {command}: a quote is not closed")).into());
+    }
+    all.extend(word);
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_cut_into_words() {
+        assert_eq!(
+            words("eval --ood 'svhn=my data'  --draws 2").unwrap(),
+            ["eval", "--ood", "svhn=my data", "--draws", "2"]
+        );
+        assert!(words("eval 'x").is_err());
+    }
+}

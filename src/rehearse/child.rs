@@ -1,0 +1,181 @@
+//! bella as a child process: how it ended, how long it took, what memory it had at its peak, what it said and when.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// How often a running child is looked at; a resume file must be seen before the next step is over.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Exited(i32),
+    /// By a signal that nobody here has sent.
+    Signalled(i32),
+    /// By the signal that was asked for.
+    Killed,
+}
+
+/// A line of standard error.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Seconds since the process started.
+    pub at: f64,
+    pub text: String,
+}
+
+/// A process that has ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub ending: Ending,
+    pub seconds: f64,
+    /// The most memory that it had resident at once, where the system tells.
+    pub peak_bytes: Option<u64>,
+    pub lines: Vec<Line>,
+}
+
+impl Ended {
+    /// When a line that starts so was said first.
+    pub fn said(&self, start: &str) -> Option<f64> {
+        self.lines.iter().find(|line| line.text.starts_with(start)).map(|line| line.at)
+    }
+
+    /// The last error line without its `error: `, else the last line.
+    pub fn last_words(&self) -> String {
+        let errors = self.lines.iter().rev().find_map(|line| line.text.strip_prefix("error: "));
+        let last = self.lines.iter().rev().map(|line| line.text.as_str()).find(|text| !text.trim().is_empty());
+        errors.or(last).unwrap_or("it said nothing").to_string()
+    }
+}
+
+/// Runs a command to its end, or kills it (SIGKILL) once `kill` says so. What it says goes to `log`, after the command.
+///
+/// # Errors
+/// A command that cannot be started, a log that cannot be written.
+pub fn run(mut command: Command, log: &Path, kill: Option<&dyn Fn() -> bool>) -> Result<Ended> {
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+    let file = file.as_mut().map_err(|error| anyhow::anyhow!("{}: cannot write the log: {error}", log.display()))?;
+    writeln!(file, "$ {}", shown(&command))?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(Stdio::piped());
+    die_together(&mut command);
+    let started = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let stderr = child.stderr.take().context("a child has no standard error")?;
+    let mut copy = file.try_clone()?;
+    let reader = std::thread::spawn(move || {
+        let mut lines = Vec::new();
+        for text in BufReader::new(stderr).lines().map_while(Result::ok) {
+            // A full disk must not stop the child.
+            let _ = writeln!(copy, "{text}");
+            lines.push(Line { at: started.elapsed().as_secs_f64(), text });
+        }
+        lines
+    });
+    let (status, peak_bytes, killed) = wait(&mut child, kill)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let Ok(lines) = reader.join() else { bail!("reading from a child failed") };
+    Ok(Ended { ending: ending(status, killed), seconds, peak_bytes, lines })
+}
+
+/// The command as it can be pasted.
+pub fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+fn ending(status: ExitStatus, killed: bool) -> Ending {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.signal(), status.code()) {
+        (Some(KILL), _) if killed => Ending::Killed,
+        (Some(signal), _) => Ending::Signalled(signal),
+        (None, code) => Ending::Exited(code.unwrap_or(-1)),
+    }
+}
+
+/// The signal's number.
+pub const KILL: i32 = 9;
+
+/// Waits for the end of `child`; with the peak of its memory, and whether it was killed here.
+fn wait(child: &mut Child, kill: Option<&dyn Fn() -> bool>) -> Result<(ExitStatus, Option<u64>, bool)> {
+    let mut killed = false;
+    loop {
+        if let Some((status, peak)) = ended(child)? {
+            return Ok((status, peak, killed));
+        }
+        if !killed && kill.is_some_and(|kill| kill()) {
+            child.kill().context("cannot kill a child")?;
+            killed = true;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Status and peak memory of a child that has ended.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn ended(child: &mut Child) -> Result<Option<(ExitStatus, Option<u64>)>> {
+    use std::os::unix::process::ExitStatusExt;
+    let mut status = 0;
+    // SAFETY: zeros are a valid rusage, and both pointers are to values that outlive the call.
+    let (found, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::wait4(child.id() as libc::pid_t, &mut status, libc::WNOHANG, &mut usage), usage)
+    };
+    match found {
+        0 => Ok(None),
+        -1 => Err(std::io::Error::last_os_error()).context("cannot wait for a child"),
+        // In KiB on Linux.
+        _ => Ok(Some((ExitStatus::from_raw(status), Some(usage.ru_maxrss as u64 * 1024)))),
+    }
+}
+
+/// Where only the status is told.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn ended(child: &mut Child) -> Result<Option<(ExitStatus, Option<u64>)>> {
+    Ok(child.try_wait().context("cannot wait for a child")?.map(|status| (status, None)))
+}
+
+/// A child whose rehearsal is killed is killed too.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn die_together(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: prctl is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
+
+/// Where the system does not offer that.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn die_together(_: &mut Command) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn endings_and_last_words_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log.txt");
+        let run = |script, kill: Option<&dyn Fn() -> bool>| run(shell(script), &log, kill).unwrap();
+        let failed = run("echo out; echo one >&2; echo 'error: two' >&2; echo three >&2; exit 3", None);
+        assert_eq!((failed.ending, failed.last_words().as_str()), (Ending::Exited(3), "two"));
+        assert!(failed.said("one").is_some() && failed.said("nothing").is_none());
+        assert_eq!(run("kill -9 $$", None).ending, Ending::Signalled(9));
+        assert_eq!(run("exec sleep 60", Some(&|| true)).ending, Ending::Killed);
+        assert_eq!(run("true", None).ending, Ending::Exited(0));
+        assert!(std::fs::read_to_string(&log).unwrap().contains("out\n"));
+    }
+}

@@ -1,0 +1,134 @@
+//! What the real experiment takes on this machine: the rehearsed seconds, bytes and peaks with the published numbers of
+//! images, epochs and steps.
+
+use super::Scale;
+use super::evaluations::own_images;
+use super::plan::{Checkpoint, Plan};
+use super::sizes::{Real, official};
+use super::stages::{Kind, Outcome, Rehearsed, Stage};
+use crate::data::SplitName;
+use crate::experiment::{Experiment, Validation};
+
+/// Decoded images are kept in memory up to so many bytes.
+const KEPT_IN_MEMORY: u64 = 2 << 30;
+
+/// The real thing's cost; what is not known is absent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimate {
+    pub step_seconds: Option<f64>,
+    /// Seconds of a test image on all members.
+    pub image_seconds: Option<f64>,
+    pub steps: Option<usize>,
+    pub training_seconds: Option<f64>,
+    /// Of the test sets and all further evaluations.
+    pub evaluation_seconds: Option<f64>,
+    /// Checkpoint, posterior, resume file and predictions.
+    pub disk_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
+}
+
+impl Estimate {
+    /// Training and evaluations.
+    pub fn total_seconds(&self) -> Option<f64> {
+        self.training_seconds.zip(self.evaluation_seconds).map(|(training, evaluation)| training + evaluation)
+    }
+
+    /// Of an experiment whose rehearsal went through. A tiny model tells the steps only.
+    pub fn new(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, scale: Scale) -> Estimate {
+        let real = Real::of(experiment);
+        if scale == Scale::Tiny {
+            return Estimate { steps: real.map(|real| real.steps), ..Estimate::default() };
+        }
+        let trained = rehearsed.training.as_ref();
+        let (made, official_test) = own_images(experiment, plan.test_images);
+        let evaluate = rehearsed.stages.iter().find(|stage| stage.kind == Kind::Evaluate).filter(|s| is_fine(s));
+        let image_seconds = evaluate.map(|stage| work(stage) / made as f64);
+        let step_seconds = trained.and_then(|trained| trained.step_seconds);
+        let training_seconds =
+            real.zip(trained).zip(step_seconds.zip(image_seconds)).map(|((real, trained), (step, image))| {
+                let after = trained.after_seconds * scaled(real.train, plan.training.images);
+                real.steps as f64 * step + (real.epochs * real.validation) as f64 * image + after
+            });
+        let disk_bytes = trained.zip(official_test).map(|(trained, official)| {
+            let predictions = trained.prediction_bytes as f64 * scaled(official, made);
+            let archive = plan.checkpoint.path().metadata().map_or(0, |meta| meta.len());
+            archive + trained.posterior_bytes + trained.resume_bytes + predictions as u64
+        });
+        Estimate {
+            step_seconds,
+            image_seconds,
+            steps: real.map(|real| real.steps),
+            training_seconds,
+            evaluation_seconds: evaluations(plan, rehearsed, (made, official_test)),
+            disk_bytes,
+            memory_bytes: memory(experiment, plan, rehearsed, official_test),
+        }
+    }
+}
+
+fn scaled(official: usize, made: usize) -> f64 {
+    official as f64 / made.max(1) as f64
+}
+
+fn is_fine(stage: &Stage) -> bool {
+    stage.outcome == Outcome::Fine
+}
+
+/// Seconds of a stage that grow with its images.
+fn work(stage: &Stage) -> f64 {
+    stage.seconds - stage.startup.unwrap_or(0.0)
+}
+
+/// Of all evaluations, each scaled to its official images; `None` where one is unknown or did not end well.
+fn evaluations(plan: &Plan, rehearsed: &Rehearsed, own: (usize, Option<usize>)) -> Option<f64> {
+    let mut total = 0.0;
+    for stage in &rehearsed.stages {
+        let (made, official) = match stage.kind {
+            Kind::Evaluate => own,
+            Kind::Then(number) => (plan.evaluations[number].images, plan.evaluations[number].official),
+            _ => continue,
+        };
+        if !is_fine(stage) {
+            return None;
+        }
+        total += stage.startup.unwrap_or(0.0) + work(stage) * scaled(official?, made);
+    }
+    Some(total)
+}
+
+/// The highest peak, with the real set's images that bella keeps in memory.
+fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Option<usize>) -> Option<u64> {
+    let peak = |kinds: &[Kind]| {
+        let stages = rehearsed.stages.iter().filter(|stage| kinds.contains(&stage.kind));
+        stages.filter_map(|stage| stage.peak_bytes).max()
+    };
+    let dataset = &*experiment.data.dataset;
+    let image = image_bytes(experiment, plan)?;
+    let kept = |images: usize, made: usize| {
+        let bytes = images as u64 * image;
+        let is_kept = dataset.resize().is_none() || bytes <= KEPT_IN_MEMORY;
+        if is_kept { bytes.saturating_sub(made as u64 * image) } else { 0 }
+    };
+    let val = match experiment.data.validation {
+        Validation::Published => official(dataset, SplitName::Val)?,
+        Validation::HeldOut(_) => 0,
+    };
+    let real = Real::of(experiment)?;
+    let training = peak(&[Kind::Train, Kind::Resume])? + kept(real.train, plan.training.images) + kept(val, 0);
+    let (made_test, _) = own_images(experiment, plan.test_images);
+    let logits = rehearsed.training.as_ref().map_or(0, |trained| trained.prediction_bytes / made_test.max(1) as u64);
+    let evaluation = peak(&[Kind::Evaluate])? + kept(test?, made_test) + logits * test? as u64;
+    Some(training.max(evaluation))
+}
+
+/// Bytes of an image in memory: as it is stored, or decoded to the network's size, where that is known.
+fn image_bytes(experiment: &Experiment, plan: &Plan) -> Option<u64> {
+    let side = match (experiment.data.dataset.resize(), experiment.checkpoint.image_size, &plan.checkpoint) {
+        (None, ..) => i64::from(plan.sets[0].stand_in.side),
+        (Some(_), Some(size), _) => size,
+        (Some(_), None, Checkpoint::Made { clip, .. }) => clip.image.image_size(),
+        // What a real archive's size is, only the child has read.
+        (Some(_), None, Checkpoint::Real(_)) => return None,
+    };
+    Some((3 * side * side) as u64)
+}

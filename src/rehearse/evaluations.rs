@@ -1,0 +1,159 @@
+//! The commands on a trained run that a rehearsal goes through: their data sets replaced by stand-ins, and how many more
+//! images the real ones have.
+
+use anyhow::{Context, Result, bail};
+
+use super::Scale;
+use super::folder::Folder;
+use super::plan::{MadeSet, corruptions, side};
+use super::sizes::{classes_of, official};
+use super::standins::{self, Wanted};
+use crate::data::{Dataset, SplitName};
+use crate::experiment::{DataSpec, Experiment, load_config};
+use crate::schema::Tree;
+
+/// Commands on a run that may be rehearsed.
+const COMMANDS: [&str; 2] = ["eval", "soup"];
+/// Severities that are rehearsed, of all published ones.
+const SEVERITIES: [i64; 2] = [1, 5];
+/// Images of each version of a set with published corruptions.
+const VERSION_IMAGES: usize = 10_000;
+
+/// A command on the trained run.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// As it was asked for, for the reader.
+    pub name: String,
+    pub command: String,
+    /// What follows the run.
+    pub arguments: Vec<String>,
+    /// Images of the stand-ins that go through the network.
+    pub images: usize,
+    /// Images of the real sets, where that is known.
+    pub official: Option<usize>,
+}
+
+/// Where stand-ins of an evaluation go, and how large they are.
+pub struct Place<'a> {
+    pub folder: &'a Folder,
+    /// Of the evaluation.
+    pub number: usize,
+    pub test_images: usize,
+    pub scale: Scale,
+}
+
+/// Reads `eval --data KEY=ROOT …`; with the sets to make for it.
+///
+/// # Errors
+/// An unknown command, a data set that is unknown or has no stand-in.
+pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<(Evaluation, Vec<MadeSet>)> {
+    let name = words.join(" ");
+    let (command, rest) = words.split_first().context("--then: names no command, such as `eval --attack fgsm`")?;
+    if !COMMANDS.contains(&command.as_str()) {
+        bail!("--then {name}: `{command}` is no command on a run; known: {}", COMMANDS.join(", "));
+    }
+    let own = Counted::own(experiment, place.test_images);
+    let (mut arguments, mut sets, mut counted) = (Vec::new(), Vec::new(), own);
+    let mut rest = rest.iter();
+    while let Some(word) = rest.next() {
+        arguments.push(word.clone());
+        if word != "--data" && word != "--ood" {
+            continue;
+        }
+        let value = rest.next().with_context(|| format!("--then {name}: {word} needs a value"))?;
+        let (made, file, count) = foreign(value, place, sets.len()).with_context(|| format!("--then {name}"))?;
+        arguments.push(file);
+        sets.push(made);
+        // Another test set takes the place of the experiment's own; foreign sets are predicted beside it.
+        counted = if word == "--data" { count } else { counted.and(count) };
+    }
+    let Counted { images, official } = counted;
+    Ok((Evaluation { name, command: command.clone(), arguments, images, official }, sets))
+}
+
+/// Images of stand-ins, and of the real sets.
+#[derive(Clone, Copy)]
+struct Counted {
+    images: usize,
+    official: Option<usize>,
+}
+
+impl Counted {
+    /// The experiment's own test sets.
+    fn own(experiment: &Experiment, test_images: usize) -> Counted {
+        let dataset = &*experiment.data.dataset;
+        let sets = dataset.test_sets().len().max(1);
+        Counted { images: sets * test_images, official: official(dataset, SplitName::Test) }
+    }
+
+    fn and(self, other: Counted) -> Counted {
+        let official = self.official.zip(other.official).map(|(one, another)| one + another);
+        Counted { images: self.images + other.images, official }
+    }
+}
+
+/// Images of the experiment's own test sets: made up, and official.
+pub fn own_images(experiment: &Experiment, test_images: usize) -> (usize, Option<usize>) {
+    let Counted { images, official } = Counted::own(experiment, test_images);
+    (images, official)
+}
+
+/// The stand-in for `KEY=ROOT` or a file with a data table, as a file with such a table.
+fn foreign(value: &str, place: &Place, number: usize) -> Result<(MadeSet, String, Counted)> {
+    let tree = match value.split_once('=') {
+        Some((key, root)) => {
+            let table = format!("[data.{key}]\nroot = {}\n", toml::Value::from(root));
+            Tree::parse(value, &table).map_err(|problems| anyhow::anyhow!("{problems}"))?
+        }
+        None => load_config(&[value.into()], &[]).map_err(|problems| anyhow::anyhow!("{problems}"))?,
+    };
+    let spec = DataSpec::alone(tree).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+    let stand_in = standins::find(&spec.key)?;
+    let stem = format!("{}-{number}-{}", place.number, spec.key);
+    let classes = classes_of(&*spec.dataset);
+    let wanted = Wanted {
+        root: place.folder.data().join(&stem),
+        settings: spec.dataset.resolved(),
+        classes,
+        present: classes.min(place.test_images),
+        train: 1,
+        val: 0,
+        test: place.test_images,
+        side: side(stand_in, place.scale),
+        corruptions: corruptions(),
+    };
+    let made = MadeSet { stand_in, wanted };
+    let file = place.folder.data().join(format!("{stem}.toml"));
+    let count = counted(&*spec.dataset, &spec.key, place.test_images);
+    Ok((made, file.to_string_lossy().into_owned(), count))
+}
+
+fn counted(dataset: &dyn Dataset, key: &str, test_images: usize) -> Counted {
+    if !has_versions(key) {
+        return Counted { images: test_images, official: official(dataset, SplitName::Test) };
+    }
+    let settings = dataset.resolved();
+    let length = |name: &str| settings.get(name).and_then(toml::Value::as_array).map(Vec::len);
+    let versions = length("corruptions").zip(length("severities")).map(|(c, s)| c * s);
+    // The number of files of a user's own images is not published.
+    let official = versions.filter(|_| key != "image-folder-c").map(|versions| versions * VERSION_IMAGES);
+    Counted { images: corruptions() * SEVERITIES.len() * test_images, official }
+}
+
+fn has_versions(key: &str) -> bool {
+    key.ends_with("-c")
+}
+
+/// The data table of a foreign set's stand-in, as `--data FILE` and `--ood FILE` read it.
+pub fn data_file(made: &MadeSet) -> Result<String> {
+    let MadeSet { stand_in, wanted } = made;
+    let mut table = wanted.settings.clone();
+    table.insert("root".into(), wanted.root.to_string_lossy().into_owned().into());
+    table.insert("subset".into(), (wanted.test as i64).into());
+    if has_versions(stand_in.key) {
+        table.insert("severities".into(), SEVERITIES.to_vec().into());
+    }
+    table.extend((stand_in.overrides)(wanted));
+    let nested = |key: &str, inner: toml::Table| toml::Table::from_iter([(key.to_string(), inner.into())]);
+    Ok(toml::to_string(&nested("data", nested(stand_in.key, table)))?)
+}

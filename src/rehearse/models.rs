@@ -1,0 +1,211 @@
+//! Published models as stand-ins: their shapes, found by the checkpoint's file name, and random weights of trained-like
+//! sizes.
+
+use anyhow::{Context, Result};
+use tch::{Device, Kind, Tensor};
+
+use crate::backbone::shapes::SHAPES;
+use crate::backbone::text::TextGeometry;
+use crate::backbone::{Activation, Geometry, Traits};
+use crate::checkpoint::write::clip::{Around, Clip};
+use crate::head::tokens::VOCABULARY;
+
+/// A published model.
+#[derive(Debug)]
+pub struct Model {
+    pub key: &'static str,
+    /// How file names of it start; upper and lower case tell OpenAI's from timm's.
+    pub files: &'static [&'static str],
+    pub about: &'static str,
+    family: Family,
+}
+
+/// Where the shape of a model is said.
+#[derive(Debug)]
+enum Family {
+    /// A CLIP model: the image tower is that of [`SHAPES`] under this key, with as many patches a side as said here.
+    Clip { shape: &'static str, grid: Option<i64>, text: Text },
+    /// A plain vision transformer of timm's: no text tower, no projection.
+    Plain { width: i64, heads: i64 },
+}
+
+/// A text tower of 12 blocks whose heads are 64 wide.
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    width: i64,
+}
+
+/// Every known model; of two whose names start alike, the longer name comes first.
+pub static MODELS: &[Model] = &[
+    Model {
+        key: "vit-b-32",
+        files: &["ViT-B-32"],
+        about: "CLIP ViT-B/32, 224 px, with its text tower",
+        family: Family::Clip { shape: "vit-b-32", grid: None, text: Text { width: 512 } },
+    },
+    Model {
+        key: "vit-b-16",
+        files: &["ViT-B-16"],
+        about: "CLIP ViT-B/16, 224 px, with its text tower",
+        family: Family::Clip { shape: "vit-b-16", grid: None, text: Text { width: 512 } },
+    },
+    Model {
+        key: "vit-l-14-336",
+        files: &["ViT-L-14-336"],
+        about: "CLIP ViT-L/14, 336 px, with its text tower",
+        family: Family::Clip { shape: "vit-l-14", grid: Some(24), text: Text { width: 768 } },
+    },
+    Model {
+        key: "vit-l-14",
+        files: &["ViT-L-14"],
+        about: "CLIP ViT-L/14, 224 px, with its text tower",
+        family: Family::Clip { shape: "vit-l-14", grid: None, text: Text { width: 768 } },
+    },
+    Model {
+        key: "clip-mini",
+        files: &["clip-mini"],
+        about: "a small CLIP for 32 px",
+        family: Family::Clip { shape: "clip-mini", grid: None, text: Text { width: 512 } },
+    },
+    Model {
+        key: "plain-vit-s-16",
+        files: &["vit-s-16"],
+        about: "timm's ViT-S/16, 224 px, image tower only",
+        family: Family::Plain { width: 384, heads: 6 },
+    },
+    Model {
+        key: "plain-vit-b-16",
+        files: &["vit-b-16"],
+        about: "timm's ViT-B/16, 224 px, image tower only",
+        family: Family::Plain { width: 768, heads: 12 },
+    },
+];
+
+/// The model whose file is called so.
+///
+/// # Errors
+/// A name that none of the known models has.
+pub fn of_file(stem: &str) -> Result<&'static Model> {
+    let found = MODELS.iter().find(|model| model.files.iter().any(|start| stem.starts_with(start)));
+    found.with_context(|| {
+        format!(
+            "checkpoint.path: the shape of `{stem}` cannot be told from its name: give --shape, one of {}",
+            keys().join(", ")
+        )
+    })
+}
+
+/// The model of this key.
+///
+/// # Errors
+/// An unknown key.
+pub fn of_key(key: &str) -> Result<&'static Model> {
+    let found = MODELS.iter().find(|model| model.key == key);
+    found.with_context(|| format!("unknown shape `{key}`; known: {}", keys().join(", ")))
+}
+
+fn keys() -> Vec<&'static str> {
+    MODELS.iter().map(|model| model.key).collect()
+}
+
+impl Model {
+    /// Whether it has a text tower.
+    pub fn has_text(&self) -> bool {
+        matches!(self.family, Family::Clip { .. })
+    }
+
+    /// Both towers at their published sizes; the text tower only where it is asked for. In f32.
+    pub fn clip(&self, with_text: bool) -> Result<Clip> {
+        match &self.family {
+            Family::Clip { shape, grid, text } => {
+                let shape = SHAPES.iter().find(|known| known.key == *shape).context("a shape is not known any more")?;
+                let image = Geometry { grid: grid.unwrap_or(shape.geometry.grid), ..shape.geometry.clone() };
+                let words = TextGeometry {
+                    width: text.width,
+                    blocks: 12,
+                    mlp: 4 * text.width,
+                    vocabulary: VOCABULARY,
+                    context: 77,
+                    output: image.output,
+                };
+                let text = with_text.then_some((words, text.width / 64));
+                Ok(Clip { image, traits: shape.traits, around: Around::NormAndProjection, text, kind: Kind::Float })
+            }
+            Family::Plain { width, heads } => {
+                let (width, heads) = (*width, *heads);
+                Ok(Clip {
+                    image: Geometry { width, blocks: 12, patch: 16, grid: 14, mlp: 4 * width, output: width },
+                    traits: Traits { heads, activation: Activation::Gelu, eps: 1e-6 },
+                    around: Around::Nothing,
+                    text: None,
+                    kind: Kind::Float,
+                })
+            }
+        }
+    }
+
+    /// The same model 32 wide for images of 16 pixels a side, with all its blocks, which configs choose from.
+    pub fn tiny(&self, with_text: bool) -> Result<Clip> {
+        let mut clip = self.clip(with_text)?;
+        let output = if clip.around == Around::Nothing { 32 } else { 16 };
+        clip.image = Geometry { width: 32, mlp: 64, patch: 8, grid: 2, output, ..clip.image };
+        clip.traits.heads = 4;
+        if let Some((text, heads)) = &mut clip.text {
+            *text = TextGeometry { width: 32, blocks: 2, mlp: 64, output, ..text.clone() };
+            *heads = 4;
+        }
+        Ok(clip)
+    }
+}
+
+/// Random weights: matrices by 1/√(inputs), layer norms around one, small embeddings, so that the first layer norm tells
+/// its eps. Drawn from libtorch's generator.
+///
+/// # Errors
+/// libtorch has no memory for it.
+pub fn random_weight(name: &str, shape: &[i64]) -> Result<Tensor> {
+    let options = (Kind::Float, Device::Cpu);
+    if name == "logit_scale" {
+        return Ok(Tensor::f_full(shape, 100f64.ln(), options)?);
+    }
+    let inputs = match shape {
+        // Stored as [inputs, outputs], unlike any other matrix.
+        [inputs, _] if name.ends_with("proj") || name.ends_with("projection") => *inputs,
+        _ => shape.iter().skip(1).product(),
+    };
+    let (scale, around) = match shape.len() {
+        _ if name.contains("embedding") => (0.01, 0.0),
+        0 | 1 => (0.2, if name.ends_with("weight") { 1.0 } else { 0.0 }),
+        _ => ((inputs as f64).powf(-0.5), 0.0),
+    };
+    Ok(Tensor::f_randn(shape, options)?.f_mul_scalar_(scale)?.f_add_scalar_(around)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_tell_shapes() {
+        let key = |stem| of_file(stem).map(|model| model.key).map_err(|error| error.to_string());
+        assert_eq!(key("ViT-B-32"), Ok("vit-b-32"));
+        assert_eq!(key("ViT-B-32-laion2b"), Ok("vit-b-32"));
+        assert_eq!(key("ViT-L-14-336px"), Ok("vit-l-14-336"));
+        assert_eq!(key("vit-b-16-in21k"), Ok("plain-vit-b-16"));
+        assert!(key("resnet50").unwrap_err().contains("give --shape, one of vit-b-32, vit-b-16,"));
+        assert!(MODELS.iter().all(|model| of_key(model.key).unwrap().key == model.key));
+    }
+
+    /// The published archives: OpenAI's ViT-B/32 has 151,277,313 parameters.
+    #[test]
+    fn published_sizes() {
+        let parameters = |key: &str, text| of_key(key).unwrap().clip(text).unwrap().blueprint().root.bytes() / 4;
+        assert_eq!(parameters("vit-b-32", true), 151_277_313);
+        assert_eq!(parameters("vit-b-32", false), 87_849_216);
+        assert_eq!(parameters("vit-b-16", true), 149_620_737);
+        assert_eq!(parameters("vit-l-14", true), 427_616_513);
+        assert_eq!(parameters("vit-l-14-336", true), 427_944_193);
+        // timm's has a bias of its patches beside these.
+        assert_eq!(parameters("plain-vit-b-16", false), 85_797_888);
+    }
+}

@@ -1,0 +1,291 @@
+//! What a rehearsal makes and overrides: the config that the rehearsed commands read, its checkpoint and its data.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::evaluations::{self, Evaluation};
+use super::folder::Folder;
+use super::models::{self, Model};
+use super::sizes::{TrainingPart, classes_of, training_part};
+use super::standins::{self, StandIn, Wanted};
+use super::{Options, Scale, WeightsFrom};
+use crate::checkpoint::write::clip::Clip;
+use crate::experiment::{Experiment, Training, Validation};
+
+/// Minutes between resume files: less than a step takes, so that the first step leaves one.
+const CHECKPOINT_MINUTES: f64 = 1e-9;
+/// The most of a tiny rehearsal.
+const TINY_BATCH: usize = 16;
+const TINY_TEST_IMAGES: usize = 12;
+const TINY_SIDE: u32 = 20;
+/// Corrupted versions are made of so many corruptions.
+const CORRUPTIONS: usize = 1;
+
+/// A setting that the rehearsal has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    pub key: String,
+    pub from: Option<toml::Value>,
+    pub to: toml::Value,
+}
+
+impl std::fmt::Display for Override {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let to = short(&self.to);
+        match &self.from {
+            Some(from) => write!(f, "{} = {to} (was {})", self.key, short(from)),
+            None => write!(f, "{} = {to}", self.key),
+        }
+    }
+}
+
+/// A value on one line, cut where it is long.
+fn short(value: &toml::Value) -> String {
+    let text = value.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    if text.chars().count() <= 60 { text } else { text.chars().take(59).chain(['…']).collect() }
+}
+
+/// Where the checkpoint of a rehearsal comes from.
+pub enum Checkpoint {
+    Made { model: &'static Model, clip: Clip, path: PathBuf },
+    Real(PathBuf),
+}
+
+impl Checkpoint {
+    pub fn path(&self) -> &Path {
+        match self {
+            Checkpoint::Made { path, .. } | Checkpoint::Real(path) => path,
+        }
+    }
+}
+
+/// A made-up data set.
+pub struct MadeSet {
+    pub stand_in: &'static StandIn,
+    pub wanted: Wanted,
+}
+
+/// The weights of a zero-shot head that the config reads from a file.
+pub struct MadeHead {
+    pub path: PathBuf,
+    pub classes: i64,
+    pub width: i64,
+}
+
+/// Everything that a rehearsal needs to know.
+pub struct Plan {
+    pub folder: Folder,
+    /// The config that the rehearsed commands read.
+    pub config: toml::Table,
+    pub overridden: Vec<Override>,
+    pub checkpoint: Checkpoint,
+    pub head: Option<MadeHead>,
+    /// The experiment's own set, then those of the evaluations.
+    pub sets: Vec<MadeSet>,
+    pub training: TrainingPart,
+    /// Images of each test set.
+    pub test_images: usize,
+    pub evaluations: Vec<Evaluation>,
+}
+
+impl Plan {
+    /// Reads no file but the config's own; makes nothing.
+    ///
+    /// # Errors
+    /// A config that trains nothing, or that a stand-in cannot serve.
+    pub fn new(experiment: &Experiment, options: &Options) -> Result<Plan> {
+        let training =
+            experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
+        if training.method.spec.from().is_some() {
+            bail!("method.laplace.from: names a trained run, which a rehearsal does not have; leave it out");
+        }
+        let folder = Folder::new(&options.out, &options.name);
+        let mut edits = Edits { table: experiment.resolved(), made: Vec::new() };
+        let checkpoint = checkpoint(experiment, options, &folder)?;
+        edits.checkpoint(&checkpoint, options.scale);
+        let batch_size = edits.batch_size(training, options.scale);
+        let classes = classes_of(&*experiment.data.dataset);
+        let part = training_part(experiment.seed, experiment.data.validation, classes, (options.steps, batch_size));
+        let usual = match options.scale {
+            Scale::True => 2 * training.train.eval_batch_size,
+            Scale::Tiny => TINY_TEST_IMAGES,
+        };
+        let test_images = options.images.unwrap_or(usual);
+        let own = own_set(experiment, options.scale, (part, test_images, classes), &folder)?;
+        edits.data(experiment, &own, &folder);
+        let head = edits.head(experiment, &checkpoint, classes as i64, &folder)?;
+        edits.train();
+        let mut sets = vec![own];
+        let mut evaluations = Vec::new();
+        for (number, words) in options.then.iter().enumerate() {
+            let place = evaluations::Place { folder: &folder, number, test_images, scale: options.scale };
+            let (evaluation, made) = evaluations::plan(words, experiment, &place)?;
+            evaluations.push(evaluation);
+            sets.extend(made);
+        }
+        let Edits { table: config, made: overridden } = edits;
+        Ok(Plan { folder, config, overridden, checkpoint, head, sets, training: part, test_images, evaluations })
+    }
+}
+
+fn checkpoint(experiment: &Experiment, options: &Options, folder: &Folder) -> Result<Checkpoint> {
+    let path = &experiment.checkpoint.path;
+    if options.weights == WeightsFrom::RealWherePresent && path.is_file() {
+        return Ok(Checkpoint::Real(path.clone()));
+    }
+    if experiment.head.key == "checkpoint" {
+        bail!(
+            "head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; give --real-checkpoint"
+        );
+    }
+    let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+    let model = options.model.map_or_else(|| models::of_file(&stem), Ok)?;
+    // A head from templates reads the text tower; without one the archive is as small as it can be.
+    let reads_text = experiment.head.key == "zero-shot" && experiment.head.spec.resolved().get("weights").is_none();
+    if reads_text && !model.has_text() {
+        bail!("head.zero-shot: is built by a text tower, which {} does not have; give another --shape", model.key);
+    }
+    let clip = match options.scale {
+        Scale::True => model.clip(reads_text)?,
+        Scale::Tiny => model.tiny(reads_text)?,
+    };
+    let size = if options.scale == Scale::Tiny { "-tiny" } else { "" };
+    let text = if reads_text { "" } else { "-image" };
+    let path = folder.checkpoints().join(format!("{}{text}{size}.pt", model.key));
+    Ok(Checkpoint::Made { model, clip, path })
+}
+
+/// The stand-in of the experiment's own data set.
+fn own_set(
+    experiment: &Experiment,
+    scale: Scale,
+    (part, test, classes): (TrainingPart, usize, usize),
+    folder: &Folder,
+) -> Result<MadeSet> {
+    let stand_in = standins::find(&experiment.data.key)?;
+    let val = if experiment.data.validation == Validation::Published { test } else { 0 };
+    let wanted = Wanted {
+        root: folder.data().join("own").join(stand_in.key),
+        settings: experiment.data.dataset.resolved(),
+        classes,
+        present: part.present,
+        train: part.images,
+        val,
+        test,
+        side: side(stand_in, scale),
+        corruptions: CORRUPTIONS,
+    };
+    Ok(MadeSet { stand_in, wanted })
+}
+
+/// Pixels a side of a stand-in's image files.
+pub fn side(stand_in: &StandIn, scale: Scale) -> u32 {
+    if scale == Scale::Tiny { stand_in.side.min(TINY_SIDE) } else { stand_in.side }
+}
+
+/// How many corruptions stand-ins have.
+pub fn corruptions() -> usize {
+    CORRUPTIONS
+}
+
+/// The resolved config while it is changed.
+struct Edits {
+    table: toml::Table,
+    made: Vec<Override>,
+}
+
+impl Edits {
+    /// Sets the value at a path and remembers it, unless it is there already.
+    fn put(&mut self, path: &[&str], value: impl Into<toml::Value>) {
+        let value = value.into();
+        let Some((last, tables)) = path.split_last() else { return };
+        let mut inner = &mut self.table;
+        for key in tables {
+            let entry = inner.entry(key.to_string()).or_insert_with(|| toml::Table::new().into());
+            let toml::Value::Table(table) = entry else { return };
+            inner = table;
+        }
+        let from = inner.insert(last.to_string(), value.clone());
+        if from.as_ref() != Some(&value) {
+            self.made.push(Override { key: path.join("."), from, to: value });
+        }
+    }
+
+    fn checkpoint(&mut self, checkpoint: &Checkpoint, scale: Scale) {
+        self.put(&["checkpoint", "path"], checkpoint.path().to_string_lossy().into_owned());
+        let Checkpoint::Made { clip, .. } = checkpoint else { return };
+        if let Some(toml::Value::Table(section)) = self.table.get("checkpoint") {
+            // What settles the traits of the real archive does not hold for a stand-in.
+            let fixed: Vec<&str> =
+                ["heads", "activation", "eps"].into_iter().filter(|key| section.contains_key(*key)).collect();
+            for key in fixed {
+                match key {
+                    "heads" => self.put(&["checkpoint", key], clip.traits.heads),
+                    "activation" => self.put(&["checkpoint", key], clip.traits.activation.to_string()),
+                    _ => self.put(&["checkpoint", key], clip.traits.eps),
+                }
+            }
+        }
+        let has_size = self.table.get("checkpoint").and_then(|section| section.get("image_size")).is_some();
+        if has_size && scale == Scale::Tiny {
+            self.put(&["checkpoint", "image_size"], clip.image.image_size());
+        }
+    }
+
+    /// The batch size of the rehearsal.
+    fn batch_size(&mut self, training: &Training, scale: Scale) -> usize {
+        let configured = training.train.batch_size;
+        if scale == Scale::True || configured <= TINY_BATCH {
+            return configured;
+        }
+        self.put(&["train", "batch_size"], TINY_BATCH as i64);
+        if training.train.accumulate.parts() > TINY_BATCH {
+            self.put(&["train", "accumulate"], TINY_BATCH as i64);
+        }
+        TINY_BATCH
+    }
+
+    fn data(&mut self, experiment: &Experiment, own: &MadeSet, folder: &Folder) {
+        let key = experiment.data.key.as_str();
+        let Wanted { root, train, val, test, .. } = &own.wanted;
+        if key != "digits" {
+            self.put(&["data", key, "root"], root.to_string_lossy().into_owned());
+        }
+        let mut subset = toml::Table::from_iter(
+            [("train", train), ("test", test)].map(|(split, n)| (split.to_string(), (*n as i64).into())),
+        );
+        if *val > 0 {
+            subset.insert("val".into(), (*val as i64).into());
+        }
+        self.put(&["data", key, "subset"], subset);
+        if experiment.data.cache.is_some() {
+            self.put(&["data", key, "cache"], folder.own.join("cache").to_string_lossy().into_owned());
+        }
+        for (name, value) in (own.stand_in.overrides)(&own.wanted) {
+            self.put(&["data", key, &name], value);
+        }
+    }
+
+    /// A head that is read from a file gets one of random weights, unless that file belongs to the real checkpoint.
+    fn head(
+        &mut self,
+        experiment: &Experiment,
+        checkpoint: &Checkpoint,
+        classes: i64,
+        folder: &Folder,
+    ) -> Result<Option<MadeHead>> {
+        let Checkpoint::Made { clip, .. } = checkpoint else { return Ok(None) };
+        if experiment.head.spec.resolved().get("weights").is_none() {
+            return Ok(None);
+        }
+        let path = folder.data().join("head.safetensors");
+        self.put(&["head", &experiment.head.key, "weights"], path.to_string_lossy().into_owned());
+        Ok(Some(MadeHead { path, classes, width: clip.image.output }))
+    }
+
+    fn train(&mut self) {
+        self.put(&["train", "epochs"], 1);
+        self.put(&["train", "checkpoint_minutes"], CHECKPOINT_MINUTES);
+    }
+}

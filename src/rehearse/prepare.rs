@@ -1,0 +1,55 @@
+//! Makes what a plan wants, in a process of its own: its memory is measured like that of any other stage, and does not count
+//! towards the processes that follow.
+
+use anyhow::{Context, Result};
+use tch::{Device, Kind, Tensor};
+
+use super::evaluations::data_file;
+use super::models::random_weight;
+use super::plan::{Checkpoint, MadeHead, Plan};
+use crate::checkpoint::write::write;
+use crate::files::{create_folder, write_atomic};
+
+/// Seed of random weights.
+const SEED: i64 = 1;
+
+/// Writes the checkpoint, the head, the data sets and the config of a plan. A stand-in of a checkpoint that is there is
+/// taken as it is: only complete ones have their name.
+///
+/// # Errors
+/// A file that cannot be written, too little memory.
+pub fn prepare(plan: &Plan) -> Result<()> {
+    create_folder(&plan.folder.data())?;
+    if let Checkpoint::Made { model, clip, path } = &plan.checkpoint {
+        if !path.is_file() {
+            create_folder(&plan.folder.checkpoints())?;
+            tch::manual_seed(SEED);
+            write(path, &clip.blueprint(), random_weight)?;
+        }
+        tracing::info!("checkpoint: {} with random weights, {}", model.about, path.display());
+    }
+    plan.head.as_ref().map_or(Ok(()), write_head)?;
+    for (number, made) in plan.sets.iter().enumerate() {
+        (made.stand_in.write)(&made.wanted).with_context(|| format!("the stand-in of {}", made.stand_in.key))?;
+        tracing::info!("{}: a stand-in in {}", made.stand_in.key, made.wanted.root.display());
+        if number > 0 {
+            let file = made.wanted.root.with_extension("toml");
+            write_text(&file, &data_file(made)?)?;
+        }
+    }
+    write_text(&plan.folder.config(), &toml::to_string(&plan.config)?)
+}
+
+fn write_head(head: &MadeHead) -> Result<()> {
+    tch::manual_seed(SEED);
+    let weight = Tensor::randn([head.classes, head.width], (Kind::Float, Device::Cpu));
+    let path = head.path.display();
+    Tensor::write_safetensors(&[("weight", weight)], &head.path).map_err(|error| anyhow::anyhow!("{path}: {error}"))
+}
+
+fn write_text(path: &std::path::Path, text: &str) -> Result<()> {
+    write_atomic(path, |file| {
+        use std::io::Write;
+        Ok(file.write_all(text.as_bytes())?)
+    })
+}

@@ -1,0 +1,319 @@
+//! The stages of a rehearsal, each bella in a process of its own, so that a crash costs that stage and is told.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::child::{self, Ended, Ending, KILL};
+use super::plan::Plan;
+use super::{Options, Scale};
+use crate::run::{Record, RunFolder};
+
+/// Files of a run.
+const POSTERIOR: &str = "posterior.safetensors";
+const RESUME_FILE: &str = "checkpoint.safetensors";
+
+/// What became of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Fine,
+    /// bella said that this machine is too small, and how much it would take.
+    Refused(String),
+    /// Anything else that went wrong.
+    Broken(String),
+    /// A stage before it did not end well.
+    NotReached,
+}
+
+/// What a stage is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Makes the stand-ins.
+    Prepare,
+    /// Trains until a resume file is there, then is killed.
+    Train,
+    /// Continues and finishes.
+    Resume,
+    /// Trains again without an interruption, to be compared with.
+    Uninterrupted,
+    /// Evaluates the experiment's own test sets.
+    Evaluate,
+    /// The evaluation of this number among the plan's.
+    Then(usize),
+    Report,
+}
+
+/// A stage that was gone through.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    pub kind: Kind,
+    pub name: String,
+    pub outcome: Outcome,
+    pub seconds: f64,
+    pub peak_bytes: Option<u64>,
+    /// Seconds before the first image was read: program, checkpoint, self-check, head.
+    pub startup: Option<f64>,
+    /// What else is to be known.
+    pub note: String,
+}
+
+/// All stages, and what the estimate is made from.
+pub struct Rehearsed {
+    pub stages: Vec<Stage>,
+    pub training: Option<Trained>,
+}
+
+/// What the run says of its training.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    pub record: Record,
+    /// Seconds of one step, where one was timed.
+    pub step_seconds: Option<f64>,
+    /// Seconds from the end of training to the end of the process: fitting, writing.
+    pub after_seconds: f64,
+    /// Bytes of the posterior and of the resume file.
+    pub posterior_bytes: u64,
+    pub resume_bytes: u64,
+    /// Bytes of the predictions on the stand-ins of the experiment's own test sets.
+    pub prediction_bytes: u64,
+}
+
+/// Goes through all stages.
+///
+/// # Errors
+/// A child that cannot be started, or a log that cannot be written: nothing that a child does.
+pub fn run(plan: &Plan, options: &Options, prepare: Command) -> Result<Rehearsed> {
+    let mut all = Rehearsed { stages: Vec::new(), training: None };
+    let runner = Runner { plan, options };
+    let prepared = runner.stage((Kind::Prepare, "stand-ins".into()), prepare, &mut all.stages)?;
+    let trained = prepared && runner.train_and_resume(&mut all)?;
+    if trained {
+        runner.compare_with_uninterrupted(&mut all)?;
+    }
+    let evaluated = trained && runner.evaluate(&mut all)?;
+    for (number, evaluation) in plan.evaluations.iter().enumerate() {
+        let kind = (Kind::Then(number), evaluation.name.clone());
+        match (evaluated, runner.run_folder()) {
+            (true, Some(run)) => {
+                let mut command = runner.bella(&evaluation.command)?;
+                command.arg(run).args(&evaluation.arguments);
+                runner.stage(kind, command, &mut all.stages)?;
+            }
+            _ => all.stages.push(not_reached(kind)),
+        }
+    }
+    let kind = (Kind::Report, "report".to_string());
+    if evaluated {
+        let mut command = Command::new(program()?);
+        command.arg("report").arg(plan.folder.results()).arg("--out").arg(plan.folder.own.join("report"));
+        runner.stage(kind, command, &mut all.stages)?;
+    } else {
+        all.stages.push(not_reached(kind));
+    }
+    Ok(all)
+}
+
+fn not_reached((kind, name): (Kind, String)) -> Stage {
+    let (outcome, note) = (Outcome::NotReached, String::new());
+    Stage { kind, name, outcome, seconds: 0.0, peak_bytes: None, startup: None, note }
+}
+
+/// This program.
+pub fn program() -> Result<PathBuf> {
+    std::env::current_exe().context("where this program lies")
+}
+
+struct Runner<'a> {
+    plan: &'a Plan,
+    options: &'a Options,
+}
+
+impl Runner<'_> {
+    /// bella with what all commands share.
+    fn bella(&self, command: &str) -> Result<Command> {
+        self.bella_into(command, &self.plan.folder.results())
+    }
+
+    fn bella_into(&self, command: &str, results: &Path) -> Result<Command> {
+        let mut bella = Command::new(program()?);
+        bella.arg(command).arg("--device").arg(self.options.device.to_string());
+        bella.arg("--out").arg(results);
+        let (threads, workers) = (self.options.threads, self.options.workers);
+        bella.args(threads.iter().flat_map(|n| ["--threads".to_string(), n.to_string()]));
+        bella.args(workers.iter().flat_map(|n| ["--workers".to_string(), n.to_string()]));
+        bella.env("BELLA_CACHE", self.plan.folder.heads());
+        Ok(bella)
+    }
+
+    fn train(&self, more: &[&str]) -> Result<Command> {
+        self.train_into(&self.plan.folder.results(), more)
+    }
+
+    fn train_into(&self, results: &Path, more: &[&str]) -> Result<Command> {
+        let mut command = self.bella_into("train", results)?;
+        command.arg("--config").arg(self.plan.folder.config()).args(more);
+        Ok(command)
+    }
+
+    /// Runs a stage to its end; whether it ended well.
+    fn stage(&self, kind: (Kind, String), command: Command, stages: &mut Vec<Stage>) -> Result<bool> {
+        tracing::info!("{}: {}", self.options.name, kind.1);
+        let ended = child::run(command, &self.plan.folder.log(), None)?;
+        stages.push(stage(kind, &ended));
+        Ok(stages.last().is_some_and(|stage| stage.outcome == Outcome::Fine))
+    }
+
+    /// Trains until a resume file is there, kills the process, and continues; whether all went well.
+    fn train_and_resume(&self, all: &mut Rehearsed) -> Result<bool> {
+        tracing::info!("{}: train, save, kill", self.options.name);
+        let saved = || self.run_folder().is_some_and(|run| run.join(RESUME_FILE).is_file());
+        let ended = child::run(self.train(&["--no-eval"])?, &self.plan.folder.log(), Some(&saved))?;
+        let mut first = stage((Kind::Train, "train, save, kill".into()), &ended);
+        let resumed = (Kind::Resume, "resume".to_string());
+        match ended.ending {
+            Ending::Killed => first.note = "killed after the first resume file".into(),
+            Ending::Exited(0) => first.note = "had finished before it could be killed".into(),
+            _ => {}
+        }
+        let went_well = first.outcome == Outcome::Fine;
+        all.stages.push(first);
+        let Some(run) = self.run_folder().filter(|_| went_well) else {
+            let why = "no run was left to resume".to_string();
+            all.stages.push(Stage {
+                outcome: if went_well { Outcome::Broken(why) } else { Outcome::NotReached },
+                ..not_reached(resumed)
+            });
+            return Ok(false);
+        };
+        // A run that was too fast for the signal is resumed from the resume file of its last step.
+        let _ = std::fs::remove_file(run.join(POSTERIOR));
+        tracing::info!("{}: resume", self.options.name);
+        let ended = child::run(self.train(&["--no-eval", "--resume"])?, &self.plan.folder.log(), None)?;
+        let mut second = stage(resumed, &ended);
+        if second.outcome == Outcome::Fine && ended.said("resuming after").is_none() {
+            second.outcome = Outcome::Broken("it started anew instead of resuming from the resume file".into());
+        }
+        let went_well = second.outcome == Outcome::Fine;
+        if went_well {
+            let trained = self.trained(&run, &ended)?;
+            second.note = format!("resumed to the end of {} steps", trained.record.steps);
+            all.training = Some(trained);
+        }
+        all.stages.push(second);
+        Ok(went_well)
+    }
+
+    /// On the CPU a resumed run equals an uninterrupted one bit for bit. At true size a second training takes too long.
+    fn compare_with_uninterrupted(&self, all: &mut Rehearsed) -> Result<()> {
+        let on_cpu = all.training.as_ref().is_some_and(|trained| trained.record.device == "cpu");
+        if self.options.scale == Scale::True || !on_cpu {
+            return Ok(());
+        }
+        let results = self.plan.folder.uninterrupted();
+        let kind = (Kind::Uninterrupted, "uninterrupted".to_string());
+        if !self.stage(kind, self.train_into(&results, &["--no-eval"])?, &mut all.stages)? {
+            return Ok(());
+        }
+        let posterior = |results: &Path| run_below(results).and_then(|run| std::fs::read(run.join(POSTERIOR)).ok());
+        let (one, other) = (posterior(&self.plan.folder.results()), posterior(&results));
+        if let Some(stage) = all.stages.last_mut() {
+            match one.is_some() && one == other {
+                true => stage.note = "the resumed run has the same posterior, bit for bit".into(),
+                false => stage.outcome = Outcome::Broken("the resumed run has another posterior than this one".into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The finished run evaluates its test sets by the command that trained it.
+    fn evaluate(&self, all: &mut Rehearsed) -> Result<bool> {
+        let fine = self.stage((Kind::Evaluate, "evaluate".into()), self.train(&[])?, &mut all.stages)?;
+        if let (true, Some(run), Some(trained)) = (fine, self.run_folder(), &mut all.training) {
+            trained.prediction_bytes = folder_bytes(&run.join("predictions"));
+        }
+        Ok(fine)
+    }
+
+    fn run_folder(&self) -> Option<PathBuf> {
+        run_below(&self.plan.folder.results())
+    }
+
+    fn trained(&self, run: &Path, ended: &Ended) -> Result<Trained> {
+        let folder = RunFolder::find(&self.plan.folder.results(), run.to_str())?;
+        let record = Record::read(&folder)?;
+        let batch = self.plan.config.get("train").and_then(|train| train.get("batch_size")?.as_integer());
+        let Some(batch) = batch else { bail!("the rehearsed config has no train.batch_size") };
+        let images = (batch * record.particles) as f64;
+        let step_seconds = Some(images / record.images_per_second).filter(|s| s.is_finite() && *s > 0.0);
+        let trained_at = ended.said("epoch ").unwrap_or(ended.seconds);
+        let bytes = |file: PathBuf| file.metadata().map_or(0, |meta| meta.len());
+        Ok(Trained {
+            step_seconds,
+            after_seconds: ended.seconds - trained_at,
+            posterior_bytes: bytes(folder.posterior()),
+            resume_bytes: bytes(folder.checkpoint()),
+            prediction_bytes: 0,
+            record,
+        })
+    }
+}
+
+/// The only run below a rehearsal's results.
+fn run_below(results: &Path) -> Option<PathBuf> {
+    let inside = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    inside(results.join("runs")).flat_map(inside).find(|run| run.join("config.toml").is_file())
+}
+
+/// Bytes of the files in a folder.
+fn folder_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+}
+
+fn stage((kind, name): (Kind, String), ended: &Ended) -> Stage {
+    let startup = ended.said("checkpoint: ").filter(|_| kind != Kind::Prepare);
+    let (seconds, peak_bytes) = (ended.seconds, ended.peak_bytes);
+    Stage { kind, name, outcome: outcome(ended), seconds, peak_bytes, startup, note: String::new() }
+}
+
+/// Refusals tell how much memory or disk is missing; they are findings, not faults.
+fn outcome(ended: &Ended) -> Outcome {
+    match ended.ending {
+        Ending::Exited(0) | Ending::Killed => Outcome::Fine,
+        Ending::Exited(1) if is_refusal(&ended.last_words()) => Outcome::Refused(ended.last_words()),
+        Ending::Exited(code) => Outcome::Broken(format!("exit code {code}: {}", ended.last_words())),
+        Ending::Signalled(KILL) => {
+            Outcome::Broken(format!("killed for memory (signal {KILL}): {}", ended.last_words()))
+        }
+        Ending::Signalled(signal) => Outcome::Broken(format!("ended by signal {signal}: {}", ended.last_words())),
+    }
+}
+
+fn is_refusal(line: &str) -> bool {
+    ["out of memory", "of memory", "free memory", "of disk", "No space left"].iter().any(|words| line.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::child::Line;
+    use super::*;
+
+    #[test]
+    fn endings_are_told_apart() {
+        let ended = |ending, text: &str| Ended {
+            ending,
+            seconds: 1.0,
+            peak_bytes: None,
+            lines: vec![Line { at: 0.5, text: text.to_string() }],
+        };
+        let of = |ending, text: &str| outcome(&ended(ending, text));
+        assert_eq!(of(Ending::Killed, "x"), Outcome::Fine);
+        let refused = "step 1: out of memory: lower train.batch_size";
+        assert_eq!(of(Ending::Exited(1), &format!("error: {refused}")), Outcome::Refused(refused.into()));
+        assert_eq!(of(Ending::Exited(2), "error: seed"), Outcome::Broken("exit code 2: seed".into()));
+        let killed = of(Ending::Signalled(9), "started");
+        assert_eq!(killed, Outcome::Broken("killed for memory (signal 9): started".into()));
+        assert_eq!(of(Ending::Signalled(11), "x"), Outcome::Broken("ended by signal 11: x".into()));
+    }
+}

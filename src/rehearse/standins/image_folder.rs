@@ -1,0 +1,30 @@
+//! Image files in one folder a class, below a folder a split.
+
+use anyhow::Result;
+use image::ImageFormat;
+
+use super::paint::Pictures;
+use super::{StandIn, Wanted, one, put};
+
+pub static STAND_IN: StandIn = StandIn { key: "image-folder", side: 256, write, overrides };
+
+fn write(wanted: &Wanted) -> Result<()> {
+    let names = classes(wanted);
+    let mut pictures = Pictures::new(wanted.side, ImageFormat::Jpeg);
+    for (split, count) in [("train", wanted.train), ("val", wanted.val), ("test", wanted.test)] {
+        let folder = wanted.root.join(wanted.text(split).unwrap_or(split));
+        for i in 0..count {
+            put(&folder.join(&names[wanted.label(i)]).join(format!("{i:06}.jpg")), pictures.file(i)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// The configured names, or made-up ones.
+pub fn classes(wanted: &Wanted) -> Vec<String> {
+    wanted.texts("classes").unwrap_or_else(|| (0..wanted.classes).map(|label| format!("class_{label:03}")).collect())
+}
+
+fn overrides(wanted: &Wanted) -> toml::Table {
+    one("classes", classes(wanted))
+}

@@ -1,0 +1,47 @@
+//! Writes MATLAB's `.mat` files of version 5: arrays of bytes and of 16-bit numbers, uncompressed.
+
+const HEADER: usize = 128;
+const MATRIX: u32 = 14;
+const INT8: u32 = 1;
+const UINT8: u32 = 2;
+const UINT16: u32 = 4;
+const INT32: u32 = 5;
+const UINT32: u32 = 6;
+const CLASS_UINT8: u32 = 9;
+const CLASS_UINT16: u32 = 11;
+
+/// An array with its name and shape; the first index moves fastest.
+pub enum Array<'a> {
+    Bytes(&'a str, Vec<usize>, &'a [u8]),
+    Words(&'a str, Vec<usize>, &'a [u16]),
+}
+
+/// A file of arrays.
+pub fn file(arrays: &[Array]) -> Vec<u8> {
+    let mut bytes = b"MATLAB 5.0 MAT-file".to_vec();
+    bytes.resize(HEADER - 4, b' ');
+    bytes.extend(b"\x00\x01IM");
+    for array in arrays {
+        let (class, name, shape, kind, data) = match array {
+            Array::Bytes(name, shape, data) => (CLASS_UINT8, name, shape, UINT8, data.to_vec()),
+            Array::Words(name, shape, data) => {
+                (CLASS_UINT16, name, shape, UINT16, data.iter().flat_map(|word| word.to_le_bytes()).collect())
+            }
+        };
+        let sides: Vec<u8> = shape.iter().flat_map(|&side| (side as i32).to_le_bytes()).collect();
+        let flags = [class.to_le_bytes(), [0; 4]].concat();
+        let inner =
+            [element(UINT32, &flags), element(INT32, &sides), element(INT8, name.as_bytes()), element(kind, &data)]
+                .concat();
+        bytes.extend(element(MATRIX, &inner));
+    }
+    bytes
+}
+
+/// A tag with its data, padded to a multiple of eight bytes.
+fn element(kind: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = [kind.to_le_bytes(), (data.len() as u32).to_le_bytes()].concat();
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}

@@ -1,0 +1,138 @@
+//! `bella rehearse` at tiny shapes: an experiment of each kind goes through all of its stages, a stage that breaks is told,
+//! real files are left alone.
+
+mod common;
+
+use assert_cmd::Command;
+use common::{Place, assert_has, bella, error_line, messages, printed, repository};
+
+/// A tiny rehearsal of `configs/<file>.toml` with `configs/methods/<method>.toml`, on one thread of the CPU.
+fn rehearse(place: &Place, files: &[&str], more: &[&str]) -> Command {
+    let mut command = bella(&["rehearse", "--tiny", "--device", "cpu", "--threads", "1", "--workers", "1"]);
+    command.arg("--out").arg(place.path("results"));
+    command.args(files.iter().map(|file| repository(&format!("configs/{file}.toml")))).args(more);
+    command
+}
+
+/// What a rehearsal prints, which goes through `stages` stages without a fault.
+#[track_caller]
+fn fine(mut command: Command, stages: usize) -> String {
+    let output = command.output().unwrap();
+    let (text, said) = (printed(&output), messages(&output));
+    assert_eq!(output.status.code(), Some(0), "{said}\n{text}");
+    let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains("| fine"));
+    assert_eq!(rows.count(), stages, "{said}\n{text}");
+    assert_has(
+        &text,
+        &["a stand-in for", "train, save, kill", "the same posterior, bit for bit", "the real thing: ", "overridden:"],
+    );
+    text
+}
+
+#[test]
+fn particles_with_corruptions_and_a_shifted_set() {
+    let place = Place::new();
+    let then =
+        ["--then", "eval --data cifar10-c=data/CIFAR-10-C", "--then", "eval --data stl10=data", "--then", "soup"];
+    let text = fine(rehearse(&place, &["cifar10"], &then), 9);
+    assert_has(&text, &["train.epochs = 1 (was 7)", "train.batch_size = 16 (was 128)", "2191 steps"]);
+    let rows = bella::results::store::read(&place.path("results/rehearsal/rehearsal.csv")).unwrap();
+    assert_eq!(common::cells(&rows, "outcome"), ["fine"]);
+    assert!(common::number(&rows, 0, "peak_memory_bytes") > 1e6);
+    // What is not a finding is gone; nothing lies among real results.
+    let left = |name: &str| place.path(&format!("results/rehearsal/cifar10-low-rank-svgd/{name}")).exists();
+    assert!(left("log.txt") && left("rehearsal.md") && !left("data") && !left("results"));
+    assert!(!place.path("results/runs").exists() && !place.path("results/cifar10.csv").exists());
+}
+
+#[test]
+fn a_laplace_posterior_with_a_published_validation_split() {
+    let place = Place::new();
+    fine(rehearse(&place, &["camelyon17", "methods/vbl"], &[]), 7);
+}
+
+#[test]
+fn full_particles_on_several_test_domains() {
+    let place = Place::new();
+    fine(rehearse(&place, &["domainnet", "methods/ensemble"], &["--then", ""]), 6);
+}
+
+#[test]
+fn a_new_head_on_augmented_images() {
+    let place = Place::new();
+    let then = ["--then", "eval --corrupt contrast:2", "--set", "method.ivon.samples=4"];
+    fine(rehearse(&place, &["ivon/imagenet", "methods/ivon-full-imagenet"], &then), 7);
+}
+
+#[test]
+fn foreign_sets_and_few_images() {
+    let place = Place::new();
+    let then = ["--then", "eval --ood svhn=data/svhn --ood flowers102=data/flowers102"];
+    fine(rehearse(&place, &["vtab/dtd", "methods/lora"], &then), 7);
+}
+
+/// Not tiny: what the real thing takes is estimated. A head of its own needs no text tower.
+#[test]
+fn the_real_thing_is_estimated() {
+    let place = Place::new();
+    let mut command =
+        bella(&["rehearse", "--device", "cpu", "--threads", "1", "--workers", "1", "--shape", "clip-mini"]);
+    command.arg("--out").arg(place.path("results")).arg(repository("configs/ivon/cifar10.toml"));
+    command.args(["--steps", "3", "--images", "10", "--set", "train.batch_size=4", "--set", "train.epochs=2"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&printed(&output), &["the real thing on this machine: 25000 steps of ", "| train, save, kill"]);
+    let rows = bella::results::store::read(&place.path("results/rehearsal/rehearsal.csv")).unwrap();
+    let number = |column: &str| common::number(&rows, 0, column);
+    let training = number("real_training_seconds");
+    assert!(training >= 25_000.0 * number("step_seconds") && number("real_evaluation_seconds") > 0.0);
+    // 2.8 million parameters in f32 and 50,000 images of 3072 bytes.
+    assert!(number("real_disk_bytes") > 11e6 && number("real_memory_bytes") > 150e6);
+}
+
+#[test]
+fn a_stage_that_breaks_is_told() {
+    let place = Place::new();
+    let mut command = rehearse(&place, &["stl10", "methods/lora"], &["--then", "soup"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", messages(&output));
+    assert_has(&printed(&output), &["broken: soup: exit code 1: ", "this run has one particle"]);
+    assert_has(&messages(&output), &["error: stl10-low-rank-map: 1 of 7 stages broke, first `soup`"]);
+    // What is needed to look into it is kept.
+    assert!(place.path("results/rehearsal/stl10-low-rank-map/results/runs").is_dir());
+}
+
+#[test]
+fn mistakes_are_refused() {
+    let place = Place::new();
+    let line = |files: &[&str], more: &[&str]| error_line(rehearse(&place, files, more), 2);
+    assert_has(&line(&[], &[]), &["rehearse needs a config"]);
+    assert_has(&line(&["quickstart"], &[]), &["head.checkpoint", "give --real-checkpoint"]);
+    assert_has(&line(&["cifar10"], &["--set", "checkpoint.path=own.pt"]), &["`own`", "give --shape, one of vit-b-32"]);
+    assert_has(&line(&["cifar10"], &["--then", "train"]), &["`train` is no command on a run; known: eval, soup"]);
+    assert_has(&line(&["cifar10"], &["--then", "eval --data cifar11=x"]), &["cifar11"]);
+    place.write("results/rehearsal/mine/metrics.csv", b"real");
+    let taken = error_line(rehearse(&place, &["cifar10"], &["--name", "mine"]), 1);
+    assert_has(&taken, &["holds something else than a rehearsal"]);
+}
+
+#[test]
+fn a_table_is_rehearsed_cell_by_cell() {
+    let place = Place::new();
+    let sweep = |more: &[&str]| {
+        let mut command = Command::new(repository("scripts/reproduce_table.sh"));
+        command.env_remove("SWEEP_CELL").env("BELLA", env!("CARGO_BIN_EXE_bella"));
+        command.args(["3", "--rehearse", "--tiny", "--device", "cpu", "--out"]).arg(place.path("results"));
+        command.args(["--match", "*-bella-ensemble"]).args(more).output().unwrap()
+    };
+    let shown = printed(&sweep(&["--dry-run"]));
+    assert_has(
+        &shown,
+        &["rehearse --name domainnet-bella-ensemble --config configs/domainnet.toml", "--tiny --then ''"],
+    );
+    let output = sweep(&["--", "--threads", "1", "--workers", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}\n{}", messages(&output), printed(&output));
+    assert_has(&printed(&output), &["rehearsal domainnet-bella-ensemble: a stand-in", "the real thing: "]);
+    assert_has(&messages(&output), &["1 of 1 cells done; rehearsals: "]);
+    assert!(place.path("results/rehearsal/sweeps/table-3").is_dir() && !place.path("results/sweeps").exists());
+}
