@@ -37,7 +37,10 @@ fn imports_point_down_and_nothing_is_loose() {
 /// The violations of a made-up tree of two layers, `ground` below `roof`, with `files` besides.
 fn of(files: &[(&str, &str)]) -> Vec<String> {
     let mut all = vec![
-        ("lib.rs", "//! Layers.\n\n// The ground.\npub mod ground;\n\n// What stands on it.\npub mod roof;\npub mod tower;\n"),
+        (
+            "lib.rs",
+            "//! Layers.\n\n// The ground.\npub mod ground;\n\n// What stands on it.\npub mod roof;\npub mod tower;\n",
+        ),
         ("main.rs", "fn main() {}"),
     ];
     all.extend(files);

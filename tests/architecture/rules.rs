@@ -43,14 +43,18 @@ fn upward(house: &House, edges: &Edges, layers: &[Vec<String>]) -> Vec<String> {
     let layer = |module: &String| layers.iter().position(|layer| layer.contains(module));
     let modules: BTreeSet<&String> = house.modules.keys().filter_map(|path| path.first()).collect();
     let homeless = modules.iter().filter(|module| layer(module).is_none());
-    let mut found: Vec<String> =
-        homeless.map(|module| format!("{module} stands in no layer of src/lib.rs")).collect();
+    let mut found: Vec<String> = homeless.map(|module| format!("{module} stands in no layer of src/lib.rs")).collect();
     for ((from, to), names) in edges {
         if let (Some(upper), Some(lower)) = (layer(&from[0]), layer(&to[0]))
             && from[0] != to[0]
             && upper <= lower
         {
-            found.push(format!("{} imports {} ({}), which is not below it", file(house, from), file(house, to), list(names)));
+            found.push(format!(
+                "{} imports {} ({}), which is not below it",
+                file(house, from),
+                file(house, to),
+                list(names)
+            ));
         }
     }
     found
