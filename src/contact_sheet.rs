@@ -1,7 +1,6 @@
 //! A contact sheet: thumbnails in rows under headings, each with a few lines of text, as one PNG.
 //! Text and frames are an SVG that is rasterised; the thumbnails are put on it as pixels.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -10,7 +9,8 @@ use fast_image_resize as fir;
 use image::{RgbImage, RgbaImage};
 
 use crate::files::write_atomic;
-use crate::report::raster;
+use crate::plot::text::{BOLD, shorten};
+use crate::plot::{Canvas, INK, MUTED, Side, Style, raster};
 
 /// One image with its text.
 #[derive(Clone, Debug)]
@@ -94,30 +94,21 @@ impl<'a> Layout<'a> {
     }
 
     fn svg(&self) -> String {
-        let (width, height) = (self.width, self.height);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\"><rect width=\"100%\" height=\"100%\" \
-             fill=\"#ffffff\"/>"
-        );
-        let mut text = |x: usize, y: usize, style: &str, words: &str| {
-            // writing to a String cannot fail
-            let _ = write!(svg, "<text x=\"{x}\" y=\"{y}\" {style}>{}</text>", escaped(words));
-        };
+        let mut canvas = Canvas::new(self.width as i32, self.height as i32);
+        let mut text = |x: usize, y: usize, words: &str, style| canvas.text(words, (x as i32, y as i32), style);
         for (y, heading) in &self.headings {
-            text(MARGIN, y + HEADING / 2, "font-size=\"16\" font-weight=\"bold\" fill=\"#1a1a1a\"", heading);
+            text(MARGIN, y + HEADING / 2 - 6, heading, Style::new(16.0, INK, Side::Left).bold());
         }
         for Placed { tile, left, top } in &self.tiles {
             for (i, line) in tile.lines.iter().enumerate() {
-                // bold letters are about a tenth wider
-                let (style, em) = match i {
-                    0 => ("font-size=\"12\" font-weight=\"bold\" fill=\"#1a1a1a\"", 13.2),
-                    _ => ("font-size=\"11\" fill=\"#444444\"", 11.0),
-                };
-                text(*left, top + THUMBNAIL + SPACE / 2 + (i + 1) * LINE - 3, style, &cut(line, em));
+                let y = top + THUMBNAIL + SPACE / 2 + i * LINE + LINE / 2;
+                match i {
+                    0 => text(*left, y, &cut(line, BOLD * 12.0), Style::new(12.0, INK, Side::Left).bold()),
+                    _ => text(*left, y, &cut(line, 11.0), Style::new(11.0, MUTED, Side::Left)),
+                }
             }
         }
-        svg + "</svg>"
+        canvas.finish()
     }
 }
 
@@ -159,49 +150,9 @@ impl Tile {
     }
 }
 
-/// What of `line` fits into a column where 1 em is `em` long, by the usual widths of letters.
-fn cut(line: &str, em: f64) -> String {
-    let room = (THUMBNAIL + GAP / 2) as f64 / em;
-    let length = |text: &str| text.chars().map(width).sum::<f64>();
-    if length(line) <= room {
-        return line.to_string();
-    }
-    let mut kept = String::new();
-    for c in line.chars() {
-        if length(&kept) + width(c) + width('…') > room {
-            break;
-        }
-        kept.push(c);
-    }
-    kept + "…"
-}
-
-/// About the width of a letter, in em.
-fn width(c: char) -> f64 {
-    match c {
-        'i' | 'j' | 'l' | 'f' | 't' | 'r' | 'I' | ' ' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | '(' | ')' | '-' => {
-            0.36
-        }
-        'm' | 'w' | 'M' | 'W' | '@' | '%' | '…' => 0.9,
-        c if c.is_uppercase() => 0.7,
-        c if c < '\u{1100}' => 0.58,
-        _ => 1.0,
-    }
-}
-
-/// Text as XML holds it; control characters, which XML does not know, are shown as spaces.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push(' '),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+/// As much of `line` as fits into its column, by widths of letters of `size` pixels.
+fn cut(line: &str, size: f64) -> String {
+    shorten(line, size, (THUMBNAIL + GAP / 2) as f64)
 }
 
 #[cfg(test)]
@@ -260,7 +211,7 @@ mod tests {
         // a line of any length stays within its column
         let long = sheet(&"W".repeat(500));
         assert_eq!(long.width() as usize, SCALE * (2 * MARGIN + THUMBNAIL));
-        assert_eq!(cut("abcdefghijklmnopqrstuvwxyz", 11.0), "abcdefghijklmnopqrstu…");
+        assert_eq!(cut("abcdefghijklmnopqrstuvwxyz", 11.0), "abcdefghijklmnopqrstuv…");
         assert_eq!(cut("p 0.15  H 1.234", 11.0), "p 0.15  H 1.234");
         assert_eq!(cut(&"W".repeat(40), 11.0).chars().count(), 13);
     }

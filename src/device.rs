@@ -109,8 +109,8 @@ fn load_libtorch_cuda() -> Result<()> {
     }
 }
 
-/// Free memory of a GPU, from the CUDA runtime that libtorch has loaded.
-pub fn cuda_free_bytes(index: usize) -> Option<u64> {
+/// Free and total memory of a GPU in bytes, from the CUDA runtime that libtorch has loaded.
+pub fn cuda_memory_bytes(index: usize) -> Option<(u64, u64)> {
     type SetDevice = unsafe extern "C" fn(i32) -> i32;
     type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
     // SAFETY: the library is the one that libtorch computes with; both functions have had these signatures since CUDA 4.
@@ -122,7 +122,7 @@ pub fn cuda_free_bytes(index: usize) -> Option<u64> {
         let (mut free, mut total) = (0, 0);
         let fine = set_device(index as i32) == 0 && mem_get_info(&mut free, &mut total) == 0;
         // The library stays loaded: libtorch holds it as well.
-        fine.then_some(free as u64)
+        fine.then_some((free as u64, total as u64))
     }
 }
 
@@ -168,14 +168,6 @@ pub fn precision_name(kind: Kind) -> &'static str {
         Kind::Double => "f64",
         _ => "f32",
     }
-}
-
-/// Largest resident memory of this process so far, in bytes, where the system tells.
-pub fn peak_memory_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes * 1024)
 }
 
 #[cfg(test)]

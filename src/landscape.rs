@@ -4,7 +4,10 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::backbone::footprint::Graph;
 use crate::images::ImageSet;
+use crate::machine::Chunk;
+use crate::memory::{Cut, Need, Task};
 use crate::metrics::argmax;
 use crate::model::Model;
 use crate::predict::{Members, Predictor};
@@ -75,13 +78,23 @@ pub fn errors(
     let all: Vec<u32> = (0..images.samples() as u32).collect();
     let bar = crate::logging::bar(points.len() as u64, "points");
     let mut errors = Vec::new();
-    for part in points.chunks(chunk) {
+    // A point is a row of its own (of rank 3 r where particles are of rank r), and layer weights made of it.
+    let member = 3 * theta.size()[1] as u64 * (Kind::Float.elt_size_in_bytes() + model.kind.elt_size_in_bytes()) as u64;
+    let task = Task {
+        what: "landscape",
+        need: Need { member, ..model.need(Graph::None) },
+        whole: Cut { members: chunk, images: batch_size },
+        members: None,
+        device: model.device,
+        advice: "lower --chunk",
+    };
+    for part in points.chunks(task.plan()?.cut().members) {
         let flat: Vec<f32> = part.iter().flatten().map(|weight| *weight as f32).collect();
         let coefficients = Tensor::from_slice(&flat).view([-1, 3]).to_device(theta.device());
         let combined = subspace.combine(theta, &coefficients)?;
-        let members = Members::Rows { subspace: &*combined.subspace, theta: &combined.theta, chunk: 0 };
+        let members = Members::Rows { subspace: &*combined.subspace, rows: &combined.theta };
         let hidden = indicatif::ProgressBar::hidden();
-        let logits = Predictor::new(model, &members).all_logits(images, &all, batch_size, &hidden)?;
+        let logits = Predictor::new(model, members, Chunk::Auto).all_logits(images, &all, batch_size, &hidden)?;
         let classes = model.head.classes() as usize;
         for of_point in logits.chunks_exact(all.len() * classes) {
             let guesses = of_point.chunks_exact(classes).map(|logits| argmax(logits) as u32);

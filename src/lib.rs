@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod model;
 pub mod optimizers;
 pub mod parallel;
+pub mod plot;
 pub mod posterior;
 pub mod predict;
 pub mod predictions;

@@ -1,70 +1,79 @@
-//! How much memory is free, and how many particles go through the network at once for it.
+//! How much memory this process may still take, and how much of a task goes through the network at once for it.
+
+mod limits;
+mod plan;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tch::Device;
 
-use crate::machine::Chunk;
-use crate::model::Model;
-use crate::subspace::Layout;
-
-/// Share of the free memory that activations may take.
-const SHARE: f64 = 0.5;
+pub use plan::{Cut, Cutter, Need, Task, planned_bytes, room};
 
 /// Processes that share this machine's memory in one run.
 static NEIGHBOURS: AtomicU64 = AtomicU64::new(1);
 
-/// Bytes that one particle takes with one image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Footprint {
-    /// Kept for the way back, with gradients.
-    pub training: u64,
-    pub predicting: u64,
-}
+/// What the user allows this process to hold (`--memory`), in bytes; 0 where nothing was said.
+static ALLOWED: AtomicU64 = AtomicU64::new(0);
 
-impl Footprint {
-    /// Of a model whose first trained block is `layout`'s; activations of blocks are kept, or `recompute`d.
-    pub fn new(model: &Model, layout: &Layout, recompute: bool) -> Footprint {
-        /// Widths a token that a block keeps: inputs of both norms and of all linear layers, q, k and v, and the MLP's hidden
-        /// values twice; measured peaks are a little lower.
-        const KEPT: u64 = 20;
-        /// Widths a token that live at once within one block.
-        const LIVE: u64 = 12;
-        let geometry = &model.vit.geometry;
-        let token = geometry.width as u64 * model.kind.elt_size_in_bytes() as u64;
-        let tokens = (1 + geometry.grid * geometry.grid) as u64;
-        let trained = (geometry.blocks - layout.first_block(geometry.blocks)) as u64;
-        let kept = if recompute { trained + KEPT } else { trained * KEPT };
-        Footprint { training: tokens * token * (kept + LIVE), predicting: tokens * token * LIVE }
-    }
-}
-
-/// Particles in one forward of `images` images each, for `bytes` bytes a particle and image.
-pub fn particles_at_once(chunk: Chunk, particles: usize, images: usize, bytes: u64, device: Device) -> usize {
-    match chunk {
-        Chunk::Fixed(0) => particles,
-        Chunk::Fixed(count) => count.min(particles),
-        Chunk::Auto => match free_bytes(device) {
-            Some(free) => fitting(particles, (free as f64 * SHARE) as u64, images as u64 * bytes),
-            None => particles,
-        },
-    }
-}
-
-/// Chunks of about equal size, each of which fits.
-fn fitting(particles: usize, room: u64, each: u64) -> usize {
-    let most = (room / each.max(1)).clamp(1, particles.max(1) as u64) as usize;
-    particles.div_ceil(particles.div_ceil(most).max(1)).max(1)
-}
-
-/// From now on the machine's free memory counts as divided among so many processes, which all look at it before any of them
-/// takes some. Each has a GPU of its own.
+/// Divides the machine's free memory among so many processes, which all look at it before any of them takes some. Each
+/// process has a GPU of its own, so GPU memory is not divided.
 pub fn divide_among(processes: usize) {
     NEIGHBOURS.store(processes.max(1) as u64, Ordering::Relaxed);
 }
 
-/// Keeps freed memory for the next tensors instead of handing it back to the system. A step allocates gigabytes and frees them
-/// again; pages that the system has to clear every time took a fifth of it on processors.
+/// Plans as if this process might hold no more than `bytes` in all.
+pub fn allow(bytes: u64) {
+    ALLOWED.store(bytes, Ordering::Relaxed);
+}
+
+/// The memory of a device that this process may still take, in bytes, where the system tells: on the CPU the least of
+/// what the machine has available, what the process's control groups and resource limits leave, and what the user allows.
+/// Memory that libtorch has freed but the C library still holds is handed back first.
+pub fn free_bytes(device: Device) -> Option<u64> {
+    match device {
+        Device::Cpu => {
+            release_freed();
+            let mut system = sysinfo::System::new();
+            system.refresh_memory();
+            let machine = system.available_memory() / NEIGHBOURS.load(Ordering::Relaxed);
+            let free = [Some(machine), limits::left(), left_of_allowed(held_bytes())];
+            free.into_iter().flatten().min().filter(|bytes| *bytes > 0)
+        }
+        Device::Cuda(index) => {
+            let (free, total) = crate::device::cuda_memory_bytes(index)?;
+            Some(left_of_allowed(Some(total - free)).map_or(free, |allowed| allowed.min(free)))
+        }
+        _ => None,
+    }
+}
+
+/// What `--memory` leaves when `held` bytes are taken; nothing is left where the system does not tell what is held.
+fn left_of_allowed(held: Option<u64>) -> Option<u64> {
+    match ALLOWED.load(Ordering::Relaxed) {
+        0 => None,
+        allowed => Some(allowed.saturating_sub(held.unwrap_or(0)).max(1)),
+    }
+}
+
+/// The resident memory of this process, in bytes, where the system tells.
+pub fn held_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// The largest resident memory of this process so far, in bytes, where the system tells.
+pub fn peak_bytes() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+fn status_bytes(key: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with(key))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Keeps freed memory for the next tensors instead of handing it back to the system. A step allocates gigabytes and frees
+/// them again; on processors, a fifth of its time went into pages that the system had to clear every time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn keep_freed() {
     const NEVER: i32 = -1;
@@ -76,46 +85,31 @@ pub fn keep_freed() {
     }
 }
 
-/// Only glibc has to be told.
+/// Does nothing: only glibc has to be told.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn keep_freed() {}
 
-/// Free memory of a device, where the system tells: what this process may still take.
-pub fn free_bytes(device: Device) -> Option<u64> {
-    match device {
-        Device::Cpu => {
-            let mut system = sysinfo::System::new();
-            system.refresh_memory();
-            let limited = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
-            let free = system.available_memory().min(limited) / NEIGHBOURS.load(Ordering::Relaxed);
-            Some(free).filter(|bytes| *bytes > 0)
-        }
-        Device::Cuda(index) => crate::device::cuda_free_bytes(index),
-        _ => None,
+/// Hands the memory that was freed so far back to the system, so that it counts as free.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn release_freed() {
+    // SAFETY: no pointers; pages that hold nothing are given back.
+    unsafe {
+        libc::malloc_trim(0);
     }
+}
+
+/// Does nothing: only glibc has to be told.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn release_freed() {}
+
+/// Bytes in GiB, for messages.
+pub fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn chunks_are_even_and_fit() {
-        assert_eq!(fitting(100, 1000, 10), 100);
-        assert_eq!(fitting(100, 990, 10), 50);
-        assert_eq!(fitting(100, 300, 10), 25);
-        assert_eq!(fitting(5, 9, 10), 1);
-        assert_eq!(fitting(7, 40, 10), 4);
-    }
-
-    #[test]
-    fn fixed_chunks_ask_for_no_memory() {
-        let device = Device::Cpu;
-        assert_eq!(particles_at_once(Chunk::Fixed(0), 9, 1, u64::MAX, device), 9);
-        assert_eq!(particles_at_once(Chunk::Fixed(4), 9, 1, u64::MAX, device), 4);
-        assert_eq!(particles_at_once(Chunk::Auto, 9, 1, u64::MAX, device), 1);
-        assert!(free_bytes(device).is_some_and(|bytes| bytes > 1 << 20));
-    }
 
     #[test]
     fn neighbours_divide_what_is_free() {
@@ -124,5 +118,17 @@ mod tests {
         let each = free_bytes(Device::Cpu).unwrap();
         divide_among(1);
         assert!(each < alone / 10, "{each} of {alone}");
+    }
+
+    #[test]
+    fn what_the_user_allows_counts_what_is_held() {
+        let held = held_bytes().unwrap();
+        allow(held + (64 << 20));
+        let left = free_bytes(Device::Cpu).unwrap();
+        allow(1);
+        let none = free_bytes(Device::Cpu).unwrap();
+        allow(0);
+        assert!(left <= (96 << 20), "{left}");
+        assert_eq!(none, 1);
     }
 }

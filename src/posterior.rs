@@ -1,5 +1,6 @@
 //! What training leaves: particles, or Gaussians around them, and the file they are kept in.
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,6 +10,7 @@ use crate::base::random::Purpose;
 use crate::experiment::Experiment;
 use crate::laplace::Fitted;
 use crate::methods::noise::{At, row};
+use crate::predict::Rows;
 use crate::state::State;
 
 /// n particles with equal weights: points, or means of Gaussians.
@@ -24,30 +26,62 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// `draws` members a particle, `[n · draws, P]`, a particle's next to each other: pure functions of (seed, draw,
-    /// particle), so that fewer draws are the first of more.
+    /// `draws` members a particle, a particle's next to each other, each made when it is asked for.
     ///
     /// # Errors
     /// Particles that are points.
-    pub fn draw(&self, draws: usize) -> Result<Tensor> {
-        let mut rows = Vec::new();
-        for particle in 0..self.theta.size()[0] {
-            for sample in 0..draws as i64 {
-                let epsilon = Mixture::noise(self.seed, sample, particle, &self.theta);
-                let mean = self.theta.get(particle);
-                rows.push(match (&self.std, &self.laplace) {
-                    (Some(std), _) => mean + epsilon * std.get(particle),
-                    (None, Some(fitted)) => fitted.draw(particle as usize, &mean, &epsilon),
-                    (None, None) => bail!("this run's particles are points: there is nothing to draw from"),
-                });
-            }
+    pub fn draws(&self, draws: usize) -> Result<Draws<'_>> {
+        ensure!(
+            self.std.is_some() || self.laplace.is_some(),
+            "this run's particles are points: there is nothing to draw from"
+        );
+        Ok(Draws { mixture: self, each: draws })
+    }
+
+    /// One draw of a particle, `[P]`: a pure function of (seed, draw, particle), so that fewer draws are the first of more.
+    fn draw(&self, particle: i64, sample: i64) -> Result<Tensor> {
+        let mut epsilon = Mixture::noise(self.seed, sample, particle, &self.theta);
+        let mean = self.theta.get(particle);
+        match (&self.std, &self.laplace) {
+            (Some(std), _) => Ok(epsilon.g_mul_(&std.get(particle)).g_add_(&mean)),
+            (None, Some(fitted)) => Ok(fitted.draw(particle as usize, &mean, &epsilon)),
+            (None, None) => bail!("this run's particles are points: there is nothing to draw from"),
         }
-        Ok(Tensor::stack(&rows, 0))
     }
 
     /// ε `[P]` of one draw, for `theta: [n, P]`.
     pub fn noise(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
         row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)
+    }
+}
+
+/// Draws from every particle of a mixture.
+pub struct Draws<'a> {
+    mixture: &'a Mixture,
+    /// Draws a particle.
+    each: usize,
+}
+
+impl Rows for Draws<'_> {
+    fn count(&self) -> usize {
+        self.mixture.theta.size()[0] as usize * self.each
+    }
+
+    fn rows(&self, members: Range<usize>) -> Result<Tensor> {
+        let draw = |member: usize| self.mixture.draw((member / self.each) as i64, (member % self.each) as i64);
+        if members.len() == 1 {
+            return Ok(draw(members.start)?.unsqueeze(0));
+        }
+        let theta = &self.mixture.theta;
+        let rows = Tensor::empty([members.len() as i64, theta.size()[1]], (theta.kind(), theta.device()));
+        for (row, member) in members.enumerate() {
+            rows.get(row as i64).copy_(&draw(member)?);
+        }
+        Ok(rows)
+    }
+
+    fn are_made(&self) -> bool {
+        true
     }
 }
 
@@ -113,7 +147,9 @@ mod tests {
         let theta = Tensor::from_slice(&[1.0f32, -2.0]).view([2, 1]).expand([2, 20_000], false).contiguous();
         let std = Tensor::from_slice(&[0.5f32, 0.1]).view([2, 1]).expand([2, 20_000], false).contiguous();
         let mixture = Mixture { theta, std: Some(std), laplace: None, seed: 4 };
-        let (two, three) = (mixture.draw(2).unwrap(), mixture.draw(3).unwrap());
+        let all = |draws: Draws| draws.rows(0..draws.count()).unwrap();
+        let (two, three) = (all(mixture.draws(2).unwrap()), all(mixture.draws(3).unwrap()));
+        assert!(three.get(4).equal(&mixture.draws(3).unwrap().rows(4..5).unwrap().get(0)));
         assert_eq!(three.size(), [6, 20_000]);
         for (few, many) in [(0, 0), (1, 1), (2, 3), (3, 4)] {
             assert!(two.get(few).equal(&three.get(many)));
@@ -125,6 +161,6 @@ mod tests {
             assert!((row.std(true).double_value(&[]) - std).abs() < 0.02);
         }
         let points = Mixture { theta: two, std: None, laplace: None, seed: 4 };
-        assert!(points.draw(1).unwrap_err().to_string().contains("nothing to draw from"));
+        assert!(points.draws(1).err().unwrap().to_string().contains("nothing to draw from"));
     }
 }

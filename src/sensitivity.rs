@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
+use crate::backbone::footprint::Graph;
 use crate::images::{ImageSet, in_order};
 use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
@@ -52,7 +53,10 @@ pub fn sensitivities(
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
     let particles = mixture.theta.size()[0];
     let mut found = Vec::new();
-    let batches = in_order(indices, batch_size(model.head.classes(), maps.parameters()));
+    let graph = Graph::Weights { layout: subspace.layout(), recompute: false, own_images: false };
+    let sizes = (batch_size(model.head.classes(), maps.parameters()), 2 * JACOBIAN_BYTES as u64);
+    let cutter = model.plan("sensitivity", graph, sizes, ROOM_ELSEWHERE)?;
+    let batches = in_order(indices, cutter.cut().images);
     for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
         let batch = batch?;
         let images = model.preprocess.images(&batch.bytes, 1);
@@ -74,10 +78,12 @@ pub fn sensitivities(
     Ok(found)
 }
 
-/// Images whose Jacobians fit into 256 MiB.
+/// What the Jacobians of a batch may take.
+const JACOBIAN_BYTES: i64 = 256 << 20;
+
+/// The number of images whose Jacobians fit into that.
 fn batch_size(classes: i64, parameters: i64) -> usize {
-    const BYTES: i64 = 256 << 20;
-    (BYTES / (4 * classes * parameters)).clamp(1, 256) as usize
+    (JACOBIAN_BYTES / (4 * classes * parameters)).clamp(1, 256) as usize
 }
 
 /// `[B, 5]`: loss, leave-one-out loss, sensitivity, variance, error; `std: [P]`, `labels: [B]`.

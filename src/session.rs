@@ -14,14 +14,18 @@ use crate::data::{Dataset, Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
 use crate::experiment::{Experiment, Validation};
 use crate::images::ImageSet;
-use crate::machine::{Chunk, Precision};
-use crate::memory::{Footprint, particles_at_once};
+use crate::machine::Precision;
 use crate::model::{Loaded, Model};
 use crate::parallel::World;
 use crate::subspace::Subspace;
 
-/// Image files are decoded once where all of them fit in this many bytes.
-const MEMORY_BYTES: usize = 2 << 30;
+/// The bytes of decoded images that are kept in memory: of image files, all of a set or none.
+fn memory_bytes() -> usize {
+    const MOST: u64 = 2 << 30;
+    // What computes needs the larger part.
+    let free = crate::memory::free_bytes(Device::Cpu).unwrap_or(u64::MAX);
+    MOST.min(free / 8) as usize
+}
 
 /// Where and how to compute: what the command line says and no config holds.
 #[derive(Clone, Debug)]
@@ -73,15 +77,6 @@ impl Session {
         self.subspace.as_deref().context("the config has no [subspace.*], so there is nothing to train")
     }
 
-    /// Members in one forward of `images` images, of `members`.
-    ///
-    /// # Errors
-    /// No subspace.
-    pub fn prediction_chunk(&self, chunk: Chunk, members: i64, images: usize) -> Result<usize> {
-        let footprint = Footprint::new(&self.model, self.subspace()?.layout(), false);
-        Ok(particles_at_once(chunk, members as usize, images, footprint.predicting, self.device))
-    }
-
     /// Reads one split and puts it where it is served from.
     pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<ImageSet> {
         ImageSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
@@ -103,7 +98,7 @@ impl Session {
     /// Reads the test split of one of several test sets.
     pub fn load_test(&self, experiment: &Experiment, set: &dyn Dataset) -> Result<Split> {
         let load = |request: &Request| set.load(SplitName::Test, request);
-        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
+        self.read(experiment, (memory_bytes(), experiment.data.cache.as_deref()), load)
     }
 
     /// Reads the published validation split, where the config asks for it.
@@ -130,7 +125,7 @@ impl Session {
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
         // random crops are cut out of the stored images, so those must not be reduced to their centre first
         let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
-        let (memory_bytes, cache) = if crops { (0, None) } else { (MEMORY_BYTES, experiment.data.cache.as_deref()) };
+        let (memory_bytes, cache) = if crops { (0, None) } else { (memory_bytes(), experiment.data.cache.as_deref()) };
         let load = |request: &Request| experiment.data.dataset.load(name, request);
         let mut split = self.read(experiment, (memory_bytes, cache), load)?;
         if name == SplitName::Train && experiment.data.label_noise > 0.0 {
@@ -144,7 +139,7 @@ impl Session {
     /// Reads one published corrupted version of the test split.
     pub fn load_version(&self, experiment: &Experiment, version: &Version) -> Result<Split> {
         let load = |request: &Request| experiment.data.dataset.load_version(version, request);
-        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
+        self.read(experiment, (memory_bytes(), experiment.data.cache.as_deref()), load)
     }
 
     /// What `load` gives, with so much memory and a cache folder to use.

@@ -25,16 +25,32 @@ fn message_line(text: &str) -> String {
     telling.or(lines.first().copied()).unwrap_or("unknown libtorch error").to_string()
 }
 
-/// What makes room for training.
-pub const ROOM_TO_TRAIN: &str =
-    "lower train.batch_size, or set train.particle_chunk, train.accumulate or train.recompute";
+/// Advice for training that runs out of memory.
+pub const ROOM_TO_TRAIN: &str = "set train.recompute = true, or train fewer particles or parameters";
 
-/// What makes room for predictions.
+/// Advice for predictions that run out of memory.
 pub const ROOM_TO_PREDICT: &str =
     "lower train.eval_batch_size (--batch-size, where there is one), or set train.particle_chunk";
 
-/// What makes room where no setting does.
+/// Advice where no setting helps.
 pub const ROOM_ELSEWHERE: &str = "free memory, or use --device cpu";
+
+/// libtorch found no memory. What it was doing, its message, and advice.
+#[derive(Debug)]
+pub struct OutOfMemory(pub String);
+
+impl std::fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+/// Whether an error of [`guarded`] says that memory ran out.
+pub fn is_out_of_memory(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<OutOfMemory>().is_some()
+}
 
 /// Runs tensor code and turns a libtorch panic into an error of one line; where memory has run out, `room` is how to need
 /// less.
@@ -48,7 +64,7 @@ pub fn guarded<T>(what: &str, room: &str, work: impl FnOnce() -> Result<T>) -> R
         Err(payload) => panic_line(payload.as_ref()),
     };
     match line.contains("out of memory") || line.contains("can't allocate memory") {
-        true => Err(anyhow!("{what}: {line}: {room}")),
+        true => Err(OutOfMemory(format!("{what}: {line}: {room}")).into()),
         false => Err(anyhow!("{what}: {line}")),
     }
 }

@@ -184,7 +184,7 @@ fn a_diverging_run_names_step_and_particle_and_keeps_its_checkpoint() {
     let checkpoint = run.join("checkpoint.safetensors");
     if checkpoint.is_file() {
         let theta = State::read(&checkpoint).unwrap();
-        let theta = bella::tensor::host_f64(theta.get("theta").unwrap()).unwrap();
+        let theta = bella::tensor::host_f64(&theta.get("theta").unwrap()).unwrap();
         assert!(theta.iter().all(|value| value.is_finite()), "the checkpoint holds diverged particles");
     }
 }

@@ -5,11 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use tch::Tensor;
+use tch::{Tensor, no_grad};
 
-use crate::predict::Predictor;
+use crate::backbone::footprint::Graph;
+use crate::memory::Cutter;
+use crate::predict::{Predictor, in_parts};
 use crate::schema::words;
-use crate::tensor::{ROOM_TO_PREDICT, guarded, label_log_probabilities, mixture_log_probabilities};
+use crate::tensor::{label_log_probabilities, mixture_log_probabilities};
 
 /// Whose loss is raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,18 +68,28 @@ words! {
 }
 
 /// Members under attack.
-pub struct Victim<'a> {
-    predictor: &'a Predictor<'a>,
+pub struct Victim<'p, 'a> {
+    predictor: &'p Predictor<'a>,
     target: Target,
     resolution: Resolution,
+    /// How many members and images are differentiated at once.
+    attacking: Cutter,
+    /// How many members and images are predicted at once.
+    predicting: Cutter,
 }
 
-impl<'a> Victim<'a> {
+impl<'p, 'a> Victim<'p, 'a> {
+    /// Plans an attack at so many budgets on batches of `images`, of which `samples` images' logits are kept.
+    ///
     /// # Errors
-    /// A member that does not exist; linearised predictions.
-    pub fn new(predictor: &'a Predictor<'a>, target: Target, resolution: Resolution) -> Result<Victim<'a>> {
+    /// A member that does not exist; linearised predictions; no memory for one member and one image.
+    pub fn new(
+        predictor: &'p Predictor<'a>,
+        (target, resolution): (Target, Resolution),
+        (budgets, images, samples): (usize, usize, usize),
+    ) -> Result<Victim<'p, 'a>> {
         ensure!(
-            !predictor.sources().is_empty(),
+            predictor.has_weights(),
             "linearised predictions cannot be attacked: attack drawn weights (bella eval --predictive sampled) or \
              the mode (--draws 0)"
         );
@@ -85,7 +97,16 @@ impl<'a> Victim<'a> {
             let members = predictor.members();
             ensure!(member < members, "attack target member-{member}: there are {members} members, counted from 0");
         }
-        Ok(Victim { predictor, target, resolution })
+        let numbers = (predictor.members() * samples * budgets) as u64 * predictor.model.head.classes() as u64;
+        let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;
+        // The moved pixels of a whole batch, and the clean ones.
+        let side = predictor.model.preprocess.size() as u64;
+        let fixed = logits + (budgets as u64 + 1) * images as u64 * 3 * side * side * 4;
+        let graph = Graph::Pixels { budgets };
+        predictor.decide_keeping(graph, images, fixed);
+        let attacking = predictor.plan_pass("attack", graph, images, fixed)?;
+        let predicting = predictor.plan_pass("prediction", Graph::None, images, fixed)?;
+        Ok(Victim { predictor, target, resolution, attacking, predicting })
     }
 
     /// Bytes `[B, 3, h, w]` as the pixels in [0, 1] that the attack moves.
@@ -98,43 +119,56 @@ impl<'a> Victim<'a> {
         }
     }
 
-    /// Gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`.
+    /// How the attack is cut.
+    pub fn cutter(&self) -> &Cutter {
+        &self.attacking
+    }
+
+    /// Logits `[m, B, C]` of all members for pixels `[B, 3, h, w]`, cut as predictions of clean images are.
+    ///
+    /// # Errors
+    /// Those of [`Predictor::logits`].
+    pub fn logits(&self, pixels: &Tensor) -> Result<Tensor> {
+        self.predictor.logits(&self.predicting, pixels)
+    }
+
+    /// Gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. An image's gradient
+    /// does not depend on the others.
     ///
     /// Members in several chunks take two passes, so that memory is that of one chunk.
     ///
     /// # Errors
     /// Those of libtorch, and a gradient that is not finite.
     pub fn gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
-        guarded("attack", ROOM_TO_PREDICT, || {
-            let pixels = pixels.detach().set_requires_grad(true);
-            let sources = self.sources();
-            let root = match sources {
-                [only] => self.loss(&self.predictor.forward(only, &pixels), labels),
-                _ => return self.chunked_gradient(&pixels, labels),
-            };
-            let gradient = Tensor::run_backward(&[root], &[&pixels], false, false).remove(0);
-            finite(gradient)
-        })
+        let gradient = self.attacking.run(|cut| {
+            let parts = in_parts(0..pixels.size()[0] as usize, cut.images).map(|images| {
+                let of = |t: &Tensor| t.narrow(0, images.start as i64, images.len() as i64);
+                self.gradient_of_part(&of(pixels), &of(labels), cut.members)
+            });
+            let mut parts = parts.collect::<Result<Vec<_>>>()?;
+            Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Tensor::cat(&parts, 0) })
+        })?;
+        finite(gradient)
     }
 
-    fn chunked_gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
-        let logits = self.predictor.logits(&pixels.detach())?.set_requires_grad(true);
-        let loss = self.loss(&logits, labels);
-        let by_logits = Tensor::run_backward(&[loss], &[&logits], false, false).remove(0);
-        let mut total = pixels.zeros_like().detach();
-        let mut first = 0;
-        for source in self.sources() {
-            let logits = self.predictor.forward(source, pixels);
-            let members = logits.size()[0];
-            let root = (logits * by_logits.narrow(0, first, members)).sum(by_logits.kind());
-            total += Tensor::run_backward(&[root], &[pixels], false, false).remove(0);
-            first += members;
+    fn gradient_of_part(&self, pixels: &Tensor, labels: &Tensor, members: usize) -> Result<Tensor> {
+        let pixels = pixels.detach().set_requires_grad(true);
+        let all = 0..self.predictor.members();
+        if members >= all.len() {
+            let root = self.loss(&self.predictor.forward(all, &pixels)?, labels);
+            return Ok(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0));
         }
-        finite(total)
-    }
-
-    fn sources(&self) -> &[crate::backbone::weights::Weights<'a>] {
-        self.predictor.sources()
+        let parts = in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &pixels)));
+        let logits = Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0).set_requires_grad(true);
+        let loss = self.loss(&logits, labels);
+        let by_logits = Tensor::f_run_backward(&[loss], &[&logits], false, false)?.remove(0);
+        let mut total = pixels.zeros_like().detach();
+        for some in in_parts(all, members) {
+            let by_logits = by_logits.narrow(0, some.start as i64, some.len() as i64);
+            let root = (self.predictor.forward(some, &pixels)? * by_logits).sum(logits.kind());
+            total += Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0);
+        }
+        Ok(total)
     }
 
     /// The loss summed over images, from logits `[m, B, C]` and labels `[B]`.

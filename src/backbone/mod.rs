@@ -4,6 +4,7 @@
 //! its parameters. A new family of checkpoints is one new naming and its line in [`NAMINGS`].
 
 mod block;
+pub mod footprint;
 mod hints;
 pub mod identify;
 pub mod low_rank;

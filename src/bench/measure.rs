@@ -1,6 +1,8 @@
 //! Measures one case: complete training steps told apart into their parts, predictions, memory, and the rate of matrix
 //! products beside them.
 
+use std::rc::Rc;
+
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor, no_grad};
@@ -13,7 +15,7 @@ use super::{peak, rate};
 use crate::backbone::weights::Weights;
 use crate::experiment::{Batches, Training};
 use crate::images::Batch;
-use crate::memory::{Footprint, free_bytes, particles_at_once};
+use crate::memory::{Cutter, free_bytes, gib};
 use crate::methods::{Method, Objective, Parts};
 use crate::model::{Input, Model};
 use crate::predict::{Members, Predictor};
@@ -21,7 +23,8 @@ use crate::schema::words;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 use crate::tensor::guarded;
-use crate::train::{Chunks, Cut, Likelihood};
+use crate::train::chunks::Step;
+use crate::train::{Cut, Likelihood};
 
 /// How long and what of it.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +100,6 @@ struct Setup<'a> {
     subspace: &'a dyn Subspace,
     training: &'a Training,
     plan: Plan,
-    chunks: Chunks,
     particles: i64,
 }
 
@@ -116,13 +118,11 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     let rows: Vec<Tensor> = (0..particles as u64).map(|p| subspace.initial(1, p)).collect::<Result<_>>()?;
     let mut theta = Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(device);
     drop(rows);
-    let chunks = Chunks::new(&training.train, &model, layout, particles as usize);
     let copies = if training.method.spec.samples().is_some() { 2 } else { 1 };
     let mut found = Measured {
         precision: crate::device::precision_name(model.kind).to_string(),
         device: crate::device::name(device),
         threads: tch::get_num_threads(),
-        particle_chunk: chunks.training,
         particles,
         parameters_per_particle: layout.parameters(),
         base_bytes,
@@ -132,7 +132,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
         matmul_rates: rate::matmul_rates(device, model.kind)?,
         ..Measured::default()
     };
-    let setup = Setup { model: &model, subspace: &*subspace, training, plan, chunks, particles };
+    let setup = Setup { model: &model, subspace: &*subspace, training, plan, particles };
     if plan.steps > 0 {
         guarded("training step", "lower --batch-size, or set --particle-chunk or --recompute", || {
             setup.train(&mut theta, &mut found)
@@ -154,7 +154,6 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
 fn expect_room(particles: i64, parameters: i64, device: Device) -> Result<()> {
     const MATRICES: u64 = 4;
     let needed = MATRICES * (particles * parameters) as u64 * Kind::Float.elt_size_in_bytes() as u64;
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     match free_bytes(device) {
         Some(free) if needed > free => bail!(
             "out of memory: particles, gradients and moments alone take {:.1} GiB, {:.1} are free",
@@ -176,11 +175,13 @@ impl Setup<'_> {
             geometry: Geometry::new(self.subspace.layout()),
             clip_norm: self.training.train.clip_norm,
         });
+        let cutter = self.plan_step(&*method)?;
+        found.particle_chunk = cutter.cut().members;
         found.step_flop = self.step_flop();
         let material = self.material()?;
         for step in 0..self.plan.warmup + self.plan.steps {
             let mut moved = Moved { method: &mut *method, theta };
-            let parts = self.step(&mut moved, &material, &optimizer_spent)?;
+            let parts = self.step(&mut moved, (&material, &cutter), &optimizer_spent)?;
             if step < self.plan.warmup {
                 continue;
             }
@@ -196,8 +197,21 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// One complete step, told apart.
-    fn step(&self, moved: &mut Moved, material: &Material, optimizer: &Spent) -> Result<StepParts> {
+    /// How many particles and images go through the network at once.
+    fn plan_step(&self, method: &dyn Method) -> Result<Rc<Cutter>> {
+        let (layout, particles) = (self.subspace.layout(), self.particles as usize);
+        let spec = &self.training.train;
+        let (model, images) = (self.model, spec.batch_size);
+        Step { spec, model, layout, method, images, particles, own: particles, validates: false }.plan()
+    }
+
+    /// One complete training step, timed in its parts.
+    fn step(
+        &self,
+        moved: &mut Moved,
+        (material, cutter): (&Material, &Rc<Cutter>),
+        optimizer: &Spent,
+    ) -> Result<StepParts> {
         optimizer.set(Elapsed::NONE);
         let device = self.model.device;
         let clock = Clock::start(device);
@@ -210,7 +224,7 @@ impl Setup<'_> {
             }
             Material::Samples { batch, tokens } => {
                 let preparing = Clock::start(device);
-                let mut likelihood = self.likelihood(batch, tokens.as_ref());
+                let mut likelihood = self.likelihood(batch, tokens.as_ref(), cutter);
                 input = preparing.stop();
                 moved.advance(&mut likelihood, &gradient)?;
             }
@@ -219,10 +233,10 @@ impl Setup<'_> {
         Ok(StepParts { step, input, gradient: gradient.get(), optimizer: optimizer.get() })
     }
 
-    fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>) -> Likelihood<'_> {
+    fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>, cutter: &Rc<Cutter>) -> Likelihood<'_> {
         let spec = &self.training.train;
-        let cut = Cut { particle_chunk: self.chunks.training, accumulate: spec.accumulate, recompute: spec.recompute };
-        match tokens {
+        let cut = Cut { particle_chunk: 0, accumulate: spec.accumulate.parts(), recompute: spec.recompute };
+        let likelihood = match tokens {
             None => Likelihood::new(self.model, self.subspace, cut, batch, self.orders()),
             Some(Tokens { cache, rows, block }) => {
                 let tokens = cache.index_select(0, rows).to_device(self.model.device);
@@ -231,7 +245,8 @@ impl Setup<'_> {
                 let labels = batch.labels.view([self.orders(), -1]);
                 Likelihood::on(self.model, self.subspace, cut, input, labels)
             }
-        }
+        };
+        likelihood.cut_by(cutter.clone())
     }
 
     /// Random samples, or gradients.
@@ -295,17 +310,14 @@ impl Setup<'_> {
     }
 
     fn predict(&self, theta: &Tensor, found: &mut Measured) -> Result<()> {
-        let (images, particles) = (self.plan.prediction_images, self.particles as usize);
-        let footprint = Footprint::new(self.model, self.subspace.layout(), false);
-        let spec = &self.training.train;
-        let chunk =
-            particles_at_once(spec.particle_chunk, particles, images as usize, footprint.predicting, self.model.device);
-        let members = Members::Rows { subspace: self.subspace, theta, chunk };
-        let predictor = Predictor::new(self.model, &members);
+        let images = self.plan.prediction_images;
+        let members = Members::Rows { subspace: self.subspace, rows: theta };
+        let predictor = Predictor::new(self.model, members, self.training.train.particle_chunk);
+        let cutter = predictor.plan(images as usize, images as usize)?;
         let batch = random_batch(self.model, images);
         for prediction in 0..self.plan.warmup + self.plan.predictions {
             let clock = Clock::start(self.model.device);
-            drop(predictor.logits(&self.model.preprocess.unit(&batch.bytes))?);
+            drop(predictor.logits(&cutter, &self.model.preprocess.unit(&batch.bytes))?);
             let elapsed = clock.stop();
             if prediction >= self.plan.warmup {
                 found.prediction.push(elapsed);

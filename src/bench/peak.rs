@@ -2,7 +2,8 @@
 
 use tch::Device;
 
-use crate::device::{cuda_free_bytes, peak_memory_bytes};
+use crate::device::cuda_memory_bytes;
+use crate::memory::peak_bytes;
 
 /// Free bytes of a GPU before anything is computed on it.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +12,7 @@ pub struct Before(Option<u64>);
 /// What a device has free now.
 pub fn used(device: Device) -> Before {
     match device {
-        Device::Cuda(index) => Before(cuda_free_bytes(index)),
+        Device::Cuda(index) => Before(cuda_memory_bytes(index).map(|(free, _)| free)),
         _ => Before(None),
     }
 }
@@ -19,14 +20,18 @@ pub fn used(device: Device) -> Before {
 /// The peak so far, where the system tells. On a GPU the allocator's blocks, with other processes' changes since `before`.
 pub fn bytes(device: Device, before: Before) -> Option<u64> {
     match device {
-        Device::Cpu => peak_memory_bytes(),
-        Device::Cuda(index) => before.0.zip(cuda_free_bytes(index)).map(|(then, now)| then.saturating_sub(now)),
+        Device::Cpu => peak_bytes(),
+        Device::Cuda(index) => {
+            let now = cuda_memory_bytes(index).map(|(free, _)| free);
+            before.0.zip(now).map(|(then, now)| then.saturating_sub(now))
+        }
         _ => None,
     }
 }
 
 /// From here on the resident peak counts anew (Linux).
 pub fn reset() {
+    crate::memory::release_freed();
     // Without it the peak of what came before stays: larger, not wrong.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

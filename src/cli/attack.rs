@@ -14,33 +14,33 @@ pub(super) struct AttackArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_attack)]
     attack: Option<&'static Entry>,
 
-    /// Budgets, each from 0 to 1.
+    /// Budgets of the attack, each from 0 to 1.
     #[arg(long, value_name = "E,…", value_delimiter = ',', value_parser = parse_unit, requires = "attack",
           default_value = "0.001,0.005,0.01,0.03")]
     epsilon: Vec<f64>,
 
-    /// Whose loss is raised: mean-probability, mean-logit, mean-loss, or member-K (a transfer attack).
+    /// Loss to raise: that of mean-probability, mean-logit, mean-loss, or member-K (a transfer attack).
     #[arg(long, value_name = "TARGET", default_value = "mean-probability", requires = "attack")]
     attack_target: Target,
 
-    /// Which pixels are moved: those the network sees, or the data set's, through the resizing.
+    /// Pixels to change: those that the network sees, or those of the data set, through the resizing.
     #[arg(long, value_name = "WHICH", default_value = "model", requires = "attack")]
     attack_resolution: Resolution,
 
-    /// Steps of pgd.
+    /// Number of PGD steps.
     #[arg(long, value_name = "N", default_value = "10", requires = "attack",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     attack_steps: u32,
 
-    /// Size of a pgd step in pixel units, from 0 to 1 [default: 2.5 epsilon / steps].
+    /// Size of a PGD step in pixel units, from 0 to 1 [default: 2.5 epsilon / steps].
     #[arg(long, value_name = "S", value_parser = parse_unit, requires = "attack")]
     attack_step_size: Option<f64>,
 
-    /// Start pgd at the image instead of a random point of the ball.
+    /// Start PGD at the image instead of a random point of the ball.
     #[arg(long, requires = "attack")]
     attack_from_image: bool,
 
-    /// Of pgd's random starts.
+    /// Seed of PGD's random starting points.
     #[arg(long, value_name = "SEED", default_value = "0", requires = "attack")]
     attack_seed: u64,
 

@@ -35,14 +35,14 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "vit-b-32", conflicts_with = "checkpoint", value_parser = shape)]
     shapes: Vec<&'static Shape>,
 
-    /// A TorchScript archive instead.
+    /// TorchScript archive to measure instead of a shape.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 
     #[arg(long, value_delimiter = ',', default_value = "low-rank")]
     subspaces: Vec<String>,
 
-    /// The methods.
+    /// Methods to measure.
     #[arg(long, value_delimiter = ',', default_value = "svgd")]
     methods: Vec<BenchMethod>,
 
@@ -50,31 +50,31 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "5", value_parser = clap::value_parser!(i64).range(1..=100_000))]
     particles: Vec<i64>,
 
-    /// Types to compute in.
+    /// Number types to compute in.
     #[arg(long, value_delimiter = ',', default_value = "f32")]
     precisions: Vec<Precision>,
 
-    /// Images a particle and step.
+    /// Images per particle and training step.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     batch_size: i64,
 
-    /// Of the low-rank subspace.
+    /// Rank of the low-rank update.
     #[arg(long, value_name = "N", default_value_t = 4)]
     rank: i64,
 
-    /// Blocks that the low-rank subspace adapts: 6-11.
+    /// Blocks that get low-rank updates, such as 6-11.
     #[arg(long, value_name = "RANGES")]
     blocks: Option<String>,
 
-    /// What a step starts from.
+    /// Source of the images that a step starts from.
     #[arg(long, default_value = "images")]
     feed: Feed,
 
-    /// Particles a forward: a number, 0 for all, or auto.
+    /// Particles per forward pass: a number, 0 for all, or auto.
     #[arg(long, value_name = "N", default_value = "auto")]
     particle_chunk: String,
 
-    /// Compute activations again on the way back.
+    /// Compute activations again in the backward pass instead of keeping them.
     #[arg(long)]
     recompute: bool,
 
@@ -82,23 +82,23 @@ pub struct BenchArgs {
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Timed training steps a round; 0 for none.
+    /// Timed training steps per round; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 5)]
     steps: usize,
 
-    /// Timed predictions a round; 0 for none.
+    /// Timed predictions per round; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 3)]
     predictions: usize,
 
-    /// Images a prediction.
+    /// Images per prediction.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     prediction_images: i64,
 
-    /// Untimed steps and predictions before.
+    /// Steps and predictions before the timing starts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     warmup: usize,
 
-    /// Rounds over all cases, which take turns.
+    /// Rounds over all cases; cases take turns within a round.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 
@@ -231,7 +231,7 @@ fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
     Ok(())
 }
 
-/// What a child prints.
+/// The line that a child process prints.
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Measured(Box<Measured>),

@@ -8,7 +8,7 @@ use clap::Args;
 use crate::experiment::{Experiment, is_part, load_config, over};
 use crate::schema::{Problems, Tree};
 
-/// What a part of an experiment is checked over.
+/// The experiment over which a part is checked.
 const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
 
 /// Check configs; every mistake is a line.
@@ -25,7 +25,7 @@ pub struct CheckArgs {
     #[arg(long)]
     merge: bool,
 
-    /// Override a key in each.
+    /// Override a key in each config.
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 

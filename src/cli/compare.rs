@@ -16,13 +16,13 @@ use crate::results::table::{Spec, Surface, render};
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella compare a/predictions/cifar10.safetensors b/predictions/cifar10.safetensors")]
 pub struct CompareArgs {
-    /// Predictions file of the one.
+    /// Predictions file A.
     a: PathBuf,
 
-    /// Predictions file of the other; differences are B - A.
+    /// Predictions file B; differences are B - A.
     b: PathBuf,
 
-    /// Mean over members that is compared [default: both].
+    /// Average over members to compare [default: both].
     #[arg(long)]
     average: Option<Average>,
 
@@ -34,7 +34,7 @@ pub struct CompareArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// CSV on standard output (fractions, all digits) instead of a table.
+    /// Print CSV (fractions, all digits) instead of a table.
     #[arg(long)]
     csv: bool,
 }

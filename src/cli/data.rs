@@ -47,11 +47,11 @@ struct CheckArgs {
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Only this split: train, val or test.
+    /// Check this split only: train, val or test.
     #[arg(long)]
     split: Option<SplitName>,
 
-    /// Decode every image.
+    /// Decode every image, to find damaged ones.
     #[arg(long)]
     decode: bool,
 

@@ -98,10 +98,8 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     for name in named {
         let opened = Opened::run(name, &args.overrides, &args.compute)?;
         let predictive = predictive(args, &opened.experiment);
-        let theta = opened.theta(predictive)?;
-        let linearised = opened.linearised(predictive)?;
-        let members = opened.members(&theta, &linearised, tests.args.batch_size)?;
-        let rows = test(&opened, members, &predictive.name(&opened.experiment), &tests)?;
+        let prepared = opened.prepare(predictive)?;
+        let rows = test(&opened, prepared.members(), &predictive.name(&opened.experiment), &tests)?;
         show(&opened, &rows);
     }
     Ok(())
@@ -158,7 +156,7 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         session,
         run,
         record: opened.record(),
-        predictor: Predictor::new(&session.model, &members),
+        predictor: Predictor::new(&session.model, members, opened.chunk()),
         predictive: predictive.to_string(),
         batch_size: opened.batch_size(tests.args.batch_size),
         set: set_name(&experiment.data.label, tests.args.split),

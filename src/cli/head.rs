@@ -18,7 +18,7 @@ pub struct HeadArgs {
     #[command(flatten)]
     config: ConfigArgs,
 
-    /// The file to write.
+    /// File to write.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
 

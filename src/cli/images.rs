@@ -24,35 +24,35 @@ pub struct ImagesArgs {
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
-    /// Pixels a side.
+    /// Height and width in pixels.
     #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
     size: u32,
 
-    /// How images get that size.
+    /// The way in which images get that size.
     #[arg(long, default_value = "shorter-side-crop")]
     resize: Resize,
 
-    /// The filter by which images get that size.
+    /// Filter by which images get that size.
     #[arg(long, default_value = "bicubic")]
     interpolation: Interpolation,
 
-    /// Write the bytes, [N, 3, size, size].
+    /// Write the pixels to this file, as bytes [N, 3, size, size].
     #[arg(short = 'o', long, value_name = "FILE.npy")]
     output: Option<PathBuf>,
 
-    /// Keep decoded images here, and read them from here.
+    /// Folder that keeps decoded images and is read first.
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
 
-    /// Time so many passes over the images, normalised and in batches, as training reads them.
+    /// Number of timed passes over the images, normalised and in batches, as training reads them.
     #[arg(long, value_name = "N", default_value_t = 0)]
     epochs: u32,
 
-    /// Images a batch.
+    /// Images per batch.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: u32,
 
-    /// Threads that decode [default: all cores].
+    /// Threads that decode images [default: all cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 }

@@ -20,7 +20,7 @@ pub struct InspectArgs {
     /// A TorchScript archive (.pt).
     file: PathBuf,
 
-    /// Heads, where the search does not find them.
+    /// Number of attention heads, where the search does not find it.
     #[arg(long)]
     heads: Option<i64>,
 
@@ -28,15 +28,15 @@ pub struct InspectArgs {
     #[arg(long, value_parser = activation)]
     activation: Option<Activation>,
 
-    /// LayerNorm eps, where the search does not find it.
+    /// Epsilon of LayerNorm, where the search does not find it.
     #[arg(long)]
     eps: Option<f64>,
 
-    /// Rank for the count of trainable parameters.
+    /// Rank at which trainable parameters are counted.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(i64).range(1..=4096))]
     rank: i64,
 
-    /// Every parameter with its shape.
+    /// List every parameter with its shape.
     #[arg(long)]
     parameters: bool,
 }

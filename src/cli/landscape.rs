@@ -25,19 +25,19 @@ pub struct LandscapeArgs {
     #[arg(long, value_name = "I,J,K", value_delimiter = ',', default_value = "0,1,2")]
     particles: Vec<i64>,
 
-    /// Points a side.
+    /// Points along each side of the grid.
     #[arg(long, value_name = "N", default_value = "21", value_parser = clap::value_parser!(u16).range(2..=1001))]
     grid: u16,
 
-    /// How far the grid reaches beyond the triangle, as a share of its extent.
+    /// Margin of the grid around the triangle, as a share of its extent.
     #[arg(long, value_name = "SHARE", default_value = "0.4", allow_negative_numbers = true)]
     margin: f64,
 
-    /// Images of the training and of the test split, class by class in turn.
+    /// Number of images of the training and of the test split, taken from the classes in turn.
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
 
-    /// Points in one forward.
+    /// Grid points that go through the network at once; fewer where memory is short.
     #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=4096))]
     chunk: u16,
 

@@ -22,10 +22,10 @@ pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// What Gaussians are fitted on.
+/// The images that Gaussians are fitted on.
 pub(super) struct Images<'a> {
     pub train: &'a ImageSet,
-    /// What `holdout.validation` are images of.
+    /// The split that `holdout.validation` counts images of.
     pub validation: &'a ImageSet,
     pub holdout: &'a Holdout,
 }

@@ -1,12 +1,14 @@
 //! `bella list`: what the registries know.
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 
+use super::Usage;
 use crate::attacks::ATTACKS;
 use crate::backbone::NAMINGS;
 use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
+use crate::experiment::keys;
 use crate::head::{HEADS, templates};
 use crate::methods::METHODS;
 use crate::metrics::METRICS;
@@ -14,12 +16,61 @@ use crate::metrics::ood::OOD_SCORES;
 use crate::optimizers::OPTIMIZERS;
 use crate::subspace::SUBSPACES;
 
-/// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions, attacks and metrics.
+/// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions, attacks and metrics, or the keys
+/// of a config.
 #[derive(Args)]
-#[command(after_help = "Example:\n  bella list")]
-pub struct ListArgs {}
+#[command(after_help = "Examples:\n  bella list\n  bella list keys\n  bella list keys method.svgd")]
+pub struct ListArgs {
+    #[command(subcommand)]
+    what: Option<What>,
+}
 
-pub fn run(_: &ListArgs) -> Result<()> {
+#[derive(Subcommand)]
+enum What {
+    Keys(KeysArgs),
+}
+
+/// List the keys of a config with type, range, default and meaning.
+#[derive(Args)]
+struct KeysArgs {
+    /// Key or table to list, such as `train` or `method.svgd` [default: all].
+    prefix: Option<String>,
+
+    /// Print the page docs/configuration.md instead.
+    #[arg(long, conflicts_with = "prefix")]
+    markdown: bool,
+}
+
+pub fn run(args: &ListArgs) -> Result<()> {
+    match &args.what {
+        Some(What::Keys(args)) => list_keys(args),
+        None => list_registries(),
+    }
+}
+
+fn list_keys(args: &KeysArgs) -> Result<()> {
+    if args.markdown {
+        print!("{}", keys::page());
+        return Ok(());
+    }
+    let prefix = args.prefix.as_deref().unwrap_or_default();
+    let found: Vec<_> =
+        keys::all().into_iter().filter(|key| prefix.is_empty() || keys::lies_below(&key.path, prefix)).collect();
+    if found.is_empty() {
+        return Err(Usage(format!("no key `{prefix}`; `bella list keys` lists all")).into());
+    }
+    for key in found {
+        let default = match key.default.as_str() {
+            "" | "required" => key.default.clone(),
+            default => format!("default {}", default.replace('`', "")),
+        };
+        println!("{}\n    {}{}{default}", key.path, key.rule, if default.is_empty() { "" } else { "; " });
+        println!("    {}", key.about);
+    }
+    Ok(())
+}
+
+fn list_registries() -> Result<()> {
     section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, e.about)));
     section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
     println!("templates of [head.zero-shot]\n  {}\n", templates::keys().join(", "));

@@ -24,15 +24,15 @@ pub struct MergeArgs {
     #[arg(required = true, num_args = 2..)]
     runs: Vec<String>,
 
-    /// How certain a model is of a parameter.
+    /// Measure of how certain a model is of a parameter.
     #[arg(long, value_name = "WORD", default_value = "posterior")]
     by: By,
 
-    /// What is merged: the updates of the weights, or the factors of low-rank particles that started from the same A.
+    /// Quantity to merge: the updates of the weights, or the factors of low-rank particles that started from the same A.
     #[arg(long, value_name = "SPACE", default_value = "weights")]
     space: Space,
 
-    /// Share of each model [default: 1 over their number].
+    /// Share of each model [default: 1 over the number of models].
     #[arg(long, value_name = "ALPHA")]
     share: Option<f64>,
 
@@ -40,7 +40,7 @@ pub struct MergeArgs {
     #[arg(long, value_name = "H0")]
     prior: Option<f64>,
 
-    /// Training images a run whose squared gradients are taken.
+    /// Training images per run whose squared gradients are taken.
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     images: u32,
 
@@ -76,7 +76,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
         prior: if entrywise { prior } else { 0.0 },
     };
     let merged = merge(runs, &settings)?;
-    let members = Members::Rows { subspace: &*merged.subspace, theta: &merged.theta, chunk: 0 };
+    let members = Members::Rows { subspace: &*merged.subspace, rows: &merged.theta };
     let rows = test(&opened, members, &label(args, prior, &names), &tests)?;
     show(&opened, &rows);
     Ok(())
@@ -95,7 +95,7 @@ fn checked(args: &MergeArgs) -> Result<f64> {
     Ok(prior)
 }
 
-/// What an opened run brings.
+/// An opened run with what merging needs of it.
 fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contribution> {
     let mixture = &opened.posterior()?.mixture;
     let subspace = opened.session.subspace()?;

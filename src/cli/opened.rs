@@ -8,13 +8,11 @@ use clap::Args;
 use super::failure::Usage;
 use super::options::ComputeArgs;
 use crate::data::{DATASETS, SplitName};
-use crate::evaluate::Predictive;
+use crate::evaluate::{Predictive, Prepared};
 use crate::experiment::{Experiment, Validation, load_config};
 use crate::images::ImageSet;
-use crate::laplace::Linearised;
 use crate::machine::{Chunk, Precision};
 use crate::posterior::Posterior;
-use crate::predict::Members;
 use crate::run::{Record, RunFolder};
 use crate::schema::{Node, Tree, Value};
 use crate::session::Session;
@@ -100,29 +98,17 @@ impl Opened {
         Ok(Opened { experiment, session, run, trained: None, roots: overrides.roots() })
     }
 
-    /// The members `[m, P]` of a predictive; `None` for a checkpoint as it is.
-    pub fn theta(&self, predictive: Predictive) -> Result<Option<tch::Tensor>> {
-        self.trained.as_ref().map(|(posterior, _)| predictive.theta(&posterior.mixture)).transpose()
+    /// What the members of a predictive are made of; the checkpoint as it is where nothing was trained.
+    pub fn prepare(&self, predictive: Predictive) -> Result<Prepared<'_>> {
+        match &self.trained {
+            Some((posterior, _)) => predictive.prepare(self.session.subspace()?, &posterior.mixture),
+            None => Ok(Prepared::Checkpoint),
+        }
     }
 
-    /// What linearised predictions need, for those.
-    pub fn linearised(&self, predictive: Predictive) -> Result<Option<Linearised<'_>>> {
-        let Some((posterior, _)) = &self.trained else { return Ok(None) };
-        predictive.linearised(self.session.subspace()?, &posterior.mixture)
-    }
-
-    /// Members that [`theta`](Self::theta) or [`linearised`](Self::linearised) made, for batches of the asked or the
-    /// configured size.
-    pub fn members<'a>(
-        &'a self,
-        theta: &'a Option<tch::Tensor>,
-        linearised: &'a Option<Linearised<'a>>,
-        batch_size: Option<u32>,
-    ) -> Result<Members<'a>> {
-        let Some(theta) = theta else { return Ok(Members::Checkpoint) };
-        let configured = self.experiment.training.as_ref().map_or(Chunk::Auto, |t| t.train.particle_chunk);
-        let chunk = self.session.prediction_chunk(configured, theta.size()[0], self.batch_size(batch_size))?;
-        Ok(Predictive::members(self.session.subspace()?, theta, linearised, chunk))
+    /// The members that go through the network at once, as the run's config or the command line says.
+    pub fn chunk(&self) -> Chunk {
+        self.experiment.training.as_ref().map_or(Chunk::Auto, |training| training.train.particle_chunk)
     }
 
     pub fn posterior(&self) -> Result<&Posterior> {

@@ -44,13 +44,26 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
+    /// Memory to hold at most on the computing device, in GiB [default: what is free].
+    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
+    pub memory: Option<f64>,
+
     /// Results folder.
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     pub out: PathBuf,
 }
 
+fn parse_gib(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse::<f64>().map_err(|_| "is no number".to_string())?;
+    let rule = "must be above 0 and at most 1000000, in GiB";
+    if value > 0.0 && value <= 1e6 { Ok(value) } else { Err(rule.to_string()) }
+}
+
 impl ComputeArgs {
     pub fn settings(&self) -> Settings {
+        if let Some(gib) = self.memory {
+            crate::memory::allow((gib * f64::from(1 << 30)) as u64);
+        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Settings {
             device: self.device,

@@ -16,6 +16,7 @@ use crate::evaluate::Predictive;
 use crate::files::expect_writable;
 use crate::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
 use crate::machine::Precision;
+use crate::memory::Cutter;
 use crate::metrics::Uncertainty;
 use crate::predict::Predictor;
 use crate::predictions::{Predictions, Shape};
@@ -36,7 +37,7 @@ pub struct PredictArgs {
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
-    /// How the records are written.
+    /// Format of the records.
     #[arg(long, default_value = "csv")]
     format: Format,
 
@@ -48,15 +49,15 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
 
-    /// How images get the network's size [default: as the run's own images did].
+    /// The way in which images get the network's size [default: that of the run's own images].
     #[arg(long)]
     resize: Option<Resize>,
 
-    /// Images a forward.
+    /// Images per forward pass.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: Option<u32>,
 
-    /// Type to compute in [default: as the run was trained].
+    /// Number type to compute in [default: that of the training].
     #[arg(long, value_name = "TYPE")]
     precision: Option<Precision>,
 
@@ -119,17 +120,17 @@ fn predict(
     let interpolation = opened.session.model.preprocess.interpolation();
     let how =
         Decode { resize: args.resize.unwrap_or_else(|| as_trained(opened)), interpolation, height: side, width: side };
-    let predictive = Predictive::of(&opened.experiment);
-    let theta = opened.theta(predictive)?;
-    let linearised = opened.linearised(predictive)?;
-    let predictor = Predictor::new(&opened.session.model, &opened.members(&theta, &linearised, args.batch_size)?);
+    let prepared = opened.prepare(Predictive::of(&opened.experiment))?;
+    let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
+    let batch_size = opened.batch_size(args.batch_size).min(inputs.len());
+    let cutter = predictor.plan(batch_size, batch_size)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::logging::bar(inputs.len() as u64, "predicting");
     let mut failed = 0;
-    for batch in inputs.chunks(opened.batch_size(args.batch_size)) {
+    for batch in inputs.chunks(batch_size) {
         let decoded = pool.install(|| decode(batch, how));
         let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
-        let mut predicted = predict_batch(opened, &predictor, &pixels, side)?.into_iter();
+        let mut predicted = predict_batch(opened, (&predictor, &cutter), &pixels, side)?.into_iter();
         for (input, decoded) in batch.iter().zip(&decoded) {
             let outcome = match decoded {
                 Ok(_) => Ok(predicted.next().context("an image has no prediction")?),
@@ -156,14 +157,19 @@ fn as_trained(opened: &Opened) -> Resize {
 }
 
 /// Predictions of decoded images `[3, side, side]`.
-fn predict_batch(opened: &Opened, predictor: &Predictor, images: &[&[u8]], side: usize) -> Result<Vec<Prediction>> {
+fn predict_batch(
+    opened: &Opened,
+    (predictor, cutter): (&Predictor, &Cutter),
+    images: &[&[u8]],
+    side: usize,
+) -> Result<Vec<Prediction>> {
     if images.is_empty() {
         return Ok(Vec::new());
     }
     let (model, side) = (&opened.session.model, side as i64);
     let logits = guarded("prediction", ROOM_TO_PREDICT, || {
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
-        host_f32(&predictor.logits(&model.preprocess.unit(&bytes))?)
+        host_f32(&predictor.logits(cutter, &model.preprocess.unit(&bytes))?)
     })?;
     let shape = Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
     let uncertainty = Uncertainty::compute(&Predictions::unlabelled(shape, logits)?)?;

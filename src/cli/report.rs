@@ -26,11 +26,11 @@ pub struct ReportArgs {
     #[arg(long = "table", value_name = "KEY", value_delimiter = ',')]
     tables: Vec<String>,
 
-    /// How tables are printed.
+    /// Format of printed tables.
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     format: Format,
 
-    /// Numbers over seeds instead: mean, standard deviation, 95 % interval, count.
+    /// Print numbers over seeds instead: mean, standard deviation, 95 % interval, count.
     #[arg(long, conflicts_with = "tables")]
     seeds: bool,
 
@@ -57,7 +57,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         args.print_tables(&sources)?;
     }
     if let Some(picture) = &args.picture {
-        crate::results::picture::draw(&sources.results, picture)?;
+        crate::report::picture::draw(&sources.results, picture)?;
         tracing::info!("picture: {}", picture.display());
     }
     args.write_files(&sources)
@@ -187,7 +187,7 @@ fn table_of(rows: &[Row]) -> Table {
 
 fn print(table: &Table) {
     let spec = Spec {
-        columns: result_columns(table).iter().map(|column| column.to_string()).collect(),
+        columns: result_columns(table),
         group_by: vec!["set".into(), "condition".into()],
         surface: Surface::of_stdout(),
     };

@@ -24,7 +24,7 @@ pub struct SensitivityArgs {
     /// A run: its folder or (the start of) its id [default: the latest finished run].
     run: Option<String>,
 
-    /// Training images, the first ones [default: all].
+    /// Number of training images, from the first on [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
 

@@ -19,7 +19,7 @@ pub struct SoupArgs {
     /// A run: its folder or (the start of) its id [default: the latest finished run].
     run: Option<String>,
 
-    /// What is averaged: the updates of the weights (exact), or the factors of low-rank particles.
+    /// Quantity to average: the updates of the weights (exact), or the factors of low-rank particles.
     #[arg(long, value_name = "SPACE", default_value = "weights")]
     space: Space,
 
@@ -39,7 +39,7 @@ pub fn run(args: &SoupArgs) -> Result<()> {
     let theta = &opened.posterior()?.mixture.theta;
     ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
     let soup = mean(opened.session.subspace()?, theta, args.space)?;
-    let members = Members::Rows { subspace: &*soup.subspace, theta: &soup.theta, chunk: 0 };
+    let members = Members::Rows { subspace: &*soup.subspace, rows: &soup.theta };
     let name = match args.space {
         Space::Weights => "soup",
         Space::Factors => "soup-factors",

@@ -11,10 +11,10 @@ use crate::head::tokens::tokens;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella tokenize \"a photo of a cat.\"\n  bella tokenize < prompts.txt")]
 pub struct TokenizeArgs {
-    /// Texts [default: the lines of standard input].
+    /// Texts to tokenize [default: the lines of standard input].
     texts: Vec<String>,
 
-    /// Tokens of a text, at most; the last is its end.
+    /// Most tokens per text, the end token included.
     #[arg(long, default_value_t = 77, value_parser = clap::value_parser!(u32).range(2..=4096))]
     context: u32,
 }

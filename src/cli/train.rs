@@ -5,6 +5,7 @@
 mod start;
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -19,6 +20,7 @@ use crate::experiment::{Experiment, Training};
 use crate::files::create_folder;
 use crate::images::ImageSet;
 use crate::machine::Chunk;
+use crate::memory;
 use crate::parallel::World;
 use crate::posterior::{Mixture, Posterior};
 use crate::predict::Predictor;
@@ -133,8 +135,8 @@ fn train(
         let mixture = keep(mixture, experiment, &session, run)?;
         return evaluate(experiment, &session, run, &record, &mixture, &tests);
     }
-    let images = Images { set: &images, validation, holdout, data };
-    let mut trainer = assemble(experiment, training, &session, images, run)?;
+    let used = Images { set: &images, validation, holdout, data };
+    let mut trainer = assemble(experiment, training, &session, used, run)?;
     if let Some(state) = &checkpoint {
         trainer
             .resume(state)
@@ -154,8 +156,11 @@ fn train(
     }
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
     end_on_signals(saved, session.world.leads())?;
-    let (record, posterior) = finish(experiment, training, &trainer, &session, run)?;
-    if trainer.stopping() && !no_eval {
+    let stop = trainer.stop.clone();
+    let (record, posterior) = finish(experiment, training, trainer, &session, run)?;
+    // Evaluation plans with what is free: nothing that only training needs is held any longer.
+    drop((images, published));
+    if session.world.any(stop.load(Ordering::Relaxed)) && !no_eval {
         return Err(Stopped(format!(
             "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",
             run.id()
@@ -200,7 +205,7 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
 fn finish(
     experiment: &Experiment,
     training: &Training,
-    trainer: &Trainer,
+    trainer: Trainer,
     session: &Session,
     run: &RunFolder,
 ) -> Result<(Record, Mixture)> {
@@ -225,7 +230,8 @@ fn finish(
         wall_seconds: trainer.wall_seconds(),
         images_per_second: rates.iter().sum::<f64>() / rates.len() as f64,
         // The process's peak covers the frozen base and everything else; a GPU's own memory is not in it.
-        peak_memory_bytes: if session.device == Device::Cpu { crate::device::peak_memory_bytes() } else { None },
+        peak_memory_bytes: if session.device == Device::Cpu { memory::peak_bytes() } else { None },
+        planned_memory_bytes: Some(memory::planned_bytes()),
         selected_epoch,
         self_check_difference: session.self_check_difference,
     };
@@ -234,8 +240,9 @@ fn finish(
     }
     trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
     let mut mixture = trainer.posterior();
-    let (train, validation) = (trainer.images, trainer.validation_images);
-    let images = laplace::Images { train, validation, holdout: &trainer.holdout };
+    // The method's state, the best particles and the cache are not needed any more.
+    let (train, validation, holdout) = trainer.into_images();
+    let images = laplace::Images { train, validation, holdout: &holdout };
     laplace::fit(&mut mixture, training, session, &images)?;
     Ok((record, keep(mixture, experiment, session, run)?))
 }
@@ -296,16 +303,13 @@ fn evaluate(
     let (chunk, batch_size) = spec.unwrap_or((Chunk::Auto, 256));
     let mut rows = Vec::new();
     for predictive in Predictive::after_training(experiment) {
-        let (subspace, theta) = (session.subspace()?, predictive.theta(posterior)?);
-        let linearised = predictive.linearised(subspace, posterior)?;
-        let chunk = session.prediction_chunk(chunk, theta.size()[0], batch_size)?;
-        let members = Predictive::members(subspace, &theta, &linearised, chunk);
+        let prepared = predictive.prepare(session.subspace()?, posterior)?;
         let mut evaluation = Evaluation {
             experiment,
             session,
             run,
             record: Some(record),
-            predictor: Predictor::new(&session.model, &members),
+            predictor: Predictor::new(&session.model, prepared.members(), chunk),
             predictive: predictive.name(experiment),
             batch_size,
             set: String::new(),

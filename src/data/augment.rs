@@ -60,8 +60,8 @@ impl Augment {
             return None;
         }
         let table = reader.section("augment");
-        let pair = |key: &str, bounds: Bounds, default: [f64; 2]| {
-            let values = table.floats(key, bounds).or(default.to_vec());
+        let pair = |key: &str, about, default: [f64; 2]| {
+            let values = table.floats(key, Bounds::above(0.0)).about(about).or(default.to_vec());
             match <[f64; 2]>::try_from(values) {
                 Ok([low, high]) if low <= high => [low, high],
                 _ => {
@@ -71,10 +71,16 @@ impl Augment {
             }
         };
         let augment = Augment {
-            crop: table.choice("crop").or(Crop::RandomResized),
-            scale: pair("scale", Bounds::above(0.0), [0.08, 1.0]),
-            ratio: pair("ratio", Bounds::above(0.0), [3.0 / 4.0, 4.0 / 3.0]),
-            flip: table.float("flip", Bounds::between(0.0, 1.0)).or(0.5),
+            crop: table
+                .choice("crop")
+                .about("Part of the image that is seen: a random crop, or the one that evaluation sees.")
+                .or(Crop::RandomResized),
+            scale: pair("scale", "Least and largest share of the area that a crop takes.", [0.08, 1.0]),
+            ratio: pair("ratio", "Least and largest ratio of a crop's width to its height.", [3.0 / 4.0, 4.0 / 3.0]),
+            flip: table
+                .float("flip", Bounds::between(0.0, 1.0))
+                .about("Probability that an image is mirrored.")
+                .or(0.5),
             randaugment: RandAugment::read(&table),
         };
         if augment.crop == Crop::Fixed && (table.has("scale") || table.has("ratio")) {

@@ -33,10 +33,15 @@ impl Subset {
     /// Reads `subset = N` or `subset = { train = N, val = N, test = N }`; `None` where it is absent.
     pub fn read(reader: &Reader) -> Option<Subset> {
         if !reader.is_table("subset") {
-            return reader.count("subset", COUNT).optional().map(Subset::Each);
+            return reader
+                .count("subset", COUNT)
+                .about("Number of images to use of each split, drawn evenly from the classes.")
+                .optional()
+                .map(Subset::Each);
         }
         let of = reader.section("subset");
-        let [train, val, test] = SplitName::ALL.map(|split| of.count(split.word(), COUNT).optional());
+        let [train, val, test] = SplitName::ALL
+            .map(|split| of.count(split.word(), COUNT).about("Number of images to use of this split.").optional());
         of.finish();
         Some(Subset::PerSplit { train, val, test })
     }

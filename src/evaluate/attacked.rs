@@ -1,5 +1,6 @@
 //! Predictions under attack: the same fixed members give the gradient and the prediction.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -10,9 +11,10 @@ use super::condition::Attacked;
 use super::{Condition, Evaluation};
 use crate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim};
 use crate::images::{Batch, ImageSet, in_order};
-use crate::predict::joined;
+use crate::predict::in_parts;
 use crate::results::store::Row;
 use crate::state::State;
+use crate::tensor::host_f32;
 
 /// An attack at several budgets.
 pub struct AttackPlan {
@@ -59,16 +61,26 @@ impl Evaluation<'_> {
     pub fn attacked(&self, images: &ImageSet, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
         let started = Instant::now();
         let attack = (plan.entry.build)(plan.settings);
-        let victim = Victim::new(&self.predictor, plan.target, plan.resolution)?;
+        let sizes = (plan.epsilons.len(), self.batch_size.min(images.samples()), images.samples());
+        let victim = Victim::new(&self.predictor, (plan.target, plan.resolution), sizes)?;
         let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let bar = crate::logging::bar(images.samples() as u64, plan.entry.key);
         let all: Vec<u32> = (0..images.samples() as u32).collect();
         let batches = in_order(&all, self.batch_size);
         for (indices, batch) in batches.iter().zip(images.batches(batches.clone())) {
-            let moved = attack_batch(&*attack, &victim, plan, indices, &batch?)?;
-            for (at, x) in moved.into_iter().enumerate() {
-                logits[at].push(self.predictor.logits(&x)?.to_device(Device::Cpu));
+            let batch = batch?;
+            // Each image is moved on its own, so a batch may be attacked in parts.
+            let moved = victim.cutter().run(|cut| {
+                let parts = in_parts(0..indices.len(), cut.images);
+                parts
+                    .map(|part| attack_part(&*attack, &victim, plan, (indices, &batch), part))
+                    .collect::<Result<Vec<_>>>()
+            })?;
+            for at in 0..plan.epsilons.len() {
+                let parts: Vec<&Tensor> = moved.iter().map(|part| &part[at]).collect();
+                let x = Tensor::cat(&parts, 0);
+                logits[at].push(victim.logits(&x)?.to_device(Device::Cpu));
                 if keep {
                     pixels[at].push(x.to_device(Device::Cpu));
                 }
@@ -79,7 +91,7 @@ impl Evaluation<'_> {
         let seconds = started.elapsed().as_secs_f64() / plan.epsilons.len() as f64;
         let rows = plan.epsilons.iter().zip(&logits).map(|(epsilon, parts)| {
             let condition = plan.condition(&*attack, *epsilon);
-            self.keep(joined(parts)?, images, &condition, seconds).map(|(row, _)| row)
+            self.keep(host_f32(&Tensor::cat(parts, 1))?, images, &condition, seconds).map(|(row, _)| row)
         });
         let labels: Vec<i64> = images.split.labels.iter().map(|label| i64::from(*label)).collect();
         let labels = Tensor::from_slice(&labels);
@@ -95,16 +107,18 @@ impl Evaluation<'_> {
     }
 }
 
-fn attack_batch(
+/// Moved pixels of some images of a batch, one tensor an epsilon.
+fn attack_part(
     attack: &dyn Attack,
     victim: &Victim,
     plan: &AttackPlan,
-    indices: &[u32],
-    batch: &Batch,
+    (indices, batch): (&[u32], &Batch),
+    part: Range<usize>,
 ) -> Result<Vec<Tensor>> {
-    let pixels = victim.pixels(&batch.bytes);
-    let gradient = |x: &Tensor| victim.gradient(x, &batch.labels);
-    let moved = attack.run(&Clean { pixels: &pixels, indices }, &plan.epsilons, &gradient)?;
+    let of = |t: &Tensor| t.narrow(0, part.start as i64, part.len() as i64);
+    let (pixels, labels) = (victim.pixels(&of(&batch.bytes)), of(&batch.labels));
+    let gradient = |x: &Tensor| victim.gradient(x, &labels);
+    let moved = attack.run(&Clean { pixels: &pixels, indices: &indices[part] }, &plan.epsilons, &gradient)?;
     ensure!(moved.len() == plan.epsilons.len(), "{}: an attack must give one result an epsilon", plan.entry.key);
     Ok(moved)
 }

@@ -24,7 +24,7 @@ use crate::session::Session;
 
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
-pub use predictive::Predictive;
+pub use predictive::{Predictive, Prepared};
 pub use row::shown;
 
 /// Cells that say which row of a results file is which.

@@ -2,12 +2,11 @@
 //! logits linearised around them.
 
 use anyhow::{Context, Result};
-use tch::Tensor;
 
 use crate::experiment::Experiment;
 use crate::laplace::{Linearised, Output};
 use crate::posterior::Mixture;
-use crate::predict::Members;
+use crate::predict::{Members, Rows};
 use crate::subspace::Subspace;
 
 /// Which members stand for the posterior.
@@ -64,41 +63,43 @@ impl Predictive {
         }
     }
 
-    /// Members `[m, P]`, or the particles that logits are linearised around.
+    /// What the members are made of.
     ///
     /// # Errors
-    /// Draws from particles that are points.
-    pub fn theta(self, posterior: &Mixture) -> Result<Tensor> {
+    /// Draws from particles that are points; linearised predictions of a posterior without a Laplace approximation.
+    pub fn prepare<'a>(self, subspace: &'a dyn Subspace, posterior: &'a Mixture) -> Result<Prepared<'a>> {
         match self {
-            Predictive::Draws(draws) => posterior.draw(draws),
-            Predictive::Particles | Predictive::Mean | Predictive::Linearised(..) => {
-                Ok(posterior.theta.shallow_clone())
+            Predictive::Draws(draws) => Ok(Prepared::Rows(subspace, Box::new(posterior.draws(draws)?))),
+            Predictive::Particles | Predictive::Mean => {
+                Ok(Prepared::Rows(subspace, Box::new(posterior.theta.shallow_clone())))
+            }
+            Predictive::Linearised(output, samples) => {
+                let fitted = posterior
+                    .laplace
+                    .as_ref()
+                    .context("this run has no Laplace approximation: linearised predictions need [method.laplace]")?;
+                let around = &posterior.theta;
+                let linearised = Linearised::new(subspace, around, fitted, (output, samples), posterior.seed)?;
+                Ok(Prepared::Linearised(linearised))
             }
         }
     }
+}
 
-    /// What linearised predictions need, for those.
-    ///
-    /// # Errors
-    /// A posterior without a Laplace approximation.
-    pub fn linearised<'a>(self, subspace: &'a dyn Subspace, posterior: &'a Mixture) -> Result<Option<Linearised<'a>>> {
-        let Predictive::Linearised(output, samples) = self else { return Ok(None) };
-        let fitted = posterior.laplace.as_ref();
-        let fitted =
-            fitted.context("this run has no Laplace approximation: linearised predictions need [method.laplace]")?;
-        Linearised::new(subspace, &posterior.theta, fitted, (output, samples), posterior.seed).map(Some)
-    }
+/// What members are made of, to be kept while they predict.
+pub enum Prepared<'a> {
+    /// The checkpoint as it is.
+    Checkpoint,
+    Rows(&'a dyn Subspace, Box<dyn Rows + 'a>),
+    Linearised(Linearised<'a>),
+}
 
-    /// The members of rows that [`theta`](Self::theta) made, `chunk` of them in one forward, or those that [`linearised`](Self::linearised) made.
-    pub fn members<'a>(
-        subspace: &'a dyn Subspace,
-        theta: &'a Tensor,
-        linearised: &'a Option<Linearised<'a>>,
-        chunk: usize,
-    ) -> Members<'a> {
-        match linearised {
-            Some(linearised) => Members::Linearised(linearised),
-            None => Members::Rows { subspace, theta, chunk },
+impl Prepared<'_> {
+    pub fn members(&self) -> Members<'_> {
+        match self {
+            Prepared::Checkpoint => Members::Checkpoint,
+            Prepared::Rows(subspace, rows) => Members::Rows { subspace: *subspace, rows: &**rows },
+            Prepared::Linearised(linearised) => Members::Linear(linearised),
         }
     }
 }

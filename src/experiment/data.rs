@@ -47,9 +47,14 @@ impl Validation {
     /// A share, or the word `"val"`.
     fn read(reader: &Reader) -> Validation {
         if !reader.is_text("validation") {
-            return Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).or(0.0));
+            return Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).about("Share of the training images that is held out, or `\"val\"` for the published validation split.").or(0.0));
         }
-        if reader.string("validation").optional().is_some_and(|word| word != "val") {
+        if reader
+            .string("validation")
+            .about("Share of the training images that is held out, or `\"val\"` for the published validation split.")
+            .optional()
+            .is_some_and(|word| word != "val")
+        {
             reader.problem("validation", "must be a number from 0 to below 1, or \"val\" for the published split");
             return Validation::HeldOut(0.0);
         }
@@ -92,10 +97,16 @@ impl DataSpec {
         let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();
         let (key, mut reader) = root.one_of("data", &known)?;
         let entry = DATASETS.iter().find(|e| e.key == key)?;
-        let label = reader.string("label").optional();
+        let label = reader.string("label").about("Name of the data set in results.").optional();
         let validation = Validation::read(&reader);
-        let label_noise = reader.float("label_noise", Bounds::from_below(0.0, 1.0)).or(0.0);
-        let cache = reader.path("cache").optional();
+        let label_noise = reader
+            .float("label_noise", Bounds::from_below(0.0, 1.0))
+            .about("Share of the training images whose label is replaced by that of another class.")
+            .or(0.0);
+        let cache = reader
+            .path("cache")
+            .about("Folder that keeps decoded, resized images for later epochs and runs.")
+            .optional();
         let augment = Augment::read(&reader);
         let dataset = (entry.read)(&mut reader);
         if cache.is_some() && dataset.resize().is_none() {

@@ -3,6 +3,7 @@
 mod chosen;
 mod data;
 mod identity;
+pub mod keys;
 mod layers;
 mod training;
 
@@ -39,12 +40,19 @@ impl Experiment {
     /// # Errors
     /// Every mistake in it.
     pub fn read(tree: &Tree) -> Result<Experiment, Problems> {
-        let root = Reader::root(tree);
-        let name = root.string("name").required();
+        Experiment::read_from(Reader::root(tree))
+    }
+
+    fn read_from(root: Reader) -> Result<Experiment, Problems> {
+        let name =
+            root.string("name").about("Name of the experiment: runs of one name share a results file.").required();
         if name.contains(['/', '\\']) || name.starts_with('.') {
             root.problem("name", "must be usable as a file name: no slashes, no leading dot");
         }
-        let seed = root.integer("seed", 0..=i64::MAX).required() as u64;
+        let seed = root
+            .integer("seed", 0..=i64::MAX)
+            .about("Seed of every random draw: data order, initial values, noise.")
+            .required() as u64;
         let checkpoint = CheckpointSpec::read(root.section("checkpoint"));
         let head = choose(&root, "head", HEADS.iter().map(|e| (e.key, e.read)), |read, reader| read(reader));
         let data = DataSpec::read(&root);

@@ -31,7 +31,7 @@ pub struct TrainSpec {
     /// Particles a forward.
     pub particle_chunk: Chunk,
     /// Parts that a batch is split into, their gradients added.
-    pub accumulate: usize,
+    pub accumulate: Accumulate,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     pub eval_batch_size: usize,
@@ -44,6 +44,34 @@ pub struct TrainSpec {
     pub loo_samples: usize,
     /// Minutes between checkpoints within an epoch.
     pub checkpoint_minutes: f64,
+}
+
+/// Parts of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accumulate {
+    /// One part, as a method sees it; images go through the network in as many passes as memory asks for.
+    Auto,
+    /// So many. Methods that draw noise draw it anew for each.
+    Parts(usize),
+}
+
+impl Accumulate {
+    /// The parts that a method sees.
+    pub fn parts(self) -> usize {
+        match self {
+            Accumulate::Auto => 1,
+            Accumulate::Parts(count) => count,
+        }
+    }
+}
+
+impl Serialize for Accumulate {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Accumulate::Auto => serializer.serialize_str("auto"),
+            Accumulate::Parts(count) => serializer.serialize_u64(*count as u64),
+        }
+    }
 }
 
 words! {
@@ -138,8 +166,9 @@ impl Training {
             let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
             root.problem("train", why);
         }
-        if self.train.accumulate > self.train.batch_size {
-            root.problem("train", format!("accumulate = {}: must not exceed batch_size", self.train.accumulate));
+        if self.train.accumulate.parts() > self.train.batch_size {
+            let parts = self.train.accumulate.parts();
+            root.problem("train", format!("accumulate = {parts}: must not exceed batch_size"));
         }
     }
 
@@ -166,24 +195,24 @@ impl TrainSpec {
     fn read(reader: Reader, validation: Validation) -> TrainSpec {
         let default = if validation.is_none() { Selection::Last } else { Selection::Best };
         let spec = TrainSpec {
-            epochs: reader.count("epochs", 1..=1_000_000).required(),
-            batch_size: reader.count("batch_size", 1..=1_000_000).required(),
-            warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).or(0),
-            schedule: reader.choice("schedule").or(Schedule::Cosine),
-            precision: reader.choice("precision").or(Precision::F32),
-            batches: reader.choice("batches").or(Batches::Independent),
-            select: reader.choice("select").or(default),
-            particle_chunk: match reader.count_or_auto("particle_chunk", 0..=1_000_000).or(None) {
+            epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
+            batch_size: reader.count("batch_size", 1..=1_000_000).about("Images in a batch of each particle.").required(),
+            warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).about("Steps over which the learning rate rises from 0.").or(0),
+            schedule: reader.choice("schedule").about("Learning rate after the warm-up.").or(Schedule::Cosine),
+            precision: reader.choice("precision").about("Number type of forward and backward; masters, kernels and optimizer state are f32.").or(Precision::F32),
+            batches: reader.choice("batches").about("Whether each particle has its own order of the images.").or(Batches::Independent),
+            select: reader.choice("select").about("Epoch whose particles become the posterior; `best-epoch`, by validation NLL, where images are held out.").or(default),
+            particle_chunk: match reader.count_or_auto("particle_chunk", 0..=1_000_000).about("Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.").or(None) {
                 Some(count) => Chunk::Fixed(count),
                 None => Chunk::Auto,
             },
-            accumulate: reader.count("accumulate", 1..=1_000_000).or(1),
-            clip_norm: reader.float("clip_norm", Bounds::above(0.0)).optional(),
-            eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).or(256),
-            recompute: reader.boolean("recompute").or(false),
-            prefix_cache: reader.choice("prefix_cache").or(PrefixCache::Auto),
-            loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).or(0),
-            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).or(10.0),
+            accumulate: reader.count_or_auto("accumulate", 1..=1_000_000).about("Parts that a batch is split into, whose gradients are added; `auto` for one part, cut into as many passes as memory asks for.").or(None).map_or(Accumulate::Auto, Accumulate::Parts),
+            clip_norm: reader.float("clip_norm", Bounds::above(0.0)).about("Largest norm of a particle's direction.").optional(),
+            eval_batch_size: reader.count("eval_batch_size", 1..=1_000_000).about("Images in a batch of evaluation.").or(256),
+            recompute: reader.boolean("recompute").about("Whether activations within blocks are computed again on the way back, instead of being kept.").or(false),
+            prefix_cache: reader.choice("prefix_cache").about("Where the output of the blocks below the first trained one is kept.").or(PrefixCache::Auto),
+            loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).about("Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.").or(0),
+            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).about("Minutes between checkpoints within an epoch.").or(10.0),
         };
         if spec.select == Selection::Best && validation.is_none() {
             reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");

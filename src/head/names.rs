@@ -39,7 +39,10 @@ fn warn_of_mute(classes: &[String]) {
 impl ClassNames {
     /// Reads `class_names` and `class_names_file`.
     pub fn read(reader: &Reader) -> ClassNames {
-        let file = reader.path("class_names_file").optional();
+        let file = reader
+            .path("class_names_file")
+            .about("Text file with a class name a line, instead of `class_names`.")
+            .optional();
         if let Some(path) = file {
             if reader.has("class_names") {
                 reader.problem("class_names", "give either this or class_names_file");
@@ -50,9 +53,17 @@ impl ClassNames {
             return ClassNames::Usual;
         }
         if reader.is_list("class_names") {
-            return ClassNames::Listed(reader.strings("class_names").or_else(Vec::new));
+            return ClassNames::Listed(
+                reader
+                    .strings("class_names")
+                    .about("Class names: a list, or the key of a known one; by default the data set's.")
+                    .or_else(Vec::new),
+            );
         }
-        let key = reader.string("class_names").or_else(|| OWN.to_string());
+        let key = reader
+            .string("class_names")
+            .about("Class names: a list, or the key of a known one; by default the data set's.")
+            .or_else(|| OWN.to_string());
         if key == OWN {
             return ClassNames::DataSet;
         }

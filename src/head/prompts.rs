@@ -8,6 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::names::ClassNames;
 use super::{Checkpoint, cache, templates, tokens};
 use crate::backbone::identify::{Evidence, IdentifiedText, identify_text};
+use crate::memory::{Cut, Need, Task};
 use crate::schema::Reader;
 use crate::tensor::{ROOM_ELSEWHERE, guarded};
 
@@ -100,7 +101,7 @@ impl Templates {
             return Templates::Usual;
         }
         if !reader.is_list("templates") {
-            let key = reader.string("templates").or_else(|| templates::GENERIC.to_string());
+            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| templates::GENERIC.to_string());
             if templates::templates(&key).is_none() {
                 let known = templates::keys().join(", ");
                 let example = "a list of your own such as [\"a photo of a {}.\"]";
@@ -108,7 +109,7 @@ impl Templates {
             }
             return Templates::Known(key);
         }
-        let list = reader.strings("templates").or_else(Vec::new);
+        let list = reader.strings("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(Vec::new);
         if let Some(without) = list.iter().find(|template| !template.contains(templates::PLACE)) {
             let place = templates::PLACE;
             reader.problem("templates", format!("`{without}` must have a {place} where the class name goes"));
@@ -147,7 +148,7 @@ pub fn embed(text: &IdentifiedText, texts: &[Vec<String>], device: Device) -> Re
     let weights = text.weights.to(device);
     let mut sum = Tensor::zeros([texts.len() as i64, geometry.output], (Kind::Float, device));
     let bar = crate::logging::bar(all.len() as u64, "prompts");
-    for batch in all.chunks(BATCH) {
+    for batch in all.chunks(texts_at_once(text, device)?) {
         let (classes, rows): (Vec<i64>, Vec<Vec<i64>>) = batch.iter().cloned().unzip();
         let features = text.tower.features(&weights.parameters, &tokens::matrix(&rows).to_device(device));
         sum = sum.index_add(0, &Tensor::from_slice(&classes).to_device(device), &normalised(&features));
@@ -157,6 +158,17 @@ pub fn embed(text: &IdentifiedText, texts: &[Vec<String>], device: Device) -> Re
     let counts: Vec<f32> = texts.iter().map(|prompts| prompts.len() as f32).collect();
     let mean = sum / Tensor::from_slice(&counts).to_device(device).unsqueeze(1);
     Ok((normalised(&mean) * text.weights.logit_scale).to_device(Device::Cpu))
+}
+
+/// Texts that go through the text tower at once.
+fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
+    let geometry = &text.tower.geometry;
+    // Numbers that live at once within a block, as in the image tower.
+    let numbers = geometry.context * (4 * geometry.mlp + 6 * geometry.width);
+    let need = Need { image: numbers as u64 * Kind::Float.elt_size_in_bytes() as u64, ..Need::default() };
+    let whole = Cut { members: 1, images: BATCH };
+    let task = Task { what: "zero-shot head", need, whole, members: None, device, advice: ROOM_ELSEWHERE };
+    Ok(task.plan()?.cut().images)
 }
 
 /// Class and tokens of every text, short ones first: a batch is as long as its longest text.

@@ -1,5 +1,7 @@
 //! From trained particles and their training images to Gaussians: curvature, then the prior precision.
 
+use std::ops::Range;
+
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
@@ -9,15 +11,20 @@ use super::memory::images_at_once;
 use super::pass::{Maps, Pass};
 use super::variance::Projected;
 use super::{Approximation, Curvature, Evidence, Fitted, Output, Settings, Tuning};
+use crate::backbone::footprint::Graph;
 use crate::images::{Batch, ImageSet, in_order};
+use crate::machine::Chunk;
 use crate::model::Model;
 use crate::posterior::Mixture;
-use crate::predict::{Members, Predictor};
+use crate::predict::{Members, Predictor, Rows};
 use crate::subspace::Subspace;
 use crate::tensor::{guarded, host_f64, label_log_probabilities, mixture_log_probabilities};
 
 /// Grid of `tuning = "validation"`: 10⁻⁴ to 10⁴.
 const GRID: usize = 41;
+
+/// Advice for a fit that runs out of memory.
+const ROOM_TO_FIT: &str = "fit fewer parameters (subspace.low-rank.rank, blocks), or lower method.laplace.memory_gib";
 
 /// What Gaussians are fitted to.
 pub struct Fitter<'a> {
@@ -79,9 +86,9 @@ impl Fitter<'_> {
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
         let bar = crate::logging::bar(self.train.len() as u64, "curvature");
         // The curvature holds one gradient an image, a linearised prediction one a class.
-        for batch in self.batches(maps, (self.images, self.train), 1) {
+        for batch in self.batches(maps, (self.images, self.train), 1)? {
             let Batch { bytes, labels } = batch?;
-            guarded("laplace", "lower method.laplace.memory_gib", || {
+            guarded("laplace", ROOM_TO_FIT, || {
                 let images = self.model.preprocess.images(&bytes, 1);
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 log_likelihood +=
@@ -100,9 +107,13 @@ impl Fitter<'_> {
         maps: &Maps,
         (images, indices): (&'b ImageSet, &[u32]),
         gradients: i64,
-    ) -> Box<dyn Iterator<Item = Result<Batch>> + 'b> {
+    ) -> Result<Box<dyn Iterator<Item = Result<Batch>> + 'b>> {
         let most = images_at_once(maps, gradients, Kind::Double) as usize;
-        images.batches(in_order(indices, self.batch_size.min(most)))
+        let graph = Graph::Weights { layout: self.subspace.layout(), recompute: false, own_images: false };
+        let estimate = self.settings.estimate(self.subspace, 1, self.model.head.classes())?;
+        let sizes = (self.batch_size.min(most), estimate.peak);
+        let cutter = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
+        Ok(images.batches(in_order(indices, cutter.cut().images)))
     }
 
     /// τ.
@@ -150,9 +161,9 @@ impl Fitter<'_> {
         let epsilon = super::noise(self.seed, particle, self.settings.samples, classes, theta.device());
         let mut sums = Tensor::zeros([grid.len() as i64], (Kind::Double, theta.device()));
         let held_out = (self.validation_images, self.validation);
-        for batch in self.batches(maps, held_out, self.model.head.classes()) {
+        for batch in self.batches(maps, held_out, self.model.head.classes())? {
             let Batch { bytes, labels } = batch?;
-            guarded("laplace", "lower method.laplace.memory_gib", || {
+            guarded("laplace", ROOM_TO_FIT, || {
                 let images = self.model.preprocess.images(&bytes, 1);
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 let projected = Projected::new(&one.particles[0].curvature, maps, &pass)?;
@@ -175,26 +186,50 @@ impl Fitter<'_> {
     /// Validation NLL of networks with drawn weights at each τ, the same noise for all of them.
     fn sampled_losses(&self, grid: &[f64], theta: &Tensor, one: &Fitted) -> Result<Vec<f64>> {
         let loss = |tau: &f64| {
-            let curvature = &one.particles[0].curvature;
-            let rows = (0..self.settings.samples as i64).map(|sample| {
-                let epsilon = Mixture::noise(self.seed, sample, 0, theta);
-                super::draw_around(curvature, *tau, &one.columns, &theta.get(0), &epsilon)
-            });
-            let rows = Tensor::stack(&rows.collect::<Vec<_>>(), 0);
-            let members = Members::Rows { subspace: self.subspace, theta: &rows, chunk: 8 };
-            let predictor = Predictor::new(self.model, &members);
+            let rows = Drawn { one, tau: *tau, theta, seed: self.seed, samples: self.settings.samples };
+            let members = Members::Rows { subspace: self.subspace, rows: &rows };
+            let predictor = Predictor::new(self.model, members, Chunk::Auto);
             let values = predictor.all_logits(
                 self.validation_images,
                 self.validation,
                 self.batch_size,
                 &ProgressBar::hidden(),
             )?;
-            let shape = [rows.size()[0], self.validation.len() as i64, self.model.head.classes()];
+            let shape = [rows.count() as i64, self.validation.len() as i64, self.model.head.classes()];
             let labels = self.validation.iter().map(|i| i64::from(self.validation_images.split.labels[*i as usize]));
             let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
             let found = mixture_log_probabilities(&Tensor::from_slice(&values).view(shape), &labels, Kind::Double);
             Ok(-found.mean(Kind::Double).double_value(&[]))
         };
         grid.iter().map(loss).collect()
+    }
+}
+
+/// Draws around one particle at a prior precision.
+struct Drawn<'a> {
+    one: &'a Fitted,
+    tau: f64,
+    /// `[1, P]`.
+    theta: &'a Tensor,
+    seed: u64,
+    samples: usize,
+}
+
+impl Rows for Drawn<'_> {
+    fn count(&self) -> usize {
+        self.samples
+    }
+
+    fn rows(&self, members: Range<usize>) -> Result<Tensor> {
+        let curvature = &self.one.particles[0].curvature;
+        let row = |sample: usize| {
+            let epsilon = Mixture::noise(self.seed, sample as i64, 0, self.theta);
+            super::draw_around(curvature, self.tau, &self.one.columns, &self.theta.get(0), &epsilon)
+        };
+        Ok(Tensor::stack(&members.map(row).collect::<Vec<_>>(), 0))
+    }
+
+    fn are_made(&self) -> bool {
+        true
     }
 }

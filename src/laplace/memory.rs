@@ -9,7 +9,7 @@ use super::{Shape, Structure};
 use crate::tensor::wide;
 
 /// What the gradients of one batch may take.
-const BATCH_BYTES: i64 = 256 << 20;
+pub const BATCH_BYTES: i64 = 256 << 20;
 
 /// Bytes of the curvature of `particles` particles, with what the last of them needs while it is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

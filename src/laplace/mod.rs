@@ -28,9 +28,12 @@ use std::ops::Range;
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
+use crate::backbone::footprint::Graph;
 use crate::base::random::Purpose;
+use crate::memory::Need;
 use crate::methods::noise::{At, row};
 use crate::model::Model;
+use crate::predict::Linear;
 use crate::state::State;
 use crate::subspace::Subspace;
 
@@ -101,7 +104,7 @@ impl Fitted {
         let columns = state.get("laplace.columns")?;
         ensure!(columns.size() == [2], "`laplace.columns` is damaged");
         let columns = columns.int64_value(&[0])..columns.int64_value(&[1]);
-        let precisions = crate::tensor::host_f64(state.get("laplace.precision")?)?;
+        let precisions = crate::tensor::host_f64(&state.get("laplace.precision")?)?;
         let (particles, parameters) = theta.size2()?;
         let fits = precisions.len() as i64 == particles && columns.start >= 0 && columns.end <= parameters;
         ensure!(fits, "the Laplace approximation is of other particles than theta");
@@ -145,14 +148,26 @@ impl<'a> Linearised<'a> {
         Ok(Linearised { subspace, theta, fitted, maps, output, samples, seed })
     }
 
-    /// Members: a draw each, or a particle each.
-    pub fn members(&self) -> usize {
+    /// ε of a particle's draws, `[S, C]`: the same for every image, so that nothing depends on how they are batched.
+    fn noise(&self, particle: i64, classes: i64, device: Device) -> Tensor {
+        noise(self.seed, particle, self.samples, classes, device)
+    }
+}
+
+impl Linear for Linearised<'_> {
+    /// A draw each, or a particle each.
+    fn count(&self) -> usize {
         let each = if self.output == Output::Mc { self.samples } else { 1 };
         self.fitted.particles.len() * each
     }
 
-    /// Logits `[m, B, C]`, f64, of normalised images `[1, B, 3, S, S]`, a particle's members next to each other.
-    pub fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor> {
+    /// The graph from the logits down to the trained layers, of one particle at a time.
+    fn need(&self, model: &Model) -> Need {
+        jacobian_need(model, self.subspace)
+    }
+
+    /// A particle's members are next to each other.
+    fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor> {
         let classes = model.head.classes();
         let chunk = memory::images_at_once(&self.maps, classes, model.kind);
         let count = images.size()[1];
@@ -171,11 +186,13 @@ impl<'a> Linearised<'a> {
         }
         Ok(Tensor::cat(&members, 0))
     }
+}
 
-    /// ε of a particle's draws, `[S, C]`: the same for every image, so that nothing depends on how they are batched.
-    fn noise(&self, particle: i64, classes: i64, device: Device) -> Tensor {
-        noise(self.seed, particle, self.samples, classes, device)
-    }
+/// The memory of one particle's pass that Jacobians or gradients are taken from, besides those themselves.
+pub fn jacobian_need(model: &Model, subspace: &dyn Subspace) -> Need {
+    let graph = Graph::Weights { layout: subspace.layout(), recompute: false, own_images: false };
+    let need = model.need(graph);
+    Need { fixed: 2 * memory::BATCH_BYTES as u64, member: 0, image: need.image + need.pair, pair: 0 }
 }
 
 /// `theta: [P]` with its `columns` drawn from the Gaussian with precision H + τ around them.

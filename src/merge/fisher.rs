@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
+use crate::backbone::footprint::Graph;
 use crate::base::random::{Purpose, stream};
 use crate::images::{ImageSet, in_order};
 use crate::model::Model;
@@ -33,7 +34,11 @@ pub fn squared_gradients(
     let mut sum = Tensor::zeros([parameters], (Kind::Double, theta.device()));
     let mut rng = stream(seed, Purpose::Posterior, &[1]);
     let at_once = (COPIES_BYTES / (8 * parameters)).clamp(1, 64) as usize;
-    for batch in set.batches(in_order(indices, at_once)) {
+    let graph = Graph::Weights { layout, recompute: false, own_images: true };
+    // The sum, and the rows, leaves and gradients of the copies.
+    let fixed = (8 * parameters + 12 * parameters * at_once as i64) as u64;
+    let cutter = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;
+    for batch in set.batches(in_order(indices, cutter.cut().images)) {
         let batch = batch?;
         let count = batch.labels.size()[0];
         let uniform: Vec<f64> = (0..count).map(|_| rng.random::<f64>()).collect();

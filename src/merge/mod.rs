@@ -75,20 +75,31 @@ pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
     let mut layouts = runs.iter().map(|run| &run.subspace.layout().columns);
     let first = layouts.next().context("there is nothing to merge")?;
     ensure!(layouts.all(|other| other == first), "the runs trained different layers: merge runs of equal [subspace.*]");
-    let joined = |of: &dyn Fn(&Contribution) -> Option<Tensor>| -> Option<Tensor> {
-        let rows = runs.iter().map(of).collect::<Option<Vec<_>>>()?;
-        Some(Tensor::cat(&rows, 0))
-    };
-    let updates = joined(&|run| Some(run.updates.shallow_clone())).context("there is nothing to merge")?;
-    let merged = match joined(&|run| run.variances.as_ref().map(Tensor::shallow_clone)) {
-        Some(variances) => weighted(&updates, &variances.reciprocal(), settings),
-        None => updates.sum_dim_intlist([0i64].as_slice(), true, Kind::Float) * settings.share,
-    };
+    // In parts: what is computed in between takes several times the memory of the updates.
+    let columns = runs.iter().map(|run| run.updates.size()[1]).next().context("there is nothing to merge")?;
+    let starts = (0..columns).step_by(COLUMNS as usize);
+    let parts: Vec<Tensor> =
+        starts.map(|start| merged_columns(&runs, start, COLUMNS.min(columns - start), settings)).collect();
+    let merged = Tensor::cat(&parts, 1);
     let finite = merged.isfinite().all().int64_value(&[]) != 0;
     ensure!(finite, "the merged weights are not finite: a parameter is known beyond f32; raise --prior");
     let subspace = runs.into_iter().next().context("there is nothing to merge")?.subspace;
-    let theta = merged + subspace.origin().to_device(updates.device());
+    let theta = merged.shallow_clone() + subspace.origin().to_device(merged.device());
     Ok(Combined { subspace, theta })
+}
+
+/// Columns that are merged at once.
+const COLUMNS: i64 = 1 << 22;
+
+/// Columns `start..start + count` of the merged update, `[1, count]`.
+fn merged_columns(runs: &[Contribution], start: i64, count: i64, settings: &Settings) -> Tensor {
+    let columns = |t: &Tensor| t.narrow(1, start, count);
+    let updates = Tensor::cat(&runs.iter().map(|run| columns(&run.updates)).collect::<Vec<_>>(), 0);
+    let variances = runs.iter().map(|run| run.variances.as_ref().map(columns)).collect::<Option<Vec<_>>>();
+    match variances {
+        Some(variances) => weighted(&updates, &Tensor::cat(&variances, 0).reciprocal(), settings),
+        None => updates.sum_dim_intlist([0i64].as_slice(), true, Kind::Float) * settings.share,
+    }
 }
 
 /// Σ_t α H̄⁻¹ P_t Δ_t with H̄ = H_0 + Σ_t α (P_t − H_0), `[1, P]`, for updates Δ and precisions P `[T, P]`; in f64.

@@ -89,6 +89,16 @@ pub trait Method {
         None
     }
 
+    /// Whether rows are means of Gaussians, so that [`posterior_std`](Self::posterior_std) gives something.
+    fn is_gaussian(&self) -> bool {
+        false
+    }
+
+    /// Matrices `[n, P]` that a step makes and drops again: at least the gradients.
+    fn matrices_of_a_step(&self) -> u64 {
+        1
+    }
+
     /// What the user should know after training, a line each.
     ///
     /// # Errors
@@ -165,6 +175,8 @@ pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
     pub paper: &'static str,
+    /// (subspace, the name that the method has there in legends); elsewhere it is called `<subspace> × <key>`.
+    pub names: &'static [(&'static str, &'static str)],
     pub read: fn(&Reader, &Circumstances) -> Box<dyn MethodSpec>,
 }
 

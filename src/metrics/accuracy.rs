@@ -1,25 +1,33 @@
 //! Share of samples whose label is the most probable class, or among the five most probable.
 
 use super::scores::mean;
-use super::{Better, Metric, Scope, Unit};
+use super::{Average, Better, Metric, Resampled, Scope, Shown, Unit};
 
 pub static ACCURACY: Metric = Metric {
     key: "accuracy",
+    short: "accuracy",
     about: "share of samples classified correctly",
     definition: "mean of 1[argmax_c p_c = y]; the first of equal classes is taken",
     unit: Unit::Fraction,
     better: Better::Higher,
     scope: Scope::PerAverage,
+    shown: Shown { tables: &Average::ALL, seeds: &Average::ALL, ..Shown::IN_FILES },
+    resampled: Some(Resampled::Mean(|scores, average| {
+        scores.averaged(average).correct.iter().map(|c| f64::from(u8::from(*c))).collect()
+    })),
     eval: |scores, average| mean(scores.averaged(average).correct.iter().map(|c| f64::from(u8::from(*c)))),
 };
 
 pub static TOP5: Metric = Metric {
     key: "top5",
+    short: "top-5",
     about: "share of samples whose label is among the five most probable classes; empty for five classes or fewer",
     definition: "mean of 1[fewer than five classes ahead of y]",
     unit: Unit::Fraction,
     better: Better::Higher,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| {
         let hits = scores.averaged(average).in_top5.as_ref()?;
         mean(hits.iter().map(|hit| f64::from(u8::from(*hit))))

@@ -2,25 +2,31 @@
 //! classified sample scores higher than a correctly classified one, ties counting half (midranks).
 
 use super::ranking::Ranking;
-use super::{Average, Better, Metric, Scope, Scores, Unit};
+use super::{Average, Better, Metric, Scope, Scores, Shown, Unit};
 
 pub static MI_ERROR: Metric = Metric {
     key: "auroc_mi_error",
+    short: "AUROC of MI",
     about: "AUROC of mutual information for spotting errors",
     definition: "P(MI of a wrong sample > MI of a correct one), ties half; empty without both, or for one member",
     unit: Unit::One,
     better: Better::Higher,
     scope: Scope::PerAverage,
+    shown: Shown { tables: &[Average::Probability], ..Shown::IN_FILES },
+    resampled: None,
     eval: |scores, average| spots_errors(scores, average, scores.mutual_information()?),
 };
 
 pub static ENTROPY_ERROR: Metric = Metric {
     key: "auroc_entropy_error",
+    short: "AUROC of entropy",
     about: "AUROC of predictive entropy for spotting errors",
     definition: "P(entropy of a wrong sample > entropy of a correct one), ties half; empty without both",
     unit: Unit::One,
     better: Better::Higher,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| spots_errors(scores, average, &scores.uncertainty.predictive_entropy),
 };
 

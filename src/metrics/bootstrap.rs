@@ -5,17 +5,14 @@ use anyhow::{Result, ensure};
 use rand::Rng;
 use rayon::prelude::*;
 
-use super::calibration::{self, BINS, bin_of};
+use super::calibration::BINS;
 use super::scores::labels;
-use super::{Average, Metric, Scores, accuracy, brier, nll};
+use super::{Average, METRICS, Metric, Resampled, Scores};
 use crate::base::random::{Purpose, stream};
 use crate::predictions::Predictions;
 
 /// Usual number of resamples.
 pub const RESAMPLES: u32 = 10_000;
-
-/// The metrics that are compared, in the order of [`Totals::differences`].
-static COMPARED: [&Metric; 4] = [&accuracy::ACCURACY, &nll::NLL, &brier::BRIER, &calibration::ECE];
 
 /// One metric of two predictors.
 pub struct Difference {
@@ -50,9 +47,9 @@ pub fn compare(
 }
 
 fn differences(a: &Scores, b: &Scores, average: Average, resamples: u32, seed: u64) -> Vec<Difference> {
-    let pairs = pairs(a, b, average);
-    let draws: Vec<[f64; 4]> = (0..resamples).into_par_iter().map(|i| resample(&pairs, seed, i)).collect();
-    let rows = COMPARED.iter().enumerate().filter_map(|(place, metric)| {
+    let parts = parts(a, b, average);
+    let draws: Vec<Vec<f64>> = (0..resamples).into_par_iter().map(|i| resample(&parts, seed, i)).collect();
+    let rows = parts.iter().enumerate().filter_map(|(place, (metric, _))| {
         let (a, b) = ((metric.eval)(a, average)?, (metric.eval)(b, average)?);
         let mut differences: Vec<f64> = draws.iter().map(|draw| draw[place]).collect();
         differences.sort_unstable_by(f64::total_cmp);
@@ -80,54 +77,53 @@ fn check(a: &Predictions, b: &Predictions) -> Result<()> {
     Ok(())
 }
 
-/// What a sample adds to the totals of a resample.
-struct Pair {
-    /// Differences b − a of 1[correct], NLL and Brier score.
-    differences: [f64; 3],
-    /// Calibration bin and 1[correct] − confidence of a and b.
-    calibration: [(u8, f64); 2],
+/// The contribution of every sample to the difference b − a of one metric.
+enum Part {
+    Mean(Vec<f64>),
+    /// Bin and gap, of a and of b.
+    Binned([Vec<(u8, f64)>; 2]),
 }
 
-fn pairs(a: &Scores, b: &Scores, average: Average) -> Vec<Pair> {
-    let correct = |of: &Scores, i: usize| f64::from(u8::from(of.averaged(average).correct[i]));
-    let calibration = |of: &Scores, i: usize| {
-        let confidence = of.confidence(average)[i];
-        (bin_of(confidence) as u8, correct(of, i) - confidence)
+/// The metrics that are compared, with what they are made of.
+fn parts(a: &Scores, b: &Scores, average: Average) -> Vec<(&'static Metric, Part)> {
+    let part = |resampled: Resampled| match resampled {
+        Resampled::Mean(of) => Part::Mean(of(b, average).iter().zip(of(a, average)).map(|(b, a)| b - a).collect()),
+        Resampled::Binned(of) => Part::Binned([of(a, average), of(b, average)]),
     };
-    let (left, right) = (a.averaged(average), b.averaged(average));
-    let pair = |i: usize| Pair {
-        differences: [correct(b, i) - correct(a, i), right.nll[i] - left.nll[i], right.brier[i] - left.brier[i]],
-        calibration: [calibration(a, i), calibration(b, i)],
-    };
-    (0..left.nll.len()).map(pair).collect()
+    METRICS.iter().filter_map(|metric| Some((*metric, part(metric.resampled?)))).collect()
 }
 
-/// Sums over the samples of a resample.
-#[derive(Default)]
-struct Totals {
-    differences: [f64; 3],
-    /// Per bin, of a and of b: n_b (accuracy_b − confidence_b).
-    gaps: [[f64; BINS]; 2],
-}
-
-impl Totals {
-    fn add(&mut self, pair: &Pair) {
-        self.differences.iter_mut().zip(pair.differences).for_each(|(sum, difference)| *sum += difference);
-        self.gaps.iter_mut().zip(pair.calibration).for_each(|(gaps, (bin, gap))| gaps[usize::from(bin)] += gap);
+impl Part {
+    fn samples(&self) -> usize {
+        match self {
+            Part::Mean(differences) => differences.len(),
+            Part::Binned([a, _]) => a.len(),
+        }
     }
 
-    /// Differences of the metrics in [`COMPARED`].
-    fn differences(&self, samples: usize) -> [f64; 4] {
-        let [a, b] = self.gaps.map(|gaps| gaps.iter().map(|gap| gap.abs()).sum::<f64>());
-        let [correct, nll, brier] = self.differences;
-        [correct, nll, brier, b - a].map(|sum| sum / samples as f64)
+    /// The difference of the metric on the samples `drawn`.
+    fn difference(&self, drawn: &[usize]) -> f64 {
+        let total = match self {
+            Part::Mean(differences) => drawn.iter().map(|i| differences[*i]).sum::<f64>(),
+            Part::Binned([a, b]) => sum_of_gaps(b, drawn) - sum_of_gaps(a, drawn),
+        };
+        total / drawn.len() as f64
     }
 }
 
-fn resample(pairs: &[Pair], seed: u64, resample: u32) -> [f64; 4] {
-    let mut totals = Totals::default();
-    drawn(pairs.len(), seed, resample).for_each(|i| totals.add(&pairs[i]));
-    totals.differences(pairs.len())
+/// Σ over bins of |n (accuracy − confidence)|.
+fn sum_of_gaps(samples: &[(u8, f64)], drawn: &[usize]) -> f64 {
+    let mut gaps = [0.0; BINS];
+    for (bin, gap) in drawn.iter().map(|i| samples[*i]) {
+        gaps[usize::from(bin)] += gap;
+    }
+    gaps.iter().map(|gap: &f64| gap.abs()).sum()
+}
+
+fn resample(parts: &[(&Metric, Part)], seed: u64, resample: u32) -> Vec<f64> {
+    let Some(samples) = parts.first().map(|(_, part)| part.samples()) else { return vec![] };
+    let drawn: Vec<usize> = drawn(samples, seed, resample).collect();
+    parts.iter().map(|(_, part)| part.difference(&drawn)).collect()
 }
 
 /// The samples of a resample: N draws below N (from 64 bits each, uneven by N / 2^64).

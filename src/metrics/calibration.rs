@@ -1,7 +1,7 @@
 //! Calibration: how far confidence is from accuracy, over 15 equal bins of confidence, each open below and closed
 //! above (Guo et al. 2017, "On Calibration of Modern Neural Networks"). Empty bins count for nothing.
 
-use super::{Average, Better, Metric, Scope, Scores, Unit};
+use super::{Average, Better, Metric, Resampled, Scope, Scores, Shown, Unit};
 
 /// Number of equal bins of (0, 1].
 pub const BINS: usize = 15;
@@ -24,47 +24,66 @@ impl Bin {
 
 pub static ECE: Metric = Metric {
     key: "ece",
+    short: "ECE",
     about: "expected calibration error",
     definition: "sum over 15 bins (lo, hi] of n_b / N |accuracy_b - confidence_b|",
     unit: Unit::Fraction,
     better: Better::Lower,
     scope: Scope::PerAverage,
+    shown: Shown { tables: &Average::ALL, seeds: &Average::ALL, scaled: true },
+    resampled: Some(Resampled::Binned(gaps)),
     eval: |scores, average| weighted(&reliability(scores, average), Bin::gap),
 };
 
 pub static ACE: Metric = Metric {
     key: "ace",
+    short: "ACE",
     about: "adaptive calibration error: bins of equal count",
     definition: "sum over 15 bins of equal count (the first N mod 15 one larger), by falling confidence with ties by \
                  index, of n_b / N |accuracy_b - confidence_b|",
     unit: Unit::Fraction,
     better: Better::Lower,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| weighted(&equal_count(scores, average), Bin::gap),
 };
 
 pub static RMSCE: Metric = Metric {
     key: "rmsce",
+    short: "RMSCE",
     about: "root mean square calibration error",
     definition: "square root of the sum over 15 bins (lo, hi] of n_b / N (accuracy_b - confidence_b)^2",
     unit: Unit::Fraction,
     better: Better::Lower,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| weighted(&reliability(scores, average), |bin| bin.gap().powi(2)).map(f64::sqrt),
 };
 
 pub static MCE: Metric = Metric {
     key: "mce",
+    short: "MCE",
     about: "maximum calibration error",
     definition: "largest |accuracy_b - confidence_b| over the non-empty ones of 15 bins (lo, hi]",
     unit: Unit::Fraction,
     better: Better::Lower,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| {
         let bins = reliability(scores, average).into_iter().filter(|bin| bin.count > 0);
         bins.map(|bin| bin.gap()).reduce(f64::max)
     },
 };
+
+/// The bin and 1[correct] − confidence of every sample.
+fn gaps(scores: &Scores, average: Average) -> Vec<(u8, f64)> {
+    let (confidence, correct) = (scores.confidence(average), &scores.averaged(average).correct);
+    let gap = |i: usize| (bin_of(confidence[i]) as u8, f64::from(u8::from(correct[i])) - confidence[i]);
+    (0..correct.len()).map(gap).collect()
+}
 
 /// The bins of a reliability diagram, lowest confidence first.
 pub fn reliability(scores: &Scores, average: Average) -> [Bin; BINS] {

@@ -20,7 +20,7 @@ pub mod temperature;
 pub mod uncertainty;
 
 pub use average::{Average, PerAverage};
-pub use metric::{Better, Column, Metric, Scope, Unit};
+pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use sample::argmax;
 pub use scores::{Averaged, Scores};
 pub use uncertainty::{Guesses, Spread, Uncertainty};
@@ -54,6 +54,18 @@ pub static METRICS: &[&Metric] = &[
     &selective::COVERAGE_AT_5,
 ];
 
+/// The columns of all metrics for which `chosen` names an average, those of averaged logits first.
+pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
+    let mut columns = vec![];
+    for average in Average::ALL {
+        for metric in METRICS {
+            let own = metric.columns().into_iter().filter(|(_, of)| *of == average);
+            columns.extend(own.filter(|(_, of)| chosen(&metric.shown).contains(of)).map(|(column, _)| column));
+        }
+    }
+    columns
+}
+
 /// All columns and their values, in registry order; undefined ones are `None`.
 pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
     let columns = METRICS.iter().flat_map(|metric| {
@@ -68,7 +80,7 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
     METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
-/// What is known of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
+/// The registered meaning of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
 /// of out-of-distribution detection (`fpr95`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));

@@ -16,7 +16,7 @@ pub struct OodScore {
     pub eval: fn(&Uncertainty, Average) -> Option<Vec<f64>>,
 }
 
-/// What is measured of a score over both sets. One of [`OOD_MEASURES`].
+/// A measure of how well a score separates the two sets. One of [`OOD_MEASURES`].
 pub struct OodMeasure {
     /// The column.
     pub key: &'static str,
@@ -162,10 +162,10 @@ fn rank(score: &OodScore, average: Average, inside: &Uncertainty, outside: &Unce
     Ranking::new(inside.chain(outside))
 }
 
-/// What a column of an out-of-distribution table holds.
+/// The meaning of a column of an out-of-distribution table.
 pub(super) fn of_column(column: &str) -> Option<Column> {
     let measure = OOD_MEASURES.iter().find(|measure| measure.key == column)?;
-    Some(Column { definition: measure.definition, unit: measure.unit, better: measure.better })
+    Some(Column { short: measure.key, definition: measure.definition, unit: measure.unit, better: measure.better })
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use rayon::prelude::*;
 use super::average::{Average, PerAverage};
 use crate::predictions::{Predictions, check_finite};
 
-/// What one averaged prediction says of one sample.
+/// The scores of one averaged prediction for one sample.
 pub(super) struct Guess {
     pub predicted: u32,
     pub confidence: f64,
 }
 
-/// What needs no label.
+/// The quantities that need no label.
 pub(super) struct Sample {
     pub guess: PerAverage<Guess>,
     pub predictive_entropy: f64,
@@ -37,7 +37,7 @@ pub(super) struct Outcome {
 
 /// Buffers of one worker thread, each `[C]` except the ones per member.
 pub(super) struct Scratch {
-    /// What logits are multiplied with: members' for `_pm` and all shared quantities, mean logits for `_lm`.
+    /// The factor of the logits: members' for `_pm` and all shared quantities, mean logits for `_lm`.
     inverse_temperature: PerAverage<f64>,
     /// A member's probabilities while it is added, then those of the mean logits.
     softmax: Vec<f64>,

@@ -24,7 +24,7 @@ pub struct Averaged {
 /// Everything the metrics read; one entry per sample in each vector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
-    /// What needs no label: predicted classes, confidences, entropies, spread.
+    /// The quantities that need no label: predicted classes, confidences, entropies, spread.
     pub uncertainty: Uncertainty,
     pub outcomes: PerAverage<Averaged>,
 }

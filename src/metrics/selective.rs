@@ -1,15 +1,18 @@
 //! Selective prediction: what remains wrong when only the most confident share of samples is answered. Samples go by
 //! falling confidence, ties in their own order; coverage i/N answers the first i, risk is the share of errors in them.
 
-use super::{Average, Better, Metric, Scope, Scores, Unit};
+use super::{Average, Better, Metric, Scope, Scores, Shown, Unit};
 
 pub static AURC: Metric = Metric {
     key: "aurc",
+    short: "AURC",
     about: "area under the risk-coverage curve",
     definition: "mean over i of (errors among the i most confident) / i; ties by index",
     unit: Unit::One,
     better: Better::Lower,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| {
         let errors = errors_by_confidence(scores, average);
         let risks = errors.iter().zip(1u32..).map(|(errors, answered)| *errors as f64 / f64::from(answered));
@@ -19,12 +22,15 @@ pub static AURC: Metric = Metric {
 
 pub static AUGRC: Metric = Metric {
     key: "augrc",
+    short: "AUGRC",
     about: "area under the generalised risk-coverage curve (silent errors)",
     definition: "trapezoid of (errors among the i most confident) / N over coverage i / N from 1 / N to 1, divided by \
                  1 - 1 / N; empty for one sample",
     unit: Unit::One,
     better: Better::Lower,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| {
         let errors = errors_by_confidence(scores, average);
         let twice: usize = errors.windows(2).map(|pair| pair[0] + pair[1]).sum();
@@ -35,31 +41,40 @@ pub static AUGRC: Metric = Metric {
 
 pub static ACCURACY_AT_80: Metric = Metric {
     key: "accuracy_at_80_coverage",
+    short: "accuracy at 80 %",
     about: "accuracy on the 80 % most confident samples",
     definition: "share of correct samples among the ceil(0.8 N) most confident; ties by index",
     unit: Unit::Fraction,
     better: Better::Higher,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| accuracy_at(scores, average, 80),
 };
 
 pub static ACCURACY_AT_90: Metric = Metric {
     key: "accuracy_at_90_coverage",
+    short: "accuracy at 90 %",
     about: "accuracy on the 90 % most confident samples",
     definition: "share of correct samples among the ceil(0.9 N) most confident; ties by index",
     unit: Unit::Fraction,
     better: Better::Higher,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| accuracy_at(scores, average, 90),
 };
 
 pub static COVERAGE_AT_5: Metric = Metric {
     key: "coverage_at_5_risk",
+    short: "coverage at 5 % risk",
     about: "largest share of samples answered with at most 5 % errors",
     definition: "largest i / N with (errors among the i most confident) / i <= 0.05, or 0; ties by index",
     unit: Unit::Fraction,
     better: Better::Higher,
     scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
     eval: |scores, average| {
         let errors = errors_by_confidence(scores, average);
         let within = |i: &usize| 100 * errors[i - 1] <= 5 * i;

@@ -6,8 +6,7 @@ use rayon::prelude::*;
 
 use super::sample::log_sum_exp;
 use super::scores::labels;
-use super::{Average, Better, Column, Metric, PerAverage, Scores, Unit};
-use super::{brier, calibration, nll};
+use super::{Average, Better, Column, METRICS, Metric, PerAverage, Scores, Unit};
 use crate::predictions::{Predictions, check_finite};
 
 /// The temperatures that are searched. A minimum at either end is not one: see [`Fit::at_bound`].
@@ -16,8 +15,10 @@ pub const BOUNDS: [f64; 2] = [0.01, 100.0];
 /// Start of the search: this many temperatures, even in log T over [`BOUNDS`].
 const GRID: usize = 17;
 
-/// What is reported after scaling, beside the raw numbers: columns `<key>_ts_lm`, `<key>_ts_pm`.
-static SCALED: [&Metric; 3] = [&nll::NLL, &calibration::ECE, &brier::BRIER];
+/// The metrics that are reported after scaling, beside the raw numbers: columns `<key>_ts_lm`, `<key>_ts_pm`.
+pub fn scaled() -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().copied().filter(|metric| metric.shown.scaled)
+}
 
 /// The temperature of least NLL on the predictions it was fitted to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -187,7 +188,7 @@ pub fn scaled_columns(validation: &Predictions, test: &Predictions) -> Result<Ve
         }
         columns.push((format!("temperature_{}", average.suffix()), temperature));
     }
-    for metric in SCALED {
+    for metric in scaled() {
         for average in Average::ALL {
             let value = temperatures.of(average).and_then(|_| (metric.eval)(&scores, average));
             columns.push((column_name(metric, average), value));
@@ -200,13 +201,14 @@ fn column_name(metric: &Metric, average: Average) -> String {
     format!("{}_ts_{}", metric.key, average.suffix())
 }
 
-/// What a column of [`scaled_columns`] holds.
+/// The meaning of a column of [`scaled_columns`].
 pub(super) fn of_column(column: &str) -> Option<Column> {
-    let named = |metric: &&&Metric| Average::ALL.iter().any(|average| column_name(metric, *average) == column);
+    let named = |metric: &&Metric| Average::ALL.iter().any(|average| column_name(metric, *average) == column);
     let temperature = Average::ALL.iter().any(|average| format!("temperature_{}", average.suffix()) == column);
     let definition = "T of least NLL on validation predictions, 0.01 to 100";
-    let temperature = temperature.then_some(Column { definition, unit: Unit::One, better: Better::Neither });
-    temperature.or_else(|| SCALED.iter().find(named).map(|metric| metric.column()))
+    let temperature =
+        temperature.then_some(Column { short: "temperature", definition, unit: Unit::One, better: Better::Neither });
+    temperature.or_else(|| scaled().find(named).map(|metric| metric.column()))
 }
 
 #[cfg(test)]

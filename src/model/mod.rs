@@ -7,12 +7,14 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::backbone::Base;
+use crate::backbone::footprint::{Graph, Pass};
 use crate::backbone::identify::{Fixed, Identified, identify};
 use crate::backbone::vit::Vit;
 use crate::backbone::weights::Weights;
 use crate::checkpoint::Archive;
 use crate::data::Interpolation;
 use crate::head::{Checkpoint, Head, HeadSpec, Surroundings};
+use crate::memory::{Cut, Cutter, Need, Task};
 use crate::tensor::wide;
 
 pub use preprocess::{Normalize, Preprocess};
@@ -94,6 +96,21 @@ impl Input {
 }
 
 impl Model {
+    /// The memory of a pass, for each image and for each image of each member.
+    pub fn need(&self, graph: Graph) -> Need {
+        Pass { vit: &self.vit, kind: self.kind, graph }.need()
+    }
+
+    /// Plans passes of one member over batches of `images`, with `fixed` bytes besides.
+    ///
+    /// # Errors
+    /// One image does not fit.
+    pub fn plan(&self, what: &str, graph: Graph, (images, fixed): (usize, u64), advice: &str) -> Result<Cutter> {
+        let need = self.need(graph);
+        let need = Need { fixed: need.fixed + fixed, ..need };
+        Task { what, need, whole: Cut { members: 1, images }, members: None, device: self.device, advice }.plan()
+    }
+
     /// As [`logits`](Self::logits), from wherever the forward starts.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Tensor {
         match input {

@@ -30,14 +30,18 @@ impl Normalize {
     /// Reads the key `normalize`, a word or a table.
     pub fn read(reader: &Reader) -> Normalize {
         if !reader.is_table("normalize") {
-            return match reader.choice("normalize").required_or(Published::Clip, WHAT_NORMALIZE) {
+            return match reader
+                .choice("normalize")
+                .about("Mean and standard deviation of the pixels that the checkpoint was trained with.")
+                .required_or(Published::Clip, WHAT_NORMALIZE)
+            {
                 Published::Clip => Normalize::CLIP,
                 Published::Imagenet => Normalize::IMAGENET,
             };
         }
         let section = reader.section("normalize");
         let three = |key: &str, bounds: Bounds| -> [f64; 3] {
-            let values = section.floats(key, bounds).required();
+            let values = section.floats(key, bounds).about("Red, green and blue, for pixels from 0 to 1.").required();
             <[f64; 3]>::try_from(values.as_slice()).unwrap_or_else(|_| {
                 if !values.is_empty() {
                     section.problem(key, "must be three numbers: red, green, blue");

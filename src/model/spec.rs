@@ -39,13 +39,31 @@ impl CheckpointSpec {
     /// Reads the table.
     pub fn read(reader: Reader) -> CheckpointSpec {
         let spec = CheckpointSpec {
-            path: reader.path("path").required_because("the TorchScript archive (.pt) to start from"),
-            image_size: reader.integer("image_size", 1..=4096).optional(),
+            path: reader
+                .path("path")
+                .about("TorchScript archive to start from.")
+                .required_because("the TorchScript archive (.pt) to start from"),
+            image_size: reader
+                .integer("image_size", 1..=4096)
+                .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
+                .optional(),
             normalize: Normalize::read(&reader),
-            interpolation: reader.choice("interpolation").or(Interpolation::Bicubic),
-            heads: reader.integer("heads", 1..=1024).optional(),
-            activation: reader.choice("activation").optional(),
-            eps: reader.float("eps", Bounds::above(0.0)).optional(),
+            interpolation: reader
+                .choice("interpolation")
+                .about("Filter by which images get the size of the network's input.")
+                .or(Interpolation::Bicubic),
+            heads: reader
+                .integer("heads", 1..=1024)
+                .about("Number of attention heads, where the self-check cannot find it.")
+                .optional(),
+            activation: reader
+                .choice("activation")
+                .about("Activation of the MLP layers, where the self-check cannot find it.")
+                .optional(),
+            eps: reader
+                .float("eps", Bounds::above(0.0))
+                .about("Epsilon of LayerNorm, where the self-check cannot find it.")
+                .optional(),
             sha256: OnceCell::new(),
         };
         reader.finish();

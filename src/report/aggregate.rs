@@ -17,7 +17,7 @@ pub struct Summary {
     pub spread: Option<Spread>,
 }
 
-/// What needs at least two values.
+/// The statistics that need at least two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// With n − 1.
@@ -73,7 +73,7 @@ fn central_probability(theta: f64, degrees: usize) -> f64 {
     if odd { 2.0 / PI * (theta + sine * sum) } else { sine * sum }
 }
 
-/// What a row measures: a test set under a condition.
+/// A test set under a condition, which a row measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub set: String,

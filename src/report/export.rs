@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::figures::Figure;
-use super::raster::png;
 use super::tables::RenderedTable;
 use crate::files::{create_folder, write_atomic};
+use crate::plot::raster::png;
 use crate::results::table::Surface;
 use crate::schema::words;
 

@@ -3,23 +3,20 @@
 
 mod ablations;
 mod attacks;
-mod axis;
 mod calibration;
-mod chart;
 mod conditions;
 mod densities;
 mod density;
 pub mod landscape;
-mod layers;
 mod readings;
 mod samples;
 mod training;
 
 use anyhow::{Context as _, Result};
 
-use self::chart::Chart;
 use self::samples::Measured;
 use super::sources::Sources;
+use crate::plot::Chart;
 use crate::results::series::Series;
 
 /// A figure as it will be seen.
@@ -30,13 +27,13 @@ pub struct Figure {
     pub title: &'static str,
     /// The published figure it stands beside; empty if there is none.
     pub paper: &'static str,
-    /// What it shows, and from which results.
+    /// The quantities shown, and the results that they come from.
     pub caption: String,
     /// `None`: not run.
     pub svg: Option<String>,
     /// Makes results that it is drawn from; sweeps need it with several values.
     pub command: &'static str,
-    /// What could not be drawn, a line each.
+    /// Reasons why a part could not be drawn, a line each.
     pub problems: Vec<String>,
 }
 
@@ -48,11 +45,11 @@ struct Drawing {
 
 impl Drawing {
     fn of(chart: &Chart, caption: impl Into<String>) -> Result<Option<Self>> {
-        Ok(Some(Self { svg: chart.render()?, caption: caption.into() }))
+        Ok(Some(Self { svg: chart.render(), caption: caption.into() }))
     }
 }
 
-/// What all figures are drawn from.
+/// The results that all figures are drawn from.
 struct Material<'a> {
     sources: &'a Sources,
     series: Vec<Series<'a>>,

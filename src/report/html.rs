@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("html/style.css");
 /// Longer tables are folded.
 const MOST_OPEN_ROWS: usize = 60;
 
-/// What the page shows besides the overview of the runs.
+/// The tables and figures of the page, besides the overview of the runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
     /// Published tables with our cells.

@@ -6,7 +6,7 @@ pub mod export;
 pub mod figures;
 pub mod html;
 pub mod paper;
-pub mod raster;
+pub mod picture;
 pub mod sources;
 pub mod tables;
 

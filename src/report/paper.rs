@@ -66,7 +66,7 @@ pub enum Unit {
     Megabytes,
 }
 
-/// What a column of a row must be.
+/// The condition that a column of a row must meet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
     pub column: String,

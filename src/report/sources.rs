@@ -23,7 +23,7 @@ pub struct Sources {
     /// Rows of all `<experiment>-ood.csv`: one per run, set, out-of-distribution set, score and average.
     pub ood: Table,
     pub runs: Vec<RunFiles>,
-    /// What could not be read, a line each, naming the file.
+    /// Files that could not be read, a line each with the reason.
     pub problems: Vec<String>,
 }
 

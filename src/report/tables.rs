@@ -24,7 +24,7 @@ const NOTHING: &str = "–";
 /// Tables of our own, before those of the papers.
 const OWN: &[&str] = &["results", "ood"];
 
-/// What `--table` may name.
+/// Every name that `--table` accepts.
 pub fn keys() -> Vec<&'static str> {
     OWN.iter().copied().chain(paper::keys()).collect()
 }

@@ -1,7 +1,6 @@
 //! Result rows: one CSV per experiment that several processes may add to, and the tables rendered from it.
 
 pub mod ood;
-pub mod picture;
 pub mod series;
 pub mod store;
 pub mod table;

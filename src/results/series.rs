@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::store::Table;
+use crate::methods::METHODS;
 
 /// Columns that tell series apart besides the settings of method and optimizer, whose columns have a dot.
 const IDENTITY: &[&str] = &["experiment", "checkpoint", "subspace", "method", "particles", "rank", "predictive"];
@@ -101,11 +102,10 @@ fn setting<'a>(series: &[(&'a str, &'a str)], column: &str) -> &'a str {
     series.iter().find(|(name, _)| *name == column).map_or("", |(_, value)| value)
 }
 
-/// The untrained checkpoint first, then whole models before low-rank ones, simple methods before others.
+/// The untrained checkpoint first, then whole models before low-rank ones, methods in the order of their registry.
 fn rank_in_legend(series: &Settings) -> (bool, bool, usize) {
     let method = setting(series, "method");
-    let known = ["map", "ensemble", "svgd"];
-    let place = known.iter().position(|name| *name == method).unwrap_or(known.len());
+    let place = METHODS.iter().position(|entry| entry.key == method).unwrap_or(METHODS.len());
     (method != "checkpoint", setting(series, "subspace") == "low-rank", place)
 }
 
@@ -150,16 +150,14 @@ pub fn base_name(settings: &[(&str, &str)]) -> String {
         "" => String::new(),
         name => format!(" {name}"),
     };
-    let method = match (setting(settings, "subspace"), setting(settings, "method")) {
-        (_, "checkpoint") => return "checkpoint, zero-shot".to_string(),
-        ("full", "map") => "Single".to_string(),
-        ("low-rank", "map") => "Single, low-rank".to_string(),
-        ("full", "ensemble") => "Ensemble".to_string(),
-        ("low-rank", "ensemble") => "Bella-ensemble".to_string(),
-        ("full", "svgd") => "SVGD".to_string(),
-        ("low-rank", "svgd") => "Bella-SVGD".to_string(),
-        ("", method) => method.to_string(),
-        (subspace, method) => format!("{subspace} × {method}"),
+    let (subspace, method) = (setting(settings, "subspace"), setting(settings, "method"));
+    let entry = METHODS.iter().find(|entry| entry.key == method);
+    let names = entry.map_or(&[][..], |entry| entry.names);
+    let method = match names.iter().find(|(of, _)| *of == subspace) {
+        _ if method == "checkpoint" => return "checkpoint, zero-shot".to_string(),
+        Some((_, name)) => name.to_string(),
+        None if subspace.is_empty() => method.to_string(),
+        None => format!("{subspace} × {method}"),
     };
     format!("{method}{predictive}{particles}")
 }

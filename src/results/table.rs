@@ -18,7 +18,7 @@ pub enum Surface {
 }
 
 impl Surface {
-    /// What standard output is.
+    /// The surface that standard output is.
     pub fn of_stdout() -> Self {
         // A launcher of several processes puts a terminal without a size in between.
         let width = comfy_table::Table::new().width().filter(|width| *width > 0).unwrap_or(80);
@@ -27,7 +27,7 @@ impl Surface {
     }
 }
 
-/// What to render.
+/// The choice of columns to render, and where.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Columns in order; those the rows lack, or leave empty in every row, are left out.

@@ -32,6 +32,9 @@ pub struct Record {
     /// Training images a second, each particle's counted.
     pub images_per_second: f64,
     pub peak_memory_bytes: Option<u64>,
+    /// The largest amount of memory that was planned for, to be compared with the peak.
+    #[serde(default)]
+    pub planned_memory_bytes: Option<u64>,
     /// The epoch whose particles are the posterior, from 1.
     pub selected_epoch: usize,
     /// Relative difference of the native forward from the archive's own, where that ran.

@@ -8,6 +8,7 @@ mod node;
 mod problems;
 mod reader;
 mod suggest;
+mod survey;
 mod syntax;
 mod tree;
 
@@ -20,6 +21,7 @@ pub use node::{Node, Origin, Table, Value};
 pub use problems::{Problem, Problems, one_line};
 pub use reader::{Field, Reader};
 pub use suggest::suggest;
+pub use survey::{Absence, Asked, Given, Survey};
 pub use tree::Tree;
 
 /// A settings struct as a TOML table, for the resolved config.

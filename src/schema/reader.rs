@@ -16,6 +16,7 @@ use super::choice::Choice;
 use super::node::{Node, Origin, Table, Value};
 use super::problems::Problems;
 use super::suggest;
+use super::survey::{Note, Survey};
 use super::tree::Tree;
 pub use field::Field;
 use field::State;
@@ -30,6 +31,8 @@ pub struct Reader<'a> {
     source: Source<'a>,
     problems: Shared,
     asked: RefCell<BTreeSet<String>>,
+    /// Takes note of every key, where keys are only surveyed.
+    survey: Option<Rc<Survey>>,
     finished: bool,
 }
 
@@ -51,11 +54,21 @@ impl<'a> Reader<'a> {
             Value::Table(table) => Source::Table(table, origin),
             _ => Source::Missing(origin),
         };
-        Reader::new(String::new(), source, Shared::default())
+        Reader::new(String::new(), source, Shared::default(), None)
     }
 
-    fn new(path: String, source: Source<'a>, problems: Shared) -> Reader<'a> {
-        Reader { path, source, problems, asked: RefCell::default(), finished: false }
+    /// A cursor on no config, whose keys `survey` takes note of.
+    pub fn surveyed(survey: &Rc<Survey>) -> Reader<'static> {
+        Reader::new(String::new(), Source::Missing(Origin::Set { order: 0 }), Shared::default(), Some(survey.clone()))
+    }
+
+    fn new(path: String, source: Source<'a>, problems: Shared, survey: Option<Rc<Survey>>) -> Reader<'a> {
+        Reader { path, source, problems, asked: RefCell::default(), survey, finished: false }
+    }
+
+    /// A cursor on a table below this one.
+    fn below(&self, path: String, source: Source<'a>) -> Reader<'a> {
+        Reader::new(path, source, self.problems.clone(), self.survey.clone())
     }
 
     /// A whole number within `range`.
@@ -189,7 +202,8 @@ impl<'a> Reader<'a> {
 
     fn with_state<T>(&self, key: &str, rule: String, state: State<T>) -> Field<T> {
         let place = (self.origin().whole(), self.dotted(key));
-        Field::new(state, place, rule, self.problems.clone())
+        let note = self.survey.as_ref().map(|survey| Note::new(survey.clone(), self.dotted(key), rule.clone()));
+        Field::new(state, place, rule, self.problems.clone(), note)
     }
 
     fn complain(&self, path: &str, node: &Node, why: &str) {

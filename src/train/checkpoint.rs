@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{ADVICE, Clock, Trainer};
 use crate::machine::Chunk;
+use crate::memory::Cut;
 use crate::state::State;
 use crate::tensor::host_f64;
 
@@ -21,7 +22,9 @@ impl Trainer<'_> {
         state.put("theta", &self.theta);
         self.method.save(&mut state);
         state.put_count("threads", i64::from(tch::get_num_threads()));
-        state.put_count("particle_chunk", self.chunks.training as i64);
+        let Cut { members, images } = self.cutter.cut();
+        state.put_count("particle_chunk", members as i64);
+        state.put_count("images_at_once", images as i64);
         state.put_count("processes", self.world.size() as i64);
         let wall_seconds = self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64();
         self.progress.save(&mut state, wall_seconds)?;
@@ -41,9 +44,9 @@ impl Trainer<'_> {
         let now = self.computed_on();
         if stored != now {
             tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
-        } else if self.spec.particle_chunk == Chunk::Auto {
+        } else {
             // Another cut would round otherwise, and the run would not go on bit for bit.
-            self.chunks.training = state.count("particle_chunk")? as usize;
+            self.cutter.set(stored_cut(state, self.cutter.cut(), self.spec.particle_chunk)?);
         }
         state.copy_into("theta", &mut self.theta)?;
         self.method.load(state)?;
@@ -73,6 +76,15 @@ impl Trainer<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// The cut that the run was started with; earlier versions did not cut images.
+fn stored_cut(state: &State, now: Cut, chunk: Chunk) -> Result<Cut> {
+    let count = |name: &str, otherwise: usize| {
+        if state.has(name) { state.count(name).map(|count| count.max(1) as usize) } else { Ok(otherwise) }
+    };
+    let members = if chunk == Chunk::Auto { count("particle_chunk", now.members)? } else { now.members };
+    Ok(Cut { members, images: count("images_at_once", now.images)? })
 }
 
 /// Processes that trained a checkpoint.

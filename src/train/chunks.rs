@@ -1,31 +1,68 @@
-//! How many particles go through the network at once, in training and in validation.
+//! How many particles and images go through the network at once in training: as many as memory allows.
 
-use crate::experiment::TrainSpec;
+use std::rc::Rc;
+
+use anyhow::Result;
+use tch::Kind;
+
+use crate::backbone::footprint::Graph;
+use crate::experiment::{Batches, Selection, TrainSpec};
 use crate::machine::Chunk;
-use crate::memory::{Footprint, particles_at_once};
+use crate::memory::{Cut, Cutter, Need, Task};
+use crate::methods::Method;
 use crate::model::Model;
 use crate::subspace::Layout;
+use crate::tensor::ROOM_TO_TRAIN;
 
-/// Particles a forward.
-#[derive(Clone, Copy, Debug)]
-pub struct Chunks {
-    pub training: usize,
-    pub predicting: usize,
+/// What a training step works on.
+pub struct Step<'a> {
+    pub spec: &'a TrainSpec,
+    pub model: &'a Model,
+    pub layout: &'a Layout,
+    pub method: &'a dyn Method,
+    /// Training images.
+    pub images: usize,
+    /// Particles in all.
+    pub particles: usize,
+    /// Particles whose gradients this process computes.
+    pub own: usize,
+    /// Whether the best particles are kept beside the present ones.
+    pub validates: bool,
 }
 
-impl Chunks {
-    /// What the config says, or memory allows.
-    pub fn new(spec: &TrainSpec, model: &Model, layout: &Layout, particles: usize) -> Chunks {
-        let footprint = Footprint::new(model, layout, spec.recompute);
-        let samples = spec.batch_size.div_ceil(spec.accumulate);
-        let of = |images, bytes| particles_at_once(spec.particle_chunk, particles, images, bytes, model.device);
-        let chunks = Chunks {
-            training: of(samples, footprint.training),
-            predicting: of(spec.eval_batch_size, footprint.predicting),
+impl Step<'_> {
+    /// The memory of a step besides what is held already: theta, and what the method keeps from step to step.
+    fn need(&self) -> Need {
+        let Step { spec, model, layout, .. } = self;
+        let parameters = layout.parameters() as u64;
+        let matrix = self.particles as u64 * parameters * Kind::Float.elt_size_in_bytes() as u64;
+        let clipped = u64::from(spec.clip_norm.is_some());
+        // The best particles, and their standard deviations.
+        let best = match (self.validates && spec.select == Selection::Best, self.method.is_gaussian()) {
+            (false, _) => 0,
+            (true, gaussian) => 1 + u64::from(gaussian),
         };
-        if spec.particle_chunk == Chunk::Auto && chunks.training < particles {
-            tracing::info!("{} particles go through the network at once: more would not fit", chunks.training);
-        }
-        chunks
+        let matrices = self.method.matrices_of_a_step() + clipped + best;
+        let own_images = spec.batches == Batches::Independent;
+        let pass = model.need(Graph::Weights { layout, recompute: spec.recompute, own_images });
+        // The gradients of the graph's leaves, and the leaves: those of one particle in f32 are theta itself.
+        let tensors = if self.particles == 1 && model.kind == Kind::Float { 1 } else { 2 };
+        let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
+        Need { fixed: matrices * matrix, member, ..pass }
+    }
+
+    /// Cuts the step to the memory that is free now.
+    ///
+    /// # Errors
+    /// One particle and one image do not fit.
+    pub fn plan(&self) -> Result<Rc<Cutter>> {
+        let images = self.spec.batch_size.min(self.images).div_ceil(self.spec.accumulate.parts());
+        let members = match self.spec.particle_chunk {
+            Chunk::Auto => None,
+            Chunk::Fixed(count) => Some(count),
+        };
+        let whole = Cut { members: self.own, images };
+        let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
+        Task { what, need: self.need(), whole, members, device, advice }.plan().map(Rc::new)
     }
 }

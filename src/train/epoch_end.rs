@@ -9,7 +9,6 @@ use super::{Clock, Trainer, history, schedule};
 use crate::experiment::Selection;
 use crate::images::ImageSet;
 use crate::metrics::Average;
-use crate::model::Model;
 use crate::parallel::World;
 use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
@@ -59,10 +58,11 @@ impl Trainer<'_> {
             return Ok(None);
         }
         let _guard = no_grad_guard();
-        let members = Members::Rows { subspace: self.subspace, theta: &self.theta, chunk: self.chunks.predicting };
+        let members = Members::Rows { subspace: self.subspace, rows: &self.theta };
+        let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let images = (self.validation_images, &self.holdout.validation[..]);
         let predictions =
-            predictions(self.model, &members, images, self.spec.eval_batch_size, self.world).context("validation")?;
+            predictions(&predictor, images, self.spec.eval_batch_size, self.world).context("validation")?;
         let scores = crate::metrics::Scores::compute(&predictions)?;
         let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
         Ok(Some([value("nll"), value("accuracy"), value("ece")]))
@@ -93,20 +93,18 @@ impl Trainer<'_> {
     }
 }
 
-/// Predictions of `members` on some images of a set, computed by all processes together.
+/// Predictions on some images of a set, computed by all processes together.
 fn predictions(
-    model: &Model,
-    members: &Members,
+    predictor: &Predictor,
     (set, indices): (&ImageSet, &[u32]),
     batch_size: usize,
     world: &World,
 ) -> Result<Predictions> {
-    let predictor = Predictor::new(model, members);
     let logits = predictor.shared_logits(world, set, indices, batch_size, &ProgressBar::hidden())?;
     let shape = crate::predictions::Shape {
         members: predictor.members(),
         samples: indices.len(),
-        classes: model.head.classes() as usize,
+        classes: predictor.model.head.classes() as usize,
     };
     let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
     Predictions::new(shape, logits, labels)

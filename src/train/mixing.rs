@@ -63,6 +63,11 @@ impl<'a> Mixing<'a> {
         Mixing { layout, low_rank, matrices, gradients, tape: Tape::default() }
     }
 
+    /// Whether nothing is mixed.
+    pub fn is_none(&self) -> bool {
+        self.matrices.numel() == 0
+    }
+
     /// A forward of particles `start..start + count` with `weights`, whose way back is mixed.
     pub fn forward(&self, weights: &mut Weights, start: i64, count: i64) -> Forward<'_> {
         if !self.low_rank.is_empty() {

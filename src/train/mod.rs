@@ -1,7 +1,7 @@
 //! The training loop: batches, schedule, validation, checkpoints. It knows no method, model or data set by name.
 
 mod checkpoint;
-mod chunks;
+pub mod chunks;
 mod epoch_end;
 mod feed;
 mod history;
@@ -25,6 +25,7 @@ use tch::Tensor;
 use crate::data::order::{Holdout, epoch_order};
 use crate::experiment::{Batches, Selection, TrainSpec};
 use crate::images::ImageSet;
+use crate::memory::Cutter;
 use crate::methods::{Method, Step};
 use crate::model::Model;
 use crate::parallel::{Team, World};
@@ -34,7 +35,6 @@ use crate::subspace::Subspace;
 use crate::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
 
 pub use checkpoint::processes_of;
-pub use chunks::Chunks;
 use feed::Feed;
 pub use objective::{Cut, Likelihood, Shared};
 use prefix::Prefix;
@@ -68,8 +68,8 @@ pub struct Trainer<'a> {
     pub stop: Arc<AtomicBool>,
     pub progress: Progress,
     pub bar: ProgressBar,
-    /// Particles a forward, in training and in validation.
-    pub chunks: Chunks,
+    /// Particles and images that go through the network at once.
+    pub cutter: Rc<Cutter>,
     /// What enters the first trained block, where it is kept.
     pub prefix: Option<Rc<Prefix>>,
 }
@@ -104,7 +104,7 @@ impl Clock {
     }
 }
 
-impl Trainer<'_> {
+impl<'a> Trainer<'a> {
     /// Trains to the end or to a signal.
     ///
     /// # Errors
@@ -150,6 +150,11 @@ impl Trainer<'_> {
         }
     }
 
+    /// The images of training and of validation, with what is held out of them; everything else is dropped.
+    pub fn into_images(self) -> (&'a ImageSet, &'a ImageSet, Holdout) {
+        (self.images, self.validation_images, self.holdout)
+    }
+
     /// Wall seconds of training, over all interruptions.
     pub fn wall_seconds(&self) -> f64 {
         self.progress.rows.last().map_or(self.progress.earlier_seconds, |row| row.wall_seconds)
@@ -170,8 +175,7 @@ impl Trainer<'_> {
     }
 
     fn cut(&self) -> Cut {
-        let Chunks { training: particle_chunk, .. } = self.chunks;
-        Cut { particle_chunk, accumulate: self.spec.accumulate, recompute: self.spec.recompute }
+        Cut { particle_chunk: 0, accumulate: self.spec.accumulate.parts(), recompute: self.spec.recompute }
     }
 
     /// Particles whose data orders this process follows; the first one's is everybody's where it is shared.
@@ -255,12 +259,13 @@ impl Trainer<'_> {
         let total = self.spec.epochs * self.steps_per_epoch();
         let factor = schedule::factor(self.spec.schedule, self.progress.steps, self.spec.warmup_steps, total);
         let (cut, orders, samples) = (self.cut(), self.orders().len(), self.batch_range(self.progress.step).len());
-        let (model, subspace, team) = (self.model, self.subspace, &self.team);
+        let (model, subspace, team, cutter) = (self.model, self.subspace, &self.team, self.cutter.clone());
         let block = self.prefix.as_ref().map_or(0, |prefix| prefix.block);
         let (method, theta) = (&mut self.method, &mut self.theta);
         guarded(&format!("step {}", self.progress.steps + 1), ROOM_TO_TRAIN, || {
             let (input, labels) = feed.input(block, orders as i64);
             let own = Likelihood::on(model, subspace, cut, input, labels).of_share(team.share(), samples);
+            let own = own.cut_by(cutter);
             method.step(theta, &mut Shared { own, team }, factor)
         })
     }

@@ -1,7 +1,9 @@
 //! The likelihood of a batch as the methods see it: one forward and one backward for all particles.
 //! [`Shared`] is the same computed by several processes, a share each.
 
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -9,11 +11,13 @@ use tch::{Kind, Tensor};
 use super::mixing::Mixing;
 use super::recompute::Segments;
 use crate::images::Batch;
+use crate::memory::{self, Cutter};
 use crate::methods::{Evaluation, Mixed, Objective};
 use crate::model::{Input, Model};
 use crate::parallel::{Share, Team};
+use crate::predict::in_parts;
 use crate::subspace::Subspace;
-use crate::tensor::label_log_probabilities;
+use crate::tensor::{ROOM_TO_TRAIN, label_log_probabilities};
 
 /// How a batch is cut; losses and gradients do not depend on it beyond rounding.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,8 @@ pub struct Likelihood<'a> {
     model: &'a Model,
     subspace: &'a dyn Subspace,
     cut: Cut,
+    /// How many particles and images go through the network at once.
+    cutter: Rc<Cutter>,
     /// With p = 1 where all particles see the same; b of the batch's B samples are here.
     input: Input,
     /// `[p, b]`.
@@ -61,8 +67,16 @@ impl<'a> Likelihood<'a> {
     /// The likelihood of labels `[p, B]`.
     pub fn on(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, input: Input, labels: Tensor) -> Likelihood<'a> {
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
-        let whole = Likelihood { model, subspace, cut, input, labels, parts: Vec::new(), batch };
+        let members = if cut.particle_chunk == 0 { usize::MAX } else { cut.particle_chunk };
+        let at_once = memory::Cut { members, images: usize::MAX };
+        let cutter = Rc::new(Cutter::fixed(at_once, "training step", ROOM_TO_TRAIN));
+        let whole = Likelihood { model, subspace, cut, cutter, input, labels, parts: Vec::new(), batch };
         whole.of_share(&Share::whole(orders), batch)
+    }
+
+    /// The same, cut as `cutter` has planned or learnt from earlier steps.
+    pub fn cut_by(self, cutter: Rc<Cutter>) -> Likelihood<'a> {
+        Likelihood { cutter, ..self }
     }
 
     /// With what is here as a process's share of a batch of B samples.
@@ -155,31 +169,56 @@ impl Likelihood<'_> {
     /// Losses and gradients of rows of theta, of which the first is particle `first`, over some parts, each sample times
     /// its share of the batch; mixed ones go into `mixing`.
     fn over(&self, theta: &Tensor, first: i64, parts: Range<usize>, mixing: &Mixing) -> Result<Evaluation> {
-        let layout = self.subspace.layout();
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
-        let mut losses = Vec::new();
-        let chunk = if self.cut.particle_chunk == 0 { particles } else { self.cut.particle_chunk as i64 };
-        for start in (0..particles).step_by(chunk as usize) {
-            let count = chunk.min(particles - start);
-            let leaves = layout.leaves(&theta.narrow(0, start, count), self.model.kind, true);
-            let rows = gradients.narrow(0, start, count);
-            let mut total = Tensor::zeros([count], (Kind::Float, theta.device()));
-            for samples in self.parts[parts.clone()].iter().filter(|samples| !samples.is_empty()) {
-                let of = Portion {
-                    particle: first + start,
-                    start,
-                    from: samples.start as i64,
-                    samples: samples.len() as i64,
-                    weight: samples.len() as f64 / self.batch as f64,
-                };
-                let (part_losses, found) = self.gradients(&leaves, mixing, of)?;
-                layout.gather(&found, &rows);
-                total += part_losses;
-            }
-            losses.push(total);
+        let parts = &self.parts[parts];
+        let largest = parts.iter().map(Range::len).max().unwrap_or(0);
+        self.cutter.clamp(memory::Cut { members: particles as usize, images: largest.max(1) });
+        let (mut losses, mut start) = (Vec::new(), 0);
+        while start < particles {
+            let tried = Cell::new(false);
+            let chunk = |cut: memory::Cut| {
+                let count = (cut.members as i64).min(particles - start);
+                let rows = gradients.narrow(0, start, count);
+                if tried.replace(true) {
+                    let _ = rows.shallow_clone().zero_();
+                }
+                let samples = parts.iter().cloned().flat_map(|part| in_parts(part, cut.images));
+                self.chunk(&theta.narrow(0, start, count), (first, start), samples, mixing, &rows)
+            };
+            // What was mixed before memory ran out would be added twice.
+            losses.push(if mixing.is_none() { self.cutter.run(chunk)? } else { chunk(self.cutter.cut())? });
+            start += losses.last().map_or(0, |losses: &Tensor| losses.size()[0]);
         }
         Ok(Evaluation { losses: Tensor::cat(&losses, 0), gradients })
+    }
+
+    /// Losses `[k]` of particles `theta: [k, P]` over some samples; adds their gradients to `rows: [k, P]`. The first one is
+    /// row `start` of those here, and particle `first + start` of all.
+    fn chunk(
+        &self,
+        theta: &Tensor,
+        (first, start): (i64, i64),
+        samples: impl Iterator<Item = Range<usize>>,
+        mixing: &Mixing,
+        rows: &Tensor,
+    ) -> Result<Tensor> {
+        let layout = self.subspace.layout();
+        let leaves = layout.leaves(theta, self.model.kind, true);
+        let mut total = Tensor::zeros([theta.size()[0]], (Kind::Float, theta.device()));
+        for samples in samples {
+            let of = Portion {
+                particle: first + start,
+                start,
+                from: samples.start as i64,
+                samples: samples.len() as i64,
+                weight: samples.len() as f64 / self.batch as f64,
+            };
+            let (losses, found) = self.gradients(&leaves, mixing, of)?;
+            layout.gather(&found, rows);
+            total += losses;
+        }
+        Ok(total)
     }
 }
 

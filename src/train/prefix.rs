@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
+use crate::backbone::footprint::Graph;
 use crate::backbone::weights::Weights;
 use crate::experiment::PrefixCache;
 use crate::images::{ImageSet, in_order};
@@ -75,7 +76,9 @@ impl Prefix {
         let bar = crate::logging::bar(plan.indices.len() as u64, "first blocks");
         let weights = Weights::frozen(&plan.model.base);
         let mut row = 0;
-        for batch in plan.images.batches(in_order(plan.indices, plan.batch_size)) {
+        let sizes = (plan.batch_size, 0);
+        let cutter = plan.model.plan("prefix cache", Graph::None, sizes, "set train.prefix_cache = \"off\"")?;
+        for batch in plan.images.batches(in_order(plan.indices, cutter.cut().images)) {
             let batch = batch?;
             let count = batch.labels.size()[0];
             guarded("prefix cache", "lower train.eval_batch_size", || {

@@ -20,9 +20,10 @@ use crate::run::RunFolder;
 use crate::session::{Session, Settings};
 use crate::state::State;
 use crate::subspace::geometry::Geometry;
+use crate::train::chunks::Step;
 use crate::train::prefix::{Plan, Prefix};
 use crate::train::progress::Progress;
-use crate::train::{Chunks, Trainer, processes_of};
+use crate::train::{Trainer, processes_of};
 
 /// The device of this process among those that train together: a GPU of its own, or a part of the machine's memory. To be
 /// opened before any tensor is made, one read from a file included: libtorch asks once which devices there are.
@@ -38,8 +39,11 @@ pub(super) fn read_checkpoint(run: &RunFolder, world: &World) -> Result<Option<S
     if !world.any(world.leads() && path.is_file()) {
         return Ok(None);
     }
+    if world.size() == 1 {
+        return State::read(&path).map(Some);
+    }
     let read = || std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()));
-    State::parse(&world.from_first(read)?, &path).map(Some)
+    State::parse(world.from_first(read)?, &path).map(Some)
 }
 
 /// The session of this process among those that train together, with its share of the cores unless the command line says
@@ -137,7 +141,10 @@ pub(super) fn assemble<'a>(
     let (team, stop) = (world.team(particles as usize), stop_on_signals(world)?);
     // The cache first: what it takes is not free for activations.
     let prefix = prefix(training, session, images, &holdout, run)?;
-    let chunks = Chunks::new(spec, model, subspace.layout(), team.share().rows.len());
+    let (layout, own) = (subspace.layout(), team.share().rows.len());
+    let (particles, validates) = (particles as usize, !holdout.validation.is_empty());
+    let step = Step { spec, model, layout, method: &*method, images: holdout.train.len(), particles, own, validates };
+    let cutter = step.plan()?;
     Ok(Trainer {
         spec,
         seed,
@@ -155,7 +162,7 @@ pub(super) fn assemble<'a>(
         stop,
         progress,
         bar,
-        chunks,
+        cutter,
         prefix,
     })
 }

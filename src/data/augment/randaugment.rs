@@ -52,8 +52,8 @@ impl RandAugment {
             return None;
         }
         let table = reader.section("randaugment");
-        let operations = table.count("operations", 1..=14).or(2);
-        let magnitude = table.count("magnitude", 0..=STRONGEST as usize).or(9);
+        let operations = table.count("operations", 1..=14).about("Number of random operations on each image.").or(2);
+        let magnitude = table.count("magnitude", 0..=STRONGEST as usize).about("Strength of each operation.").or(9);
         table.finish();
         Some(RandAugment { operations, magnitude })
     }

@@ -63,7 +63,10 @@ pub fn read(published: &'static Published, reader: &mut Reader) -> Box<dyn Datas
 
 fn read_sized(published: &'static Published, images: u64, reader: &mut Reader) -> CifarC {
     let root = reader.path("root").required_because(&format!("the folder that holds {}", published.folder));
-    let corruptions = reader.strings("corruptions").or_else(|| CORRUPTIONS.map(String::from).to_vec());
+    let corruptions = reader
+        .strings("corruptions")
+        .about("Corruptions to read; all published ones by default.")
+        .or_else(|| CORRUPTIONS.map(String::from).to_vec());
     for (i, name) in corruptions.iter().enumerate() {
         if !CORRUPTIONS.contains(&name.as_str()) {
             let hint = suggest(name, CORRUPTIONS).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
@@ -77,14 +80,17 @@ fn read_sized(published: &'static Published, images: u64, reader: &mut Reader) -
         }
     }
     let severities = read_severities(reader);
-    let verify = reader.boolean("verify").or(true);
+    let verify = reader.boolean("verify").about("Whether the published checksums are compared.").or(true);
     let subset = Subset::read(reader);
     CifarC { root, corruptions, severities, verify, subset, published, images, verified: Mutex::default() }
 }
 
 /// Reads `severities`, each from 1 to 5 and once; all by default.
 pub fn read_severities(reader: &Reader) -> Vec<i64> {
-    let severities = reader.integers("severities", 1..=5).or_else(|| SEVERITIES.map(i64::from).to_vec());
+    let severities = reader
+        .integers("severities", 1..=5)
+        .about("Severities to read; all by default.")
+        .or_else(|| SEVERITIES.map(i64::from).to_vec());
     if (1..severities.len()).any(|i| severities[..i].contains(&severities[i])) {
         reader.problem("severities", "each severity may be named once");
     }

@@ -53,7 +53,10 @@ impl ClassFolders {
 
 /// `classes`: names in the order of their labels, each once.
 pub fn read_classes(reader: &Reader) -> Option<Vec<String>> {
-    let classes = reader.strings("classes").optional();
+    let classes = reader
+        .strings("classes")
+        .about("Names of the classes to use, in the order of their labels; by default all, sorted.")
+        .optional();
     if let Some(twice) = classes.as_ref().and_then(|names| repeated(names)) {
         reader.problem("classes", format!("each class may be named once: `{twice}` comes twice"));
     }

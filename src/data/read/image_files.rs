@@ -49,8 +49,12 @@ impl Listing {
 impl ImageFiles {
     /// Reads the keys; `resize` is as the set's papers do it unless the config says.
     pub fn read(key: &'static str, reader: &Reader, resize: Resize) -> ImageFiles {
-        let resize = reader.choice("resize").or(resize);
-        let skip_corrupt = reader.boolean("skip_corrupt").or(false);
+        let resize =
+            reader.choice("resize").about("The way in which images get the size of the network's input.").or(resize);
+        let skip_corrupt = reader
+            .boolean("skip_corrupt")
+            .about("Whether images that cannot be decoded are left out with a warning, instead of ending the run.")
+            .or(false);
         ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
     }
 

@@ -52,12 +52,16 @@ struct Camelyon17 {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds camelyon17_v1.0");
-    let metadata = reader.string("metadata").or_else(|| "metadata.csv".into());
+    let metadata =
+        reader.string("metadata").about("Metadata file below `camelyon17_v1.0`.").or_else(|| "metadata.csv".into());
     let classes = read_classes(reader).unwrap_or_else(|| ["normal", "tumor"].map(str::to_string).to_vec());
     if classes.len() != 2 {
         reader.problem("classes", "must be two names: without tumour, with tumour");
     }
-    let val = reader.choice("val").or(Validation::Val);
+    let val = reader
+        .choice("val")
+        .about("Published split that serves as validation: other hospitals, or the hospitals of training.")
+        .or(Validation::Val);
     let share = !reader.is_text("validation") && reader.float("validation", Bounds::at_least(0.0)).or(0.0) > 0.0;
     if val != Validation::Val && share {
         reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
@@ -66,7 +70,10 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
         root,
         metadata,
         val,
-        group_by: reader.choice("group_by").or(GroupBy::Slide),
+        group_by: reader
+            .choice("group_by")
+            .about("The groups of the test images: slides or hospitals.")
+            .or(GroupBy::Slide),
         classes,
         files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop),
     })

@@ -34,7 +34,10 @@ struct Cifar10 {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds cifar-10-batches-bin");
-    let batches = reader.integers("batches", 1..=5).or_else(|| (1..=5).collect());
+    let batches = reader
+        .integers("batches", 1..=5)
+        .about("Numbers of the training batches to use.")
+        .or_else(|| (1..=5).collect());
     let mut distinct = batches.clone();
     distinct.sort_unstable();
     distinct.dedup();

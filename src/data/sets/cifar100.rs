@@ -36,7 +36,7 @@ struct Cifar100 {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds cifar-100-binary");
-    let labels = reader.choice("labels").or(Labels::Fine);
+    let labels = reader.choice("labels").about("The 100 fine classes or the 20 coarse ones.").or(Labels::Fine);
     Box::new(Cifar100 { root, labels, subset: Subset::read(reader) })
 }
 

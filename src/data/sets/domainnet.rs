@@ -47,8 +47,11 @@ struct DomainNet {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds real_train.txt, real_test.txt and real/");
-    let train = reader.string("train").or_else(|| "real".into());
-    let test = reader.strings("test").or_else(|| vec![train.clone()]);
+    let train = reader.string("train").about("Domain to train on.").or_else(|| "real".into());
+    let test = reader
+        .strings("test")
+        .about("Domains to test on, each a test set of its own; by default the domain of training.")
+        .or_else(|| vec![train.clone()]);
     if let Some(twice) = repeated(&test) {
         reader.problem("test", format!("each domain may be named once: `{twice}` comes twice"));
     }

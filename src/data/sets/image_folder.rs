@@ -31,7 +31,8 @@ struct ImageFolder {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds the class folders, or train and test");
-    let [train, val, test] = SplitName::ALL.map(|split| reader.string(split.word()).optional());
+    let [train, val, test] =
+        SplitName::ALL.map(|split| reader.string(split.word()).about("Folder of this split below `root`.").optional());
     Box::new(ImageFolder { root, train, val, test, folders: ClassFolders::read(ENTRY.key, reader) })
 }
 

@@ -31,7 +31,8 @@ struct ImageFolderC {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds <corruption>/<severity>/<class>");
-    let corruptions = reader.strings("corruptions").optional();
+    let corruptions =
+        reader.strings("corruptions").about("Corruptions to read; all folders below `root` by default.").optional();
     if let Some(twice) = corruptions.as_ref().and_then(|names| repeated(names)) {
         reader.problem("corruptions", format!("each corruption may be named once: `{twice}` comes twice"));
     }

@@ -40,8 +40,11 @@ struct ImageNet {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds train and val");
-    let ground_truth = reader.string("ground_truth").optional();
-    let words = reader.string("words").optional();
+    let ground_truth = reader
+        .string("ground_truth")
+        .about("File with the labels of validation images that lie in one folder.")
+        .optional();
+    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
     let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
     Box::new(ImageNet { root, ground_truth, words, classes: read_classes(reader), files })
 }

@@ -46,13 +46,14 @@ struct ColumnNames {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds the list and the images");
-    let list = reader.string("list").or_else(|| "list.csv".into());
+    let list =
+        reader.string("list").about("CSV file with a row per image, below `root`.").or_else(|| "list.csv".into());
     let of = reader.section("columns");
     let columns = ColumnNames {
-        path: of.string("path").or_else(|| "path".into()),
-        label: of.string("label").or_else(|| "label".into()),
-        split: of.string("split").optional(),
-        group: of.string("group").optional(),
+        path: of.string("path").about("Column with the image's path.").or_else(|| "path".into()),
+        label: of.string("label").about("Column with the label.").or_else(|| "label".into()),
+        split: of.string("split").about("Column with the split: train, val or test.").optional(),
+        group: of.string("group").about("Column with the group.").optional(),
     };
     of.finish();
     let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);

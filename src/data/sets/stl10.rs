@@ -78,8 +78,12 @@ struct Stl10 {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds stl10_binary");
-    let labels = reader.choice("labels").or(Labels::Cifar10);
-    let classes = reader.strings("classes").or_else(|| labels.all());
+    let labels =
+        reader.choice("labels").about("The classes shared with CIFAR-10, or STL-10's own ten.").or(Labels::Cifar10);
+    let classes = reader
+        .strings("classes")
+        .about("Names of the classes to use, in the order of their labels; by default all of `labels`.")
+        .or_else(|| labels.all());
     let known = labels.all();
     for name in classes.iter().filter(|name| !known.contains(name)) {
         let other = if labels == Labels::Cifar10 { "; labels = \"stl10\" has STL-10's own ten" } else { "" };

@@ -32,7 +32,7 @@ struct TinyImageNet {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds tiny-imagenet-200");
-    let words = reader.string("words").optional();
+    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
     Box::new(TinyImageNet { root, words, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) })
 }
 

@@ -53,7 +53,10 @@ struct Vtab {
 
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds one folder a task");
-    let task = reader.string("task").required_because("one of the 19 tasks, say \"cifar\"");
+    let task = reader
+        .string("task")
+        .about("Name of the task, one of 19, such as `cifar`.")
+        .required_because("one of the 19 tasks, say \"cifar\"");
     let known = TASKS.iter().find(|(name, ..)| *name == task);
     if known.is_none() && !task.is_empty() {
         let all: Vec<&str> = TASKS.iter().map(|(name, ..)| *name).collect();
@@ -64,7 +67,8 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     if known.is_some() && classes.len() != count {
         reader.problem("classes", format!("must be {count} names for the task {task}"));
     }
-    let train = reader.choice("train").or(Train::Train800Val200);
+    let train =
+        reader.choice("train").about("List of training images: the 800 or all 1,000.").or(Train::Train800Val200);
     // the benchmark resizes to 224 x 224 whatever the aspect ratio
     let files = ImageFiles::read(ENTRY.key, reader, Resize::Stretch);
     Box::new(Vtab { root, task, train, classes, files })

@@ -26,7 +26,10 @@ enum ZeroShot {
 
 impl ZeroShot {
     fn read(reader: &Reader) -> ZeroShot {
-        let weights = reader.path("weights").optional();
+        let weights = reader
+            .path("weights")
+            .about("File with a ready head: `weight` [C, d], rows scaled by the logit scale.")
+            .optional();
         let prompts = Prompts::read(reader);
         match weights {
             None => ZeroShot::Prompts(prompts),

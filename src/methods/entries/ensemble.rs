@@ -9,7 +9,12 @@ pub static ENTRY: Entry = Entry {
     key: "ensemble",
     about: "n particles trained independently",
     paper: "Ensemble (base, Bella)",
-    read: |reader, _| Box::new(Spec { particles: reader.count("particles", 2..=MAX_PARTICLES).required() as i64 }),
+    names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble")],
+    read: |reader, _| {
+        Box::new(Spec {
+            particles: reader.count("particles", 2..=MAX_PARTICLES).about("Number of particles.").required() as i64,
+        })
+    },
 };
 
 #[derive(Serialize)]

@@ -32,6 +32,7 @@ pub static ENTRY: Entry = Entry {
     key: "ivon",
     about: "variational online Newton: a Gaussian a particle, trained at noisy weights (its own optimizer)",
     paper: "IVON@mean, IVON, Multi-IVON",
+    names: &[("full", "IVON"), ("low-rank", "Low-rank IVON")],
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
@@ -69,21 +70,49 @@ pub struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).or(1) as i64,
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).required(),
-            ess: reader.float("ess", Bounds::above(0.0)).required_because(
-                "the effective sample size λ: the number of training images, or more for a cold posterior",
-            ),
-            hess_init: reader.float("hess_init", Bounds::above(0.0)).or(1.0),
-            beta1: reader.float("beta1", Bounds::from_below(0.0, 1.0)).or(0.9),
-            beta2: reader.float("beta2", Bounds::from_below(0.0, 1.0)).or(0.99999),
-            weight_decay: reader.float("weight_decay", Bounds::at_least(0.0)).or(1e-4),
-            clip_radius: reader.float("clip_radius", Bounds::above(0.0)).optional(),
-            rescale_lr: reader.boolean("rescale_lr").or(true),
-            debias: reader.boolean("debias").or(true),
-            estimator: reader.choice("estimator").or(Estimator::Price),
-            mc_samples: reader.count("mc_samples", 1..=10_000).or(1) as i64,
-            samples: reader.count("samples", 1..=100_000).or(8),
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
+                as i64,
+            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            ess: reader
+                .float("ess", Bounds::above(0.0))
+                .about("Effective sample size λ: the number of training images, or more for a cold posterior.")
+                .required_because(
+                    "the effective sample size λ: the number of training images, or more for a cold posterior",
+                ),
+            hess_init: reader.float("hess_init", Bounds::above(0.0)).about("Initial value of the Hessian.").or(1.0),
+            beta1: reader
+                .float("beta1", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the gradient's running mean.")
+                .or(0.9),
+            beta2: reader
+                .float("beta2", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the Hessian's running mean.")
+                .or(0.99999),
+            weight_decay: reader
+                .float("weight_decay", Bounds::at_least(0.0))
+                .about("Weight decay δ: the prior's precision is λ δ.")
+                .or(1e-4),
+            clip_radius: reader
+                .float("clip_radius", Bounds::above(0.0))
+                .about("Largest change of a parameter in a step, before the learning rate.")
+                .optional(),
+            rescale_lr: reader
+                .boolean("rescale_lr")
+                .about("Whether the learning rate is multiplied by hess_init + weight_decay.")
+                .or(true),
+            debias: reader
+                .boolean("debias")
+                .about("Whether the running mean of the gradient is divided by 1 − β₁ᵗ.")
+                .or(true),
+            estimator: reader
+                .choice("estimator")
+                .about("Estimate of the curvature: from gradients times noise, or from squared gradients.")
+                .or(Estimator::Price),
+            mc_samples: reader.count("mc_samples", 1..=10_000).about("Noisy weights per training step.").or(1) as i64,
+            samples: reader
+                .count("samples", 1..=100_000)
+                .about("Draws per particle that predict after training.")
+                .or(8),
         };
         if spec.lr.len() > 1 && spec.lr.len() as i64 != spec.particles {
             let why = format!(
@@ -239,6 +268,15 @@ impl Method for Ivon {
 
     fn posterior_std(&self) -> Option<Tensor> {
         Some(self.deviations())
+    }
+
+    fn is_gaussian(&self) -> bool {
+        true
+    }
+
+    /// Deviations, noise, noisy weights and gradients; from the second sample or part on, the sums of two of them.
+    fn matrices_of_a_step(&self) -> u64 {
+        6
     }
 
     fn remarks(&self) -> Result<Vec<String>> {

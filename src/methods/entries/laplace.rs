@@ -11,6 +11,7 @@ pub static ENTRY: Entry = Entry {
     key: "laplace",
     about: "plain training, then a Gaussian around each particle by its curvature (Laplace)",
     paper: "VBL",
+    names: &[("full", "Laplace"), ("low-rank", "VBL")],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
@@ -44,21 +45,51 @@ struct Spec {
 impl Spec {
     fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
         let all = if circumstances.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
-        let prior_precision = reader.float("prior_precision", Bounds::above(0.0)).optional();
+        let prior_precision = reader
+            .float("prior_precision", Bounds::above(0.0))
+            .about("Precision τ of the prior, where it is fixed.")
+            .optional();
         let tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
         let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).or(1) as i64,
-            from: reader.string("from").optional(),
-            parameters: reader.choice("parameters").or(all),
-            structure: reader.choice("structure").or(Structure::Kron),
-            tokens: reader.choice("tokens").or(Tokens::Expand),
-            wide: reader.count("wide", 1..=1_000_000).or(WIDE),
-            kept: reader.count("kept", 1..=10_000).or(KEPT),
-            tuning: reader.choice("tuning").or(tuning),
+            particles: reader
+                .count("particles", 1..=MAX_PARTICLES)
+                .about("Number of particles, each with a Gaussian around it.")
+                .or(1) as i64,
+            from: reader
+                .string("from")
+                .about("Finished run whose particles are taken: its folder, or the start of its id.")
+                .optional(),
+            parameters: reader
+                .choice("parameters")
+                .about("Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.")
+                .or(all),
+            structure: reader
+                .choice("structure")
+                .about("Form of the curvature: Kronecker factors, diagonal, or the whole matrix.")
+                .or(Structure::Kron),
+            tokens: reader
+                .choice("tokens")
+                .about("Whether Kronecker factors count each token or each image as one sample.")
+                .or(Tokens::Expand),
+            wide: reader
+                .count("wide", 1..=1_000_000)
+                .about("Side of a Kronecker factor from which it is kept at low rank.")
+                .or(WIDE),
+            kept: reader.count("kept", 1..=10_000).about("Rank of the factors that are kept at low rank.").or(KEPT),
+            tuning: reader
+                .choice("tuning")
+                .about("How the precision of the prior is chosen; `fixed` where `prior_precision` is given.")
+                .or(tuning),
             prior_precision,
-            predictive: reader.choice("predictive").or(Output::Mc),
-            samples: reader.count("samples", 1..=100_000).or(64),
-            memory_gib: reader.float("memory_gib", Bounds::above(0.0)).or(8.0),
+            predictive: reader
+                .choice("predictive")
+                .about("How Gaussian logits or weights become predictions.")
+                .or(Output::Mc),
+            samples: reader.count("samples", 1..=100_000).about("Draws per particle.").or(64),
+            memory_gib: reader
+                .float("memory_gib", Bounds::above(0.0))
+                .about("Most memory for the curvature, in GiB; a larger one is refused before training.")
+                .or(8.0),
         };
         spec.check(reader, circumstances);
         spec

@@ -3,8 +3,13 @@
 use crate::methods::independent::Independent;
 use crate::methods::{Entry, Method, MethodSpec, Parts};
 
-pub static ENTRY: Entry =
-    Entry { key: "map", about: "one particle, plain training", paper: "Single", read: |_, _| Box::new(Spec) };
+pub static ENTRY: Entry = Entry {
+    key: "map",
+    about: "one particle, plain training",
+    paper: "Single",
+    names: &[("full", "Single"), ("low-rank", "Single, low-rank")],
+    read: |_, _| Box::new(Spec),
+};
 
 struct Spec;
 

@@ -8,5 +8,5 @@ pub mod svgd;
 
 use crate::methods::Entry;
 
-/// Every known method.
+/// Every known method, in the order of legends.
 pub static METHODS: &[&Entry] = &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY, &ivon::ENTRY, &laplace::ENTRY];

@@ -33,6 +33,7 @@ pub static ENTRY: Entry = Entry {
     key: "svgd",
     about: "Stein variational gradient descent: particles share gradients or keep their own, and repel",
     paper: "SVGD (base, Bella)",
+    names: &[("full", "SVGD"), ("low-rank", "Bella-SVGD")],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
@@ -76,13 +77,28 @@ impl Spec {
         // Factors of different particles have no common basis, so gradients are not mixed there (equation 4).
         let drive = if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared };
         let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).required() as i64,
-            gamma: reader.float("gamma", Bounds::at_least(0.0)).required(),
-            drive: reader.choice("drive").or(drive),
-            kernel: reader.choice("kernel").or(Domain::Layer),
-            bandwidth: reader.float("bandwidth", Bounds::above(0.0)).optional(),
-            median: reader.choice("median").or(Median::OffDiagonal),
-            log_n: reader.choice("log_n").or(LogN::NPlusOne),
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").required() as i64,
+            gamma: reader
+                .float("gamma", Bounds::at_least(0.0))
+                .about("Strength of the repulsion between particles.")
+                .required(),
+            drive: reader
+                .choice("drive")
+                .about("Gradients that move a particle; `own` is the default in `low-rank`, `shared` in `full`.")
+                .or(drive),
+            kernel: reader
+                .choice("kernel")
+                .about("One kernel for each layer, or one for all of theta.")
+                .or(Domain::Layer),
+            bandwidth: reader
+                .float("bandwidth", Bounds::above(0.0))
+                .about("Fixed 2σ² of the kernel; by default the median rule sets it.")
+                .optional(),
+            median: reader
+                .choice("median")
+                .about("Distances whose median is taken: those between different particles, or all.")
+                .or(Median::OffDiagonal),
+            log_n: reader.choice("log_n").about("The number whose logarithm divides the median.").or(LogN::NPlusOne),
         };
         if spec.bandwidth.is_some() && (spec.median != Median::OffDiagonal || spec.log_n != LogN::NPlusOne) {
             reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
@@ -144,6 +160,11 @@ impl Method for Svgd {
             Drive::Weight => DIAGNOSTICS,
             Drive::Own | Drive::Shared => &DIAGNOSTICS[..DIAGNOSTICS.len() - 1],
         }
+    }
+
+    /// With drive = weight, the mixed gradients besides the particles' own.
+    fn matrices_of_a_step(&self) -> u64 {
+        if self.spec.drive == Drive::Weight && self.spec.particles > 1 { 2 } else { 1 }
     }
 
     fn save(&self, state: &mut State) {

@@ -116,7 +116,7 @@ fn columns_hold_the_fit_and_the_scaled_numbers() {
     let of = |name: &str| columns.iter().find(|(column, _)| column == name).unwrap().1.unwrap();
     let names: Vec<_> = columns.iter().map(|(column, _)| column.as_str()).collect();
     assert_eq!(names[..4], ["temperature_lm", "temperature_pm", "nll_ts_lm", "nll_ts_pm"]);
-    assert_eq!(names[4..], ["ece_ts_lm", "ece_ts_pm", "brier_ts_lm", "brier_ts_pm"]);
+    assert_eq!(names[4..], ["brier_ts_lm", "brier_ts_pm", "ece_ts_lm", "ece_ts_pm"]);
     assert!(names.iter().all(|column| crate::metrics::of_column(column).is_some()));
     assert!(of_column("temperature").is_none() && of_column("mi_ts_lm").is_none());
     let raw = Scores::compute(&example()).unwrap();

@@ -26,11 +26,23 @@ struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         Spec {
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).required(),
-            weight_decay: reader.float("weight_decay", Bounds::at_least(0.0)).or(0.01),
-            beta1: reader.float("beta1", Bounds::from_below(0.0, 1.0)).or(0.9),
-            beta2: reader.float("beta2", Bounds::from_below(0.0, 1.0)).or(0.999),
-            eps: reader.float("eps", Bounds::above(0.0)).or(1e-8),
+            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            weight_decay: reader
+                .float("weight_decay", Bounds::at_least(0.0))
+                .about("Weight decay, apart from the gradient.")
+                .or(0.01),
+            beta1: reader
+                .float("beta1", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the gradient's running mean.")
+                .or(0.9),
+            beta2: reader
+                .float("beta2", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the squared gradient's running mean.")
+                .or(0.999),
+            eps: reader
+                .float("eps", Bounds::above(0.0))
+                .about("Number added to the root of the squared gradient's mean.")
+                .or(1e-8),
         }
     }
 }

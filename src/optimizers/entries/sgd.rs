@@ -23,10 +23,13 @@ struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         Spec {
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).required(),
-            momentum: reader.float("momentum", Bounds::from_below(0.0, 1.0)).or(0.9),
-            weight_decay: reader.float("weight_decay", Bounds::at_least(0.0)).or(0.0),
-            nesterov: reader.boolean("nesterov").or(false),
+            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            momentum: reader.float("momentum", Bounds::from_below(0.0, 1.0)).about("Momentum.").or(0.9),
+            weight_decay: reader
+                .float("weight_decay", Bounds::at_least(0.0))
+                .about("Weight decay, added to the gradient.")
+                .or(0.0),
+            nesterov: reader.boolean("nesterov").about("Whether the momentum is Nesterov's.").or(false),
         }
     }
 }

@@ -2,16 +2,12 @@
 
 use anyhow::Result;
 
-use super::axis::{Axis, Ticks};
-use super::chart::{Chart, Entry, Panel, Swatch};
-use super::layers::{Joined, Layer, Mean};
-use super::readings::{Place, Plan, Reading, distinct, ladder, sweeps};
+use super::readings::{Place, Plan, Reading, distinct, ladder, measured, sweeps, unit_of};
 use super::{Drawing, Material};
+use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::RowView;
 
-/// (column, unit, factor).
-const QUANTITIES: [(&str, &str, f64); 2] =
-    [("accuracy_lm", "accuracy (%), logits averaged", 100.0), ("nll_lm", "NLL (nats), logits averaged", 1.0)];
+const QUANTITIES: [&str; 2] = ["accuracy_lm", "nll_lm"];
 
 pub fn rank(material: &Material) -> Result<Option<Drawing>> {
     swept(material, "rank", "rank of the updates (not to scale)")
@@ -27,10 +23,11 @@ fn swept(material: &Material, column: &str, x_title: &'static str) -> Result<Opt
     for (at, sweep) in sweeps.iter().enumerate() {
         for (value, series) in &sweep.steps {
             for row in clean_rows(material, *series) {
-                for (column, unit, factor) in QUANTITIES {
-                    let Some(number) = row.number(column) else { continue };
-                    let (panel, place) = (row.get("set").to_string() + quantity_name(column), Place::number(*value));
-                    readings.push(Reading { panel, unit, series: at, place, value: factor * number });
+                for column in QUANTITIES {
+                    let Some(reading) = measured(&row, column) else { continue };
+                    let panel = format!("{}: {}", row.get("set"), reading.short);
+                    let place = Place::number(*value);
+                    readings.push(Reading { panel, unit: reading.unit, series: at, place, value: reading.value });
                 }
             }
         }
@@ -41,10 +38,6 @@ fn swept(material: &Material, column: &str, x_title: &'static str) -> Result<Opt
         Some(chart) => Drawing::of(&chart, format!("Runs that differ in {column} alone, on clean test images.")),
         None => Ok(None),
     }
-}
-
-fn quantity_name(column: &str) -> &'static str {
-    if column.starts_with("accuracy") { ": accuracy" } else { ": negative log-likelihood" }
 }
 
 fn clean_rows<'a>(material: &'a Material, series: usize) -> impl Iterator<Item = RowView<'a>> {
@@ -76,7 +69,7 @@ pub fn parameters(material: &Material) -> Result<Option<Drawing>> {
         columns: panels.len().min(2),
         panels,
         plot_height: 240,
-        notes: vec![],
+        ..Chart::default()
     };
     Drawing::of(
         &chart,
@@ -96,12 +89,12 @@ fn scatter(set: &str, found: &[Sized]) -> Option<Panel> {
         let seeds: Vec<_> = own.iter().filter(|one| one.1 == series).collect();
         Mean::of(seeds.first()?.2, &seeds.iter().map(|one| one.3).collect::<Vec<_>>())
     };
-    let layer =
-        |series: usize| Some(Layer::Means { paint: series, joined: Joined::Apart(0), points: vec![mean(series)?] });
+    let layer = |series: usize| Some(Layer::Means { paint: series, joined: Joined::Line, points: vec![mean(series)?] });
     Some(Panel {
         title: set.to_string(),
         x: Axis::new("trainable parameters (logarithmic)", Ticks::Log(low / 1.6, high * 1.6)),
-        y: Axis::new("accuracy (%), logits averaged", Ticks::around(own.iter().map(|one| one.3))?),
+        y: Axis::new(unit_of("accuracy_lm"), Ticks::around(own.iter().map(|one| one.3))?),
         layers: distinct(own.iter().map(|one| one.1)).into_iter().filter_map(layer).collect(),
+        values: false,
     })
 }

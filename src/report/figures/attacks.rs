@@ -2,23 +2,29 @@
 
 use anyhow::Result;
 
-use super::readings::{Place, Plan, Reading, ladder, sweeps};
+use super::readings::{Place, Plan, Reading, ladder, sweeps, unit_of};
 use super::{Drawing, Material};
 use crate::report::sources::RowView;
 
-const UNIT: &str = "accuracy (%), logits averaged";
+const ACCURACY: &str = "accuracy_lm";
 
 pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
     let several_sets = sets(material) > 1;
     let mut readings = vec![];
     for (series, one) in material.series.iter().enumerate() {
         for row in one.rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
-            let (Some(epsilon), Some(value)) = (row.number("epsilon"), row.number("accuracy_lm")) else { continue };
+            let (Some(epsilon), Some(value)) = (row.number("epsilon"), row.number(ACCURACY)) else { continue };
             if row.get("attack").is_empty() {
                 continue;
             }
             let panel = panel(&row, several_sets);
-            readings.push(Reading { panel, unit: UNIT, series, place: Place::number(epsilon), value: 100.0 * value });
+            readings.push(Reading {
+                panel,
+                unit: unit_of(ACCURACY),
+                series,
+                place: Place::number(epsilon),
+                value: 100.0 * value,
+            });
         }
         readings.extend(unattacked(material, series, several_sets));
     }
@@ -55,9 +61,9 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
             continue;
         }
         let clean = rows().find(|other| same(&row, other) && other.get("condition") == "clean");
-        if let Some(value) = clean.and_then(|clean| clean.number("accuracy_lm")) {
+        if let Some(value) = clean.and_then(|clean| clean.number(ACCURACY)) {
             let (panel, place) = (key.0.clone(), Place::number(0.0));
-            readings.push(Reading { panel, unit: UNIT, series, place, value: 100.0 * value });
+            readings.push(Reading { panel, unit: unit_of(ACCURACY), series, place, value: 100.0 * value });
         }
         done.push(key);
     }
@@ -110,7 +116,7 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
                     ("fgsm", _) if on_members_mean(&row) => row.number("epsilon"),
                     _ => None,
                 };
-                if let (Some(budget), Some(value)) = (budget, row.number("accuracy_lm")) {
+                if let (Some(budget), Some(value)) = (budget, row.number(ACCURACY)) {
                     // The clean row and the row of the attack with budget 0 are one.
                     let twice = budget == 0.0 && !row.get("attack").is_empty();
                     if !twice {
@@ -125,7 +131,7 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
     budgets.dedup();
     let reading = |(name, set, gamma, budget, value): (String, String, f64, f64, f64)| Reading {
         panel: format!("{name} · {set}"),
-        unit: UNIT,
+        unit: unit_of(ACCURACY),
         series: budgets.iter().position(|one| *one == budget).unwrap_or(0),
         place: Place::number(gamma),
         value,

@@ -2,15 +2,13 @@
 
 use anyhow::Result;
 
-use super::axis::{Axis, Ticks};
-use super::chart::{Chart, Entry, Panel, Swatch, small_columns};
-use super::layers::{Layer, Tone};
 use super::readings::distinct;
 use super::samples::Measured;
 use super::{Drawing, Material};
 use crate::metrics::calibration::{BINS, Bin, reliability as bins_of};
 use crate::metrics::selective::risk_coverage as curve_of;
 use crate::metrics::{self, Average};
+use crate::plot::{Axis, Chart, Entry, Layer, Panel, Swatch, Ticks, Tone, small_columns};
 
 const ACCURACY: usize = 2;
 const GAP: usize = 3;
@@ -32,7 +30,7 @@ pub fn reliability(material: &Material) -> Result<Option<Drawing>> {
     let entry = |name: &str, paint| Entry { name: name.into(), paint, swatch: Swatch::Area };
     let legend = vec![entry("accuracy of the bin", ACCURACY), entry("gap to the mean confidence", GAP)];
     let columns = small_columns(&panels);
-    let chart = Chart { legend, panels, columns, plot_height: 210, notes: vec![] };
+    let chart = Chart { legend, panels, columns, plot_height: 210, ..Chart::default() };
     Drawing::of(
         &chart,
         format!(
@@ -70,7 +68,7 @@ fn diagram(runs: &[&Measured], title: String, place: &str) -> Panel {
         layers.push(bar(GAP, bin.accuracy.min(bin.confidence), bin.accuracy.max(bin.confidence), Tone::Pale));
     }
     let axis = |title| Axis::new(title, Ticks::between(0.0, 1.0));
-    Panel { title, x: axis("confidence"), y: axis(&format!("accuracy; ECE {ece:.2} %{place}")), layers }
+    Panel { title, x: axis("confidence"), y: axis(&format!("accuracy; ECE {ece:.2} %{place}")), layers, values: false }
 }
 
 pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
@@ -91,6 +89,7 @@ pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
             x: Axis::new("coverage: share of most confident predictions kept (%)", Ticks::between(0.0, 100.0)),
             y: Axis::new("error among them (%)", Ticks::between(0.0, top.max(0.1))),
             layers,
+            values: false,
         });
     }
     if panels.is_empty() {
@@ -102,7 +101,7 @@ pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
         |series: usize| Entry { name: material.series[series].name.clone(), paint: series, swatch: Swatch::Line };
     let legend = present.into_iter().map(entry).collect();
     let columns = panels.len().min(2);
-    let chart = Chart { legend, panels, columns, plot_height: 240, notes: vec![] };
+    let chart = Chart { legend, panels, columns, plot_height: 240, ..Chart::default() };
     Drawing::of(
         &chart,
         "Share of wrong predictions among the most confident ones (largest probability of the averaged logits), over the \

@@ -4,21 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::readings::{Place, Plan, Reading, distinct, ladder};
+use super::readings::{Place, Plan, Reading, distinct, ladder, measured};
 use super::{Drawing, Material};
+use crate::plot::text::capital;
 use crate::report::sources::RowView;
 
-/// A column with the title of its panel, its unit and the factor to it.
-type Quantity = (&'static str, &'static str, &'static str, f64);
-
-const DIVERSITY: &[Quantity] = &[("diversity_kl", "Diversity", "mean KL of the members from their mean (nats)", 1.0)];
-
-const UNCERTAINTY: &[Quantity] = &[
-    ("mi", "Mutual information", "mean over the test images (nats)", 1.0),
-    ("predictive_entropy", "Predictive entropy", "mean over the test images (nats)", 1.0),
-    ("accuracy_lm", "Accuracy", "%, logits averaged", 100.0),
-    ("nll_lm", "Negative log-likelihood", "nats, logits averaged", 1.0),
-];
+const DIVERSITY: &[&str] = &["diversity_kl"];
+const UNCERTAINTY: &[&str] = &["mi", "predictive_entropy", "accuracy_lm", "nll_lm"];
 
 /// More conditions than this do not fit side by side.
 const MOST_CONDITIONS: usize = 6;
@@ -34,7 +26,7 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     by_condition(material, DIVERSITY, 1, caption, &shown.collect::<Vec<_>>())
 }
 
-/// Of each corruption, over all rows.
+/// The highest severity of each corruption, over all rows.
 fn highest_severities<'a>(material: &Material<'a>) -> BTreeMap<&'a str, f64> {
     let mut highest: BTreeMap<_, f64> = BTreeMap::new();
     for row in material.sources.result_rows() {
@@ -66,22 +58,21 @@ fn is_stl(row: &RowView) -> bool {
 /// A panel a quantity of `rows`, each with the index of its series; conditions in the order of the rows.
 fn by_condition(
     material: &Material,
-    quantities: &[Quantity],
+    quantities: &[&str],
     columns: usize,
     caption: &str,
     rows: &[(usize, RowView)],
 ) -> Result<Option<Drawing>> {
     let name = |row: &RowView| format!("{} {}", row.get("set"), row.get("condition"));
-    let filled = |row: &RowView| quantities.iter().any(|(column, ..)| row.number(column).is_some());
+    let filled = |row: &RowView| quantities.iter().any(|column| row.number(column).is_some());
     let conditions = distinct(rows.iter().filter(|(_, row)| filled(row)).map(|(_, row)| name(row)));
     let mut readings = vec![];
-    for (column, panel, unit, factor) in quantities {
+    for column in quantities {
         for (series, row) in rows {
             let Some(order) = conditions.iter().position(|one| *one == name(row)) else { continue };
-            if let (Some(value), true) = (row.number(column), order < MOST_CONDITIONS) {
-                let place = Place { order: order as f64, name: name(row) };
-                let (panel, value) = (panel.to_string(), factor * value);
-                readings.push(Reading { panel, unit, series: *series, place, value });
+            if let (Some(found), true) = (measured(row, column), order < MOST_CONDITIONS) {
+                let (place, panel) = (Place { order: order as f64, name: name(row) }, capital(found.short));
+                readings.push(Reading { panel, unit: found.unit, series: *series, place, value: found.value });
             }
         }
     }
@@ -120,10 +111,10 @@ pub fn shift(material: &Material) -> Result<Option<Drawing>> {
             _ => "",
         };
         let of = format!("{}: {}{source}", row.get("set"), row.get("corruption"));
-        for (column, unit, factor) in [("accuracy_lm", "accuracy (%)", 100.0), ("nll_lm", "NLL (nats)", 1.0)] {
-            let Some(value) = row.number(column) else { continue };
-            let (panel, place) = (format!("{of}, {}", &unit[..unit.find(' ').unwrap_or(0)]), Place::number(severity));
-            readings.push(Reading { panel, unit, series, place, value: factor * value });
+        for column in ["accuracy_lm", "nll_lm"] {
+            let Some(found) = measured(&row, column) else { continue };
+            let (panel, place) = (format!("{of}, {}", found.short), Place::number(severity));
+            readings.push(Reading { panel, unit: found.unit, series, place, value: found.value });
         }
     }
     let plan = Plan { x_title: "severity", columns: 2, joined: true, notes: vec![] };

@@ -2,14 +2,12 @@
 
 use anyhow::Result;
 
-use super::axis::{Axis, Ticks};
-use super::chart::{Chart, Entry, Panel, Swatch, small_columns};
 use super::density::{density, quantile};
-use super::layers::Layer;
 use super::readings::distinct;
 use super::samples::Measured;
 use super::{Drawing, Material};
 use crate::metrics::{Average, Scores};
+use crate::plot::{Axis, Chart, Entry, Layer, Panel, Swatch, Ticks, small_columns};
 
 const RIGHT: usize = 2;
 const WRONG: usize = 3;
@@ -63,7 +61,7 @@ fn draw(
     let entry = |name: &str, paint| Entry { name: name.into(), paint, swatch: Swatch::Area };
     let columns = small_columns(&panels);
     let legend = vec![entry("right predictions", RIGHT), entry("wrong predictions", WRONG)];
-    let chart = Chart { legend, panels, columns, plot_height: 150, notes };
+    let chart = Chart { legend, panels, columns, plot_height: 150, notes, ..Chart::default() };
     let caption = format!(
         "{subject} over the rightly and the wrongly classified test images (class of the averaged logits), each density \
          with area 1, all seeds of a method together. Gaussian kernel, bandwidth after Silverman, reflected at 0; the \
@@ -101,5 +99,6 @@ fn panel(
         x: Axis::new(axis, Ticks::between(0.0, high)),
         y: Axis::new(unit, Ticks::between(0.0, top)),
         layers,
+        values: false,
     })
 }

@@ -1,8 +1,8 @@
 //! Numbers from result rows, sorted into panels, series and places on an axis; seeds gathered at each place.
 
-use super::axis::{Axis, Ticks};
-use super::chart::{Chart, Entry, Panel, Swatch};
-use super::layers::{Joined, Layer, Mean};
+use crate::metrics;
+use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
+use crate::report::sources::RowView;
 use crate::results::series::{Series, Settings, names};
 
 /// One number of one run.
@@ -10,8 +10,8 @@ use crate::results::series::{Series, Settings, names};
 pub struct Reading {
     /// Title of its panel.
     pub panel: String,
-    /// Unit of the panel.
-    pub unit: &'static str,
+    /// Title of the panel's vertical axis, with the unit.
+    pub unit: String,
     /// Index into the names of the series.
     pub series: usize,
     pub place: Place,
@@ -28,6 +28,29 @@ pub struct Place {
 impl Place {
     pub fn number(value: f64) -> Self {
         Self { order: value, name: format!("{value}") }
+    }
+}
+
+/// A number as it is drawn.
+pub struct Shown {
+    pub short: &'static str,
+    pub unit: String,
+    pub value: f64,
+}
+
+/// A metric of a row in the unit of figures; `None` where the cell is empty.
+pub fn measured(row: &RowView, column: &str) -> Option<Shown> {
+    let metric = metrics::of_column(column)?;
+    Some(Shown { short: metric.short, unit: unit_of(column), value: metric.factor() * row.number(column)? })
+}
+
+/// The name, unit and averaging of a metric's column, as the title of an axis.
+pub fn unit_of(column: &str) -> String {
+    let label = metrics::of_column(column).map_or(column.to_string(), |metric| metric.label());
+    match column.rsplit_once('_') {
+        Some((_, "lm")) => label + ", logits averaged",
+        Some((_, "pm")) => label + ", probabilities averaged",
+        _ => label,
     }
 }
 
@@ -54,7 +77,8 @@ pub fn ladder(names: &[String], readings: &[Reading], plan: Plan) -> Option<Char
     let columns = plan.columns.min(panels.len());
     let mut notes = plan.notes;
     notes.extend(seeds_note(readings));
-    (!panels.is_empty()).then(|| Chart { legend: legend.collect(), panels, columns, plot_height: 200, notes })
+    let chart = || Chart { legend: legend.collect(), panels, columns, plot_height: 200, notes, ..Chart::default() };
+    (columns > 0).then(chart)
 }
 
 fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
@@ -74,7 +98,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
         };
         let joined = match plan.joined {
             true => Joined::Line,
-            false => Joined::Apart(apart(rank, count, places.len(), plan.columns)),
+            false => Joined::Apart { rank, count },
         };
         Layer::Means { paint: *one, joined, points: places.iter().enumerate().filter_map(mean).collect() }
     });
@@ -83,19 +107,13 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     Some(Panel {
         title: title.to_string(),
         x: Axis::new(plan.x_title, Ticks::Names(places.iter().map(|place| place.name.clone()).collect())),
-        y: Axis::new(own.first()?.unit, Ticks::around(values)?),
+        y: Axis::new(&own.first()?.unit, Ticks::around(values)?),
         layers,
+        values: !plan.joined,
     })
 }
 
-/// Pixels by which the mark of the series `rank` of `count` is moved, so that all stand side by side.
-fn apart(rank: usize, count: usize, places: usize, columns: usize) -> i32 {
-    let room = 800.0 / (columns.max(1) * places.max(1)) as f64;
-    let step = (0.8 * room / count as f64).min(16.0);
-    ((rank as f64 - (count as f64 - 1.0) / 2.0) * step).round() as i32
-}
-
-/// What whiskers are, where there are several seeds.
+/// The note that explains whiskers, where there are several seeds.
 fn seeds_note(readings: &[Reading]) -> Option<String> {
     let peers = |one: &Reading| {
         let same =

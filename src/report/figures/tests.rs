@@ -100,7 +100,7 @@ fn every_figure_is_drawn_from_its_data_and_names_its_series() {
         for text in named(figure.key) {
             assert!(svg.contains(text), "{} lacks {text}", figure.key);
         }
-        let png = crate::report::raster::png(&svg, 0.5).unwrap();
+        let png = crate::plot::raster::png(&svg, 0.5).unwrap();
         assert_eq!(&png[1..4], b"PNG", "{}", figure.key);
     }
 }

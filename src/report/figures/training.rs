@@ -2,11 +2,9 @@
 
 use anyhow::Result;
 
-use super::axis::{Axis, Ticks};
-use super::chart::{Chart, Entry, Panel, Swatch, small_columns};
-use super::layers::Layer;
 use super::readings::distinct;
 use super::{Drawing, Material};
+use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks, small_columns};
 use crate::report::sources::RunFiles;
 use crate::results::store::Table;
 
@@ -52,7 +50,7 @@ pub fn draw(material: &Material) -> Result<Option<Drawing>> {
         return Ok(None);
     }
     let columns = small_columns(&panels);
-    let chart = Chart { legend, panels, columns, plot_height: 150, notes: vec![] };
+    let chart = Chart { legend, panels, columns, plot_height: 150, ..Chart::default() };
     Drawing::of(
         &chart,
         "By epoch, a line for each run (seeds of a method share its colour), from train.csv of the runs.",
@@ -97,10 +95,8 @@ fn panel((column, title, unit, factor): &(&str, &str, &str, f64), runs: &[Traine
     let layers = curves.iter().flat_map(|(paint, curve)| {
         let points: Vec<_> = curve.iter().map(|(epoch, value)| (place(*epoch), *value)).collect();
         // One epoch alone is no line.
-        let dot =
-            points.first().filter(|_| points.len() == 1).and_then(|point| super::layers::Mean::of(point.0, &[point.1]));
-        let dot =
-            dot.map(|mean| Layer::Means { paint: *paint, joined: super::layers::Joined::Apart(0), points: vec![mean] });
+        let dot = points.first().filter(|_| points.len() == 1).and_then(|point| Mean::of(point.0, &[point.1]));
+        let dot = dot.map(|mean| Layer::Means { paint: *paint, joined: Joined::Line, points: vec![mean] });
         std::iter::once(Layer::Curve { paint: *paint, points }).chain(dot)
     });
     let layers = layers.collect();
@@ -109,5 +105,6 @@ fn panel((column, title, unit, factor): &(&str, &str, &str, f64), runs: &[Traine
         x: Axis::new("epoch", ticks),
         y: Axis::new(*unit, Ticks::around(points().map(|point| point.1))?),
         layers,
+        values: false,
     })
 }

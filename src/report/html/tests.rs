@@ -65,10 +65,9 @@ fn a_figure_without_data_names_its_command_and_one_with_data_is_labelled() {
 
 #[test]
 fn colours_of_figures_that_need_light_ground_are_replaced_on_dark() {
-    use crate::results::picture::labels::{BAND, GRID, INK, MUTED};
-    use crate::results::picture::marks::color;
+    use crate::plot::canvas::{BAND, GRID, INK, MUTED, color};
     for color in [INK, MUTED, GRID, BAND, color(0), color(2)] {
-        let hex = format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2);
+        let hex = color.to_string();
         assert!(STYLE.contains(&format!("=\"{hex}\"]")), "{hex}");
     }
 }

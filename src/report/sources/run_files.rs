@@ -52,7 +52,7 @@ impl RunFiles {
         (files, problems)
     }
 
-    /// What the config says of a column of result rows: `checkpoint`, or a setting such as `svgd.gamma`.
+    /// The value that the config gives for a column of result rows: `checkpoint`, or a setting such as `svgd.gamma`.
     pub fn setting(&self, column: &str) -> Option<String> {
         let config = self.config.as_ref()?;
         if column == "checkpoint" {

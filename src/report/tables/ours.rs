@@ -12,30 +12,12 @@ use crate::report::sources::Sources;
 use crate::results::store::Table;
 use crate::results::table::texts;
 
-/// What a reader wants to see first of a result row.
-const RESULT_COLUMNS: &[&str] = &[
-    "checkpoint",
-    "subspace",
-    "method",
-    "particles",
-    "rank",
-    "predictive",
-    "seed",
-    "set",
-    "condition",
-    "accuracy_lm",
-    "nll_lm",
-    "ece_lm",
-    "accuracy_pm",
-    "nll_pm",
-    "ece_pm",
-    "brier_pm",
-    "mi_correct_pm",
-    "mi_wrong_pm",
-    "auroc_mi_error_pm",
-    "trainable_parameters",
-    "train_wall_seconds",
-];
+/// Columns that name a result row in tables, before the settings that distinguish rows and after them.
+const NAMES: [&[&str]; 2] =
+    [&["checkpoint", "subspace", "method", "particles", "rank"], &["predictive", "seed", "set", "condition"]];
+
+/// Columns with the cost of a result, shown after its metrics.
+const COSTS: &[&str] = &["trainable_parameters", "train_wall_seconds"];
 
 const OOD_COLUMNS: &[&str] = &[
     "checkpoint",
@@ -56,26 +38,22 @@ const OOD_COLUMNS: &[&str] = &[
     "detection_error",
 ];
 
-/// Metrics that are shown over seeds.
-const SEED_METRICS: &[&str] = &["accuracy_lm", "nll_lm", "ece_lm", "accuracy_pm", "nll_pm", "ece_pm", "mi"];
-
-/// What tells result rows apart at sight; the settings of methods join where it does not.
-const TELLING: &[&str] =
-    &["checkpoint", "subspace", "method", "particles", "rank", "predictive", "seed", "set", "condition"];
-
-/// What to show of result rows: with each setting in which rows differ that are otherwise alike, such as `svgd.gamma`.
-pub fn result_columns(table: &Table) -> Vec<&str> {
+/// The columns to show of result rows: names, the metrics whose entries ask for it, costs, and each setting in which rows
+/// differ that are otherwise alike, such as `svgd.gamma`.
+pub fn result_columns(table: &Table) -> Vec<String> {
     let mut alike: BTreeMap<Vec<Option<&str>>, Vec<usize>> = BTreeMap::new();
     for row in 0..table.rows.len() {
-        alike.entry(TELLING.iter().map(|column| table.get(row, column)).collect()).or_default().push(row);
+        let names = NAMES.concat().into_iter().map(|column| table.get(row, column)).collect();
+        alike.entry(names).or_default().push(row);
     }
-    let tells = |column: &&str| {
+    let tells = |column: &&String| {
         let differ = |rows: &Vec<usize>| rows.iter().any(|row| table.get(*row, column) != table.get(rows[0], column));
         column.contains('.') && alike.values().any(differ)
     };
-    let settings = table.columns.iter().map(String::as_str).filter(tells);
-    let (before, after) = RESULT_COLUMNS.split_at(5);
-    before.iter().copied().chain(settings).chain(after.iter().copied()).collect()
+    let settings = table.columns.iter().filter(tells).cloned();
+    let [before, after, costs] = [NAMES[0], NAMES[1], COSTS].map(|names| names.iter().map(|name| name.to_string()));
+    let metrics = metrics::columns_where(|shown| shown.tables);
+    before.chain(settings).chain(after).chain(metrics).chain(costs).collect()
 }
 
 /// Every result row.
@@ -85,7 +63,7 @@ pub fn results(sources: &Sources) -> RenderedTable {
         "Results of this folder",
         "One row per run, test set and condition.",
         &sources.results,
-        &result_columns(&sources.results),
+        &result_columns(&sources.results).iter().map(String::as_str).collect::<Vec<_>>(),
     )
 }
 
@@ -114,9 +92,9 @@ fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str])
 /// Series × condition over seeds: mean ± standard deviation and 95 % interval.
 pub fn seeds(sources: &Sources) -> RenderedTable {
     let aggregates = aggregates(sources);
-    let shown = |metric: &&&str| aggregates.iter().any(|one| one.summary(metric).is_some());
-    let columns: Vec<&str> = SEED_METRICS.iter().filter(shown).copied().collect();
-    let title = |column: &&str| match is_fraction(column) {
+    let mut columns = metrics::columns_where(|shown| shown.seeds);
+    columns.retain(|metric| aggregates.iter().any(|one| one.summary(metric).is_some()));
+    let title = |column: &String| match is_fraction(column) {
         true => format!("{column} [%]"),
         false => column.to_string(),
     };
@@ -133,9 +111,10 @@ pub fn seeds(sources: &Sources) -> RenderedTable {
     }
 }
 
-fn seed_row(one: &Aggregate, columns: &[&str]) -> Vec<String> {
+fn seed_row(one: &Aggregate, columns: &[String]) -> Vec<String> {
     let heads = [one.series.clone(), one.group.set.clone(), one.group.condition.clone(), one.seeds().to_string()];
-    let cell = |column: &&str| one.summary(column).map_or(String::new(), |summary| show(&summary, is_fraction(column)));
+    let cell =
+        |column: &String| one.summary(column).map_or(String::new(), |summary| show(&summary, is_fraction(column)));
     heads.into_iter().chain(columns.iter().map(cell)).collect()
 }
 
@@ -200,6 +179,9 @@ mod tests {
         }
         assert_eq!(result_columns(&table)[4..7], ["rank", "svgd.gamma", "predictive"]);
         table.rows.remove(1);
-        assert_eq!(result_columns(&table), RESULT_COLUMNS);
+        let expected = "checkpoint subspace method particles rank predictive seed set condition accuracy_lm nll_lm ece_lm \
+                        accuracy_pm nll_pm brier_pm ece_pm mi_correct_pm mi_wrong_pm auroc_mi_error_pm \
+                        trainable_parameters train_wall_seconds";
+        assert_eq!(result_columns(&table).join(" "), expected);
     }
 }

@@ -17,7 +17,7 @@ pub const NOT_RUN: &str = "not run";
 /// A table of texts, in percent and short numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedTable {
-    /// What `--table` takes.
+    /// The name that `--table` takes.
     pub key: String,
     pub title: String,
     /// Where the published numbers are from, or what the rows are.

@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use serde::Serialize;
+
 use crate::schema::node::Origin;
 use crate::schema::problems::Problems;
+use crate::schema::survey::{Note, capital};
 
 /// What a key held.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub struct Field<T> {
     place: (Origin, String),
     rule: String,
     problems: Rc<RefCell<Problems>>,
+    note: Option<Note>,
 }
 
 impl<T> Field<T> {
@@ -32,18 +36,36 @@ impl<T> Field<T> {
         place: (Origin, String),
         rule: String,
         problems: Rc<RefCell<Problems>>,
+        note: Option<Note>,
     ) -> Field<T> {
-        Field { state, place, rule, problems }
+        Field { state, place, rule, problems, note }
+    }
+
+    /// Says what the key means, in one sentence; [`Survey`](crate::schema::Survey)s collect it.
+    pub fn about(self, about: &'static str) -> Field<T> {
+        self.note.iter().for_each(|note| note.about(about));
+        self
     }
 
     /// The value; `default` where the key is absent (or was reported).
-    pub fn or(self, default: T) -> T {
+    pub fn or(self, default: T) -> T
+    where
+        T: Serialize,
+    {
         self.or_else(|| default)
     }
 
     /// The value; what `default` computes where the key is absent (or was reported).
-    pub fn or_else(self, default: impl FnOnce() -> T) -> T {
-        self.optional().unwrap_or_else(default)
+    pub fn or_else(self, default: impl FnOnce() -> T) -> T
+    where
+        T: Serialize,
+    {
+        let note = self.note.clone();
+        self.optional().unwrap_or_else(|| {
+            let default = default();
+            note.iter().for_each(|note| note.default(&default));
+            default
+        })
     }
 
     /// The value; `None` where the key is absent (or was reported).
@@ -74,12 +96,16 @@ impl<T> Field<T> {
     /// As `required_because`, with a stand-in for types without a default; a stand-in never leaves a config that has
     /// mistakes.
     pub fn required_or(self, stand_in: T, why: &str) -> T {
+        if let Some(note) = &self.note {
+            note.required();
+            note.about(&format!("{}.", capital(why)));
+        }
         if let State::Absent = self.state {
             let (origin, path) = &self.place;
             let text = format!("{path} is required: {why}");
             self.problems.borrow_mut().push(origin.clone(), text);
         }
-        self.or(stand_in)
+        self.optional().unwrap_or(stand_in)
     }
 
     /// Applies `f` to a value that is present.
@@ -89,6 +115,6 @@ impl<T> Field<T> {
             State::Absent => State::Absent,
             State::Bad => State::Bad,
         };
-        Field::new(state, self.place, self.rule, self.problems)
+        Field::new(state, self.place, self.rule, self.problems, self.note)
     }
 }

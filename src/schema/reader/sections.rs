@@ -3,26 +3,37 @@
 use super::{Reader, Source};
 use crate::schema::node::{Node, Value};
 use crate::schema::suggest;
+use crate::schema::survey::Given;
 
 impl<'a> Reader<'a> {
     /// Whether `key` is given, as anything.
     pub fn has(&self, key: &str) -> bool {
-        self.node(key).is_some()
+        self.survey
+            .as_ref()
+            .map_or(self.node(key).is_some(), |survey| survey.assumes(self.dotted(key), survey.given != Given::Nothing))
+    }
+
+    /// Whether the value at `key` is one of `of`, which a survey answers by what it takes as given.
+    fn is(&self, key: &str, given: Given, of: fn(&Value) -> bool) -> bool {
+        let node = self.node(key);
+        self.survey.as_ref().map_or(node.is_some_and(|node| of(&node.value)), |survey| {
+            survey.assumes(self.dotted(key), survey.given == given)
+        })
     }
 
     /// Whether `key` is given as a table.
     pub fn is_table(&self, key: &str) -> bool {
-        self.node(key).is_some_and(|node| matches!(node.value, Value::Table(_)))
+        self.is(key, Given::Table, |value| matches!(value, Value::Table(_)))
     }
 
     /// Whether `key` is given as a text.
     pub fn is_text(&self, key: &str) -> bool {
-        self.node(key).is_some_and(|node| matches!(node.value, Value::String(_)))
+        self.is(key, Given::Text, |value| matches!(value, Value::String(_)))
     }
 
     /// Whether `key` is given as a list.
     pub fn is_list(&self, key: &str) -> bool {
-        self.node(key).is_some_and(|node| matches!(node.value, Value::Array(_)))
+        self.is(key, Given::List, |value| matches!(value, Value::Array(_)))
     }
 
     /// The table at `key`; one that is absent reads as empty.
@@ -35,13 +46,17 @@ impl<'a> Reader<'a> {
                 _ => Source::Missing(self.origin()),
             },
         };
-        Reader::new(path, source, self.problems.clone())
+        self.below(path, source)
     }
 
     /// The one sub-table of `key`, such as `[method.svgd]` of `method`: its name, one of `known`, and a reader of it.
     /// None or several of them, another name, or something else than a table is a mistake.
     pub fn one_of(&self, key: &str, known: &[&str]) -> Option<(String, Reader<'a>)> {
         let path = self.dotted(key);
+        if let Some(survey) = &self.survey {
+            let name = *known.get(survey.turn % known.len().max(1))?;
+            return Some((name.to_owned(), self.below(format!("{path}.{name}"), self.source.clone())));
+        }
         let Some(node) = self.node(key) else {
             if !matches!(self.source, Source::Bad(_)) {
                 let text = format!("{path} is required: one of {}", headers(&path, known));
@@ -81,8 +96,7 @@ impl<'a> Reader<'a> {
             [(name, node)] if variants.len() == 1 => {
                 let path = format!("{path}.{name}");
                 let source = self.table_of(&path, node);
-                let reader = Reader::new(path, source, self.problems.clone());
-                Some((name.clone(), reader))
+                Some((name.clone(), self.below(path, source)))
             }
             _ => None,
         }

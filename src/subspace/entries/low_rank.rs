@@ -37,10 +37,19 @@ struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         let spec = Spec {
-            rank: reader.count("rank", 1..=4096).required(),
-            alpha: reader.float("alpha", Bounds::above(0.0)).or(16.0),
-            targets: reader.choices("targets").or(vec![Target::Fc, Target::Proj]),
-            blocks: reader.string("blocks").optional(),
+            rank: reader.count("rank", 1..=4096).about("Rank of the update of each layer.").required(),
+            alpha: reader
+                .float("alpha", Bounds::above(0.0))
+                .about("Scale of the update, which is alpha / rank times B A.")
+                .or(16.0),
+            targets: reader
+                .choices("targets")
+                .about("Linear layers of each block that get an update.")
+                .or(vec![Target::Fc, Target::Proj]),
+            blocks: reader
+                .string("blocks")
+                .about("Blocks that get updates, such as `\"6-11\"`; all by default.")
+                .optional(),
         };
         if spec.targets.is_empty() {
             reader.problem("targets", "must name at least one layer");

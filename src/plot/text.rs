@@ -1,24 +1,7 @@
-//! Text of the picture: styles, an estimate of widths (an SVG does not know the reader's fonts), and line breaks.
+//! Text metrics: an estimate of widths (an SVG does not know the reader's fonts), line breaks and cuts.
 
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontDesc, FontFamily, FontStyle, RGBColor, TextStyle};
-
-pub const INK: RGBColor = RGBColor(31, 35, 40);
-pub const MUTED: RGBColor = RGBColor(89, 99, 110);
-pub const BAND: RGBColor = RGBColor(245, 247, 249);
-pub const GRID: RGBColor = RGBColor(216, 222, 228);
-
-const FAMILY: &str = "Helvetica, Arial, Liberation Sans, sans-serif";
-
-/// The SVG backend divides font sizes by this.
-const BACKEND_SCALE: f64 = 1.24;
-
-/// Text of `size` pixels, centred at its point from top to bottom and anchored at `side`.
-pub fn style(size: f64, color: RGBColor, side: HPos, weight: FontStyle) -> TextStyle<'static> {
-    let font = FontDesc::new(FontFamily::Name(FAMILY), size * BACKEND_SCALE, weight);
-    let pos = Pos::new(side, VPos::Center);
-    TextStyle { font, color: color.to_backend_color(), pos }
-}
+/// How much wider bold letters are than those that widths are estimated for.
+pub const BOLD: f64 = 1.09;
 
 /// Pixels that `text` takes at font size `size`: widths of Helvetica and Arial, a little more to be safe.
 pub fn width(text: &str, size: f64) -> f64 {
@@ -28,14 +11,19 @@ pub fn width(text: &str, size: f64) -> f64 {
         'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.88,
         'A'..='Z' => 0.69,
         letter if letter.is_ascii() => 0.56,
-        _ => 0.6_f64.max(if letter > '\u{2e7f}' { 1.0 } else { 0.0 }),
+        letter if letter > '\u{2e7f}' => 1.0,
+        _ => 0.6,
     };
     1.04 * size * text.chars().map(em).sum::<f64>()
 }
 
-/// `text` in at most `lines` lines of `limit` pixels, broken at spaces, hyphens and underscores; what does not fit
-/// ends in an ellipsis.
+/// `text` broken at its line breaks, and each part, at spaces, hyphens and underscores, into at most `lines` lines of
+/// `limit` pixels; what does not fit ends in an ellipsis.
 pub fn wrap(text: &str, size: f64, limit: f64, lines: usize) -> Vec<String> {
+    text.split('\n').flat_map(|part| wrap_part(part, size, limit, lines)).collect()
+}
+
+fn wrap_part(text: &str, size: f64, limit: f64, lines: usize) -> Vec<String> {
     let mut wrapped = vec![String::new()];
     for word in words(text) {
         let line = wrapped.last().map_or("", String::as_str);
@@ -54,7 +42,7 @@ pub fn wrap(text: &str, size: f64, limit: f64, lines: usize) -> Vec<String> {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split_inclusive([' ', '-', '_'])
+    text.split_inclusive([' ', '-', '_', '\n'])
 }
 
 /// Pixels of the widest part of `text` that [`wrap`] does not break.
@@ -72,4 +60,10 @@ pub fn shorten(text: &str, size: f64, limit: f64) -> String {
         short.pop();
     }
     format!("{}…", short.trim_end())
+}
+
+/// `text` with a capital letter.
+pub fn capital(text: &str) -> String {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    text[..first].to_uppercase() + &text[first..]
 }

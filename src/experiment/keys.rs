@@ -1,0 +1,191 @@
+//! Every key of a config, as the readers know it: they run on no config, once for each entry of each registry, and what they
+//! ask for is noted. So the list cannot differ from what a config may hold.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::Experiment;
+use crate::data::DATASETS;
+use crate::head::HEADS;
+use crate::methods::METHODS;
+use crate::optimizers::OPTIMIZERS;
+use crate::schema::{Absence, Asked, Given, Reader, Survey};
+use crate::subspace::SUBSPACES;
+
+/// One key with all that the readers say of it.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Dotted: `method.svgd.gamma`.
+    pub path: String,
+    /// What the value has to be: type and range.
+    pub rule: String,
+    pub default: String,
+    /// One sentence.
+    pub about: String,
+}
+
+impl Key {
+    /// The table that holds the key: `method.svgd`.
+    pub fn table(&self) -> &str {
+        self.path.rsplit_once('.').map_or("", |(table, _)| table)
+    }
+
+    /// The key within its table: `gamma`.
+    pub fn name(&self) -> &str {
+        self.path.rsplit_once('.').map_or(&self.path, |(_, name)| name)
+    }
+}
+
+/// Every key, table by table in the order in which they are read.
+pub fn all() -> Vec<Key> {
+    let mut asked: Vec<Asked> = vec![];
+    let sizes = [HEADS.len(), DATASETS.len(), SUBSPACES.len(), METHODS.len(), OPTIMIZERS.len()];
+    // Enough turns that each method meets each subspace, on which its defaults depend.
+    let turns = sizes.into_iter().max().unwrap_or(1).max(SUBSPACES.len() * METHODS.len());
+    for given in Given::ALL {
+        for turn in 0..turns {
+            let survey = Survey::new(given, turn);
+            // Nothing is given, so it cannot succeed.
+            let _ = Experiment::read_from(Reader::surveyed(&survey));
+            asked.extend(survey.asked());
+        }
+    }
+    let mut order: Vec<&str> = vec![];
+    let mut by_key: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
+    for one in &asked {
+        let found = by_key.entry(&one.key).or_default();
+        if found.is_empty() {
+            order.push(&one.key);
+        }
+        found.push(one);
+    }
+    let mut keys = share(order.iter().map(|key| joined(key, &by_key[key])).collect());
+    let mut tables: Vec<String> = vec![];
+    keys.iter().for_each(|key| push_new(&mut tables, key.table().to_owned()));
+    let rank = |name: &str| REGISTRIES.iter().position(|(table, _)| *table == name.split('.').next().unwrap_or(name));
+    tables.sort_by_key(|table| rank(table));
+    keys.sort_by_key(|key| tables.iter().position(|table| table == key.table()));
+    keys
+}
+
+/// The tables of a config with what they are about, in the order of the page.
+const REGISTRIES: &[(&str, &str)] = &[
+    ("", "The experiment"),
+    ("checkpoint", "The checkpoint that training starts from"),
+    ("head", "The classifier behind the image tower: one of these tables"),
+    ("data", "The data set: one of these tables"),
+    ("subspace", "What is trained: one of these tables"),
+    ("method", "How particles move: one of these tables"),
+    ("optimizer", "How far a direction carries: one of these tables"),
+    ("train", "Training"),
+];
+
+/// Writes keys that every entry of a registry has as those of `data.*`, once.
+fn share(keys: Vec<Key>) -> Vec<Key> {
+    let rest = |key: &Key| Some(key.path.strip_prefix("data.")?.split_once('.')?.1.to_owned());
+    let same = |a: &Key, b: &Key| (rest(a), &a.rule, &a.default, &a.about) == (rest(b), &b.rule, &b.default, &b.about);
+    let everywhere = |key: &Key| keys.iter().filter(|other| same(key, other)).count() == DATASETS.len();
+    let mut shared: Vec<Key> = vec![];
+    for key in &keys {
+        let path = match rest(key).filter(|_| everywhere(key)) {
+            Some(rest) => format!("data.*.{rest}"),
+            None => key.path.clone(),
+        };
+        if !shared.iter().any(|known| known.path == path) {
+            shared.push(Key { path, ..key.clone() });
+        }
+    }
+    shared
+}
+
+/// Whether `path` lies at or below `prefix`; `*` stands for any entry.
+pub fn lies_below(path: &str, prefix: &str) -> bool {
+    let (path, prefix): (Vec<&str>, Vec<&str>) = (path.split('.').collect(), prefix.split('.').collect());
+    prefix.len() <= path.len() && path.iter().zip(&prefix).all(|(own, wanted)| own == wanted || *own == "*")
+}
+
+/// What all surveys found of one key.
+fn joined(key: &str, found: &[&Asked]) -> Key {
+    let (mut rules, mut defaults, mut about) = (vec![], vec![], String::new());
+    for one in found {
+        push_new(&mut rules, one.rule.clone());
+        let default = match &one.absence {
+            Absence::Required => "required".to_owned(),
+            Absence::Unset => String::new(),
+            Absence::Default(value) => format!("`{value}`"),
+        };
+        if !default.is_empty() {
+            push_new(&mut defaults, default);
+        }
+        if about.is_empty() {
+            about = one.about.clone();
+        }
+    }
+    Key { path: key.to_owned(), rule: rules.join("; or "), default: defaults.join(" or "), about }
+}
+
+fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+/// All keys as a Markdown page.
+pub fn page() -> String {
+    let keys = all();
+    let mut page = String::from(PREFACE);
+    for (table, title) in REGISTRIES {
+        let heading = if table.is_empty() { "top level" } else { table };
+        let _ = write!(page, "\n## {heading}\n\n{title}.\n");
+        let within = |key: &&Key| key.table().split('.').next().unwrap_or_default() == *table;
+        let own: Vec<&Key> = keys.iter().filter(within).collect();
+        for group in own.chunk_by(|a, b| a.table() == b.table()) {
+            let name = group[0].table();
+            if name != *table {
+                let about = about_entry(name).map_or(String::new(), |about| format!("{}.\n\n", sentence(about)));
+                let _ = write!(page, "\n### `[{name}]`\n\n{about}");
+            } else {
+                page.push('\n');
+            }
+            page.push_str("| key | value | default | meaning |\n|---|---|---|---|\n");
+            for key in group {
+                let _ = writeln!(page, "| `{}` | {} | {} | {} |", key.name(), key.rule, key.default, key.about);
+            }
+        }
+    }
+    page
+}
+
+const PREFACE: &str = "\
+<!-- Generated by `bella list keys --markdown`; tests/docs.rs compares it. -->
+
+# Configuration
+
+Every key of a config with its type and range, its default and its meaning. `bella list keys PREFIX` prints a part of this
+page, `bella check FILE` every mistake of a config, `bella check --print FILE` the resolved config with all defaults.
+
+Several `--config` files merge left to right, `--set KEY=VALUE` last. The tables `[head.*]`, `[data.*]`, `[subspace.*]`,
+`[method.*]` and `[optimizer.*]` replace each other when merged, so that a method file turns one experiment into another.
+Without `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]` the checkpoint is only evaluated. Unknown keys, wrong types and
+values out of range are errors that name file, line, key, value and rule, all of them at once. An empty default means that
+nothing is set. Two defaults depend on another key, which the meaning names.
+";
+
+/// What the registry says of the entry of a table `method.svgd`.
+fn about_entry(table: &str) -> Option<&'static str> {
+    let (registry, key) = table.split_once('.')?;
+    let entries: Vec<(&str, &'static str)> = match registry {
+        "head" => HEADS.iter().map(|e| (e.key, e.about)).collect(),
+        "data" => DATASETS.iter().map(|e| (e.key, e.about)).collect(),
+        "subspace" => SUBSPACES.iter().map(|e| (e.key, e.about)).collect(),
+        "method" => METHODS.iter().map(|e| (e.key, e.about)).collect(),
+        "optimizer" => OPTIMIZERS.iter().map(|e| (e.key, e.about)).collect(),
+        _ => vec![],
+    };
+    entries.into_iter().find(|(known, _)| *known == key).map(|(_, about)| about)
+}
+
+fn sentence(text: &str) -> String {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    text[..first].to_uppercase() + &text[first..]
+}

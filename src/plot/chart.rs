@@ -1,0 +1,139 @@
+//! A chart: panels in a grid under one legend, with a few lines of notes, as SVG text.
+
+use super::axis::Axis;
+use super::canvas::{Canvas, MUTED, Side, Style};
+use super::frame::{BOTTOM, Frame, LEFT, SMALLEST_TITLE, TEXT_SIZE, TOP};
+use super::layers::{Joined, Layer};
+use super::legend::{Entry, Legend};
+use super::map;
+use super::text::{BOLD, longest_word, width, wrap};
+
+/// The width of a chart in pixels, unless its panels need more.
+pub const WIDTH: i32 = 900;
+const MARGIN: i32 = 14;
+const GAP: i32 = 22;
+const NOTE_LINE: i32 = 18;
+
+/// Least pixels of a mark that stands beside others, and of their place: below them marks touch and labels become
+/// unreadable. A place grows for the words of its label up to the last number; longer ones are cut.
+const LEAST_SLOT: i32 = 15;
+const LEAST_PLACE: i32 = 76;
+const MOST_WORD: f64 = 160.0;
+
+/// A chart: a legend, panels and notes.
+#[derive(Clone, Debug, Default)]
+pub struct Chart {
+    pub legend: Vec<Entry>,
+    pub panels: Vec<Panel>,
+    /// Panels side by side, or fewer where they are too narrow.
+    pub columns: usize,
+    /// The plot of a panel in pixels; `None`: as wide as the chart allows.
+    pub plot_width: Option<i32>,
+    pub plot_height: i32,
+    /// Whether the chart becomes wider than [`WIDTH`] where marks side by side need more room.
+    pub grows: bool,
+    pub notes: Vec<String>,
+}
+
+/// One pair of axes with what is drawn on them.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub layers: Vec<Layer>,
+    /// Whether the values of means are written beside their marks, as far as there is room.
+    pub values: bool,
+}
+
+/// Panels side by side: three where there are many and every title fits, else two.
+pub fn small_columns(panels: &[Panel]) -> usize {
+    let third = f64::from((WIDTH - 2 * MARGIN - 2 * GAP) / 3);
+    let fits = panels.iter().all(|panel| BOLD * width(&panel.title, SMALLEST_TITLE) <= third - 8.0);
+    match panels.len() {
+        0 | 1 => 1,
+        2 | 4 => 2,
+        _ if fits => 3,
+        _ => 2,
+    }
+}
+
+impl Panel {
+    /// How many marks stand side by side at a place; 0 where none do.
+    pub(super) fn side_by_side(&self) -> i32 {
+        let count = |layer: &Layer| match layer {
+            Layer::Means { joined: Joined::Apart { count, .. }, .. } => *count as i32,
+            _ => 0,
+        };
+        self.layers.iter().map(count).max().unwrap_or(0)
+    }
+
+    /// The fewest pixels that the plot needs.
+    fn least_width(&self) -> i32 {
+        let (Some(places), marks @ 1..) = (self.x.places(), self.side_by_side()) else { return 0 };
+        let words = self.x.labels().iter().map(|(_, label)| longest_word(label, TEXT_SIZE)).fold(0.0, f64::max);
+        let word = words.min(MOST_WORD).ceil() as i32 + 8;
+        places as i32 * LEAST_PLACE.max(LEAST_SLOT * (marks + 1)).max(word)
+    }
+
+    /// Pixels to the right of the plot.
+    fn right(&self) -> i32 {
+        if self.layers.iter().any(|layer| matches!(layer, Layer::Map(_))) { map::KEY_WIDTH } else { 0 }
+    }
+}
+
+/// Places of all parts, in pixels.
+struct Layout<'a> {
+    legend: Legend<'a>,
+    columns: i32,
+    /// The plot of a panel, and the distance from one panel to the next.
+    plot_width: i32,
+    step: (i32, i32),
+    notes: Vec<String>,
+    notes_top: i32,
+    size: (i32, i32),
+}
+
+impl Chart {
+    /// The chart as SVG text.
+    pub fn render(&self) -> String {
+        let layout = self.layout();
+        let mut canvas = Canvas::new(layout.size.0, layout.size.1);
+        layout.legend.draw(&mut canvas);
+        for (place, panel) in self.panels.iter().enumerate() {
+            let (row, column) = (place as i32 / layout.columns, place as i32 % layout.columns);
+            let x = MARGIN + LEFT + column * layout.step.0;
+            let y = layout.legend.bottom + TOP + row * layout.step.1;
+            Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height).draw(&mut canvas);
+        }
+        for (place, note) in layout.notes.iter().enumerate() {
+            let at = (MARGIN, layout.notes_top + 8 + place as i32 * NOTE_LINE);
+            canvas.text(note, at, Style::new(TEXT_SIZE, MUTED, Side::Left));
+        }
+        canvas.finish()
+    }
+
+    fn layout(&self) -> Layout<'_> {
+        let most = |quantity: &dyn Fn(&Panel) -> i32| self.panels.iter().map(quantity).max().unwrap_or(0);
+        let (least, around) = (most(&Panel::least_width), LEFT + most(&Panel::right));
+        let room = |columns: i32| (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns - around;
+        let wanted = self.columns.clamp(1, self.panels.len().max(1)) as i32;
+        let columns =
+            (1..=wanted).rev().find(|columns| self.plot_width.is_some() || room(*columns) >= least).unwrap_or(1);
+        let least = if self.grows { least } else { 0 };
+        let plot_width = self.plot_width.unwrap_or(room(columns).max(least));
+        let width = 2 * MARGIN + columns * (plot_width + around) + (columns - 1) * GAP;
+        let width = if self.plot_width.is_some() { width } else { width.max(WIDTH) };
+        let legend = Legend::place(&self.legend, width, MARGIN);
+        let labels = most(&|panel| panel.label_height(f64::from(plot_width)));
+        let titled = self.panels.iter().any(|panel| !panel.x.title.is_empty());
+        let panel_height = TOP + self.plot_height + labels + if titled { BOTTOM } else { 12 };
+        let rows = (self.panels.len() as i32 + columns - 1) / columns;
+        let notes_top = legend.bottom + rows * panel_height + 6;
+        let lines = self.notes.iter().flat_map(|note| wrap(note, TEXT_SIZE, f64::from(width - 2 * MARGIN), 4));
+        let notes: Vec<String> = lines.collect();
+        let height = notes_top + notes.len() as i32 * NOTE_LINE + MARGIN;
+        let step = (plot_width + around + GAP, panel_height);
+        Layout { legend, columns, plot_width, step, notes, notes_top, size: (width, height) }
+    }
+}

@@ -1,0 +1,147 @@
+//! The frame of one panel on the canvas: title, grid, ticks and labels, and where values lie in it.
+
+use std::ops::Range;
+
+use super::canvas::{BAND, Canvas, GRID, INK, MUTED, Point, Side, Style};
+use super::chart::Panel;
+use super::text::{BOLD, shorten, width, wrap};
+
+/// Around the plot of a panel: tick labels; title and unit; tick labels and axis title.
+pub(super) const LEFT: i32 = 46;
+pub(super) const TOP: i32 = 50;
+pub(super) const BOTTOM: i32 = 26;
+
+pub(super) const TEXT_SIZE: f64 = 14.0;
+const TITLE_SIZES: [f64; 4] = [16.0, 15.0, 14.0, SMALLEST_TITLE];
+pub(super) const SMALLEST_TITLE: f64 = 13.0;
+const VALUE_SIZES: [f64; 2] = [13.0, 12.0];
+const LABEL_LINE: i32 = 16;
+const MOST_LABEL_LINES: usize = 3;
+/// Room within the axes above the largest and below the smallest mark, where values are written beside marks.
+const INSET: i32 = 24;
+
+/// Where the axes of a panel lie on the canvas.
+pub(super) struct Frame<'a> {
+    pub x: Range<i32>,
+    pub y: Range<i32>,
+    panel: &'a Panel,
+    inset: i32,
+}
+
+impl<'a> Frame<'a> {
+    pub fn new(panel: &'a Panel, x: Range<i32>, y: Range<i32>) -> Self {
+        Self { x, y, panel, inset: if panel.values { INSET } else { 0 } }
+    }
+
+    /// The place of two values; those beyond an axis stay at its edge.
+    pub fn pixel(&self, (x, y): (f64, f64)) -> Point {
+        let at = |from: i32, to: i32, share: f64| {
+            (f64::from(from) + share.clamp(0.0, 1.0) * f64::from(to - from)).round() as i32
+        };
+        let x = at(self.x.start, self.x.end, self.panel.x.share(x));
+        (x, at(self.y.end - self.inset, self.y.start + self.inset, self.panel.y.share(y)))
+    }
+
+    /// How far the mark `rank` of `count` side by side is moved from its place, and the room it has, in pixels.
+    pub fn slot(&self, rank: usize, count: usize) -> (f64, f64) {
+        let Some(places) = self.panel.x.places() else { return (0.0, f64::INFINITY) };
+        // Some room on either side keeps places apart.
+        let slot = self.width() / places as f64 / (count as f64 + 0.3);
+        ((rank as f64 - (count as f64 - 1.0) / 2.0) * slot, slot)
+    }
+
+    fn width(&self) -> f64 {
+        f64::from(self.x.end - self.x.start)
+    }
+
+    /// A value as it is written beside its mark.
+    pub fn value(&self, value: f64) -> String {
+        self.panel.y.value(value)
+    }
+
+    /// The largest font size at which all values of the panel fit into `slot` pixels, if they are to be written.
+    pub fn value_size(&self, slot: f64) -> Option<f64> {
+        let means = || self.panel.layers.iter().flat_map(|layer| layer.means());
+        let fits = |size: &f64| means().all(|mean| width(&self.value(mean.mean), *size) + 1.0 <= slot);
+        VALUE_SIZES.into_iter().find(fits).filter(|_| self.panel.values)
+    }
+
+    pub fn draw(&self, canvas: &mut Canvas) {
+        let left = self.x.start - LEFT + 6;
+        let room = self.width() + f64::from(LEFT - 6);
+        let (title, size) = fit_title(&self.panel.title, room);
+        canvas.text(&title, (left, self.y.start - 37), Style::new(size, INK, Side::Left).bold());
+        let unit = shorten(&self.panel.y.title, TEXT_SIZE, room);
+        canvas.text(&unit, (left, self.y.start - 17), Style::new(TEXT_SIZE, MUTED, Side::Left));
+        self.draw_bands(canvas);
+        self.draw_rows(canvas);
+        self.draw_columns(canvas);
+        self.panel.layers.iter().for_each(|layer| layer.draw(canvas, self));
+    }
+
+    /// Every other place on grey, where several marks share a place.
+    fn draw_bands(&self, canvas: &mut Canvas) {
+        let Some(places) = self.panel.x.places().filter(|_| self.panel.side_by_side() > 0) else { return };
+        let edge = |place: usize| self.x.start + (place as f64 * self.width() / places as f64).round() as i32;
+        for place in (0..places).step_by(2) {
+            canvas.rectangle((edge(place), self.y.start), (edge(place + 1), self.y.end), BAND);
+        }
+    }
+
+    fn draw_rows(&self, canvas: &mut Canvas) {
+        for (value, label) in self.panel.y.labels() {
+            let y = self.pixel((0.0, value)).1;
+            canvas.line(&[(self.x.start, y), (self.x.end, y)], GRID, 1);
+            canvas.text(&label, (self.x.start - 7, y), Style::new(TEXT_SIZE, MUTED, Side::Right));
+        }
+        if self.inset == 0 {
+            canvas.line(&[(self.x.start, self.y.end), (self.x.end, self.y.end)], MUTED, 1);
+        }
+    }
+
+    fn draw_columns(&self, canvas: &mut Canvas) {
+        let bands = self.panel.side_by_side() > 0 && self.panel.x.places().is_some();
+        let text = Style::new(TEXT_SIZE, if bands { INK } else { MUTED }, Side::Center);
+        let room = self.panel.label_room(self.width());
+        for (value, label) in &self.panel.x.labels() {
+            let x = self.pixel((*value, 0.0)).0;
+            if !bands {
+                canvas.line(&[(x, self.y.end), (x, self.y.end + 4)], MUTED, 1);
+            }
+            for (place, words) in label_lines(label, room).iter().enumerate() {
+                canvas.text(words, (x, self.y.end + 14 + place as i32 * LABEL_LINE), text);
+            }
+        }
+        if !self.panel.x.title.is_empty() {
+            let center = (self.x.start + self.x.end) / 2;
+            let y = self.y.end + self.panel.label_height(self.width()) + 16;
+            canvas.text(&self.panel.x.title, (center, y), Style::new(TEXT_SIZE, MUTED, Side::Center));
+        }
+    }
+}
+
+fn label_lines(label: &str, room: f64) -> Vec<String> {
+    wrap(label, TEXT_SIZE, room, MOST_LABEL_LINES)
+}
+
+impl Panel {
+    /// Pixels of each label below a plot of `plot_width` pixels.
+    fn label_room(&self, plot_width: f64) -> f64 {
+        plot_width / self.x.labels().len().max(1) as f64 - 4.0
+    }
+
+    /// Pixels that the labels below a plot of `plot_width` pixels take.
+    pub(super) fn label_height(&self, plot_width: f64) -> i32 {
+        let room = self.label_room(plot_width);
+        let lines = self.x.labels().iter().map(|(_, label)| label_lines(label, room).len()).max();
+        lines.unwrap_or(1) as i32 * LABEL_LINE + 2
+    }
+}
+
+/// The title at the largest size at which it fits into `room` pixels, or cut at the smallest.
+fn fit_title(title: &str, room: f64) -> (String, f64) {
+    match TITLE_SIZES.into_iter().find(|size| BOLD * width(title, *size) <= room) {
+        Some(size) => (title.to_string(), size),
+        None => (shorten(title, SMALLEST_TITLE, room / BOLD), SMALLEST_TITLE),
+    }
+}

@@ -1,0 +1,65 @@
+//! The legend of a chart: entries from left to right in as many lines as they need.
+
+use super::canvas::{Canvas, Fill, INK, Point, Side, Style, color};
+use super::text::{shorten, width};
+
+const SIZE: f64 = 16.0;
+const LINE: i32 = 26;
+
+/// A name in the legend; `paint` numbers colour and mark.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub name: String,
+    pub paint: usize,
+    pub swatch: Swatch,
+}
+
+/// How an entry is shown in the legend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swatch {
+    Mark,
+    Line,
+    Area,
+}
+
+/// The legend as it is laid out.
+pub(super) struct Legend<'a> {
+    /// Each entry, its name as far as there is room, and the place of its swatch.
+    entries: Vec<(&'a Entry, String, Point)>,
+    pub bottom: i32,
+}
+
+impl<'a> Legend<'a> {
+    /// Entries within `margin` of both sides of a chart of `chart_width` pixels.
+    pub fn place(entries: &'a [Entry], chart_width: i32, margin: i32) -> Self {
+        let (mut x, mut y) = (margin, margin + LINE / 2);
+        let mut placed = vec![];
+        for entry in entries {
+            let name = shorten(&entry.name, SIZE, f64::from(chart_width - 2 * margin - 30));
+            let taken = 24 + width(&name, SIZE).ceil() as i32;
+            if x + taken > chart_width - margin && x > margin {
+                (x, y) = (margin, y + LINE);
+            }
+            placed.push((entry, name, (x + 8, y)));
+            x += taken + 22;
+        }
+        let bottom = if placed.is_empty() { margin } else { y + LINE / 2 + 8 };
+        Self { entries: placed, bottom }
+    }
+
+    pub fn draw(&self, canvas: &mut Canvas) {
+        for (entry, name, (x, y)) in &self.entries {
+            let (x, y, paint) = (*x, *y, color(entry.paint));
+            match entry.swatch {
+                Swatch::Mark => canvas.mark(entry.paint, (x, y), 5.0, Fill::Solid),
+                Swatch::Line => canvas.line(&[(x - 8, y), (x + 8, y)], paint, 3),
+                Swatch::Area => {
+                    let (from, to) = ((x - 8, y - 6), (x + 8, y + 6));
+                    canvas.rectangle(from, to, paint.faint(0.35));
+                    canvas.line(&[from, (to.0, from.1), to, (from.0, to.1), from], paint, 2);
+                }
+            }
+            canvas.text(name, (x + 15, y), Style::new(SIZE, INK, Side::Left));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The chart engine behind every picture: a canvas that writes SVG, text widths, axes, layers, charts of panels under one
+//! legend, and the way from SVG to PNG. It knows nothing of results; what is drawn comes from the modules above it.
+
+mod axis;
+pub mod canvas;
+mod chart;
+mod frame;
+mod layers;
+mod legend;
+mod map;
+pub mod raster;
+pub mod text;
+
+pub use axis::{Axis, Scale, Ticks};
+pub use canvas::{Canvas, Color, Fill, INK, MUTED, Side, Style};
+pub use chart::{Chart, Panel, WIDTH, small_columns};
+pub use layers::{Joined, Layer, Mean, Tone};
+pub use legend::{Entry, Swatch};
+pub use map::{Grid, Map};

@@ -1,0 +1,60 @@
+//! The texts of the picture: names of the groups, and what a reader must know and no axis says.
+
+use super::Measured;
+use super::comparison::{Comparison, Group};
+
+/// Condition, and the test set where there are several (alone where nothing was done to any), a line each. An origin in
+/// brackets that all conditions share goes to the notes.
+pub fn group_names(groups: &[Group]) -> Vec<String> {
+    let (sets, shared) = (several_sets(groups), shared_origin(groups).is_some());
+    let all_clean = groups.iter().all(|group| group.condition == "clean");
+    let name = |group: &Group| {
+        let condition = if shared { split_origin(&group.condition).0 } else { &group.condition };
+        match (sets, all_clean) {
+            (true, true) => group.set.clone(),
+            (true, false) => format!("{condition}\n{}", group.set),
+            (false, _) => condition.to_string(),
+        }
+    };
+    groups.iter().map(name).collect()
+}
+
+fn several_sets(groups: &[Group]) -> bool {
+    groups.windows(2).any(|pair| pair[0].set != pair[1].set)
+}
+
+/// `gaussian-noise:3 (bella)` is `gaussian-noise:3` from `bella`.
+fn split_origin(condition: &str) -> (&str, Option<&str>) {
+    match condition.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) {
+        Some((name, origin)) => (name, Some(origin)),
+        None => (condition, None),
+    }
+}
+
+fn shared_origin(groups: &[Group]) -> Option<&str> {
+    let mut origins = groups.iter().filter_map(|group| split_origin(&group.condition).1);
+    let first = origins.next()?;
+    origins.all(|origin| origin == first).then_some(first)
+}
+
+/// A line each.
+pub fn notes(comparison: &Comparison, measured: &[Measured]) -> Vec<String> {
+    let mut about = vec![];
+    let groups = &comparison.groups;
+    if let Some(group) = groups.first().filter(|group| !several_sets(groups) && !group.set.is_empty()) {
+        about.push(format!("test set {}", group.set));
+    }
+    about.extend(shared_origin(groups).map(|origin| format!("corruption:severity by {origin}")));
+    about.push("accuracy, NLL, ECE: logits averaged over members".to_string());
+    let mut notes = vec![about.join("  ·  ")];
+    let seeds: Vec<usize> = measured.iter().flat_map(Measured::seeds).collect();
+    let (least, most) = (seeds.iter().min(), seeds.iter().max());
+    if let Some(most) = most.filter(|most| **most > 1) {
+        let up_to = if least == Some(most) { "" } else { "up to " };
+        notes.push(format!("mean of {up_to}{most} seeds, whiskers min to max, small dots single seeds"));
+    }
+    if measured.iter().any(Measured::is_information) {
+        notes.push("MI: mutual information, which one member alone does not have".to_string());
+    }
+    notes
+}
