@@ -88,7 +88,7 @@ fn mistakes_end_before_anything_is_measured() {
     let place = Place::new();
     for (arguments, words) in [
         (&["--particle-chunk", "9"][..], &["particle_chunk = 9", "5 particles"][..]),
-        (&["--methods", "sgd"], &["unknown method `sgd`", "svgd-weight"]),
+        (&["--methods", "sgd"], &["invalid value 'sgd'", "svgd-weight"]),
         (&["--subspaces", "half"], &["half", "low-rank"]),
         (&["--precisions", "f16"], &["f16"]),
         (&["--methods", "svgd-weight", "--feed", "gradients"], &["--feed gradients", "leave it out of --methods"]),

@@ -16,10 +16,11 @@ pub mod text;
 pub mod vit;
 pub mod weights;
 
-use crate::schema::words;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tch::{Kind, Tensor};
+
+use crate::schema::words;
 
 pub use hints::Hints;
 pub use namings::NAMINGS;

@@ -46,7 +46,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// For a transformer of `width` channels.
+    /// The values to try for a transformer of `width` channels.
     pub fn new(width: i64, fixed: Fixed, hints: &Hints) -> Candidates {
         let usable = |w: &i64| *w < width && *w >= 4 && width % *w == 0;
         let hinted: Vec<i64> = hints.head_widths.iter().copied().filter(usable).collect();

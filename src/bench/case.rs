@@ -14,8 +14,7 @@ use crate::device::compute_kind;
 use crate::experiment::{Experiment, load_config};
 use crate::head::{Head, Training as HeadTraining};
 use crate::machine::Precision;
-use crate::model::Normalize;
-use crate::model::{Model, Preprocess};
+use crate::model::{Model, Normalize, Preprocess};
 use crate::schema::{Choice, Problems, words};
 use crate::tensor::wide;
 

@@ -56,19 +56,10 @@ impl Label<'_> {
         row.push("threads", self.threads.to_string());
         row.push("particle_chunk", &choices.particle_chunk);
         row.push("recompute", choices.recompute.to_string());
-        row.push("feed", feed_word(self.feed));
+        row.push("feed", self.feed.word());
         row.push("prediction_images", self.prediction_images.to_string());
         row.push("settings", choices.sets.join(" "));
         row
-    }
-}
-
-/// A feed as the CSV names it.
-pub fn feed_word(feed: Feed) -> &'static str {
-    match feed {
-        Feed::Images => "images",
-        Feed::Prefix => "prefix",
-        Feed::Gradients => "gradients",
     }
 }
 

@@ -249,7 +249,7 @@ fn alone(args: &BenchArgs, cases: &[(Source, Choices)]) -> Result<()> {
         predictions: args.predictions,
         warmup: args.warmup,
         prediction_images: args.prediction_images,
-        feed: args.feed.into(),
+        feed: args.feed,
     };
     let answer = match measure(source, choices, plan, device) {
         Ok(measured) => Answer::Measured(Box::new(measured)),
@@ -280,7 +280,7 @@ fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome
         command.args([option, &value.to_string()]);
     }
     command.args(["--particle-chunk", &args.particle_chunk, "--device", &args.compute.device.to_string()]);
-    command.args(["--feed", row::feed_word(args.feed.into())]);
+    command.args(["--feed", args.feed.word()]);
     command.args(args.blocks.iter().flat_map(|blocks| ["--blocks", blocks]));
     command.args(args.sets.iter().flat_map(|set| ["--set", set]));
     if args.recompute {
@@ -324,7 +324,7 @@ fn report(args: &BenchArgs, cases: &[(Source, Choices)], outcomes: Vec<Option<Ou
         let label = Label {
             model: source.name(),
             choices,
-            feed: args.feed.into(),
+            feed: args.feed,
             device: device.to_string(),
             threads,
             prediction_images: args.prediction_images,

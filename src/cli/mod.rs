@@ -33,9 +33,8 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use failure::{Stopped, Usage, fail};
-
 use crate::parallel::{World, launch_rank, let_first_speak, processes};
+use failure::{Stopped, Usage, fail};
 
 /// Bayesian fine-tuning of pretrained vision transformers.
 ///

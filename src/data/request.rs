@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::resize::Interpolation;
 
-/// What the caller wants of the images, and the means it grants.
+/// The image size that the caller needs, and the cache folder, memory and threads that it allows for decoding.
 pub struct Request<'a> {
     /// Side in pixels of images that are decoded from files. Sets of one native size (CIFAR,
     /// digits) keep theirs: the caller resizes on its device.

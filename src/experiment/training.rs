@@ -222,12 +222,12 @@ impl TrainSpec {
     }
 }
 
-/// As [`is_zero`].
+/// Lets serde leave a default out, so that runs keep their identity.
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Serde's way to leave a default out, so that runs keep their identity.
+/// Lets serde leave a default out, so that runs keep their identity.
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }

@@ -42,7 +42,7 @@ pub struct Surroundings<'a> {
 /// The archive that a head may read a text tower from.
 pub struct Checkpoint<'a> {
     pub archive: &'a Archive,
-    /// Of the image tower.
+    /// The traits of the image tower.
     pub traits: Traits,
     /// SHA-256 of the archive's file; computed where asked for.
     pub hash: &'a dyn Fn() -> Result<String>,

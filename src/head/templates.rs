@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// For data sets without templates of their own.
+/// The templates of data sets that have none of their own.
 pub const GENERIC: &str = "generic";
 /// What stands for the class name in a template.
 pub const PLACE: &str = "{}";

@@ -1,4 +1,4 @@
-//! The machine: how precisely and in how many pieces it computes.
+//! The machine that a run has: how precisely it computes, and in how many pieces.
 
 mod chunk;
 mod precision;

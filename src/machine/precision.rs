@@ -6,7 +6,7 @@ words! {
     /// The type in which forward and backward run; masters, kernels and optimizer state are f32.
     pub enum Precision {
         F32 = "f32",
-        /// To check formulas; slow.
+        /// Double precision, to check formulas; slow.
         F64 = "f64",
         Bf16 = "bf16",
         /// bf16 where this machine computes it natively.

@@ -43,5 +43,5 @@ impl<T> PerAverage<T> {
     }
 }
 
-/// Temperatures that change nothing.
+/// The temperatures that leave every prediction as it is.
 pub const UNSCALED: PerAverage<f64> = PerAverage { logit: 1.0, probability: 1.0 };

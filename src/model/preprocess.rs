@@ -68,7 +68,7 @@ pub struct Preprocess {
 }
 
 impl Preprocess {
-    /// For images of `size` pixels a side, computed on a device in a type.
+    /// Preprocessing to images of `size` pixels a side, computed on a device in a type.
     pub fn new(
         size: i64,
         normalize: Normalize,

@@ -82,7 +82,7 @@ impl CheckpointSpec {
     }
 }
 
-/// Serde's way to leave a default out, so that runs keep their identity.
+/// Lets serde leave a default out, so that runs keep their identity.
 fn is_bicubic(interpolation: &Interpolation) -> bool {
     *interpolation == Interpolation::Bicubic
 }

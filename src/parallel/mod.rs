@@ -25,7 +25,7 @@ use network::gather_rows;
 pub use share::{Share, cut};
 pub use team::Team;
 
-/// How long other processes leave the word to the first one, whose error is mostly theirs too.
+/// How long the other processes wait before they print their own error; rank 0 has usually printed the same one.
 const FIRST_SPEAKS: Duration = Duration::from_secs(1);
 
 /// All processes that work on this run.
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// From 0.
+    /// The number of this process, from 0.
     pub fn rank(&self) -> usize {
         self.network.as_ref().map_or(0, |network| network.rank())
     }

@@ -10,12 +10,13 @@ pub const MOST: usize = 1 << 30;
 
 /// Messages between processes. All of them must make the same calls in the same order.
 pub trait Network {
-    /// From 0.
+    /// The number of this process, from 0.
     fn rank(&self) -> usize;
 
+    /// The number of processes.
     fn size(&self) -> usize;
 
-    /// One number of each process.
+    /// The numbers that all processes give, in the order of ranks.
     fn numbers(&self, own: u64) -> Vec<u64>;
 
     /// The floats of all processes, one after the other; the process of rank r has `counts[r]` of them.
@@ -24,7 +25,7 @@ pub trait Network {
     /// Sums over all processes, the same bits in each.
     fn sum(&self, values: &mut [f32]);
 
-    /// Those of rank 0.
+    /// Overwrites `bytes` by those of rank 0.
     fn broadcast(&self, bytes: &mut [u8]);
 
     /// The processes that give the same color, among themselves.

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// What one of several processes computes: rows of theta, and a part of each of their batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Of theta.
+    /// The rows of theta that the process computes.
     pub rows: Range<usize>,
     /// Number of this process among those with the same rows.
     pub member: usize,
@@ -14,7 +14,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of process `rank` of `ranks`.
+    /// The share of process `rank` of `ranks`.
     pub fn new(particles: usize, rank: usize, ranks: usize) -> Share {
         let groups = particles.min(ranks);
         let group = Share::group(particles, rank, ranks);
@@ -32,7 +32,7 @@ impl Share {
         (0..groups).find(|group| cut(ranks, groups, *group).contains(&rank)).unwrap_or(0)
     }
 
-    /// Of a process alone.
+    /// The share of a process that is alone.
     pub fn whole(particles: usize) -> Share {
         Share { rows: 0..particles, member: 0, members: 1 }
     }

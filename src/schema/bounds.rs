@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 
 use super::node::Value;
 
-/// How a number has to be: what kind, and within which limits ("" for none).
+/// What a number must be: its kind and its limits ("" for none).
 pub struct Rule {
     kind: &'static str,
     limits: String,
 }
 
 impl Rule {
-    /// For a missing value: "a whole number, at least 2".
+    /// The rule as a message about a missing value states it: "a whole number, at least 2".
     pub fn full(&self) -> String {
         match self.limits.as_str() {
             "" => self.kind.to_owned(),
@@ -21,12 +21,12 @@ impl Rule {
         }
     }
 
-    /// For a value of another kind.
+    /// The rule as a message about a value of another kind states it.
     pub fn must_be(&self) -> String {
         format!("must be {}", self.full())
     }
 
-    /// For a value of the right kind beyond the limits.
+    /// The rule as a message about a value beyond the limits states it.
     pub fn must_fit(&self) -> String {
         match self.limits.as_str() {
             limits if limits.is_empty() || limits.starts_with("from") => self.must_be(),

@@ -15,8 +15,7 @@ use crate::data::read::{cifar, npy};
 use crate::data::subset::chosen;
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
 use crate::data::{Dataset, Images, Packed, Request, Split, SplitName, Subset, Version};
-use crate::schema::Reader;
-use crate::schema::suggest;
+use crate::schema::{Reader, suggest};
 
 const SIDE: u64 = 32;
 

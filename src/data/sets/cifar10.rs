@@ -18,7 +18,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, label_key: "labels", classes: 10 };
-/// Of the binary and of the Python version.
+/// The folder of the binary version and that of the Python version.
 const FOLDERS: [&str; 2] = ["cifar-10-batches-bin", "cifar-10-batches-py"];
 pub static CLASSES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];

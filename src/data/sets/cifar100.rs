@@ -18,7 +18,7 @@ pub static ENTRY: Entry = Entry {
     read,
 };
 
-/// Of the binary and of the Python version.
+/// The folder of the binary version and that of the Python version.
 const FOLDERS: [&str; 2] = ["cifar-100-binary", "cifar-100-python"];
 
 words! {

@@ -145,7 +145,8 @@ impl List {
             rows.paths.push(self.root.join(&row[path]));
             rows.labels.push(row[label].to_string());
             rows.splits.push(match split {
-                Some(column) => row[column].parse().with_context(|| at.to_string())?,
+                Some(column) => SplitName::of_word(&row[column])
+                    .with_context(|| format!("{at}: unknown split `{}`; known: {}", &row[column], SplitName::list()))?,
                 None => SplitName::Test,
             });
             if let (Some(groups), Some(column)) = (&mut rows.groups, group) {

@@ -7,10 +7,9 @@ crate::schema::words! {
     enum Drive { Own = "own", Shared = "shared" }
 }
 
-impl Default for Drive {
-    fn default() -> Drive {
-        Drive::Own
-    }
+/// A required word.
+fn drive(reader: &Reader, key: &str) -> Drive {
+    reader.choice(key).required_or(Drive::Own, "one of own, shared")
 }
 
 /// What `read` makes of `text`, or the messages.
@@ -43,7 +42,7 @@ fn values_are_read() {
         assert_eq!(r.floats_or_one("xs", Bounds::any()).required(), [1.0, 2.5]);
         assert_eq!(r.integers("is", 0..=9).required(), [1, 2]);
         assert_eq!(r.strings("ss").required(), ["u"]);
-        assert_eq!(r.choice::<Drive>("c").required(), Drive::Shared);
+        assert_eq!(drive(r, "c"), Drive::Shared);
         assert_eq!(r.choice::<Drive>("none").optional(), None);
         assert_eq!(r.count("none", 0..=9).or_else(|| 7), 7);
         assert_eq!(r.string("s").map(|s| s.len()).optional(), Some(2));
@@ -114,8 +113,8 @@ x.toml:6: f = 1: must be one of own, shared, in quotes";
         r.string("b").required();
         r.string("c").required();
         r.path("d").required();
-        r.choice::<Drive>("e").required();
-        r.choice::<Drive>("f").required();
+        drive(r, "e");
+        drive(r, "f");
     });
     assert_eq!(found, expected);
 }
@@ -239,7 +238,7 @@ fn all_layers_are_reported_in_order() {
     let train = root.section("train");
     train.count("epochs", 1..=9).required();
     train.float("lr", Bounds::above(0.0)).required();
-    train.choice::<Drive>("drive").required();
+    drive(&train, "drive");
     train.count("steps", 1..=9).required();
     train.finish();
     root.integer("seed", 0..=9).required();

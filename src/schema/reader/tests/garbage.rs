@@ -7,7 +7,7 @@ fn read_everything(tree: &Tree) -> String {
     root.string("name").required();
     if let Some((_, svgd)) = root.one_of("method", &["map", "svgd"]) {
         svgd.count("particles", 2..=9).required();
-        svgd.choice::<Drive>("drive").required();
+        drive(&svgd, "drive");
         svgd.floats_or_one("lr", Bounds::above(0.0)).required();
         svgd.finish();
     }
