@@ -18,6 +18,7 @@ pub mod corruptions;
 mod decode;
 mod digits;
 mod domainnet;
+mod fingerprint;
 mod flowers102;
 pub mod image_files;
 mod image_folder;
@@ -53,6 +54,7 @@ use crate::config::Reader;
 
 pub use augment::Augment;
 pub use decode::{Decode, Interpolation, Resize};
+pub use fingerprint::Fingerprint;
 pub use images::{Files, Images, Packed};
 pub use published::Published;
 pub use subset::Subset;
@@ -230,6 +232,8 @@ pub struct Split {
     pub groups: Option<Groups>,
     /// Files left out because they could not be decoded (`skip_corrupt = true`).
     pub corrupt_skipped: usize,
+    /// The files that packed images were decoded from; `None` for a set that is stored as pixels.
+    pub decoded_from: Option<Files>,
 }
 
 impl Split {
@@ -260,7 +264,8 @@ impl Split {
     /// The same split with other versions of its images.
     pub fn with_images(&self, images: Images) -> Split {
         let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
-        Split { name, images, labels, groups, corrupt_skipped: self.corrupt_skipped }
+        let (corrupt_skipped, decoded_from) = (self.corrupt_skipped, self.decoded_from.clone());
+        Split { name, images, labels, groups, corrupt_skipped, decoded_from }
     }
 
     /// The images at `indices`, in that order, as a split of its own.
@@ -272,6 +277,7 @@ impl Split {
             labels: pick(&self.labels),
             groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
             corrupt_skipped: self.corrupt_skipped,
+            decoded_from: self.decoded_from.as_ref().map(|files| files.select(indices)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Predictions under attack: the same fixed members give the gradient and the prediction.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -9,7 +9,7 @@ use tch::{Device, Tensor};
 use super::condition::Attacked;
 use super::{Condition, Evaluation};
 use crate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim};
-use crate::images::{Batch, ImageSet, in_order};
+use crate::images::{Batch, TestImages, in_order};
 use crate::predict::joined;
 use crate::results::store::Row;
 use crate::state::State;
@@ -26,8 +26,8 @@ pub struct AttackPlan {
 
 /// Attacked pixels of all images at one budget: `[N, 3, h, w]` on the CPU.
 pub struct Adversarial {
-    /// Its file, named as the predictions on it are.
-    pub file: PathBuf,
+    /// The name of its file, that of the predictions on it.
+    pub file: std::ffi::OsString,
     pub images: Tensor,
     /// `[N]`.
     pub labels: Tensor,
@@ -56,16 +56,17 @@ impl AttackPlan {
 
 impl Evaluation<'_> {
     /// A row an epsilon; `images` are attacked batch by batch. With `keep`, the attacked pixels come back as well.
-    pub fn attacked(&self, images: &ImageSet, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+    pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
         let started = Instant::now();
         let attack = (plan.entry.build)(plan.settings);
         let victim = Victim::new(&self.predictor, plan.target, plan.resolution)?;
         let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
-        let bar = crate::logging::bar(images.samples() as u64, plan.entry.key);
-        let all: Vec<u32> = (0..images.samples() as u32).collect();
+        let set = &images.set;
+        let bar = crate::logging::bar(set.samples() as u64, plan.entry.key);
+        let all: Vec<u32> = (0..set.samples() as u32).collect();
         let batches = in_order(&all, self.batch_size);
-        for (indices, batch) in batches.iter().zip(images.batches(batches.clone())) {
+        for (indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
             let moved = attack_batch(&*attack, &victim, plan, indices, &batch?)?;
             for (at, x) in moved.into_iter().enumerate() {
                 logits[at].push(self.predictor.logits(&x)?.to_device(Device::Cpu));
@@ -77,21 +78,18 @@ impl Evaluation<'_> {
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64() / plan.epsilons.len() as f64;
-        let rows = plan.epsilons.iter().zip(&logits).map(|(epsilon, parts)| {
-            let condition = plan.condition(&*attack, *epsilon);
-            self.keep(joined(parts)?, images, &condition, seconds).map(|(row, _)| row)
-        });
-        let labels: Vec<i64> = images.split.labels.iter().map(|label| i64::from(*label)).collect();
+        let labels: Vec<i64> = set.split.labels.iter().map(|label| i64::from(*label)).collect();
         let labels = Tensor::from_slice(&labels);
-        let kept = plan.epsilons.iter().zip(&pixels).filter(|(_, parts)| !parts.is_empty());
-        let kept = kept.map(|(epsilon, parts)| Adversarial {
-            file: PathBuf::from(
-                self.predictions_path(&plan.condition(&*attack, *epsilon)).file_name().unwrap_or_default(),
-            ),
-            images: Tensor::cat(parts, 0),
-            labels: labels.shallow_clone(),
-        });
-        Ok((rows.collect::<Result<_>>()?, kept.collect()))
+        let (mut rows, mut adversarial) = (Vec::new(), Vec::new());
+        for ((epsilon, parts), pixels) in plan.epsilons.iter().zip(&logits).zip(&pixels) {
+            let kept = self.keep(joined(parts)?, images, &plan.condition(&*attack, *epsilon), seconds)?;
+            if let (Some(file), true) = (kept.file.as_deref().and_then(Path::file_name), keep) {
+                let (file, images) = (file.to_os_string(), Tensor::cat(pixels, 0));
+                adversarial.push(Adversarial { file, images, labels: labels.shallow_clone() });
+            }
+            rows.push(kept.row);
+        }
+        Ok((rows, adversarial))
     }
 }
 
