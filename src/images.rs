@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::data::augment::Views;
 use crate::data::stream::{Pick, Source, View, stream};
-use crate::data::{Images, Packed, Split};
+use crate::data::{Fingerprint, Images, Packed, Split};
 use crate::tensor::first_line;
 
 /// Labelled images, ready to be served in batches.
@@ -18,6 +18,13 @@ pub struct ImageSet {
     pub split: SplitFacts,
     device: Device,
     workers: usize,
+}
+
+/// Images to report on.
+pub struct TestImages {
+    pub set: ImageSet,
+    /// What identifies them in results.
+    pub fingerprint: Fingerprint,
 }
 
 /// What is known of a split besides its pixels.
@@ -37,6 +44,17 @@ enum Store {
 pub struct Batch {
     pub bytes: Tensor,
     pub labels: Tensor,
+}
+
+impl TestImages {
+    /// A split as it was loaded.
+    ///
+    /// # Errors
+    /// An image file that cannot be read; no room on the device.
+    pub fn new(split: Split, device: Device, workers: usize) -> Result<TestImages> {
+        let fingerprint = Fingerprint::of(&split)?;
+        Ok(TestImages { set: ImageSet::new(split, device, workers)?, fingerprint })
+    }
 }
 
 impl ImageSet {

@@ -13,7 +13,7 @@ use crate::data::versions::Version;
 use crate::data::{Dataset, Request, Split, SplitName};
 use crate::device::{DeviceChoice, compute_kind};
 use crate::experiment::{Experiment, Validation};
-use crate::images::ImageSet;
+use crate::images::{ImageSet, TestImages};
 use crate::machine::Precision;
 use crate::model::{Loaded, Model};
 use crate::parallel::World;
@@ -83,15 +83,14 @@ impl Session {
     }
 
     /// The images of every test set, each under the label of its results.
-    pub fn test_images(&self, experiment: &Experiment) -> Result<Vec<(String, ImageSet)>> {
+    pub fn test_images(&self, experiment: &Experiment) -> Result<Vec<(String, TestImages)>> {
         let sets = experiment.data.test_sets();
+        let serve = |split: Split| TestImages::new(split, self.device, self.settings.workers);
         if sets.is_empty() {
-            return Ok(vec![(experiment.data.label.clone(), self.images(experiment, SplitName::Test)?)]);
+            let images = serve(self.load(experiment, SplitName::Test)?)?;
+            return Ok(vec![(experiment.data.label.clone(), images)]);
         }
-        let images = |(label, set): (String, Box<dyn Dataset>)| {
-            let split = self.load_test(experiment, &*set)?;
-            Ok((label, ImageSet::new(split, self.device, self.settings.workers)?))
-        };
+        let images = |(label, set): (String, Box<dyn Dataset>)| Ok((label, serve(self.load_test(experiment, &*set)?)?));
         sets.into_iter().map(images).collect()
     }
 
@@ -123,17 +122,29 @@ impl Session {
 
     /// Reads one split; training labels with the noise that the config asks for.
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
-        // random crops are cut out of the stored images, so those must not be reduced to their centre first
-        let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
-        let (memory_bytes, cache) = if crops { (0, None) } else { (memory_bytes(), experiment.data.cache.as_deref()) };
-        let load = |request: &Request| experiment.data.dataset.load(name, request);
-        let mut split = self.read(experiment, (memory_bytes, cache), load)?;
-        if name == SplitName::Train && experiment.data.label_noise > 0.0 {
+        let mut split = self.load_published(experiment, name)?;
+        if name == SplitName::Train {
+            self.replace_labels(experiment, &mut split);
+        }
+        Ok(split)
+    }
+
+    /// Replaces the labels of the training images that `label_noise` chooses.
+    pub fn replace_labels(&self, experiment: &Experiment, split: &mut Split) {
+        if experiment.data.label_noise > 0.0 {
             let (classes, share) = (self.classes.len(), experiment.data.label_noise);
             let replaced = replace_labels(experiment.seed, &mut split.labels, classes, share);
             tracing::warn!("{}: {} of {} labels replaced (label_noise)", split.name, replaced.len(), split.len());
         }
-        Ok(split)
+    }
+
+    /// Reads one split with the labels of its publisher.
+    pub fn load_published(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
+        // random crops are cut out of the stored images, so those must not be reduced to their centre first
+        let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
+        let (memory_bytes, cache) = if crops { (0, None) } else { (memory_bytes(), experiment.data.cache.as_deref()) };
+        let load = |request: &Request| experiment.data.dataset.load(name, request);
+        self.read(experiment, (memory_bytes, cache), load)
     }
 
     /// Reads one published corrupted version of the test split.

@@ -80,6 +80,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
         labels: vec![0; IMAGES as usize],
         groups: None,
         corrupt_skipped: 0,
+        decoded_from: None,
     };
     let set = ImageSet::new(split, Device::Cpu, 1).unwrap();
     let indices: Vec<u32> = (0..IMAGES).collect();

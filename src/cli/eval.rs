@@ -9,10 +9,10 @@ use super::opened::{Opened, Overrides, on_other_data};
 use super::options::ComputeArgs;
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
-use crate::data::{Split, SplitName};
-use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Predictive, experiment_csv, ood_csv};
+use crate::data::{Fingerprint, Split, SplitName};
+use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Inside, Predictive, experiment_csv, ood_csv};
 use crate::experiment::Experiment;
-use crate::images::ImageSet;
+use crate::images::{ImageSet, TestImages};
 use crate::laplace::Output;
 use crate::metrics::Uncertainty;
 use crate::predict::{Members, Predictor};
@@ -60,7 +60,7 @@ pub struct EvalArgs {
 /// What a posterior is tested on.
 #[derive(Args)]
 pub struct TestArgs {
-    /// Which split: train, val or test.
+    /// Which split: train, val or test. Without a published val split, val are the training images that the run held out.
     #[arg(long, default_value = "test")]
     split: SplitName,
 
@@ -160,6 +160,7 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         predictive: predictive.to_string(),
         batch_size: opened.batch_size(tests.args.batch_size),
         set: set_name(&experiment.data.label, tests.args.split),
+        names_files: true,
         validation: None,
     };
     if tests.args.calibrate {
@@ -170,10 +171,12 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
     if versions.is_empty() || tests.args.split != SplitName::Test {
         let sets = if tests.args.split == SplitName::Test { experiment.data.test_sets() } else { Vec::new() };
         if sets.is_empty() {
-            return on_split(opened, &evaluation, tests, session.load(experiment, tests.args.split)?);
+            evaluation.names_files = opened.names_files(&evaluation.set);
+            return on_split(opened, &evaluation, tests, opened.split(tests.args.split)?);
         }
         let mut rows = Vec::new();
         for (label, set) in sets {
+            evaluation.names_files = opened.names_files(&label);
             evaluation.set = label;
             rows.extend(on_split(opened, &evaluation, tests, session.load_test(experiment, &*set)?)?);
         }
@@ -184,10 +187,13 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         "{}: its images are corrupted already: --corrupt, --attack and --ood are for plain test sets",
         experiment.data.label
     );
+    evaluation.names_files = opened.names_files(&evaluation.set);
     let mut rows = Vec::new();
     for version in versions {
         let split = session.load_version(experiment, &version)?;
-        let row = evaluation.plain(&images(opened, split)?, &Condition::Published(version.clone()))?.0;
+        let fingerprint = Fingerprint::of(&split)?;
+        let images = images(opened, split, fingerprint)?;
+        let row = evaluation.plain(&images, &Condition::Published(version.clone()))?.0;
         rows.push((version, row));
     }
     let means = evaluation.means(&rows)?;
@@ -200,16 +206,18 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
 
 /// One split: clean, corrupted, attacked, or beside foreign sets.
 fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Split) -> Result<Vec<Row>> {
+    let fingerprint = Fingerprint::of(&split)?;
     if !tests.corruptions.is_empty() {
         let mut rows = Vec::new();
         for applied in &tests.corruptions {
             let corrupted = split.with_images(split.images.corrupted(*applied)?);
-            rows.push(evaluation.plain(&images(opened, corrupted)?, &Condition::Corrupted(*applied))?.0);
+            let images = images(opened, corrupted, fingerprint)?;
+            rows.push(evaluation.plain(&images, &Condition::Corrupted(*applied))?.0);
         }
         return Ok(rows);
     }
     let others = foreign_sets(opened, &tests.args.ood)?;
-    let images = images(opened, split)?;
+    let images = images(opened, split, fingerprint)?;
     if let Some(plan) = &tests.attack {
         // As predictions are kept: one file a run, set and condition.
         let folder = tests.args.attack.save_images.as_ref().map(|folder| folder.join(opened.run.id()));
@@ -222,10 +230,11 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     if others.is_empty() {
         return Ok(vec![row]);
     }
-    let inside = Uncertainty::compute(&predictions)?;
+    let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, images: fingerprint };
     let mut ood = Vec::new();
     for other in &others {
-        let images = opened.session.images(other, tests.args.split)?;
+        let split = opened.session.load(other, tests.args.split)?;
+        let images = TestImages::new(split, opened.session.device, opened.session.settings.workers)?;
         ood.extend(evaluation.out_of_distribution(&inside, &other.data.label, &images)?);
     }
     super::report::print_ood(&ood);
@@ -255,8 +264,8 @@ fn foreign_sets(opened: &Opened, ood: &[String]) -> Result<Vec<Experiment>> {
     Ok(others)
 }
 
-/// The images of a split with labels in the model's own numbering.
-fn images(opened: &Opened, mut split: Split) -> Result<ImageSet> {
+/// The images of a split, or corrupted versions of them, with labels in the model's own numbering.
+fn images(opened: &Opened, mut split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
     let mapping = map_classes(&opened.session.classes, &opened.experiment.data.dataset.classes()?)?;
     match mapping {
         Mapping::Same => {}
@@ -264,7 +273,8 @@ fn images(opened: &Opened, mut split: Split) -> Result<ImageSet> {
         Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
     }
     mapping.relabel(&mut split.labels)?;
-    ImageSet::new(split, opened.session.device, opened.session.settings.workers)
+    let set = ImageSet::new(split, opened.session.device, opened.session.settings.workers)?;
+    Ok(TestImages { set, fingerprint })
 }
 
 /// `cifar10` for the test split, `cifar10-train` for another.

@@ -112,6 +112,7 @@ fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
         labels: vec![0; count],
         groups: None,
         corrupt_skipped: 0,
+        decoded_from: None,
     };
     let set = ImageSet::new(split, Device::Cpu, workers)?;
     let size = i64::from(args.size);

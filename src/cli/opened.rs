@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::ComputeArgs;
-use crate::data::{DATASETS, SplitName};
+use crate::data::{DATASETS, Split, SplitName};
 use crate::evaluate::{Predictive, Prepared};
 use crate::experiment::{Experiment, Validation, load_config};
 use crate::images::ImageSet;
@@ -40,6 +40,13 @@ impl Overrides {
         if self.data.is_some() { Vec::new() } else { self.sets.iter().filter(is_root).cloned().collect() }
     }
 
+    /// Whether they leave the run's own data as they are, wherever those lie.
+    fn keep_data(&self) -> bool {
+        let key = |set: &str| set.split('=').next().unwrap_or_default().trim_end().to_string();
+        let moves = |key: &str| [".root", ".cache"].iter().any(|end| key.ends_with(end));
+        self.data.is_none() && self.sets.iter().all(|set| !key(set).starts_with("data.") || moves(&key(set)))
+    }
+
     /// For another run: where the data lie, and the type.
     pub fn for_another_run(&self) -> Overrides {
         Overrides { data: None, sets: self.roots(), precision: self.precision }
@@ -55,6 +62,18 @@ pub(super) struct Opened {
     pub trained: Option<(Posterior, Record)>,
     /// Where the data lie now, as the command line says.
     roots: Vec<String>,
+    /// Whether the images are those of the run's own config, wherever they lie.
+    own_data: bool,
+    /// The names of the run's own test sets.
+    own_sets: Vec<String>,
+}
+
+/// Training images that a run held out.
+struct HeldOut {
+    /// With the labels of their publisher.
+    split: Split,
+    /// `[N]`: the labels that training saw, some of them replaced by `label_noise`.
+    trained: Vec<u32>,
 }
 
 impl Opened {
@@ -76,7 +95,9 @@ impl Opened {
         posterior.check_files(&experiment)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
-        Ok(Opened { experiment, session, run, trained: Some((posterior, record)), roots: overrides.roots() })
+        let own_sets = Experiment::read(&load_config(&[run.config()], &[])?)?.data.test_names();
+        let (trained, roots, own_data) = (Some((posterior, record)), overrides.roots(), overrides.keep_data());
+        Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets })
     }
 
     /// The checkpoint of config files as it is, with the configured head.
@@ -95,7 +116,9 @@ impl Opened {
             session.model.head.training != crate::head::Training::Always,
             "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
         );
-        Ok(Opened { experiment, session, run, trained: None, roots: overrides.roots() })
+        // The folder of such a run is that of the experiment with its overrides.
+        let (roots, own_sets) = (overrides.roots(), experiment.data.test_names());
+        Ok(Opened { experiment, session, run, trained: None, roots, own_data: true, own_sets })
     }
 
     /// What the members of a predictive are made of; the checkpoint as it is where nothing was trained.
@@ -126,7 +149,56 @@ impl Opened {
         asked.map_or(configured, |size| size as usize)
     }
 
-    /// Training images that the run held out, or else a published validation split.
+    /// Whether predictions on a set of this name may be the first to use the plain names of their files.
+    pub fn names_files(&self, set: &str) -> bool {
+        self.own_data || !self.own_sets.iter().any(|own| own == set)
+    }
+
+    /// The images of a split, with the labels of their publisher. `val` are the training images that the run held out, where
+    /// it held some out and no other data are asked for.
+    ///
+    /// # Errors
+    /// The data set has no such split.
+    pub fn split(&self, name: SplitName) -> Result<Split> {
+        if name != SplitName::Val {
+            return self.session.load(&self.experiment, name);
+        }
+        let data = &self.experiment.data;
+        if self.own_data
+            && let Some(held) = self.held_out(&self.experiment)?
+        {
+            let replaced = if held.split.labels == held.trained { "" } else { ", not those that label_noise replaced" };
+            tracing::info!(
+                "val: the {} training images held out by data.{}.validation, with their published labels{replaced}",
+                held.split.len(),
+                data.key
+            );
+            return Ok(held.split);
+        }
+        self.session.load(&self.experiment, name).with_context(|| match self.own_data {
+            true => format!("--split val: the run held no training images out (data.{}.validation = 0)", data.key),
+            false => {
+                "--split val: held-out images are those of the run's own data: leave --data and --set data.* out, \
+                      or name a data set with a val split"
+                    .to_string()
+            }
+        })
+    }
+
+    /// The training images that an experiment holds out, if it does.
+    fn held_out(&self, experiment: &Experiment) -> Result<Option<HeldOut>> {
+        if !matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
+            return Ok(None);
+        }
+        let all = self.session.load_published(experiment, SplitName::Train)?;
+        let mut trained = all.clone();
+        self.session.replace_labels(experiment, &mut trained);
+        // Training chose them by the labels that it saw.
+        let held = experiment.data.validation.holdout(experiment.seed, &trained.labels).validation;
+        Ok(Some(HeldOut { split: all.select(&held), trained: trained.select(&held).labels }))
+    }
+
+    /// Training images that the run held out, with the labels that it saw, or else a published validation split.
     ///
     /// # Errors
     /// Neither is there.
@@ -136,10 +208,8 @@ impl Opened {
             Some(_) => Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?,
             None => bail!("a checkpoint as it is held no images out: name a trained run"),
         };
-        if matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
-            let split = self.session.load(&experiment, SplitName::Train)?;
-            let held = experiment.data.validation.holdout(experiment.seed, &split.labels);
-            let split = split.select(&held.validation);
+        if let Some(HeldOut { split, trained }) = self.held_out(&experiment)? {
+            let split = Split { labels: trained, ..split };
             return ImageSet::new(split, self.session.device, self.session.settings.workers);
         }
         let split = self.session.images(&experiment, SplitName::Val);

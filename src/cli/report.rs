@@ -9,6 +9,7 @@ use super::failure::Usage;
 use crate::report::export::{self, Format};
 use crate::report::tables::{self, RenderedTable, result_columns};
 use crate::report::{Sources, figures, html};
+use crate::results::images::distinguish;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 
@@ -182,6 +183,7 @@ pub fn print_ood(rows: &[Row]) {
 fn table_of(rows: &[Row]) -> Table {
     let mut table = Table::default();
     rows.iter().for_each(|row| table.append(row));
+    distinguish(&mut table);
     table
 }
 

@@ -15,15 +15,17 @@ use super::failure::{Stopped, Usage};
 use super::laplace;
 use super::options::{ComputeArgs, ConfigArgs};
 use crate::data::Split;
-use crate::evaluate::{Condition, Evaluation, Predictive, experiment_csv};
+use crate::evaluate::{Condition, Evaluation, IMAGES, Predictive, experiment_csv};
 use crate::experiment::{Experiment, Training};
 use crate::files::create_folder;
-use crate::images::ImageSet;
+use crate::images::{ImageSet, TestImages};
 use crate::machine::Chunk;
 use crate::memory;
 use crate::parallel::World;
 use crate::posterior::{Mixture, Posterior};
 use crate::predict::Predictor;
+use crate::predictions::Predictions;
+use crate::results::images::TESTED;
 use crate::results::store::read;
 use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
@@ -260,17 +262,19 @@ fn keep(mixture: Mixture, experiment: &Experiment, session: &Session, run: &RunF
 /// Prints the results of a finished run, if all of them are there.
 fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) -> Result<bool> {
     let condition = "clean";
-    let mut sets: Vec<String> = experiment.data.test_sets().into_iter().map(|(label, _)| label).collect();
-    if sets.is_empty() {
-        sets.push(experiment.data.label.clone());
-    }
     let csv = experiment_csv(&settings.out, &experiment.name);
-    if !csv.is_file() || sets.iter().any(|set| !run.predictions(set, condition, "").is_file()) {
+    if !csv.is_file() {
         return Ok(false);
     }
     let (table, mut rows) = (read(&csv)?, Vec::new());
-    for set in sets {
-        let cells = [("run", run.id()), ("set", set), ("condition", condition.to_string())];
+    for set in experiment.data.test_names() {
+        // The predictions say which images are those of the run's own test split.
+        let Ok(predictions) = Predictions::open(&run.predictions(&set, condition, "")) else { return Ok(false) };
+        let cells =
+            [("run", run.id()), ("set", set), ("condition", condition.to_string()), ("predictive", String::new())];
+        let of_images = predictions.metadata().get(IMAGES).map(|images| (TESTED.fingerprint, images.clone()));
+        let of_number = (TESTED.count, predictions.samples().to_string());
+        let cells: Vec<_> = cells.into_iter().chain([of_number]).chain(of_images).collect();
         let Some(row) = table.find(&cells) else { return Ok(false) };
         rows.push(row);
     }
@@ -294,7 +298,7 @@ fn evaluate(
     run: &RunFolder,
     record: &Record,
     posterior: &Mixture,
-    tests: &[(String, ImageSet)],
+    tests: &[(String, TestImages)],
 ) -> Result<()> {
     if tests.is_empty() {
         return Ok(());
@@ -313,6 +317,7 @@ fn evaluate(
             predictive: predictive.name(experiment),
             batch_size,
             set: String::new(),
+            names_files: true,
             validation: None,
         };
         for (set, images) in tests {

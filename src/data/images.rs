@@ -227,7 +227,7 @@ impl Files {
         self.paths.len().saturating_mul(self.decode.image_bytes())
     }
 
-    fn select(&self, indices: &[u32]) -> Files {
+    pub(super) fn select(&self, indices: &[u32]) -> Files {
         let corruption =
             self.corruption.as_ref().map(|(applied, of)| (*applied, indices.iter().map(|&i| of[i as usize]).collect()));
         let cached = self.cached.as_ref().map(|cached| Cached {

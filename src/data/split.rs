@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::images::Images;
+use super::images::{Files, Images};
 use crate::base::hash::hex;
 use crate::schema::words;
 
@@ -36,6 +36,8 @@ pub struct Split {
     pub groups: Option<Groups>,
     /// Files left out because they could not be decoded (`skip_corrupt = true`).
     pub corrupt_skipped: usize,
+    /// The files that packed images were decoded from; `None` for a set that is stored as pixels.
+    pub decoded_from: Option<Files>,
 }
 
 impl Split {
@@ -66,7 +68,8 @@ impl Split {
     /// The same split with other versions of its images.
     pub fn with_images(&self, images: Images) -> Split {
         let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
-        Split { name, images, labels, groups, corrupt_skipped: self.corrupt_skipped }
+        let (corrupt_skipped, decoded_from) = (self.corrupt_skipped, self.decoded_from.clone());
+        Split { name, images, labels, groups, corrupt_skipped, decoded_from }
     }
 
     /// The images at `indices`, in that order, as a split of its own.
@@ -78,6 +81,7 @@ impl Split {
             labels: pick(&self.labels),
             groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
             corrupt_skipped: self.corrupt_skipped,
+            decoded_from: self.decoded_from.as_ref().map(|files| files.select(indices)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Predictions under attack: the same fixed members give the gradient and the prediction.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -10,7 +10,7 @@ use tch::{Device, Tensor};
 use super::condition::Attacked;
 use super::{Condition, Evaluation};
 use crate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim};
-use crate::images::{Batch, ImageSet, in_order};
+use crate::images::{Batch, TestImages, in_order};
 use crate::predict::in_parts;
 use crate::results::store::Row;
 use crate::state::State;
@@ -28,8 +28,8 @@ pub struct AttackPlan {
 
 /// Attacked pixels of all images at one budget: `[N, 3, h, w]` on the CPU.
 pub struct Adversarial {
-    /// Its file, named as the predictions on it are.
-    pub file: PathBuf,
+    /// The name of its file, that of the predictions on it.
+    pub file: std::ffi::OsString,
     pub images: Tensor,
     /// `[N]`.
     pub labels: Tensor,
@@ -58,17 +58,18 @@ impl AttackPlan {
 
 impl Evaluation<'_> {
     /// A row an epsilon; `images` are attacked batch by batch. With `keep`, the attacked pixels come back as well.
-    pub fn attacked(&self, images: &ImageSet, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+    pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
         let started = Instant::now();
         let attack = (plan.entry.build)(plan.settings);
-        let sizes = (plan.epsilons.len(), self.batch_size.min(images.samples()), images.samples());
+        let sizes = (plan.epsilons.len(), self.batch_size.min(images.set.samples()), images.set.samples());
         let victim = Victim::new(&self.predictor, (plan.target, plan.resolution), sizes)?;
         let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
-        let bar = crate::logging::bar(images.samples() as u64, plan.entry.key);
-        let all: Vec<u32> = (0..images.samples() as u32).collect();
+        let set = &images.set;
+        let bar = crate::logging::bar(set.samples() as u64, plan.entry.key);
+        let all: Vec<u32> = (0..set.samples() as u32).collect();
         let batches = in_order(&all, self.batch_size);
-        for (indices, batch) in batches.iter().zip(images.batches(batches.clone())) {
+        for (indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
             let batch = batch?;
             // Each image is moved on its own, so a batch may be attacked in parts.
             let moved = victim.cutter().run(|cut| {
@@ -89,21 +90,19 @@ impl Evaluation<'_> {
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64() / plan.epsilons.len() as f64;
-        let rows = plan.epsilons.iter().zip(&logits).map(|(epsilon, parts)| {
-            let condition = plan.condition(&*attack, *epsilon);
-            self.keep(host_f32(&Tensor::cat(parts, 1))?, images, &condition, seconds).map(|(row, _)| row)
-        });
-        let labels: Vec<i64> = images.split.labels.iter().map(|label| i64::from(*label)).collect();
+        let labels: Vec<i64> = set.split.labels.iter().map(|label| i64::from(*label)).collect();
         let labels = Tensor::from_slice(&labels);
-        let kept = plan.epsilons.iter().zip(&pixels).filter(|(_, parts)| !parts.is_empty());
-        let kept = kept.map(|(epsilon, parts)| Adversarial {
-            file: PathBuf::from(
-                self.predictions_path(&plan.condition(&*attack, *epsilon)).file_name().unwrap_or_default(),
-            ),
-            images: Tensor::cat(parts, 0),
-            labels: labels.shallow_clone(),
-        });
-        Ok((rows.collect::<Result<_>>()?, kept.collect()))
+        let (mut rows, mut adversarial) = (Vec::new(), Vec::new());
+        for ((epsilon, parts), pixels) in plan.epsilons.iter().zip(&logits).zip(&pixels) {
+            let kept =
+                self.keep(host_f32(&Tensor::cat(parts, 1))?, images, &plan.condition(&*attack, *epsilon), seconds)?;
+            if let (Some(file), true) = (kept.file.as_deref().and_then(Path::file_name), keep) {
+                let (file, images) = (file.to_os_string(), Tensor::cat(pixels, 0));
+                adversarial.push(Adversarial { file, images, labels: labels.shallow_clone() });
+            }
+            rows.push(kept.row);
+        }
+        Ok((rows, adversarial))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod attacked;
 mod condition;
+mod files;
 mod ood;
 mod predictive;
 mod row;
@@ -13,22 +14,25 @@ use anyhow::Result;
 
 use crate::data::versions::{Mean, Version, means};
 use crate::experiment::Experiment;
-use crate::images::ImageSet;
+use crate::images::{ImageSet, TestImages};
 use crate::metrics::temperature::scaled_columns;
 use crate::metrics::{Scores, evaluate};
 use crate::predict::Predictor;
 use crate::predictions::{Predictions, Shape};
-use crate::results::store::{Row, upsert_row};
+use crate::results::images::TESTED;
+use crate::results::store::{Identity, Row, upsert_measurement};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
+pub use files::IMAGES;
+pub use ood::Inside;
 pub use predictive::{Predictive, Prepared};
 pub use row::shown;
 
 /// Cells that say which row of a results file is which.
-pub const ROW_KEYS: &[&str] = &["run", "set", "condition", "predictive"];
+pub const ROW: Identity = Identity { keys: &["run", "set", "condition", "predictive"], images: &[TESTED] };
 
 /// What is evaluated on what.
 pub struct Evaluation<'a> {
@@ -43,16 +47,20 @@ pub struct Evaluation<'a> {
     pub batch_size: usize,
     /// Name of the test set in results.
     pub set: String,
+    /// Whether the set may be the first to use the plain names of its predictions files: not where it is another set than
+    /// the run's own test set of that name.
+    pub names_files: bool,
     /// The same members on held-out training images: temperatures are fitted on them.
     pub validation: Option<Predictions>,
 }
 
 impl Evaluation<'_> {
     /// Predicts, saves the predictions, stores the row in the run's and the experiment's results, and returns both.
-    pub fn plain(&self, images: &ImageSet, condition: &Condition) -> Result<(Row, Predictions)> {
+    pub fn plain(&self, images: &TestImages, condition: &Condition) -> Result<(Row, Predictions)> {
         let started = Instant::now();
-        let logits = self.logits(images)?;
-        self.keep(logits, images, condition, started.elapsed().as_secs_f64())
+        let logits = self.logits(&images.set)?;
+        let kept = self.keep(logits, images, condition, started.elapsed().as_secs_f64())?;
+        Ok((kept.row, kept.predictions))
     }
 
     /// Predictions on held-out images: nothing is stored.
@@ -75,23 +83,16 @@ impl Evaluation<'_> {
     }
 
     /// Saves predictions under a condition, scores them, and stores the row.
-    fn keep(
-        &self,
-        logits: Vec<f32>,
-        images: &ImageSet,
-        condition: &Condition,
-        seconds: f64,
-    ) -> Result<(Row, Predictions)> {
-        let predictions = Predictions::new(self.shape(images.samples()), logits, images.split.labels.clone())?;
-        let predictions = match &images.split.groups {
+    fn keep(&self, logits: Vec<f32>, images: &TestImages, condition: &Condition, seconds: f64) -> Result<Kept> {
+        let split = &images.set.split;
+        let predictions = Predictions::new(self.shape(images.set.samples()), logits, split.labels.clone())?;
+        let predictions = match &split.groups {
             Some(groups) => predictions.with_groups(groups.of.clone(), groups.names.clone())?,
             None => predictions,
         };
-        let predictions = self.named(predictions, &condition.to_string())?;
-        if self.session.world.leads() {
-            predictions.save(&self.predictions_path(condition))?;
-        }
-        let mut row = self.describe(&predictions, condition);
+        let predictions = self.named(predictions, &condition.to_string(), images.fingerprint)?;
+        let file = self.save(&predictions)?;
+        let mut row = self.describe(&predictions, condition, images.fingerprint);
         for (column, value) in evaluate(&Scores::compute(&predictions)?) {
             row.push_number(column, value);
         }
@@ -102,22 +103,7 @@ impl Evaluation<'_> {
         }
         self.add_cost(&mut row, predictions.samples() as f64 / seconds);
         self.store(&row)?;
-        Ok((row, predictions))
-    }
-
-    /// Where predictions under a condition are kept.
-    fn predictions_path(&self, condition: &Condition) -> PathBuf {
-        self.run.predictions(&self.set, &condition.to_string(), &self.predictive)
-    }
-
-    /// Adds class names, and what the predictions are of.
-    fn named(&self, predictions: Predictions, condition: &str) -> Result<Predictions> {
-        let predictions = predictions.with_class_names(self.session.classes.clone())?;
-        let (experiment, run) = (self.experiment.name.clone(), self.run.id());
-        let facts =
-            [("experiment", experiment), ("run", run), ("set", self.set.clone()), ("condition", condition.into())];
-        let facts = facts.into_iter().chain([("predictive", self.predictive.clone())]);
-        predictions.with_metadata(facts.map(|(key, value)| (key.to_string(), value)).collect())
+        Ok(Kept { row, predictions, file })
     }
 
     /// Stores a row, in the first process.
@@ -125,8 +111,17 @@ impl Evaluation<'_> {
         if !self.session.world.leads() {
             return Ok(());
         }
-        upsert_row(&self.run.metrics(), row, ROW_KEYS)?;
-        upsert_row(&experiment_csv(&self.session.settings.out, &self.experiment.name), row, ROW_KEYS)
+        upsert_measurement(&self.run.metrics(), row, &ROW)?;
+        let csv = experiment_csv(&self.session.settings.out, &self.experiment.name);
+        if let Some(loss) = upsert_measurement(&csv, row, &ROW)?.and_then(|old| loss(&old, row)) {
+            tracing::warn!(
+                "{}: the row of {}, {}: {loss}",
+                csv.display(),
+                self.set,
+                row.get("condition").unwrap_or("")
+            );
+        }
+        Ok(())
     }
 
     /// Stores the means over published corrupted versions that `rows` are complete for, and returns them.
@@ -138,6 +133,27 @@ impl Evaluation<'_> {
             self.store(&row).map(|()| row)
         };
         means(&evaluated).into_iter().map(row).collect()
+    }
+}
+
+/// What was kept of an evaluation.
+struct Kept {
+    row: Row,
+    predictions: Predictions,
+    /// The predictions file; `None` in processes that do not write.
+    file: Option<PathBuf>,
+}
+
+/// What is lost with a row that a new one of the same images replaces; `None` where nothing is.
+fn loss(old: &Row, new: &Row) -> Option<String> {
+    let cell = |row: &Row, column: &str| row.get(column).unwrap_or_default().to_string();
+    let computed = |row: &Row| format!("{} on {}", cell(row, "precision"), cell(row, "device"));
+    let filled = old.cells().iter().filter(|(column, value)| !value.is_empty() && cell(new, column).is_empty());
+    let temperatures = filled.filter(|(column, _)| column.starts_with("temperature_")).count();
+    match (computed(old) == computed(new), temperatures) {
+        (true, 0) => None,
+        (true, _) => Some("the temperatures of the replaced row are gone; --calibrate fits them again".to_string()),
+        (false, _) => Some(format!("computed in {}, it replaces one computed in {}", computed(new), computed(old))),
     }
 }
 

@@ -3,22 +3,33 @@
 use anyhow::Result;
 
 use super::{Evaluation, ood_csv};
-use crate::images::ImageSet;
+use crate::data::Fingerprint;
+use crate::images::TestImages;
 use crate::metrics::ood::compare;
 use crate::metrics::uncertainty::Uncertainty;
 use crate::predictions::Predictions;
+use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
-use crate::results::store::{Row, upsert_row};
+use crate::results::store::{Identity, Row, upsert_measurement};
 
 /// Cells that say which row of an out-of-distribution file is which.
-const OOD_KEYS: &[&str] = &["run", "set", "ood_set", "predictive", "score", "average"];
+const OOD_ROW: Identity =
+    Identity { keys: &["run", "set", "ood_set", "predictive", "score", "average"], images: &[TESTED, FOREIGN] };
+
+/// The predictions on the test set that foreign images are compared with.
+pub struct Inside {
+    pub uncertainty: Uncertainty,
+    /// The images of the test set.
+    pub images: Fingerprint,
+}
 
 impl Evaluation<'_> {
     /// Predicts the foreign `images` with the same members, and stores and returns a row a score and average.
-    pub fn out_of_distribution(&self, inside: &Uncertainty, ood_set: &str, images: &ImageSet) -> Result<Vec<Row>> {
-        let outside = Predictions::unlabelled(self.shape(images.samples()), self.logits(images)?)?;
-        let outside = self.named(outside, &format!("ood {ood_set}"))?;
-        outside.save(&self.run.predictions(&self.set, &format!("ood-{ood_set}"), &self.predictive))?;
+    pub fn out_of_distribution(&self, inside: &Inside, ood_set: &str, images: &TestImages) -> Result<Vec<Row>> {
+        let (inside, tested) = (&inside.uncertainty, inside.images);
+        let outside = Predictions::unlabelled(self.shape(images.set.samples()), self.logits(&images.set)?)?;
+        let outside = self.named(outside, &format!("ood {ood_set}"), images.fingerprint)?;
+        self.save(&outside)?;
         let measured = compare(inside, &Uncertainty::compute(&outside)?);
         let file = ood_csv(&self.session.settings.out, &self.experiment.name);
         let mut rows = Vec::new();
@@ -28,9 +39,11 @@ impl Evaluation<'_> {
             row.push("ood_set", ood_set);
             row.push("members", inside.shape.members.to_string());
             row.push("samples", inside.shape.samples.to_string());
+            row.push("images", tested.short());
             row.push("ood_samples", outside.samples().to_string());
+            row.push("ood_images", images.fingerprint.short());
             describe(&one, &mut row);
-            upsert_row(&file, &row, OOD_KEYS)?;
+            upsert_measurement(&file, &row, &OOD_ROW)?;
             rows.push(row);
         }
         Ok(rows)

@@ -1,17 +1,19 @@
 //! The cells of a row: what was run, what it cost, and with which settings.
 
 use super::{Condition, Evaluation};
+use crate::data::Fingerprint;
 use crate::metrics;
 use crate::predictions::Predictions;
 use crate::results::store::Row;
 
 impl Evaluation<'_> {
-    pub(super) fn describe(&self, predictions: &Predictions, condition: &Condition) -> Row {
+    pub(super) fn describe(&self, predictions: &Predictions, condition: &Condition, images: Fingerprint) -> Row {
         let mut row = self.who();
         row.push("set", &self.set);
         condition.describe(&mut row);
         row.push("members", predictions.members().to_string());
         row.push("samples", predictions.samples().to_string());
+        row.push("images", images.short());
         row.push("classes", predictions.classes().to_string());
         row
     }
@@ -76,6 +78,7 @@ impl Evaluation<'_> {
         let mut row = self.who();
         row.push("set", &self.set);
         condition.describe(&mut row);
+        row.push("images", Fingerprint::of_all(rows.iter().filter_map(|row| row.get("images"))).short());
         let Some(first) = rows.first() else { return row };
         for (column, value) in first.cells() {
             if metrics::of_column(column).is_some() {
@@ -84,6 +87,9 @@ impl Evaluation<'_> {
             } else if row.get(column).is_none() && rows.iter().all(|row| row.get(column) == Some(value)) {
                 row.push(column, value);
             }
+        }
+        if row.get("samples").is_none() {
+            row.push("samples", "");
         }
         row
     }

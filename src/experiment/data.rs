@@ -92,6 +92,12 @@ impl DataSpec {
         sets.map(|(name, set)| (format!("{}-{name}", self.label), set)).collect()
     }
 
+    /// The names of all test sets in results.
+    pub fn test_names(&self) -> Vec<String> {
+        let names: Vec<String> = self.test_sets().into_iter().map(|(name, _)| name).collect();
+        if names.is_empty() { vec![self.label.clone()] } else { names }
+    }
+
     /// Reads the table; mistakes are recorded in the reader.
     pub fn read(root: &Reader) -> Option<DataSpec> {
         let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();

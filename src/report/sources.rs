@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::metrics;
+use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
 use crate::results::store::{self, Row, Table};
 use run_files::{folders, listed};
@@ -18,9 +19,10 @@ pub use run_files::{PredictionsFile, RunFiles};
 /// A results folder as read once.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// Rows of all `<experiment>.csv`: one per run, set, condition and predictive.
+    /// Rows of all `<experiment>.csv`: one per run, set, images, condition and predictive. Sets whose rows measure
+    /// different images have a name for each of them.
     pub results: Table,
-    /// Rows of all `<experiment>-ood.csv`: one per run, set, out-of-distribution set, score and average.
+    /// Rows of all files of out-of-distribution results: one per run, set, foreign set, images, score and average.
     pub ood: Table,
     pub runs: Vec<RunFiles>,
     /// Files that could not be read, a line each with the reason.
@@ -42,6 +44,11 @@ impl<'a> RowView<'a> {
     /// A cell; empty where there is none.
     pub fn get(&self, column: &str) -> &'a str {
         self.table.get(self.row, column).unwrap_or_default()
+    }
+
+    /// The name of the set as the row was stored, where `set` or `ood_set` has been given one for its images.
+    pub fn stored_name(&self, column: &'static str) -> &'a str {
+        self.get(images::stored_name(self.table, column))
     }
 
     /// A cell as a finite number.
@@ -67,6 +74,7 @@ impl Sources {
             sources.add_csv(path);
         }
         sources.add_runs(folder);
+        sources.distinguish_images();
         let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty() && sources.runs.is_empty();
         let found = sources.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default();
         ensure!(!empty, "results folder {}: no results in it{found}; run `bella train` first", folder.display());
@@ -87,6 +95,7 @@ impl Sources {
                 folders.push(folder);
             }
         }
+        sources.distinguish_images();
         let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty();
         ensure!(!empty, "no results yet: run `bella train` first");
         Ok(sources)
@@ -125,14 +134,22 @@ impl Sources {
 
     /// The predictions behind a result row.
     pub fn predictions_of(&self, row: &RowView) -> Option<PathBuf> {
-        let wanted = ["set", "condition", "predictive"].map(|column| row.get(column));
-        let fits = |file: &&PredictionsFile| [&*file.set, &*file.condition, &*file.predictive] == wanted;
+        let wanted = [row.stored_name("set"), row.get("condition"), row.get("predictive")];
+        let fits = |file: &&PredictionsFile| {
+            let same = [&*file.set, &*file.condition, &*file.predictive] == wanted;
+            same && file.is_of(row.get(TESTED.fingerprint), row.get(TESTED.count))
+        };
         Some(self.run_of(row)?.predictions.iter().find(fits)?.path.clone())
     }
 
     /// The training curve of a run, a row per epoch.
     pub fn history(&self, run: &str) -> Option<&Table> {
         self.run(run)?.history.as_ref()
+    }
+
+    fn distinguish_images(&mut self) {
+        images::distinguish(&mut self.results);
+        images::distinguish(&mut self.ood);
     }
 
     fn add_csv(&mut self, path: &Path) {

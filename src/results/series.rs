@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::images::{FOREIGN, TESTED};
 use super::store::Table;
 use crate::methods::METHODS;
 
@@ -62,9 +63,9 @@ fn text<'a>(table: &'a Table, row: usize, column: &str) -> &'a str {
     table.get(row, column).unwrap_or_default()
 }
 
-/// Rows without those that a later row of the same run and keys stands for (a file given twice).
+/// Rows without those that a later row of the same run, images and keys stands for (a file given twice).
 fn latest(table: &Table, keys: &[&str]) -> Vec<usize> {
-    let columns = ["experiment", "run", "predictive"].iter().chain(keys);
+    let columns = ["experiment", "run", "predictive", TESTED.fingerprint, FOREIGN.fingerprint].iter().chain(keys);
     let key = |row| columns.clone().map(|column| text(table, row, column)).collect::<Vec<_>>();
     let mut last = BTreeMap::new();
     (0..table.rows.len()).for_each(|row| {

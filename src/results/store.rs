@@ -40,6 +40,24 @@ impl Row {
     }
 }
 
+/// The cells by which two rows measure the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    /// Columns in which they must be equal.
+    pub keys: &'a [&'a str],
+    /// The image sets that they measure.
+    pub images: &'a [ImageColumns],
+}
+
+/// The two columns that say which images a row measures.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageColumns {
+    /// The fingerprint of the images; empty in rows of versions of bella that did not write it.
+    pub fingerprint: &'static str,
+    /// The number of images.
+    pub count: &'static str,
+}
+
 /// A whole CSV as text: every row has one cell per column, empty where there is no value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
@@ -51,10 +69,7 @@ impl Table {
     /// The first row with these cells.
     pub fn find(&self, cells: &[(&str, String)]) -> Option<Row> {
         let fits = |row: &usize| cells.iter().all(|(column, value)| self.get(*row, column) == Some(value));
-        let at = (0..self.rows.len()).find(fits)?;
-        let mut found = Row::new();
-        self.columns.iter().zip(&self.rows[at]).for_each(|(column, value)| found.push(column, value));
-        Some(found)
+        (0..self.rows.len()).find(fits).map(|place| self.row(place))
     }
 
     /// Place of a column.
@@ -73,16 +88,41 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Puts `row` in the place of the row that agrees with it in all `keys`, or else at the end. The old row goes
+    /// Puts `row` in the place of the row that measures the same, which it returns, or else at the end. The old row goes
     /// as a whole: none of its cells survive in columns that `row` lacks.
-    pub fn upsert(&mut self, row: &Row, keys: &[&str]) {
+    ///
+    /// An old row without a fingerprint measures the same if it is of as many images.
+    pub fn upsert(&mut self, row: &Row, identity: &Identity) -> Option<Row> {
         let cells = self.align(row);
-        let places: Vec<_> = keys.iter().filter_map(|key| self.index(key)).collect();
-        let same = |old: &Vec<String>| places.iter().all(|place| old[*place] == cells[*place]);
-        match self.rows.iter().position(same) {
-            Some(place) => self.rows[place] = cells,
-            None => self.rows.push(cells),
+        let equal = |old: &[String], column: &str| self.index(column).is_none_or(|at| old[at] == cells[at]);
+        let fingerprints = identity.images.iter().map(|images| images.fingerprint);
+        let unknown = |old: &[String], column: &str| self.index(column).is_none_or(|at| old[at].is_empty());
+        let exact =
+            |old: &Vec<String>| identity.keys.iter().copied().chain(fingerprints.clone()).all(|c| equal(old, c));
+        let older = |old: &Vec<String>| {
+            let same_images = |images: &ImageColumns| {
+                equal(old, images.fingerprint) || (unknown(old, images.fingerprint) && equal(old, images.count))
+            };
+            identity.keys.iter().all(|key| equal(old, key)) && identity.images.iter().all(same_images)
+        };
+        match self.rows.iter().position(exact).or_else(|| self.rows.iter().position(older)) {
+            Some(place) => {
+                let replaced = self.row(place);
+                self.rows[place] = cells;
+                Some(replaced)
+            }
+            None => {
+                self.rows.push(cells);
+                None
+            }
         }
+    }
+
+    /// A row with the names of its columns.
+    fn row(&self, place: usize) -> Row {
+        let mut row = Row::new();
+        self.columns.iter().zip(&self.rows[place]).for_each(|(column, value)| row.push(column, value));
+        row
     }
 
     /// Cells of `row` in the order of the table's columns, after adding the columns it lacks.
@@ -108,19 +148,23 @@ pub fn read(path: &Path) -> Result<Table> {
 ///
 /// Errors leave the file untouched: a damaged CSV (named with its line), a column given twice, no room on the disk.
 pub fn upsert_row(path: &Path, row: &Row, keys: &[&str]) -> Result<()> {
-    ensure!(!keys.is_empty(), "results row: no key columns to find the row to replace");
-    for key in keys {
-        ensure!(row.get(key).is_some(), "results row: has no key column `{key}`");
-    }
-    change(path, row, |table| table.upsert(row, keys))
+    upsert_measurement(path, row, &Identity { keys, images: &[] }).map(drop)
 }
 
-fn change(path: &Path, row: &Row, edit: impl FnOnce(&mut Table)) -> Result<()> {
+/// As [`upsert_row`], for a row that measures certain images, and so replaces none that measures others. Returns the row that
+/// was replaced.
+pub fn upsert_measurement(path: &Path, row: &Row, identity: &Identity) -> Result<Option<Row>> {
+    ensure!(!identity.keys.is_empty(), "results row: no key columns to find the row to replace");
+    let of_images = identity.images.iter().flat_map(|images| [images.fingerprint, images.count]);
+    for key in identity.keys.iter().copied().chain(of_images) {
+        ensure!(row.get(key).is_some(), "results row: has no key column `{key}`");
+    }
     check_columns(row.cells.iter().map(|(column, _)| column.as_str())).context("results row")?;
     with_lock(path, || {
         let mut table = if path.try_exists()? { read(path)? } else { Table::default() };
-        edit(&mut table);
-        write(path, &table)
+        let replaced = table.upsert(row, identity);
+        write(path, &table)?;
+        Ok(replaced)
     })
 }
 

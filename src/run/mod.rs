@@ -152,9 +152,13 @@ impl RunFolder {
 
     /// Predictions on one set under one condition; `predictive` is empty for the run's own members.
     pub fn predictions(&self, set: &str, condition: &str, predictive: &str) -> PathBuf {
+        self.predictions_of(&[set, condition, predictive])
+    }
+
+    /// Predictions under a name of several parts, of which empty ones are left out.
+    pub fn predictions_of(&self, parts: &[&str]) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
-        let parts: Vec<String> =
-            [set, condition, predictive].iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
+        let parts: Vec<String> = parts.iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
         let mut stem = parts.join("@");
         if stem.len() > LONGEST_STEM {
             let hash: String = Sha256::digest(&stem)[..5].iter().map(|byte| format!("{byte:02x}")).collect();

@@ -145,7 +145,14 @@ impl Dataset for CifarC {
         let labels = self.labels(&labels)?[rows.start as usize..rows.end as usize].to_vec();
         let pixels = npy::byte_rows(&file, &[5 * self.images, SIDE, SIDE, 3], rows)?;
         let images = Images::Packed(Packed { pixels: planar(&pixels), height: SIDE as usize, width: SIDE as usize });
-        let all = Split { name: format!("{key}/{version}"), images, labels, groups: None, corrupt_skipped: 0 };
+        let all = Split {
+            name: format!("{key}/{version}"),
+            images,
+            labels,
+            groups: None,
+            corrupt_skipped: 0,
+            decoded_from: None,
+        };
         let kept = chosen(self.subset, SplitName::Test, &all.labels).with_context(|| format!("data.{key}"))?;
         Ok(kept.map_or_else(|| all.clone(), |indices| all.select(&indices)))
     }

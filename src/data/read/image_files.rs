@@ -89,18 +89,18 @@ impl ImageFiles {
         let decode = self.decode(request, &paths)?;
         let files = Files::new(paths, decode).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
-        let all = |images| Split { name, images, labels, groups, corrupt_skipped: 0 };
+        let all = |images, decoded_from| Split { name, images, labels, groups, corrupt_skipped: 0, decoded_from };
         match (fits, self.skip_corrupt) {
             (true, _) => {
                 let (packed, failures) = unpack(&files, request)?;
-                self.without(all(Images::Packed(packed)), &failures)
+                self.without(all(Images::Packed(packed), Some(files)), &failures)
             }
             // a split has to know its size: one pass only looks for files to leave out
             (false, true) => {
                 let failures = files.decode_all(request.workers, request.progress, |_, _| ())?;
-                self.without(all(Images::Files(files)), &failures)
+                self.without(all(Images::Files(files), None), &failures)
             }
-            (false, false) => Ok(all(Images::Files(files))),
+            (false, false) => Ok(all(Images::Files(files), None)),
         }
     }
 

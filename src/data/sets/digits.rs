@@ -56,7 +56,14 @@ impl Dataset for Digits {
         let labels = records.chunks_exact(RECORD).map(|record| u32::from(record[0])).collect();
         let pixels = records.chunks_exact(RECORD).flat_map(|record| record[1..].repeat(3)).collect();
         let images = Images::Packed(Packed { pixels, height: SIDE, width: SIDE });
-        let all = Split { name: format!("digits/{split}"), images, labels, groups: None, corrupt_skipped: 0 };
+        let all = Split {
+            name: format!("digits/{split}"),
+            images,
+            labels,
+            groups: None,
+            corrupt_skipped: 0,
+            decoded_from: None,
+        };
         Ok(match chosen(self.subset, split, &all.labels)? {
             Some(indices) => all.select(&indices),
             None => all,

@@ -149,7 +149,14 @@ impl Stl10 {
             }
         }
         let images = Images::Packed(Packed { pixels: kept, height: SIDE, width: SIDE });
-        Ok(Split { name: format!("stl10/{split}"), images, labels, groups: None, corrupt_skipped: 0 })
+        Ok(Split {
+            name: format!("stl10/{split}"),
+            images,
+            labels,
+            groups: None,
+            corrupt_skipped: 0,
+            decoded_from: None,
+        })
     }
 }
 

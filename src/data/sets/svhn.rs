@@ -53,7 +53,14 @@ impl Dataset for Svhn {
         let file = self.root.join(format!("{split}_32x32.mat"));
         let labels = labels(&file)?;
         let images = Images::Packed(Packed { pixels: labels.1, height: SIDE, width: SIDE });
-        let all = Split { name: format!("svhn/{split}"), images, labels: labels.0, groups: None, corrupt_skipped: 0 };
+        let all = Split {
+            name: format!("svhn/{split}"),
+            images,
+            labels: labels.0,
+            groups: None,
+            corrupt_skipped: 0,
+            decoded_from: None,
+        };
         let kept = chosen(self.subset, split, &all.labels).context("data.svhn")?;
         Ok(match kept {
             Some(indices) => all.select(&indices),

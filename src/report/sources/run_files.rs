@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::evaluate::shown;
+use crate::evaluate::{IMAGES, shown};
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
 use crate::schema::one_line;
@@ -33,6 +33,9 @@ pub struct PredictionsFile {
     pub condition: String,
     /// Empty for the plain members.
     pub predictive: String,
+    /// The fingerprint of the images; empty in files of versions of bella that did not write it.
+    images: String,
+    samples: usize,
 }
 
 impl RunFiles {
@@ -103,6 +106,13 @@ impl RunFiles {
 }
 
 impl PredictionsFile {
+    /// Whether these are predictions of the images with these cells, as far as the cells and the file tell.
+    pub(super) fn is_of(&self, fingerprint: &str, count: &str) -> bool {
+        let known = !fingerprint.is_empty() && !self.images.is_empty();
+        let equal_counts = count.is_empty() || count == self.samples.to_string();
+        if known { fingerprint == self.images } else { equal_counts }
+    }
+
     fn read(path: &Path) -> Result<Self> {
         let predictions = Predictions::open(path)?;
         let text = |key: &str| predictions.metadata().get(key).cloned().unwrap_or_default();
@@ -111,6 +121,8 @@ impl PredictionsFile {
             set: text("set"),
             condition: text("condition"),
             predictive: text("predictive"),
+            images: text(IMAGES),
+            samples: predictions.samples(),
         };
         ensure!(!file.set.is_empty(), "predictions file {}: its header names no set", path.display());
         Ok(file)

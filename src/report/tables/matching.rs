@@ -12,7 +12,7 @@ use crate::results::series::Series;
 pub struct Found {
     /// Name of the checkpoint, or of the experiment where a row does not tell.
     pub checkpoint: String,
-    /// Name of the series.
+    /// Name of the series, and of the images where the set has different ones.
     pub series: String,
     /// One per run (seed).
     pub values: Vec<f64>,
@@ -42,15 +42,23 @@ impl<'a> Matcher<'a> {
         for one in series {
             let rows = one.rows.iter().map(|row| RowView::new(table, *row));
             let rows: Vec<_> = rows.filter(|row| cell.demands.iter().all(|demand| self.has(row, demand))).collect();
-            for (checkpoint, values) in values(&rows, cell) {
-                found.push(Found { checkpoint, series: one.name.clone(), values });
+            for (images, rows) in by_images(&rows) {
+                let series = [one.name.as_str(), &images].into_iter().filter(|part| !part.is_empty());
+                let series = series.collect::<Vec<_>>().join(", ");
+                let values = values(&rows, cell).into_iter();
+                found.extend(values.map(|(checkpoint, values)| Found { checkpoint, series: series.clone(), values }));
             }
         }
         found
     }
 
     fn has(&self, row: &RowView, demand: &Demand) -> bool {
-        match row.get(&demand.column) {
+        let cell = match demand.column.as_str() {
+            "set" => row.stored_name("set"),
+            "ood_set" => row.stored_name("ood_set"),
+            column => row.get(column),
+        };
+        match cell {
             "" => demand.fits(&self.configured(row, &demand.column)),
             cell => demand.fits(cell),
         }
@@ -74,6 +82,21 @@ pub fn checkpoint(row: &RowView) -> String {
         "" => format!("experiment {}", row.get("experiment")),
         name => name.to_string(),
     }
+}
+
+/// Rows by the images that they measure: under no name where their sets have one image set each, else under those of the
+/// sets.
+fn by_images<'a>(rows: &[RowView<'a>]) -> Vec<(String, Vec<RowView<'a>>)> {
+    let mut groups: Vec<(String, Vec<RowView>)> = vec![];
+    for row in rows {
+        let renamed = ["set", "ood_set"].into_iter().filter(|column| row.get(column) != row.stored_name(column));
+        let name = renamed.map(|column| row.get(column)).collect::<Vec<_>>().join(", ");
+        match groups.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, rows)) => rows.push(*row),
+            None => groups.push((name, vec![*row])),
+        }
+    }
+    groups
 }
 
 /// By checkpoint, a value per run: the last row's, or the mean over all severities asked for.

@@ -47,6 +47,39 @@ fn equal_keys_replace_the_whole_row_in_place() {
     assert!(error.to_string().contains("`set`"), "{error}");
 }
 
+const MEASUREMENT: Identity =
+    Identity { keys: &["run"], images: &[ImageColumns { fingerprint: "images", count: "samples" }] };
+
+#[test]
+fn other_images_never_replace_a_row() {
+    let (_folder, path) = file();
+    let add = |images: &str, samples: &str, nll: &str| {
+        let row = row(&[("run", "a"), ("images", images), ("samples", samples), ("nll", nll)]);
+        upsert_measurement(&path, &row, &MEASUREMENT).unwrap()
+    };
+    assert!(add("1f", "797", "1").is_none() && add("2e", "797", "2").is_none() && add("3d", "50", "3").is_none());
+    assert_eq!(add("1f", "797", "4").unwrap().get("nll"), Some("1"), "the same images again");
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text, "run,images,samples,nll\na,1f,797,4\na,2e,797,2\na,3d,50,3\n");
+    let error = upsert_measurement(&path, &row(&[("run", "a"), ("images", "1f")]), &MEASUREMENT).unwrap_err();
+    assert!(error.to_string().contains("`samples`"), "{error}");
+}
+
+#[test]
+fn a_row_without_fingerprint_is_replaced_by_as_many_images_only() {
+    let new = |samples: &str| row(&[("run", "a"), ("images", "1f"), ("samples", samples), ("nll", "2")]);
+    for (old, expected) in [
+        ("run,samples,nll\na,797,1\n", "run,samples,nll,images\na,797,2,1f\n"),
+        ("run,samples,nll\na,50,1\n", "run,samples,nll,images\na,50,1,\na,797,2,1f\n"),
+        ("run,nll\na,1\n", "run,nll,images,samples\na,1,,\na,2,1f,797\n"),
+    ] {
+        let (_folder, path) = file();
+        fs::write(&path, old).unwrap();
+        upsert_measurement(&path, &new("797"), &MEASUREMENT).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+    }
+}
+
 #[test]
 fn numbers_read_back_exactly() {
     let (_folder, path) = file();

@@ -1,0 +1,113 @@
+//! What identifies the images of a test set in results: the same wherever the files lie, and whether the images are in
+//! memory or read from files when needed.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::{Files, Groups, Images, Split};
+use crate::schema::Choice;
+
+/// A longer image file is read in three blocks of this many bytes: its beginning, its middle and its end.
+const BLOCK: u64 = 8 << 10;
+
+/// Hexadecimal digits that results show.
+const SHOWN: usize = 12;
+
+/// SHA-256 of the images, labels and groups of a split.
+///
+/// Of images that are read from files it holds their names without folders, their sizes, their contents (of files above
+/// 24 KiB three blocks of 8 KiB) and `data.*.resize`: at most 24 KiB are read of each file. The size and the filter are
+/// those of the checkpoint, so that checkpoints of different sizes are tested on the same images. Of images that are
+/// stored as pixels it holds the pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of a split as it was loaded, before any corruption.
+    ///
+    /// # Errors
+    /// An image file that cannot be read.
+    pub fn of(split: &Split) -> Result<Fingerprint> {
+        let mut hash = Sha256::new();
+        hash.update((split.labels.len() as u64).to_le_bytes());
+        split.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
+        split.groups.iter().for_each(|groups| add_groups(&mut hash, groups));
+        match (&split.decoded_from, &split.images) {
+            (Some(files), _) | (None, Images::Files(files)) => add_files(&mut hash, files)?,
+            (None, Images::Packed(packed)) => {
+                hash.update(b"pixels");
+                [packed.height, packed.width].iter().for_each(|side| hash.update((*side as u64).to_le_bytes()));
+                hash.update(&packed.pixels);
+            }
+        }
+        Ok(Fingerprint(hash.finalize().into()))
+    }
+
+    /// The fingerprint of several image sets, as results show theirs, of which a result is the mean.
+    pub fn of_all<'a>(parts: impl Iterator<Item = &'a str>) -> Fingerprint {
+        let mut hash = Sha256::new();
+        parts.for_each(|part| add_text(&mut hash, part.as_bytes()));
+        Fingerprint(hash.finalize().into())
+    }
+
+    /// Its first 12 hexadecimal digits, as results show it.
+    pub fn short(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>()[..SHOWN].to_string()
+    }
+}
+
+fn add_groups(hash: &mut Sha256, groups: &Groups) {
+    hash.update(b"groups");
+    groups.of.iter().for_each(|group| hash.update(group.to_le_bytes()));
+    groups.names.iter().for_each(|name| add_text(hash, name.as_bytes()));
+}
+
+fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
+    hash.update(b"files");
+    add_text(hash, word(files.decode.resize).as_bytes());
+    let digests: Result<Vec<[u8; 32]>> = files.paths.par_iter().map(|path| of_file(path)).collect();
+    digests?.iter().for_each(|digest| hash.update(digest));
+    Ok(())
+}
+
+/// SHA-256 of a file's name, size and content, or of three blocks of a long content.
+fn of_file(path: &Path) -> Result<[u8; 32]> {
+    let digest = || -> std::io::Result<[u8; 32]> {
+        let mut file = File::open(path)?;
+        let size = file.metadata()?.len();
+        let mut hash = Sha256::new();
+        add_text(&mut hash, path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
+        hash.update(size.to_le_bytes());
+        let mut bytes = Vec::with_capacity(3 * BLOCK as usize);
+        if size <= 3 * BLOCK {
+            file.read_to_end(&mut bytes)?;
+        } else {
+            for start in [0, (size - BLOCK) / 2, size - BLOCK] {
+                file.seek(SeekFrom::Start(start))?;
+                file.by_ref().take(BLOCK).read_to_end(&mut bytes)?;
+            }
+        }
+        hash.update(&bytes);
+        Ok(hash.finalize().into())
+    };
+    digest().with_context(|| format!("{}: cannot read", path.display()))
+}
+
+/// The word by which a config names a choice.
+fn word<E: Choice + PartialEq>(choice: E) -> &'static str {
+    E::CHOICES.iter().find(|(_, other)| *other == choice).map_or("", |(word, _)| *word)
+}
+
+/// The length comes first, so that no two lists of texts have the same bytes.
+fn add_text(hash: &mut Sha256, text: &[u8]) {
+    hash.update((text.len() as u64).to_le_bytes());
+    hash.update(text);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Where predictions are kept: a file for each measurement, which none of other images, set or condition replaces.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::Evaluation;
+use crate::data::Fingerprint;
+use crate::predictions::Predictions;
+
+/// Metadata that say what predictions are of.
+const IDENTITY: &[&str] = &["set", "condition", "predictive"];
+
+/// The metadata key of the images' fingerprint.
+pub const IMAGES: &str = "images";
+
+/// What a file holds, seen by predictions that are to be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Nothing: no file, or a damaged one.
+    Nobody,
+    /// An earlier measurement of the same.
+    Same,
+    /// Predictions of something else.
+    Other,
+}
+
+impl Evaluation<'_> {
+    /// Adds class names, and what the predictions are of.
+    pub(super) fn named(&self, predictions: Predictions, condition: &str, images: Fingerprint) -> Result<Predictions> {
+        let predictions = predictions.with_class_names(self.session.classes.clone())?;
+        let facts = [
+            ("experiment", self.experiment.name.clone()),
+            ("run", self.run.id()),
+            ("set", self.set.clone()),
+            ("condition", condition.to_string()),
+            ("predictive", self.predictive.clone()),
+            (IMAGES, images.short()),
+        ];
+        predictions.with_metadata(facts.map(|(key, value)| (key.to_string(), value)).into())
+    }
+
+    /// Saves predictions that have been [`named`](Self::named), in the first process, and returns their file.
+    pub(super) fn save(&self, predictions: &Predictions) -> Result<Option<PathBuf>> {
+        if !self.session.world.leads() {
+            return Ok(None);
+        }
+        let path = self.place(predictions);
+        predictions.save(&path)?;
+        Ok(Some(path))
+    }
+
+    /// The plain name, or else one with the fingerprint of the images.
+    fn place(&self, predictions: &Predictions) -> PathBuf {
+        let [set, condition, predictive, images] =
+            ["set", "condition", "predictive", IMAGES].map(|key| fact(predictions, key));
+        let plain = self.run.predictions(set, condition, predictive);
+        match holder(&plain, predictions) {
+            Holder::Same => return plain,
+            Holder::Nobody if self.names_files => return plain,
+            Holder::Nobody | Holder::Other => {}
+        }
+        let images = format!("images-{images}");
+        // Only sets whose names differ in letters that file names do not have need the number.
+        let numbered = (2..).map(|number| format!("{images}-{number}"));
+        let names = std::iter::once(images.clone()).chain(numbered);
+        let mut paths = names.map(|name| self.run.predictions_of(&[set, condition, predictive, &name]));
+        paths.find(|path| holder(path, predictions) != Holder::Other).unwrap_or(plain)
+    }
+}
+
+fn fact<'a>(predictions: &'a Predictions, key: &str) -> &'a str {
+    predictions.metadata().get(key).map_or("", String::as_str)
+}
+
+fn holder(path: &Path, new: &Predictions) -> Holder {
+    let Ok(old) = Predictions::open(path) else { return Holder::Nobody };
+    let same_images = match fact(&old, IMAGES) {
+        // Written by a version of bella that did not store the fingerprint.
+        "" => old.samples() == new.samples() && old.labels() == new.labels(),
+        images => images == fact(new, IMAGES),
+    };
+    let same = same_images && IDENTITY.iter().all(|key| fact(&old, key) == fact(new, key));
+    if same { Holder::Same } else { Holder::Other }
+}
