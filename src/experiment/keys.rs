@@ -1,7 +1,7 @@
 //! Every key of a config, as the readers know it: they run on no config, once for each entry of each registry, and what they
 //! ask for is noted. So the list cannot differ from what a config may hold.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::Experiment;
@@ -38,34 +38,35 @@ impl Key {
 
 /// Every key, table by table in the order in which they are read.
 pub fn all() -> Vec<Key> {
-    let mut asked: Vec<Asked> = vec![];
-    let sizes = [HEADS.len(), DATASETS.len(), SUBSPACES.len(), METHODS.len(), OPTIMIZERS.len()];
-    // Enough turns that each method meets each subspace, on which its defaults depend.
-    let turns = sizes.into_iter().max().unwrap_or(1).max(SUBSPACES.len() * METHODS.len());
-    for given in Given::ALL {
-        for turn in 0..turns {
-            let survey = Survey::new(given, turn);
-            // Nothing is given, so it cannot succeed.
-            let _ = Experiment::read_from(Reader::surveyed(&survey));
-            asked.extend(survey.asked());
-        }
-    }
+    let asked = survey();
     let mut order: Vec<&str> = vec![];
-    let mut by_key: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
-    for one in &asked {
-        let found = by_key.entry(&one.key).or_default();
-        if found.is_empty() {
-            order.push(&one.key);
-        }
-        found.push(one);
-    }
-    let mut keys = share(order.iter().map(|key| joined(key, &by_key[key])).collect());
+    asked.iter().for_each(|one| push_new(&mut order, one.key.as_str()));
+    let of = |key: &str| asked.iter().filter(|one| one.key == key).collect::<Vec<_>>();
+    let mut keys = share(order.into_iter().map(|key| joined(key, &of(key))).collect());
     let mut tables: Vec<String> = vec![];
     keys.iter().for_each(|key| push_new(&mut tables, key.table().to_owned()));
     let rank = |name: &str| REGISTRIES.iter().position(|(table, _)| *table == name.split('.').next().unwrap_or(name));
     tables.sort_by_key(|table| rank(table));
     keys.sort_by_key(|key| tables.iter().position(|table| table == key.table()));
     keys
+}
+
+/// Everything that the readers ask for, without repetitions.
+fn survey() -> Vec<Asked> {
+    let sizes = [HEADS.len(), DATASETS.len(), METHODS.len(), OPTIMIZERS.len()];
+    let turns = sizes.into_iter().max().unwrap_or(1);
+    // Defaults of methods depend on the subspace.
+    let cases = Given::ALL.into_iter().flat_map(|given| (0..SUBSPACES.len()).map(move |subspace| (given, subspace)));
+    let (mut seen, mut asked) = (BTreeSet::new(), vec![]);
+    for (given, subspace) in cases {
+        for turn in 0..turns {
+            let survey = Survey::new(given, turn, ("subspace", subspace));
+            // Nothing is given, so it cannot succeed.
+            let _ = Experiment::read_from(Reader::surveyed(&survey));
+            asked.extend(survey.asked().into_iter().filter(|one| seen.insert(one.clone())));
+        }
+    }
+    asked
 }
 
 /// The tables of a config with what they are about, in the order of the page.

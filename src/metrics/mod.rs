@@ -9,6 +9,7 @@ mod brier;
 pub mod calibration;
 mod diversity;
 mod entropy;
+mod list;
 mod metric;
 mod nll;
 pub mod ood;
@@ -20,39 +21,11 @@ pub mod temperature;
 pub mod uncertainty;
 
 pub use average::{Average, PerAverage};
+pub use list::METRICS;
 pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use sample::argmax;
 pub use scores::{Averaged, Scores};
 pub use uncertainty::{Guesses, Spread, Uncertainty};
-
-/// All metrics, in the order of the columns.
-pub static METRICS: &[&Metric] = &[
-    &accuracy::ACCURACY,
-    &accuracy::TOP5,
-    &nll::NLL,
-    &brier::BRIER,
-    &calibration::ECE,
-    &calibration::MCE,
-    &calibration::ACE,
-    &calibration::RMSCE,
-    &entropy::PREDICTIVE,
-    &entropy::EXPECTED,
-    &entropy::MI,
-    &entropy::MI_CORRECT,
-    &entropy::MI_WRONG,
-    &entropy::ENTROPY_CORRECT,
-    &entropy::ENTROPY_WRONG,
-    &diversity::DIVERSITY_KL,
-    &diversity::PAIRWISE_KL,
-    &diversity::DISAGREEMENT,
-    &auroc::MI_ERROR,
-    &auroc::ENTROPY_ERROR,
-    &selective::AURC,
-    &selective::AUGRC,
-    &selective::ACCURACY_AT_80,
-    &selective::ACCURACY_AT_90,
-    &selective::COVERAGE_AT_5,
-];
 
 /// The columns of all metrics for which `chosen` names an average, those of averaged logits first.
 pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {

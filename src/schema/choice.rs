@@ -1,10 +1,10 @@
-//! Enums whose variants configs, options and files name by a word. Each word is written once, in [`words!`].
+//! Enums whose variants configs, options and files name by a word. Each word is written once, in `words!`.
 
 use std::fmt;
 
 use super::suggest::hint;
 
-/// An enum that is named by a word. [`words!`] implements it.
+/// An enum that is named by a word; `words!` implements it.
 pub trait Choice: Copy + PartialEq + 'static {
     /// Every word with its variant, in the order in which messages list them.
     const CHOICES: &'static [(&'static str, Self)];

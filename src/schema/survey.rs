@@ -47,15 +47,24 @@ impl Given {
 #[derive(Debug)]
 pub struct Survey {
     pub given: Given,
-    pub turn: usize,
+    turn: usize,
+    /// A table with a number of its own, since defaults in other tables depend on its variant.
+    leading: (&'static str, usize),
     asked: RefCell<Vec<Asked>>,
     /// Keys that were taken as given, of which nothing is learnt about their absence.
     assumed: RefCell<BTreeSet<String>>,
 }
 
 impl Survey {
-    pub fn new(given: Given, turn: usize) -> Rc<Survey> {
-        Rc::new(Survey { given, turn, asked: RefCell::default(), assumed: RefCell::default() })
+    pub fn new(given: Given, turn: usize, leading: (&'static str, usize)) -> Rc<Survey> {
+        Rc::new(Survey { given, turn, leading, asked: RefCell::default(), assumed: RefCell::default() })
+    }
+
+    /// The variant of the table `key` that is read, one of `known`.
+    pub(super) fn variant<'k>(&self, key: &str, known: &[&'k str]) -> Option<&'k str> {
+        let (table, number) = self.leading;
+        let turn = if key == table { number } else { self.turn };
+        known.get(turn % known.len().max(1)).copied()
     }
 
     /// Whether `key` is taken as given.

@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
     pub fn one_of(&self, key: &str, known: &[&str]) -> Option<(String, Reader<'a>)> {
         let path = self.dotted(key);
         if let Some(survey) = &self.survey {
-            let name = *known.get(survey.turn % known.len().max(1))?;
+            let name = survey.variant(key, known)?;
             return Some((name.to_owned(), self.below(format!("{path}.{name}"), self.source.clone())));
         }
         let Some(node) = self.node(key) else {

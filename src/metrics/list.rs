@@ -1,0 +1,33 @@
+//! The registry of metrics. A new one is its file and its lines here.
+
+use super::metric::Metric;
+use super::{accuracy, auroc, brier, calibration, diversity, entropy, nll, selective};
+
+/// All metrics, in the order of the columns.
+pub static METRICS: &[&Metric] = &[
+    &accuracy::ACCURACY,
+    &accuracy::TOP5,
+    &nll::NLL,
+    &brier::BRIER,
+    &calibration::ECE,
+    &calibration::MCE,
+    &calibration::ACE,
+    &calibration::RMSCE,
+    &entropy::PREDICTIVE,
+    &entropy::EXPECTED,
+    &entropy::MI,
+    &entropy::MI_CORRECT,
+    &entropy::MI_WRONG,
+    &entropy::ENTROPY_CORRECT,
+    &entropy::ENTROPY_WRONG,
+    &diversity::DIVERSITY_KL,
+    &diversity::PAIRWISE_KL,
+    &diversity::DISAGREEMENT,
+    &auroc::MI_ERROR,
+    &auroc::ENTROPY_ERROR,
+    &selective::AURC,
+    &selective::AUGRC,
+    &selective::ACCURACY_AT_80,
+    &selective::ACCURACY_AT_90,
+    &selective::COVERAGE_AT_5,
+];
