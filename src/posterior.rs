@@ -6,10 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Tensor};
 
-use crate::base::random::Purpose;
 use crate::experiment::Experiment;
 use crate::laplace::Fitted;
-use crate::methods::noise::{At, row};
+use crate::methods::noise::posterior_row;
 use crate::predict::Rows;
 use crate::state::State;
 
@@ -40,18 +39,13 @@ impl Mixture {
 
     /// One draw of a particle, `[P]`: a pure function of (seed, draw, particle), so that fewer draws are the first of more.
     fn draw(&self, particle: i64, sample: i64) -> Result<Tensor> {
-        let mut epsilon = Mixture::noise(self.seed, sample, particle, &self.theta);
+        let mut epsilon = posterior_row(self.seed, sample, particle, &self.theta);
         let mean = self.theta.get(particle);
         match (&self.std, &self.laplace) {
             (Some(std), _) => Ok(epsilon.g_mul_(&std.get(particle)).g_add_(&mean)),
             (None, Some(fitted)) => Ok(fitted.draw(particle as usize, &mean, &epsilon)),
             (None, None) => bail!("this run's particles are points: there is nothing to draw from"),
         }
-    }
-
-    /// ε `[P]` of one draw, for `theta: [n, P]`.
-    pub fn noise(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
-        row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)
     }
 }
 

@@ -53,7 +53,7 @@ pub fn sensitivities(
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
     let particles = mixture.theta.size()[0];
     let mut found = Vec::new();
-    let graph = Graph::Weights { layout: subspace.layout(), recompute: false, own_images: false };
+    let graph = Graph::Weights { trained: subspace.layout(), recompute: false, own_images: false };
     let sizes = (batch_size(model.head.classes(), maps.parameters()), 2 * JACOBIAN_BYTES as u64);
     let cutter = model.plan("sensitivity", graph, sizes, ROOM_ELSEWHERE)?;
     let batches = in_order(indices, cutter.cut().images);

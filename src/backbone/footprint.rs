@@ -10,7 +10,6 @@ use tch::Kind;
 use super::vit::Vit;
 use super::{Activation, Geometry};
 use crate::memory::Need;
-use crate::subspace::Layout;
 
 /// The graph that a pass keeps for the way back.
 #[derive(Clone, Copy)]
@@ -21,7 +20,16 @@ pub enum Graph<'a> {
     Pixels { budgets: usize },
     /// Down to the trained layers. With `recompute`, only what enters each block is kept. With `own_images`, each member
     /// sees images of its own.
-    Weights { layout: &'a Layout, recompute: bool, own_images: bool },
+    Weights { trained: &'a dyn Trained, recompute: bool, own_images: bool },
+}
+
+/// What is trained of a network.
+pub trait Trained {
+    /// Whether a parameter whose name starts with `prefix` is trained.
+    fn reaches(&self, prefix: &str) -> bool;
+
+    /// The first of `blocks` blocks that is trained, or below which something is.
+    fn first_block(&self, blocks: usize) -> usize;
 }
 
 /// A pass through a vision transformer in a compute type.
@@ -52,22 +60,19 @@ impl Pass<'_> {
         match self.graph {
             Graph::None => 0,
             Graph::Pixels { .. } => (0..blocks).map(|block| self.block(block, None)).sum(),
-            Graph::Weights { layout, recompute, .. } => {
-                let first = layout.first_block(blocks);
-                let kept = (first..blocks).map(|block| self.block(block, Some(layout)));
+            Graph::Weights { trained, recompute, .. } => {
+                let first = trained.first_block(blocks);
+                let kept = (first..blocks).map(|block| self.block(block, Some(trained)));
                 if recompute { (blocks - first) as u64 * width + kept.max().unwrap_or(0) } else { kept.sum() }
             }
         }
     }
 
     /// Numbers a token that one block keeps, with the layers that `trained` trains.
-    fn block(&self, block: usize, trained: Option<&Layout>) -> u64 {
+    fn block(&self, block: usize, trained: Option<&dyn Trained>) -> u64 {
         let Geometry { width, mlp, blocks, .. } = self.vit.geometry;
         let (width, mlp) = (width as u64, mlp as u64);
-        let trains = |layer: &str| {
-            let name = format!("blocks.{block}.{layer}.");
-            trained.is_some_and(|layout| layout.columns.iter().any(|column| column.name.starts_with(&name)))
-        };
+        let trains = |layer: &str| trained.is_some_and(|trained| trained.reaches(&format!("blocks.{block}.{layer}.")));
         let when = |layer: &str, amount: u64| if trains(layer) { amount } else { 0 };
         let attention = 6 * width + when("ln_1", 2 * width) + when("attn.qkv", width);
         if block + 1 == blocks {
@@ -113,15 +118,20 @@ mod tests {
     #[test]
     fn kept_numbers_are_counted_a_block() {
         let vit = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap().random(1).0;
-        let mut layout = Layout::default();
-        for block in 4..6 {
-            layout.push(format!("blocks.{block}.mlp.fc.A"), &[4, 192]);
-            layout.push(format!("blocks.{block}.mlp.proj.A"), &[4, 768]);
+        struct Mlps;
+        impl Trained for Mlps {
+            fn reaches(&self, prefix: &str) -> bool {
+                prefix.contains(".mlp.")
+            }
+
+            fn first_block(&self, blocks: usize) -> usize {
+                blocks - 2
+            }
         }
         let pass = |graph| Pass { vit: &vit, kind: Kind::Float, graph };
         assert_eq!(pass(Graph::None).kept(), 0);
         assert_eq!(pass(Graph::Pixels { budgets: 1 }).kept(), 6 * 6 * 192 + 5 * 768);
-        let weights = |recompute| Graph::Weights { layout: &layout, recompute, own_images: true };
+        let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_images: true };
         let fourth = 7 * 192 + 2 * 768;
         assert_eq!(pass(weights(false)).kept(), fourth + 6 * 192);
         assert_eq!(pass(weights(true)).kept(), 2 * 192 + fourth);

@@ -14,8 +14,8 @@ use super::{Approximation, Curvature, Evidence, Fitted, Output, Settings, Tuning
 use crate::backbone::footprint::Graph;
 use crate::images::{Batch, ImageSet, in_order};
 use crate::machine::Chunk;
+use crate::methods::noise::posterior_row;
 use crate::model::Model;
-use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor, Rows};
 use crate::subspace::Subspace;
 use crate::tensor::{guarded, host_f64, label_log_probabilities, mixture_log_probabilities};
@@ -109,7 +109,7 @@ impl Fitter<'_> {
         gradients: i64,
     ) -> Result<Box<dyn Iterator<Item = Result<Batch>> + 'b>> {
         let most = images_at_once(maps, gradients, Kind::Double) as usize;
-        let graph = Graph::Weights { layout: self.subspace.layout(), recompute: false, own_images: false };
+        let graph = Graph::Weights { trained: self.subspace.layout(), recompute: false, own_images: false };
         let estimate = self.settings.estimate(self.subspace, 1, self.model.head.classes())?;
         let sizes = (self.batch_size.min(most), estimate.peak);
         let cutter = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
@@ -223,7 +223,7 @@ impl Rows for Drawn<'_> {
     fn rows(&self, members: Range<usize>) -> Result<Tensor> {
         let curvature = &self.one.particles[0].curvature;
         let row = |sample: usize| {
-            let epsilon = Mixture::noise(self.seed, sample as i64, 0, self.theta);
+            let epsilon = posterior_row(self.seed, sample as i64, 0, self.theta);
             super::draw_around(curvature, self.tau, &self.one.columns, &self.theta.get(0), &epsilon)
         };
         Ok(Tensor::stack(&members.map(row).collect::<Vec<_>>(), 0))

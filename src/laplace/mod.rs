@@ -190,7 +190,7 @@ impl Linear for Linearised<'_> {
 
 /// The memory of one particle's pass that Jacobians or gradients are taken from, besides those themselves.
 pub fn jacobian_need(model: &Model, subspace: &dyn Subspace) -> Need {
-    let graph = Graph::Weights { layout: subspace.layout(), recompute: false, own_images: false };
+    let graph = Graph::Weights { trained: subspace.layout(), recompute: false, own_images: false };
     let need = model.need(graph);
     Need { fixed: 2 * memory::BATCH_BYTES as u64, member: 0, image: need.image + need.pair, pair: 0 }
 }

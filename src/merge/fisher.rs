@@ -34,7 +34,7 @@ pub fn squared_gradients(
     let mut sum = Tensor::zeros([parameters], (Kind::Double, theta.device()));
     let mut rng = stream(seed, Purpose::Posterior, &[1]);
     let at_once = (COPIES_BYTES / (8 * parameters)).clamp(1, 64) as usize;
-    let graph = Graph::Weights { layout, recompute: false, own_images: true };
+    let graph = Graph::Weights { trained: layout, recompute: false, own_images: true };
     // The sum, and the rows, leaves and gradients of the copies.
     let fixed = (8 * parameters + 12 * parameters * at_once as i64) as u64;
     let cutter = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;

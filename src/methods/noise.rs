@@ -47,3 +47,8 @@ pub fn row(seed: u64, purpose: Purpose, at: At, particle: i64, theta: &Tensor) -
     let kind = if theta.kind() == Kind::Double { Kind::Double } else { Kind::Float };
     Tensor::randn([theta.size()[1]], (kind, theta.device()))
 }
+
+/// ε `[P]` of one draw from the posterior of a particle, for `theta: [n, P]`.
+pub fn posterior_row(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
+    row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)
+}

@@ -6,6 +6,7 @@
 //! bella itself, a process a stage ([`child`]); [`estimate`] computes from their times what the real thing takes.
 
 pub mod child;
+pub mod clip;
 pub mod estimate;
 pub mod evaluations;
 pub mod folder;

@@ -7,8 +7,8 @@ use tch::{Device, Kind, Tensor};
 use crate::backbone::shapes::SHAPES;
 use crate::backbone::text::TextGeometry;
 use crate::backbone::{Activation, Geometry, Traits};
-use crate::checkpoint::write::clip::{Around, Clip};
 use crate::head::tokens::VOCABULARY;
+use crate::rehearse::clip::{Around, Clip};
 
 /// A published model.
 #[derive(Debug)]

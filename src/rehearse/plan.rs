@@ -10,8 +10,8 @@ use super::models::{self, Model};
 use super::sizes::{TrainingPart, classes_of, training_part};
 use super::standins::{self, StandIn, Wanted};
 use super::{Options, Scale, WeightsFrom};
-use crate::checkpoint::write::clip::Clip;
 use crate::experiment::{Experiment, Training, Validation};
+use crate::rehearse::clip::Clip;
 
 /// Minutes between resume files: less than a step takes, so that the first step leaves one.
 const CHECKPOINT_MINUTES: f64 = 1e-9;

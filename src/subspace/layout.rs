@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
+use crate::backbone::footprint::Trained;
+
 /// One parameter of a particle: columns `start..start + numel(shape)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -97,5 +99,15 @@ impl Layout {
                 let _ = target.g_add_(&gradient.to_kind(rows.kind()).reshape([particles, -1]));
             }
         }
+    }
+}
+
+impl Trained for Layout {
+    fn reaches(&self, prefix: &str) -> bool {
+        self.columns.iter().any(|column| column.name.starts_with(prefix))
+    }
+
+    fn first_block(&self, blocks: usize) -> usize {
+        Layout::first_block(self, blocks)
     }
 }

@@ -44,7 +44,7 @@ impl Step<'_> {
         };
         let matrices = self.method.matrices_of_a_step() + clipped + best;
         let own_images = spec.batches == Batches::Independent;
-        let pass = model.need(Graph::Weights { layout, recompute: spec.recompute, own_images });
+        let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_images });
         // The gradients of the graph's leaves, and the leaves: those of one particle in f32 are theta itself.
         let tensors = if self.particles == 1 && model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;

@@ -2,13 +2,10 @@
 //! as `torch.jit.save` lays it out and libtorch reads it.
 //!
 //! Tensors are asked for one by one and written as they come, so that an archive needs the memory of its largest tensor
-//! and no more. [`clip`] builds the module tree and the code of a CLIP model.
+//! and no more.
 
-pub mod clip;
 mod module;
 mod pickle;
-#[cfg(test)]
-mod tests;
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};

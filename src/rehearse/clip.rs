@@ -5,9 +5,9 @@
 
 use tch::Kind;
 
-use super::{Blueprint, Module};
 use crate::backbone::text::TextGeometry;
 use crate::backbone::{Activation, Geometry, Traits};
+use crate::checkpoint::write::{Blueprint, Module};
 
 /// An image tower, and the text tower beside it where there is one.
 pub struct Clip {
@@ -364,3 +364,6 @@ impl Class {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,15 @@
 use std::path::PathBuf;
 
+use anyhow::Result;
 use tch::{CModule, Device, Kind, Tensor};
+use zip::CompressionMethod;
 
-use super::clip::{Around, Clip};
 use super::*;
 use crate::backbone::identify::{Evidence, Fixed, identify, identify_text};
 use crate::backbone::text::TextGeometry;
 use crate::backbone::{Activation, Geometry, Traits};
 use crate::checkpoint::Archive;
+use crate::checkpoint::write::*;
 
 /// Width 32, two blocks, patch 8, 16 pixels a side.
 fn clip(around: Around, text: bool, kind: Kind) -> Clip {
