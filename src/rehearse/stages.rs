@@ -290,8 +290,11 @@ fn outcome(ended: &Ended) -> Outcome {
     }
 }
 
+/// Whether a message says that memory or disk is too small: each such message of bella names the amount that is needed, and
+/// those of libtorch and of the system have words of their own.
 fn is_refusal(line: &str) -> bool {
-    ["out of memory", "of memory", "free memory", "of disk", "No space left"].iter().any(|words| line.contains(words))
+    let names_amount = line.contains(" need") && line.contains(" GiB");
+    names_amount || ["out of memory", "No space left"].iter().any(|words| line.contains(words))
 }
 
 #[cfg(test)]
@@ -312,6 +315,8 @@ mod tests {
         let refused = "step 1: out of memory: lower train.batch_size";
         assert_eq!(of(Ending::Exited(1), &format!("error: {refused}")), Outcome::Refused(refused.into()));
         assert_eq!(of(Ending::Exited(2), "error: seed"), Outcome::Broken("exit code 2: seed".into()));
+        let planned = "step 1: 1 particle and one image at once need 9.0 GiB, but 2.0 GiB is free: use --device cpu";
+        assert_eq!(of(Ending::Exited(1), &format!("error: {planned}")), Outcome::Refused(planned.into()));
         let killed = of(Ending::Signalled(9), "started");
         assert_eq!(killed, Outcome::Broken("killed for memory (signal 9): started".into()));
         assert_eq!(of(Ending::Signalled(11), "x"), Outcome::Broken("ended by signal 11: x".into()));
