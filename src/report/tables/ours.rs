@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::rendered::RenderedTable;
-use crate::metrics::{self, Unit};
+use crate::metrics::{self, Average, Unit};
 use crate::report::aggregate::{Aggregate, Summary, aggregates, seed_warning};
 use crate::report::sources::Sources;
 use crate::results::store::Table;
@@ -14,6 +14,7 @@ use crate::results::table::texts;
 
 /// What a reader wants to see first of a result row.
 const RESULT_COLUMNS: &[&str] = &[
+    "file",
     "checkpoint",
     "subspace",
     "method",
@@ -30,14 +31,16 @@ const RESULT_COLUMNS: &[&str] = &[
     "nll_pm",
     "ece_pm",
     "brier_pm",
-    "mi_correct_pm",
-    "mi_wrong_pm",
-    "auroc_mi_error_pm",
+    "mi_correct_lm",
+    "mi_wrong_lm",
+    "auroc_mi_error_lm",
     "trainable_parameters",
     "train_wall_seconds",
 ];
 
 const OOD_COLUMNS: &[&str] = &[
+    "file",
+    "ood_file",
     "checkpoint",
     "subspace",
     "method",
@@ -73,9 +76,20 @@ pub fn result_columns(table: &Table) -> Vec<&str> {
         let differ = |rows: &Vec<usize>| rows.iter().any(|row| table.get(*row, column) != table.get(rows[0], column));
         column.contains('.') && alike.values().any(differ)
     };
-    let settings = table.columns.iter().map(String::as_str).filter(tells);
-    let (before, after) = RESULT_COLUMNS.split_at(5);
-    before.iter().copied().chain(settings).chain(after.iter().copied()).collect()
+    let settings: Vec<&str> = table.columns.iter().map(String::as_str).filter(tells).collect();
+    let run = runs_look_alike(table, &[TELLING, &settings].concat()).then_some("run");
+    let (before, after) = RESULT_COLUMNS.split_at(6);
+    before.iter().copied().chain(settings).chain(run).chain(after.iter().copied()).collect()
+}
+
+/// Whether two runs have rows that are equal in all `columns`.
+fn runs_look_alike(table: &Table, columns: &[&str]) -> bool {
+    let mut runs: BTreeMap<Vec<Option<&str>>, Option<&str>> = BTreeMap::new();
+    (0..table.rows.len()).any(|row| {
+        let run = table.get(row, "run");
+        let cells = columns.iter().map(|column| table.get(row, column)).collect();
+        *runs.entry(cells).or_insert(run) != run
+    })
 }
 
 /// Every result row.
@@ -83,7 +97,7 @@ pub fn results(sources: &Sources) -> RenderedTable {
     plain(
         "results",
         "Results of this folder",
-        "One row per run, test set and condition.",
+        &format!("One row per run, test set and condition. {}", Average::legend()),
         &sources.results,
         &result_columns(&sources.results),
     )
@@ -91,9 +105,12 @@ pub fn results(sources: &Sources) -> RenderedTable {
 
 /// Every out-of-distribution row.
 pub fn ood(sources: &Sources) -> RenderedTable {
-    let caption = "One row per run, out-of-distribution set, score and average (lm: of logits, pm: of \
-                   probabilities). Definitions and orientation: column `definition` of the files.";
-    plain("ood", "Out-of-distribution detection in this folder", caption, &sources.ood, OOD_COLUMNS)
+    let caption = format!(
+        "One row per run, out-of-distribution set, score and average. {} Definitions and orientation: column `definition` of \
+         the files.",
+        Average::legend()
+    );
+    plain("ood", "Out-of-distribution detection in this folder", &caption, &sources.ood, OOD_COLUMNS)
 }
 
 fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str]) -> RenderedTable {
@@ -124,7 +141,10 @@ pub fn seeds(sources: &Sources) -> RenderedTable {
     RenderedTable {
         key: "seeds".into(),
         title: "Results over seeds".into(),
-        caption: "Mean ± standard deviation (n − 1) and the 95 % interval of the mean (Student's t).".into(),
+        caption: format!(
+            "Mean ± standard deviation (n − 1) and the 95 % interval of the mean (Student's t). {}",
+            Average::legend()
+        ),
         columns: heads.into_iter().chain(columns.iter().map(title)).collect(),
         labels: 3,
         rows: aggregates.iter().map(|one| seed_row(one, &columns)).collect(),
@@ -198,8 +218,21 @@ mod tests {
             cells.into_iter().for_each(|(column, cell)| row.push(column, cell));
             table.append(&row);
         }
-        assert_eq!(result_columns(&table)[4..7], ["rank", "svgd.gamma", "predictive"]);
+        assert_eq!(result_columns(&table)[5..8], ["rank", "svgd.gamma", "predictive"]);
         table.rows.remove(1);
         assert_eq!(result_columns(&table), RESULT_COLUMNS);
+    }
+
+    #[test]
+    fn runs_are_shown_where_nothing_else_tells_them_apart() {
+        let mut table = Table::default();
+        for (run, set) in [("r1", "digits"), ("r2", "digits")] {
+            let mut row = Row::new();
+            [("run", run), ("set", set)].into_iter().for_each(|(column, cell)| row.push(column, cell));
+            table.append(&row);
+        }
+        assert!(result_columns(&table).contains(&"run"));
+        table.rows.remove(1);
+        assert!(!result_columns(&table).contains(&"run"));
     }
 }

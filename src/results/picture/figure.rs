@@ -10,6 +10,7 @@ use super::comparison::{Comparison, Group};
 use super::labels::{INK, MUTED, longest_word, shorten, style, width, wrap};
 use super::marks::{Canvas, Fill, mark};
 use super::panel::{LABEL_LINE, LABEL_SIZE, LEFT, Panel, QUANTITIES, TOP};
+use crate::metrics::Average;
 
 const WIDTH: i32 = 900;
 const MARGIN: i32 = 14;
@@ -206,7 +207,7 @@ fn notes(comparison: &Comparison, panels: &[Panel]) -> Vec<String> {
         }
         (_, most) => notes.push(format!("mean of up to {most} seeds, whiskers min to max, small dots single seeds")),
     }
-    notes.push("accuracy, NLL, ECE: logits averaged over members".to_string());
+    notes.push(format!("predictions: {}", Average::Logit.words()));
     if panels.iter().any(Panel::shows_information) {
         notes.push("MI: mutual information, which one member alone does not have".to_string());
     }

@@ -33,7 +33,7 @@ pub struct Quantity {
     pub factor: f64,
 }
 
-/// In the order of the picture. Single models have no mutual information.
+/// In the order of the picture, all for one average of the members: that of their logits. Single models have no mutual information.
 pub static QUANTITIES: &[Quantity] = &[
     Quantity {
         title: "Accuracy (%)",
@@ -46,7 +46,7 @@ pub static QUANTITIES: &[Quantity] = &[
     Quantity {
         title: "MI (nats)",
         hint: "hollow: correct, filled: wrong predictions",
-        columns: &[("mi_correct_pm", Fill::Hollow), ("mi_wrong_pm", Fill::Solid)],
+        columns: &[("mi_correct_lm", Fill::Hollow), ("mi_wrong_lm", Fill::Solid)],
         factor: 1.0,
     },
 ];
