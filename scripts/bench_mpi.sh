@@ -13,7 +13,7 @@ bella=${BELLA:-target/release/bella}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cat >"$folder/bench.toml" <<TOML
-name = "bench"
+name = "bench-mpi"
 seed = 1
 [checkpoint]
 path = "$checkpoint"
@@ -39,7 +39,7 @@ train() {
     [[ $count == 1 ]] || launcher=(mpirun --allow-run-as-root --oversubscribe --bind-to core -n "$count")
     "${launcher[@]}" "$bella" train --device cpu --threads 1 --workers 1 --no-eval --out "$out" --config "$folder/bench.toml" \
         --set "train.precision=\"$precision\"" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
-    cp "$out"/runs/bench/*/train.csv "$folder/$precision-$round-$count.csv"
+    cp "$out"/runs/bench-mpi/*/train.csv "$folder/$precision-$round-$count.csv"
 }
 
 for ((round = 1; round <= rounds; round++)); do

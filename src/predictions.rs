@@ -1,9 +1,11 @@
 //! All members' logits on one image set, with labels and groups: what evaluation writes and every metric reads.
 //! A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
-//! Kept as a safetensors file (`logits`, `labels`, `groups`) that is memory-mapped, never copied, when opened.
+//! Kept as a safetensors file (`logits`, `labels`, `groups`) that is memory-mapped, not copied, when opened. Files of others
+//! may have other types of numbers, which are copied.
 
 mod bytes;
 mod file;
+mod read;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,9 +37,35 @@ pub struct Predictions {
     metadata: BTreeMap<String, String>,
 }
 
-enum Storage {
-    Owned { logits: Vec<f32>, labels: Option<Vec<u32>>, groups: Option<Vec<u32>> },
-    Mapped { map: Mmap, logits: Range<usize>, labels: Option<Range<usize>>, groups: Option<Range<usize>> },
+struct Storage {
+    /// The file that mapped values lie in.
+    map: Option<Mmap>,
+    logits: Values<f32>,
+    labels: Option<Values<u32>>,
+    groups: Option<Values<u32>>,
+}
+
+/// The numbers of one tensor.
+enum Values<T> {
+    Owned(Vec<T>),
+    /// The bytes of the mapped file that hold them.
+    Mapped(Range<usize>),
+}
+
+impl Storage {
+    fn floats<'a>(&'a self, values: &'a Values<f32>) -> &'a [f32] {
+        match values {
+            Values::Owned(values) => values,
+            Values::Mapped(range) => self.map.as_ref().map_or(&[], |map| as_f32(&map[range.clone()])),
+        }
+    }
+
+    fn ids<'a>(&'a self, values: &'a Values<u32>) -> &'a [u32] {
+        match values {
+            Values::Owned(values) => values,
+            Values::Mapped(range) => self.map.as_ref().map_or(&[], |map| as_u32(&map[range.clone()])),
+        }
+    }
 }
 
 impl Predictions {
@@ -58,7 +86,8 @@ impl Predictions {
     fn owned(shape: Shape, logits: Vec<f32>, labels: Option<Vec<u32>>) -> Result<Self> {
         let count = shape.logit_count()?;
         ensure!(logits.len() == count, "predictions: {} logits for shape {shape}, which needs {count}", logits.len());
-        let storage = Storage::Owned { logits, labels, groups: None };
+        let (logits, labels) = (Values::Owned(logits), labels.map(Values::Owned));
+        let storage = Storage { map: None, logits, labels, groups: None };
         let made = Self { shape, storage, class_names: vec![], group_names: vec![], metadata: BTreeMap::new() };
         made.check_all_finite()?;
         Ok(made)
@@ -80,15 +109,10 @@ impl Predictions {
         Ok(self)
     }
 
-    /// Adds a group id per sample, `[N]`, and the groups' names. Only for predictions made by [`Predictions::new`].
+    /// Adds a group id per sample, `[N]`, and the groups' names.
     pub fn with_groups(mut self, ids: Vec<u32>, names: Vec<String>) -> Result<Self> {
         self.shape.check_groups(&ids, &names)?;
-        match &mut self.storage {
-            Storage::Owned { groups, .. } => *groups = Some(ids),
-            Storage::Mapped { .. } => {
-                bail!("predictions: groups cannot be added to an opened file")
-            }
-        }
+        self.storage.groups = Some(Values::Owned(ids));
         self.group_names = names;
         Ok(self)
     }
@@ -126,26 +150,17 @@ impl Predictions {
 
     /// All logits, `[m, N, C]` row-major.
     pub fn all_logits(&self) -> &[f32] {
-        match &self.storage {
-            Storage::Owned { logits, .. } => logits,
-            Storage::Mapped { map, logits, .. } => as_f32(&map[logits.clone()]),
-        }
+        self.storage.floats(&self.storage.logits)
     }
 
     /// True classes, `[N]`, each < C; `None` for an unlabelled set.
     pub fn labels(&self) -> Option<&[u32]> {
-        match &self.storage {
-            Storage::Owned { labels, .. } => labels.as_deref(),
-            Storage::Mapped { map, labels, .. } => labels.clone().map(|range| as_u32(&map[range])),
-        }
+        self.storage.labels.as_ref().map(|labels| self.storage.ids(labels))
     }
 
     /// Group ids, `[N]`, where the data set has groups.
     pub fn groups(&self) -> Option<&[u32]> {
-        match &self.storage {
-            Storage::Owned { groups, .. } => groups.as_deref(),
-            Storage::Mapped { map, groups, .. } => groups.clone().map(|range| as_u32(&map[range])),
-        }
+        self.storage.groups.as_ref().map(|groups| self.storage.ids(groups))
     }
 
     /// Names of the groups; empty without groups.

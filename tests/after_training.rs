@@ -15,7 +15,7 @@ fn new_images_get_the_probabilities_of_eval_and_bad_ones_an_error() {
     let place = trained();
     let images = folder(&place, "images");
     place.write("images/1/cut.png", &std::fs::read(images.join("0/0.png")).unwrap()[..60]);
-    let command = with(place.command("predict", &[]), &["latest", &text(&images), "none.png"]);
+    let command = with(place.command("predict", &[]), &["latest", &text(&images), "none.png", "--skip-corrupt"]);
     let records = table(&place, &done(command));
     let names: Vec<_> = cells(&records, "path").iter().map(|path| path.rsplit('/').next().unwrap()).collect();
     assert_eq!(names, ["0.png", "1.png", "2.png", "3.png", "cut.png", "none.png"]);
@@ -49,8 +49,15 @@ fn a_list_gives_json_lines_and_a_contact_sheet() {
     let (sheet, records) = (text(&place.path("sheet.png")), place.path("records.jsonl"));
     let arguments = ["latest", "-", "--format", "jsonl", "--contact-sheet", &sheet, "-o", &text(&records)];
     let mut command = with(place.command("predict", &[]), &arguments);
+    command.write_stdin(list.clone());
+    let line = error_line(command, 1);
+    assert_has(&line, &["1 of 4 images could not be read", "--skip-corrupt"]);
+    assert!(place.path("sheet.png").is_file(), "what could be read is written all the same");
+    let written = std::fs::read_to_string(&records).unwrap();
+    let mut command = with(place.command("predict", &[]), &[&arguments[..], &["--skip-corrupt"]].concat());
     command.write_stdin(list);
     assert_eq!(done(command), "");
+    assert_eq!(std::fs::read_to_string(&records).unwrap(), written);
     let lines = std::fs::read_to_string(&records).unwrap();
     let records: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.len(), 4);

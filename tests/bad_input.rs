@@ -16,6 +16,17 @@ fn checkpoint(path: &std::path::Path) -> String {
 }
 
 #[test]
+fn names_whose_files_hold_something_else() {
+    let line = error_line(Place::with_tiny().train(&["name=x-ood"]), 2);
+    assert_has(
+        &line,
+        &["name", "x-ood", "must not be `bench` or end in `-ood`", "experiment `x`", "choose another name"],
+    );
+    let line = error_line(Place::with_tiny().train(&["name=Bench"]), 2);
+    assert_has(&line, &["name", "Bench", "bench.csv holds the measurements of `bella bench`"]);
+}
+
+#[test]
 fn missing_checkpoint() {
     let line = refused(&Place::with_tiny(), &["checkpoint.path=absent.pt"]);
     assert_has(&line, &["absent.pt"]);

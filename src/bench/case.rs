@@ -151,7 +151,7 @@ impl Choices {
         };
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut sets = vec![
-            "name=bench".to_string(),
+            "name=bella-bench".to_string(),
             "seed=1".to_string(),
             format!("checkpoint.path={}", quoted(&path.display().to_string())),
             "checkpoint.normalize=clip".to_string(),

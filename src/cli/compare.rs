@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::score::print_csv;
+use crate::evaluate::IMAGES;
 use crate::metrics::bootstrap::{Difference, RESAMPLES, compare};
 use crate::metrics::{Average, Unit};
 use crate::predictions::Predictions;
@@ -46,6 +47,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         Ok(predictions)
     };
     let (a, b) = (open(&args.a)?, open(&args.b)?);
+    check_images(&a, &b).with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
     let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
     let differences = compare(&a, &b, &averages, args.resamples, args.seed)
         .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
@@ -58,6 +60,21 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     let spec = Spec { columns: table.columns.clone(), group_by: vec![], surface: Surface::of_stdout() };
     print!("A: {}\nB: {}\n{}", args.a.display(), args.b.display(), render(&table, &spec));
     println!("differences are B - A; {} paired resamples, seed {}", args.resamples, args.seed);
+    println!("{}", Average::legend());
+    Ok(())
+}
+
+/// Errors if both files name the images of one condition, and not the same. Clean images and a corrupted version of them may
+/// be compared.
+fn check_images(a: &Predictions, b: &Predictions) -> Result<()> {
+    let fact = |of: &Predictions, key: &str| of.metadata().get(key).cloned().unwrap_or_default();
+    let [one, other] = [fact(a, IMAGES), fact(b, IMAGES)];
+    let comparable = one == other || one.is_empty() || other.is_empty() || fact(a, "condition") != fact(b, "condition");
+    ensure!(
+        comparable,
+        "metadata `{IMAGES}` = {one} and {other}: predictions of different images: must be of one test set; evaluate both \
+         runs on the same images"
+    );
     Ok(())
 }
 
@@ -116,5 +133,20 @@ mod tests {
         let cells = ["a", "b", "difference", "low", "resamples"].map(|column| full.get(column).unwrap());
         assert_eq!(cells, ["0.5", "0.75", "0.25", "0", "200"]);
         assert!(readable_row(&found[1]).get("metric") == Some("nll"));
+    }
+
+    #[test]
+    fn different_images_of_one_condition_are_refused() {
+        let shape = Shape { members: 1, samples: 1, classes: 2 };
+        let of = |images: &str, condition: &str| {
+            let facts =
+                [(IMAGES, images), ("condition", condition)].map(|(key, text)| (key.to_string(), text.to_string()));
+            Predictions::new(shape, vec![0.0, 1.0], vec![0]).unwrap().with_metadata(facts.into()).unwrap()
+        };
+        let error = check_images(&of("1f", "clean"), &of("2e", "clean")).unwrap_err().to_string();
+        assert!(error.contains("1f and 2e") && error.contains("one test set"), "{error}");
+        for (images, condition) in [("1f", "clean"), ("", "clean"), ("2e", "fog:1")] {
+            check_images(&of("1f", "clean"), &of(images, condition)).unwrap();
+        }
     }
 }

@@ -49,6 +49,10 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
 
+    /// Succeed although some images cannot be read; their records hold the error [default: exit code 1].
+    #[arg(long)]
+    skip_corrupt: bool,
+
     /// The way in which images get the network's size [default: that of the run's own images].
     #[arg(long)]
     resize: Option<Resize>,
@@ -98,14 +102,15 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     };
     let mut extremes = Extremes::default();
     let failed = predict(args, &opened, &inputs, &mut Writer::new(out, args.format), &mut extremes)?;
-    if failed > 0 {
-        tracing::warn!("{failed} of {} images could not be read: see their error", inputs.len());
-    }
     ensure!(failed < inputs.len(), "none of the {} images could be read", inputs.len());
-    match &args.contact_sheet {
-        Some(sheet) => extremes.draw(sheet),
-        None => Ok(()),
+    args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(sheet))?;
+    if failed > 0 {
+        let what =
+            format!("{failed} of {} images could not be read: see the column error of their records", inputs.len());
+        ensure!(args.skip_corrupt, "{what}; mend or remove them, or accept that with --skip-corrupt");
+        tracing::warn!("{what}");
     }
+    Ok(())
 }
 
 /// Writes a record an image; returns how many have an error.
@@ -209,12 +214,12 @@ impl Extremes {
         }
     }
 
-    fn draw(self, path: &Path) -> Result<()> {
-        let section = |heading: &str, list: Vec<(f64, Tile)>| Section {
+    fn draw(&self, path: &Path) -> Result<()> {
+        let section = |heading: &str, list: &[(f64, Tile)]| Section {
             heading: heading.to_string(),
-            tiles: list.into_iter().map(|(_, tile)| tile).collect(),
+            tiles: list.iter().map(|(_, tile)| tile.clone()).collect(),
         };
-        let sections = [section("Most certain", self.certain), section("Least certain", self.uncertain)];
+        let sections = [section("Most certain", &self.certain), section("Least certain", &self.uncertain)];
         draw(&sections, 6, path)?;
         tracing::info!("contact sheet: {}", path.display());
         Ok(())

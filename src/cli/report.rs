@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::failure::Usage;
+use crate::metrics::Average;
 use crate::report::export::{self, Format};
 use crate::report::tables::{self, RenderedTable, result_columns};
 use crate::report::{Sources, figures, html};
@@ -194,4 +195,7 @@ fn print(table: &Table) {
         surface: Surface::of_stdout(),
     };
     print!("{}", render(table, &spec));
+    if !table.rows.is_empty() {
+        println!("{}", Average::legend());
+    }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
+use crate::evaluate::IMAGES;
 use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
 use crate::predictions::Predictions;
 use crate::results::store::{Row, Table};
@@ -70,7 +71,7 @@ fn table(rows: &[Row]) -> Table {
 
 fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
     let predictions = Predictions::open(file)?;
-    let mut row = describe(&predictions, &["experiment", "run", "set", "condition"]);
+    let mut row = describe(file, &predictions, &["experiment", "run", "set", "condition", "predictive", IMAGES]);
     row.push("members", predictions.members().to_string());
     row.push("samples", predictions.samples().to_string());
     row.push("classes", predictions.classes().to_string());
@@ -105,8 +106,10 @@ fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
             let context = || format!("{} with --ood {}", file.display(), set.display());
             check_run(outside, &inside).with_context(context)?;
             for found in ood::compare(&inside_uncertainty, outside_uncertainty).with_context(context)? {
-                let mut row = describe(&inside, &["experiment", "run", "set"]);
-                row.push("ood_set", outside.metadata().get("set").cloned().unwrap_or_default());
+                let mut row = describe(file, &inside, &["experiment", "run", "set", "condition", "predictive", IMAGES]);
+                row.push("ood_file", set.display().to_string());
+                row.push("ood_set", foreign_set(outside));
+                row.push("ood_images", outside.metadata().get(IMAGES).cloned().unwrap_or_default());
                 row.push("members", inside.members().to_string());
                 row.push("samples", inside.samples().to_string());
                 row.push("ood_samples", outside.samples().to_string());
@@ -126,8 +129,16 @@ fn check_run(one: &Predictions, other: &Predictions) -> Result<()> {
     Ok(())
 }
 
-fn describe(predictions: &Predictions, keys: &[&str]) -> Row {
+/// The name of the set whose predictions were saved as foreign to another, or else of the set itself.
+fn foreign_set(outside: &Predictions) -> String {
+    let fact = |key: &str| outside.metadata().get(key).map_or("", String::as_str);
+    fact("condition").strip_prefix("ood ").unwrap_or(fact("set")).to_string()
+}
+
+/// The cells that tell a row from those of other files.
+fn describe(file: &Path, predictions: &Predictions, keys: &[&str]) -> Row {
     let mut row = Row::new();
+    row.push("file", file.display().to_string());
     for key in keys {
         row.push(*key, predictions.metadata().get(*key).cloned().unwrap_or_default());
     }
@@ -136,7 +147,7 @@ fn describe(predictions: &Predictions, keys: &[&str]) -> Row {
 
 /// Raw and scaled numbers side by side.
 pub(super) fn print_scaled(rows: &[Row]) {
-    let mut columns: Vec<String> = ["run", "set", "condition"].map(String::from).to_vec();
+    let mut columns: Vec<String> = ["file", "run", "set", "condition", "predictive"].map(String::from).to_vec();
     for average in ["lm", "pm"] {
         let stems = ["temperature", "nll", "nll_ts", "ece", "ece_ts", "brier", "brier_ts"];
         columns.extend(stems.map(|stem| format!("{stem}_{average}")));
@@ -188,6 +199,22 @@ mod tests {
         assert!(format!("{:#}", score(&outside, None).unwrap_err()).contains("have no labels"));
         let other = detect(std::slice::from_ref(&inside), &[foreign]).unwrap_err();
         assert!(format!("{other:#}").contains("the runs r1 and r2: must be of one run"), "{other:#}");
+    }
+
+    #[test]
+    fn rows_of_several_files_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["a", "b"].map(|name| folder.path().join(name));
+        files.iter().for_each(|file| save(file, &[4.0, -4.0], true, "r1"));
+        let rows: Vec<Row> = files.iter().map(|file| score(file, None).unwrap()).collect();
+        let table = table(&rows);
+        let columns = crate::report::tables::result_columns(&table);
+        let shown: Vec<_> = (0..2).map(|row| columns.iter().map(|c| table.get(row, c)).collect::<Vec<_>>()).collect();
+        assert!(columns.iter().any(|column| column == "file") && shown[0] != shown[1], "{columns:?}");
+        assert_eq!(table.get(1, "file"), files[1].to_str());
+        let ood = detect(&files, &files[..1]).unwrap();
+        assert_eq!(ood[0].get("ood_file"), files[0].to_str());
+        assert!(ood.iter().any(|row| row.get("file") == files[1].to_str()));
     }
 
     // Three of four right at logit 4: T = 4 / log 3 makes the confidence 3/4.

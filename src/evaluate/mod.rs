@@ -166,3 +166,24 @@ pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
 pub fn ood_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}-ood.csv"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_with_a_replaced_row_is_said() {
+        let row = |precision: &str, temperature: &str| {
+            let mut row = Row::new();
+            let cells = [("precision", precision), ("device", "cpu"), ("temperature_lm", temperature)];
+            cells.into_iter().for_each(|(column, cell)| row.push(column, cell));
+            row
+        };
+        let said = |old, new| loss(&old, &new).unwrap_or_default();
+        assert_eq!(said(row("f32", ""), row("f32", "")), "");
+        assert_eq!(said(row("f32", ""), row("f32", "1.5")), "");
+        assert!(said(row("f32", "1.5"), row("f32", "")).contains("--calibrate fits them again"));
+        let other = said(row("bf16", ""), row("f64", ""));
+        assert_eq!(other, "computed in f64 on cpu, it replaces one computed in bf16 on cpu");
+    }
+}

@@ -34,6 +34,18 @@ pub struct Experiment {
     file_hashes: OnceCell<String>,
 }
 
+/// Why an experiment cannot have this name: its results would share a file of the results folder that bella writes for
+/// something else. Letters of both cases are the same file on some systems.
+fn taken(name: &str) -> Option<String> {
+    let lower = name.to_lowercase();
+    let file = match lower.strip_suffix("-ood") {
+        Some(other) => format!("{other}-ood.csv holds the out-of-distribution results of an experiment `{other}`"),
+        None if lower == "bench" => "bench.csv holds the measurements of `bella bench`".to_string(),
+        None => return None,
+    };
+    Some(format!("must not be `bench` or end in `-ood`: {file}; choose another name, say `{name}-experiment`"))
+}
+
 impl Experiment {
     /// Reads and checks a merged config.
     ///
@@ -48,6 +60,9 @@ impl Experiment {
             root.string("name").about("Name of the experiment: runs of one name share a results file.").required();
         if name.contains(['/', '\\']) || name.starts_with('.') {
             root.problem("name", "must be usable as a file name: no slashes, no leading dot");
+        }
+        if let Some(why) = taken(&name) {
+            root.problem("name", why);
         }
         let seed = root
             .integer("seed", 0..=i64::MAX)

@@ -12,7 +12,7 @@ pub static MI_ERROR: Metric = Metric {
     unit: Unit::One,
     better: Better::Higher,
     scope: Scope::PerAverage,
-    shown: Shown { tables: &[Average::Probability], ..Shown::IN_FILES },
+    shown: Shown { tables: &[Average::Logit], ..Shown::IN_FILES },
     resampled: None,
     eval: |scores, average| spots_errors(scores, average, scores.mutual_information()?),
 };

@@ -20,6 +20,20 @@ impl Average {
     pub fn suffix(self) -> &'static str {
         self.word()
     }
+
+    /// The average in words, with its suffix, for readers of tables and figures.
+    pub fn words(self) -> &'static str {
+        match self {
+            Average::Logit => "softmax of the averaged logits of all members (lm)",
+            Average::Probability => "averaged probabilities of all members (pm)",
+        }
+    }
+
+    /// What the suffixes of columns mean.
+    pub fn legend() -> String {
+        let [lm, pm] = [Average::Logit, Average::Probability].map(Average::words);
+        format!("A prediction is the {lm}, or the {pm}.")
+    }
 }
 
 /// One value for each way of averaging.

@@ -38,7 +38,7 @@ pub static MI: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::Shared,
-    shown: Shown { seeds: &[Average::Probability], ..Shown::IN_FILES },
+    shown: Shown { seeds: &[Average::Logit], ..Shown::IN_FILES },
     resampled: None,
     eval: |scores, _| mean(scores.mutual_information()?.iter().copied()),
 };
@@ -51,7 +51,7 @@ pub static MI_CORRECT: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::PerAverage,
-    shown: Shown { tables: &[Average::Probability], ..Shown::IN_FILES },
+    shown: Shown { tables: &[Average::Logit], ..Shown::IN_FILES },
     resampled: None,
     eval: |scores, average| mean_where(scores.mutual_information()?, scores, average, true),
 };
@@ -64,7 +64,7 @@ pub static MI_WRONG: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Neither,
     scope: Scope::PerAverage,
-    shown: Shown { tables: &[Average::Probability], ..Shown::IN_FILES },
+    shown: Shown { tables: &[Average::Logit], ..Shown::IN_FILES },
     resampled: None,
     eval: |scores, average| mean_where(scores.mutual_information()?, scores, average, false),
 };

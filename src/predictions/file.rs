@@ -1,5 +1,5 @@
-//! The predictions file: safetensors with `logits` F32 `[m, N, C]`, and optionally `labels` and
-//! `groups` U32 `[N]`.
+//! The predictions file: safetensors with `logits` F32 `[m, N, C]`, and optionally `labels` and `groups` U32 `[N]`. In files
+//! of other programs, logits may be of any floating type and ids of any integer type.
 //! Name lists are JSON arrays in the header's metadata. Read through a memory map, written without a copy.
 
 use std::collections::BTreeMap;
@@ -10,11 +10,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use memmap2::Mmap;
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 
-use super::bytes::{as_u32, bytes_of};
-use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage};
+use super::bytes::bytes_of;
+use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage, Values, read};
 use crate::files::write_atomic;
 
 #[cfg(target_endian = "big")]
@@ -75,51 +76,54 @@ fn map(path: &Path) -> Result<Predictions> {
     let hint = "is not a safetensors file, or is truncated; evaluate again to write it anew";
     let tensors = SafeTensors::deserialize(&map).context(hint)?;
     let (_, header) = SafeTensors::read_metadata(&map).context(hint)?;
-    let (logits, dims) = locate(&map, &tensors, "logits", Dtype::F32)?;
-    let &[members, samples, classes] = dims.as_slice() else {
-        bail!("tensor `logits` has shape {dims:?}; it must be [members, samples, classes]")
+    let Ok(logits) = tensors.tensor("logits") else {
+        bail!("has no tensor `logits`; a predictions file holds `logits` and, for a labelled set, `labels`")
+    };
+    let &[members, samples, classes] = logits.shape() else {
+        bail!("tensor `logits` has shape {:?}; it must be [members, samples, classes]", logits.shape())
     };
     let shape = Shape { members, samples, classes };
     shape.logit_count()?;
-    let labels = locate_ids(&map, &tensors, "labels", samples)?;
-    if let Some(range) = &labels {
-        shape.check_labels(as_u32(&map[range.clone()]))?;
-    }
+    let logits = match in_place(&map, &logits, Dtype::F32) {
+        Some(range) => Values::Mapped(range),
+        None => Values::Owned(read::floats("logits", &logits)?),
+    };
+    let labels = ids(&map, &tensors, "labels", samples)?;
     let metadata = header.metadata().clone().unwrap_or_default();
     let mut metadata: BTreeMap<_, _> = metadata.into_iter().collect();
     let class_names = take_names(&mut metadata, CLASS_NAMES)?;
     let group_names = take_names(&mut metadata, GROUP_NAMES)?;
     let named = class_names.len();
     ensure!(named == 0 || named == classes, "{named} class names for {classes} classes");
-    let groups = locate_ids(&map, &tensors, "groups", samples)?;
-    if let Some(range) = &groups {
-        shape.check_groups(as_u32(&map[range.clone()]), &group_names)?;
-    }
-    let storage = Storage::Mapped { map, logits, labels, groups };
-    Ok(Predictions { shape, storage, class_names, group_names, metadata })
+    let groups = ids(&map, &tensors, "groups", samples)?;
+    drop(tensors);
+    let storage = Storage { map: Some(map), logits, labels, groups };
+    let predictions = Predictions { shape, storage, class_names, group_names, metadata };
+    predictions.labels().map_or(Ok(()), |labels| shape.check_labels(labels))?;
+    predictions.groups().map_or(Ok(()), |groups| shape.check_groups(groups, &predictions.group_names))?;
+    Ok(predictions)
 }
 
-/// Byte range of a tensor in the file, and its shape.
-fn locate(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, dtype: Dtype) -> Result<(Range<usize>, Vec<usize>)> {
-    let Ok(tensor) = tensors.tensor(name) else {
-        bail!("has no tensor `{name}`; a predictions file holds `logits` and, for a labelled set, `labels`")
-    };
-    let found = tensor.dtype();
-    ensure!(found == dtype, "tensor `{name}` has type {found:?}; it must be {dtype:?}");
+/// Byte range of a tensor in the file, where its values can be read in place: they have the type, and lie aligned.
+fn in_place(map: &Mmap, tensor: &TensorView, dtype: Dtype) -> Option<Range<usize>> {
     let start = tensor.data().as_ptr() as usize - map.as_ptr() as usize;
     // The map starts on a page; a foreign writer may have left the header unpadded.
-    ensure!(start.is_multiple_of(4), "tensor `{name}` starts at byte {start}; it must be a multiple of 4");
-    Ok((start..start + tensor.data().len(), tensor.shape().to_vec()))
+    let fits = tensor.dtype() == dtype && start.is_multiple_of(4);
+    fits.then(|| start..start + tensor.data().len())
 }
 
-/// Byte range of an optional tensor of ids `[N]`.
-fn locate_ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Option<Range<usize>>> {
+/// An optional tensor of ids `[N]`.
+fn ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Option<Values<u32>>> {
     if !tensors.names().contains(&name) {
         return Ok(None);
     }
-    let (range, shape) = locate(map, tensors, name, Dtype::U32)?;
+    let tensor = tensors.tensor(name)?;
+    let shape = tensor.shape();
     ensure!(shape == [samples], "tensor `{name}` has shape {shape:?}; it must be [{samples}], as `logits` has");
-    Ok(Some(range))
+    Ok(Some(match in_place(map, &tensor, Dtype::U32) {
+        Some(range) => Values::Mapped(range),
+        None => Values::Owned(read::ids(name, &tensor)?),
+    }))
 }
 
 fn take_names(metadata: &mut BTreeMap<String, String>, key: &str) -> Result<Vec<String>> {

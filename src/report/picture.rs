@@ -41,12 +41,12 @@ struct Quantity {
     columns: &'static [(&'static str, Fill)],
 }
 
-/// In the order of the picture. Single models have no mutual information.
+/// In the order of the picture, all for the average of logits. Single models have no mutual information.
 static QUANTITIES: &[Quantity] = &[
     Quantity { of: "accuracy_lm", columns: &[("accuracy_lm", Fill::Solid)] },
     Quantity { of: "nll_lm", columns: &[("nll_lm", Fill::Solid)] },
     Quantity { of: "ece_lm", columns: &[("ece_lm", Fill::Solid)] },
-    Quantity { of: "mi", columns: &[("mi_correct_pm", Fill::Hollow), ("mi_wrong_pm", Fill::Solid)] },
+    Quantity { of: "mi", columns: &[("mi_correct_lm", Fill::Hollow), ("mi_wrong_lm", Fill::Solid)] },
 ];
 
 /// A quantity with its values: per column, `[series][group][seed]`.

@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 use super::aggregate::{Summary, seed_warning};
 use super::paper::{self, Cell, Origin, PaperTable, Unit};
 use super::sources::Sources;
+use crate::metrics::Average;
 use matching::{Found, Matcher};
 
 pub use latex::escape_latex;
@@ -187,6 +188,20 @@ impl<'a> Grid<'a> {
             if let Some(paper::Wanted::OneOf(sets)) = set.map(|demand| &demand.wanted) {
                 let warnings = found.iter().filter_map(|one| seed_warning(sets.first()?, one.values.len()));
                 warnings.for_each(|warning| push_new(&mut notes, format!("Warning: {warning}.")));
+            }
+        }
+        if self.found.iter().any(|found| !found.is_empty()) {
+            let measured = |average: &Average| {
+                let suffix = format!("_{}", average.suffix());
+                self.table
+                    .cells
+                    .iter()
+                    .zip(self.found)
+                    .any(|(c, found)| !found.is_empty() && c.metric.ends_with(&suffix))
+            };
+            let words: Vec<_> = Average::ALL.into_iter().filter(measured).map(Average::words).collect();
+            if !words.is_empty() {
+                notes.push(format!("Ours: predictions are the {}.", words.join(" or, by column, the ")));
             }
         }
         notes.retain(|note| !note.is_empty());

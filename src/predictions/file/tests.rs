@@ -92,13 +92,28 @@ fn wrong_contents_are_named() {
         assert!(message.contains(text), "{message}");
     };
     says(&[labels], 0, "no tensor `logits`");
-    says(&[("logits", Dtype::F16, logits.2), labels], 0, "type F16; it must be F32");
+    says(&[("logits", Dtype::I32, logits.2), labels], 0, "type I32; it must be F64, F32");
     says(&[("logits", Dtype::F32, &[6, 2]), labels], 0, "shape [6, 2]");
     says(&[("logits", Dtype::F32, &[0, 3, 2]), labels], 0, "[0, 3, 2]");
     says(&[logits, ("labels", Dtype::U32, &[4])], 0, "must be [3]");
-    says(&[logits, ("labels", Dtype::I64, &[3])], 0, "type I64");
+    says(&[logits, ("labels", Dtype::F32, &[3])], 0, "type F32; it must be an integer");
+    says(&[logits, ("labels", Dtype::I64, &[3])], 0xff, "-1 at sample 0");
     says(&[logits, labels], 0xff, "label 4294967295 of sample 0");
     says(&[logits, labels, ("groups", Dtype::U32, &[3])], 0, "group 0 of sample 0");
+}
+
+// As NumPy and PyTorch save them: labels in i64, logits in half precision.
+#[test]
+fn files_of_other_programs_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let labels: Vec<u8> = [1i64, 0].iter().flat_map(|label| label.to_le_bytes()).collect();
+    let logits: Vec<u8> = [0x3c00u16, 0, 0xc000, 0x4200].iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    let view = |dtype, shape: &[usize], bytes| TensorView::new(dtype, shape.to_vec(), bytes).unwrap();
+    let tensors = [("labels", view(Dtype::I64, &[2], &labels)), ("logits", view(Dtype::F16, &[1, 2, 2], &logits))];
+    fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+    let opened = Predictions::open(&path).unwrap();
+    assert_eq!((opened.labels(), opened.all_logits()), (Some(&[1, 0][..]), &[1.0, 0.0, -2.0, 3.0][..]));
 }
 
 #[test]

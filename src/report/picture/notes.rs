@@ -2,6 +2,7 @@
 
 use super::Measured;
 use super::comparison::{Comparison, Group};
+use crate::metrics::Average;
 
 /// Condition, and the test set where there are several (alone where nothing was done to any), a line each. An origin in
 /// brackets that all conditions share goes to the notes.
@@ -45,7 +46,7 @@ pub fn notes(comparison: &Comparison, measured: &[Measured]) -> Vec<String> {
         about.push(format!("test set {}", group.set));
     }
     about.extend(shared_origin(groups).map(|origin| format!("corruption:severity by {origin}")));
-    about.push("accuracy, NLL, ECE: logits averaged over members".to_string());
+    about.push(format!("predictions: {}", Average::Logit.words()));
     let mut notes = vec![about.join("  ·  ")];
     let seeds: Vec<usize> = measured.iter().flat_map(Measured::seeds).collect();
     let (least, most) = (seeds.iter().min(), seeds.iter().max());

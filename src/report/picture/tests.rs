@@ -13,8 +13,8 @@ const COLUMNS: [&str; 12] = [
     "accuracy_lm",
     "nll_lm",
     "ece_lm",
-    "mi_correct_pm",
-    "mi_wrong_pm",
+    "mi_correct_lm",
+    "mi_wrong_lm",
     "svgd.drive",
 ];
 
@@ -90,6 +90,7 @@ fn names_conditions_and_means_are_written_and_the_ground_is_white() {
     }
     assert_eq!((count(&texts, "96.0"), count(&texts, "92.0")), (0, 0));
     assert!(texts.iter().any(|text| text.contains("mean of up to 2 seeds")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("softmax of the averaged logits of all members (lm)")), "{texts:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::rendered::RenderedTable;
-use crate::metrics::{self, Unit};
+use crate::metrics::{self, Average, Unit};
 use crate::report::aggregate::{Aggregate, Summary, aggregates, seed_warning};
 use crate::report::sources::Sources;
 use crate::results::store::Table;
@@ -14,12 +14,14 @@ use crate::results::table::texts;
 
 /// Columns that name a result row in tables, before the settings that distinguish rows and after them.
 const NAMES: [&[&str]; 2] =
-    [&["checkpoint", "subspace", "method", "particles", "rank"], &["predictive", "seed", "set", "condition"]];
+    [&["file", "checkpoint", "subspace", "method", "particles", "rank"], &["predictive", "seed", "set", "condition"]];
 
 /// Columns with the cost of a result, shown after its metrics.
 const COSTS: &[&str] = &["trainable_parameters", "train_wall_seconds"];
 
 const OOD_COLUMNS: &[&str] = &[
+    "file",
+    "ood_file",
     "checkpoint",
     "subspace",
     "method",
@@ -43,17 +45,34 @@ const OOD_COLUMNS: &[&str] = &[
 pub fn result_columns(table: &Table) -> Vec<String> {
     let mut alike: BTreeMap<Vec<Option<&str>>, Vec<usize>> = BTreeMap::new();
     for row in 0..table.rows.len() {
-        let names = NAMES.concat().into_iter().map(|column| table.get(row, column)).collect();
+        let names = telling_names().map(|column| table.get(row, column)).collect();
         alike.entry(names).or_default().push(row);
     }
     let tells = |column: &&String| {
         let differ = |rows: &Vec<usize>| rows.iter().any(|row| table.get(*row, column) != table.get(rows[0], column));
         column.contains('.') && alike.values().any(differ)
     };
-    let settings = table.columns.iter().filter(tells).cloned();
+    let settings: Vec<String> = table.columns.iter().filter(tells).cloned().collect();
+    let telling: Vec<&str> = telling_names().chain(settings.iter().map(String::as_str)).collect();
+    let run = runs_look_alike(table, &telling).then(|| "run".to_string());
     let [before, after, costs] = [NAMES[0], NAMES[1], COSTS].map(|names| names.iter().map(|name| name.to_string()));
     let metrics = metrics::columns_where(|shown| shown.tables);
-    before.chain(settings).chain(after).chain(metrics).chain(costs).collect()
+    before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
+}
+
+/// The columns that name a result, whatever file its predictions come from.
+fn telling_names() -> impl Iterator<Item = &'static str> {
+    NAMES.concat().into_iter().filter(|name| *name != "file")
+}
+
+/// Whether two runs have rows that are equal in all `columns`.
+fn runs_look_alike(table: &Table, columns: &[&str]) -> bool {
+    let mut runs: BTreeMap<Vec<Option<&str>>, Option<&str>> = BTreeMap::new();
+    (0..table.rows.len()).any(|row| {
+        let run = table.get(row, "run");
+        let cells = columns.iter().map(|column| table.get(row, column)).collect();
+        *runs.entry(cells).or_insert(run) != run
+    })
 }
 
 /// Every result row.
@@ -61,7 +80,7 @@ pub fn results(sources: &Sources) -> RenderedTable {
     plain(
         "results",
         "Results of this folder",
-        "One row per run, test set and condition.",
+        &format!("One row per run, test set and condition. {}", Average::legend()),
         &sources.results,
         &result_columns(&sources.results).iter().map(String::as_str).collect::<Vec<_>>(),
     )
@@ -69,9 +88,12 @@ pub fn results(sources: &Sources) -> RenderedTable {
 
 /// Every out-of-distribution row.
 pub fn ood(sources: &Sources) -> RenderedTable {
-    let caption = "One row per run, out-of-distribution set, score and average (lm: of logits, pm: of \
-                   probabilities). Definitions and orientation: column `definition` of the files.";
-    plain("ood", "Out-of-distribution detection in this folder", caption, &sources.ood, OOD_COLUMNS)
+    let caption = format!(
+        "One row per run, out-of-distribution set, score and average. {} Definitions and orientation: column `definition` of \
+         the files.",
+        Average::legend()
+    );
+    plain("ood", "Out-of-distribution detection in this folder", &caption, &sources.ood, OOD_COLUMNS)
 }
 
 fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str]) -> RenderedTable {
@@ -102,7 +124,10 @@ pub fn seeds(sources: &Sources) -> RenderedTable {
     RenderedTable {
         key: "seeds".into(),
         title: "Results over seeds".into(),
-        caption: "Mean ± standard deviation (n − 1) and the 95 % interval of the mean (Student's t).".into(),
+        caption: format!(
+            "Mean ± standard deviation (n − 1) and the 95 % interval of the mean (Student's t). {}",
+            Average::legend()
+        ),
         columns: heads.into_iter().chain(columns.iter().map(title)).collect(),
         labels: 3,
         rows: aggregates.iter().map(|one| seed_row(one, &columns)).collect(),
@@ -177,11 +202,24 @@ mod tests {
             cells.into_iter().for_each(|(column, cell)| row.push(column, cell));
             table.append(&row);
         }
-        assert_eq!(result_columns(&table)[4..7], ["rank", "svgd.gamma", "predictive"]);
+        assert_eq!(result_columns(&table)[5..8], ["rank", "svgd.gamma", "predictive"]);
         table.rows.remove(1);
-        let expected = "checkpoint subspace method particles rank predictive seed set condition accuracy_lm nll_lm ece_lm \
-                        accuracy_pm nll_pm brier_pm ece_pm mi_correct_pm mi_wrong_pm auroc_mi_error_pm \
+        let expected = "file checkpoint subspace method particles rank predictive seed set condition accuracy_lm nll_lm ece_lm \
+                        accuracy_pm nll_pm brier_pm ece_pm mi_correct_lm mi_wrong_lm auroc_mi_error_lm \
                         trainable_parameters train_wall_seconds";
         assert_eq!(result_columns(&table).join(" "), expected);
+    }
+
+    #[test]
+    fn runs_are_shown_where_nothing_else_tells_them_apart() {
+        let mut table = Table::default();
+        for (run, set) in [("r1", "digits"), ("r2", "digits")] {
+            let mut row = Row::new();
+            [("run", run), ("set", set)].into_iter().for_each(|(column, cell)| row.push(column, cell));
+            table.append(&row);
+        }
+        assert!(result_columns(&table).iter().any(|column| column == "run"));
+        table.rows.remove(1);
+        assert!(result_columns(&table).iter().all(|column| column != "run"));
     }
 }

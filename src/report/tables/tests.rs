@@ -51,6 +51,7 @@ Bella (arXiv 2407.20891), Table 3.
 |                | ours       |                not run |      not run |       not run |   not run |    not run |     not run |
   n = 5 for Ensemble and SVGD, averaged logits. Average: over the five domains; the published 55.60 of Ensemble Bella is not the mean of its row (55.79).
   Ours: mean ± standard deviation over seeds.
+  Ours: predictions are the softmax of the averaged logits of all members (lm).
 ";
     assert_eq!(table("bella-3").to_terminal(Surface::Plain), expected);
 }
