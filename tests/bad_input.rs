@@ -2,7 +2,7 @@
 
 mod common;
 
-use bella::state::State;
+use bella::base::tensor_file::State;
 use common::{Place, assert_has, error_line, fixture, messages, printed};
 
 /// The error line of `bella train` on the tiny experiment with `sets`.
@@ -195,7 +195,7 @@ fn a_diverging_run_names_step_and_particle_and_keeps_its_checkpoint() {
     let checkpoint = run.join("checkpoint.safetensors");
     if checkpoint.is_file() {
         let theta = State::read(&checkpoint).unwrap();
-        let theta = bella::tensor::host_f64(&theta.get("theta").unwrap()).unwrap();
+        let theta = bella::base::tensor::host_f64(&theta.get("theta").unwrap()).unwrap();
         assert!(theta.iter().all(|value| value.is_finite()), "the checkpoint holds diverged particles");
     }
 }

@@ -4,9 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use bella::backbone::identify::{Evidence, Fixed, Identified, identify};
-use bella::backbone::{Activation, Geometry, Traits};
-use bella::checkpoint::Archive;
+use bella::model::archive::Archive;
+use bella::model::vit::identify::{Evidence, Fixed, Identified, identify};
+use bella::model::vit::{Activation, Geometry, Traits};
 use common::{assert_has, bella, error_line, fixture, printed};
 use serde::Deserialize;
 use tch::Kind;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use bella::images::Batch;
+use bella::data::batches::Batch;
 use bella::methods::Method;
 use bella::methods::ivon::{Estimator, Ivon, Spec};
 use bella::methods::noise::Noise;

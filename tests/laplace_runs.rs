@@ -2,8 +2,8 @@
 
 mod common;
 
+use bella::base::tensor_file::State;
 use bella::results::store::Table;
-use bella::state::State;
 use common::{Place, assert_has, cell, error_line, messages};
 
 const LAPLACE: &str = "method.laplace={samples=6}";

@@ -3,12 +3,12 @@
 
 mod common;
 
+use bella::analysis::merge::fisher::squared_gradients;
+use bella::data::batches::{Batch, ImageSet, in_order};
 use bella::data::{Images, Packed, Split};
-use bella::images::{Batch, ImageSet, in_order};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Maps, Pass};
 use bella::laplace::{Curvature, Shape, Structure, Tokens};
-use bella::merge::fisher::squared_gradients;
 use bella::model::Model;
 use bella::results::store::read;
 use bella::subspace::{Dense, Subspace};

@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use bella::state::State;
+use bella::base::tensor_file::State;
 use common::{Place, assert_has, messages, tensor_bytes};
 
 /// `bella train` on the tiny experiment in `processes` processes.

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
 use bella::base::random::{Purpose, stream};
-use bella::images::Batch;
+use bella::data::batches::Batch;
+use bella::machine::parallel::{Network, Team, World};
 use bella::methods::{Evaluation, Objective};
 use bella::model::{Input, Model};
-use bella::parallel::{Network, Team, World};
 use bella::subspace::Subspace;
 use bella::train::{Cut, Likelihood, Shared};
 use common::{Place, assert_has, error_line, model, tiny};

@@ -2,12 +2,12 @@
 
 mod common;
 
-use bella::backbone::weights::Weights;
+use bella::analysis::similarity::similarities;
 use bella::base::random::{Purpose, normal, stream};
-use bella::images::Batch;
+use bella::data::batches::Batch;
 use bella::methods::{Evaluation, Objective};
 use bella::model::Model;
-use bella::similarity::similarities;
+use bella::model::vit::weights::Weights;
 use bella::subspace::combine::mean;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::train::{Cut, Likelihood};

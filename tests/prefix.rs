@@ -2,8 +2,8 @@
 
 mod common;
 
+use bella::base::tensor_file::State;
 use bella::run::RunFolder;
-use bella::state::State;
 use common::{Place, assert_has, done, error_line, messages};
 use tch::Tensor;
 

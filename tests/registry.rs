@@ -21,11 +21,14 @@ fn check(folder: &str, keys: &[&str]) {
 fn every_file_of_a_registry_is_an_entry() {
     check("src/methods/entries", &bella::methods::METHODS.iter().map(|entry| entry.key).collect::<Vec<_>>());
     check("src/subspace/entries", &bella::subspace::SUBSPACES.iter().map(|entry| entry.key).collect::<Vec<_>>());
-    check("src/head/entries", &bella::head::HEADS.iter().map(|entry| entry.key).collect::<Vec<_>>());
+    check("src/model/head/entries", &bella::model::head::HEADS.iter().map(|entry| entry.key).collect::<Vec<_>>());
     check("src/optimizers/entries", &bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key).collect::<Vec<_>>());
-    check("src/attacks/entries", &bella::attacks::ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>());
+    check(
+        "src/evaluate/attacks/entries",
+        &bella::evaluate::attacks::ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>(),
+    );
     check("src/data/sets", &bella::data::DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>());
-    check("src/backbone/namings", &bella::backbone::NAMINGS.iter().map(|naming| naming.key).collect::<Vec<_>>());
+    check("src/model/vit/namings", &bella::model::vit::NAMINGS.iter().map(|naming| naming.key).collect::<Vec<_>>());
 }
 
 #[test]
@@ -47,7 +50,7 @@ fn list_prints_every_key() {
     let registries = [
         bella::methods::METHODS.iter().map(|entry| entry.key).collect::<Vec<_>>(),
         bella::subspace::SUBSPACES.iter().map(|entry| entry.key).collect(),
-        bella::head::HEADS.iter().map(|entry| entry.key).collect(),
+        bella::model::head::HEADS.iter().map(|entry| entry.key).collect(),
         bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key).collect(),
         bella::data::DATASETS.iter().map(|entry| entry.key).collect(),
         bella::metrics::METRICS.iter().map(|metric| metric.key).collect(),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use bella::base::tensor_file::State;
 use bella::results::store::read;
-use bella::state::State;
 use common::{Place, assert_has, error_line, messages, tensor_bytes};
 
 /// 40 steps, each followed by a checkpoint.

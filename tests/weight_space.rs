@@ -2,11 +2,11 @@
 
 mod common;
 
-use bella::backbone::weights::Weights;
 use bella::base::random::{Purpose, normal, stream};
-use bella::images::Batch;
+use bella::data::batches::Batch;
 use bella::methods::{Mixed, Objective};
 use bella::model::Model;
+use bella::model::vit::weights::Weights;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Block, Shape, Subspace};
 use bella::train::{Cut, Likelihood};

@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use assert_cmd::Command;
-use bella::backbone::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
-use bella::checkpoint::Archive;
-use bella::head::{templates, tokens};
+use bella::model::archive::Archive;
+use bella::model::head::{templates, tokens};
+use bella::model::vit::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
 use common::{Place, assert_has, bella, done, error_line, fixture, messages, with};
 use tch::{Kind, Tensor};
 

@@ -1,4 +1,8 @@
 //! The ground that everything stands on.
 
+pub mod files;
 pub mod hash;
+pub mod logging;
 pub mod random;
+pub mod tensor;
+pub mod tensor_file;

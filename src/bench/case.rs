@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
-use crate::backbone::identify::{Fixed, identify};
-use crate::backbone::shapes::Shape;
-use crate::checkpoint::Archive;
+use crate::base::tensor::wide;
 use crate::data::Interpolation;
-use crate::device::compute_kind;
 use crate::experiment::{Experiment, load_config};
-use crate::head::{Head, Training as HeadTraining};
 use crate::machine::Precision;
+use crate::machine::device::compute_kind;
+use crate::model::archive::Archive;
+use crate::model::head::{Head, Training as HeadTraining};
+use crate::model::vit::identify::{Fixed, identify};
+use crate::model::vit::shapes::Shape;
 use crate::model::{Model, Normalize, Preprocess};
 use crate::schema::{Choice, Problems, words};
-use crate::tensor::wide;
 
 /// Classes of the random head.
 pub const CLASSES: i64 = 10;
@@ -179,7 +179,7 @@ impl Choices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backbone::shapes::SHAPES;
+    use crate::model::vit::shapes::SHAPES;
 
     fn choices() -> Choices {
         Choices {

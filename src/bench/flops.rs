@@ -4,7 +4,7 @@
 //! the frozen products once where all particles see the same. Norms, activations, the method, the optimizer, what
 //! recomputation repeats and mixing in weight space do not count.
 
-use crate::backbone::Geometry;
+use crate::model::vit::Geometry;
 use crate::subspace::{Layout, Shape};
 
 /// One forward of n particles.

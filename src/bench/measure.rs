@@ -12,17 +12,17 @@ use super::clock::{Clock, Elapsed, Samples};
 use super::flops::{self, Pass};
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
 use super::{peak, rate};
-use crate::backbone::weights::Weights;
+use crate::base::tensor::guarded;
+use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
-use crate::images::Batch;
-use crate::memory::{Cutter, free_bytes, gib};
+use crate::machine::memory::{Cutter, free_bytes, gib};
 use crate::methods::{Method, Objective, Parts};
+use crate::model::vit::weights::Weights;
 use crate::model::{Input, Model};
 use crate::predict::{Members, Predictor};
 use crate::schema::words;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
-use crate::tensor::guarded;
 use crate::train::chunks::Step;
 use crate::train::{Cut, Likelihood};
 
@@ -120,8 +120,8 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     drop(rows);
     let copies = if training.method.spec.samples().is_some() { 2 } else { 1 };
     let mut found = Measured {
-        precision: crate::device::precision_name(model.kind).to_string(),
-        device: crate::device::name(device),
+        precision: crate::machine::device::precision_name(model.kind).to_string(),
+        device: crate::machine::device::name(device),
         threads: tch::get_num_threads(),
         particles,
         parameters_per_particle: layout.parameters(),

@@ -2,8 +2,8 @@
 
 use tch::Device;
 
-use crate::device::cuda_memory_bytes;
-use crate::memory::peak_bytes;
+use crate::machine::device::cuda_memory_bytes;
+use crate::machine::memory::peak_bytes;
 
 /// Free bytes of a GPU before anything is computed on it.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub fn bytes(device: Device, before: Before) -> Option<u64> {
 
 /// From here on the resident peak counts anew (Linux).
 pub fn reset() {
-    crate::memory::release_freed();
+    crate::machine::memory::release_freed();
     // Without it the peak of what came before stays: larger, not wrong.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

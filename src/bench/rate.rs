@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::clock::Clock;
-use crate::tensor::guarded;
+use crate::base::tensor::guarded;
 
 /// Operations a second, of some products.
 const PRODUCTS: usize = 5;

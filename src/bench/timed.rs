@@ -7,9 +7,9 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::clock::{Clock, Elapsed};
+use crate::base::tensor_file::State;
 use crate::methods::{Evaluation, Mixed, Objective};
 use crate::optimizers::Optimizer;
-use crate::state::State;
 
 /// Time spent, shared between what spends it and who reads it.
 pub type Spent = Rc<Cell<Elapsed>>;

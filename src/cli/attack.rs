@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::failure::Usage;
-use crate::attacks::{ATTACKS, Entry, Resolution, Settings, Target};
 use crate::evaluate::AttackPlan;
+use crate::evaluate::attacks::{ATTACKS, Entry, Resolution, Settings, Target};
 
 #[derive(Args)]
 #[command(next_help_heading = "Attack")]

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Usage;
 use super::options::ComputeArgs;
-use crate::backbone::shapes::{SHAPES, Shape};
+use crate::base::files::create_folder;
 use crate::bench::case::{BenchMethod, Choices, Source};
 use crate::bench::measure::{Feed, Measured, Plan, measure};
 use crate::bench::row::{self, KEYS, Label};
-use crate::files::create_folder;
 use crate::machine::Precision;
+use crate::model::vit::shapes::{SHAPES, Shape};
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
 use crate::schema::Choice;
@@ -131,7 +131,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         return alone(args, &cases);
     }
     create_folder(&args.compute.out)?;
-    let device = crate::device::name(args.compute.device.open()?);
+    let device = crate::machine::device::name(args.compute.device.open()?);
     let mut outcomes: Vec<Option<Outcome>> = cases.iter().map(|_| None).collect();
     for round in 1..=args.rounds {
         for ((source, choices), outcome) in cases.iter().zip(&mut outcomes) {
@@ -220,7 +220,7 @@ fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
     }
     let experiment = choices.experiment(source)?;
     if let Some(training) = &experiment.training {
-        let kind = crate::device::compute_kind(training.train.precision, args.compute.device.open()?);
+        let kind = crate::machine::device::compute_kind(training.train.precision, args.compute.device.open()?);
         if let Err(error) = kind.map(drop) {
             return Err(Usage(format!("{error:#}")).into());
         }

@@ -94,7 +94,7 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
         decoding: if args.decode { Decoding::All } else { Decoding::Skip },
         extent: if is_part { Extent::Part } else { Extent::Whole },
     };
-    let bar = crate::logging::bar(0, "decoding");
+    let bar = crate::base::logging::bar(0, "decoding");
     let progress = |done: usize, total: usize| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);

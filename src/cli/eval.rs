@@ -7,12 +7,12 @@ use super::attack::AttackArgs;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides, on_other_data};
 use super::options::ComputeArgs;
+use crate::data::batches::{ImageSet, TestImages};
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::{Fingerprint, Split, SplitName};
 use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Inside, Predictive, experiment_csv, ood_csv};
 use crate::experiment::Experiment;
-use crate::images::{ImageSet, TestImages};
 use crate::laplace::Output;
 use crate::metrics::Uncertainty;
 use crate::predict::{Members, Predictor};
@@ -221,7 +221,7 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     if let Some(plan) = &tests.attack {
         // As predictions are kept: one file a run, set and condition.
         let folder = tests.args.attack.save_images.as_ref().map(|folder| folder.join(opened.run.id()));
-        folder.as_deref().map_or(Ok(()), crate::files::create_folder)?;
+        folder.as_deref().map_or(Ok(()), crate::base::files::create_folder)?;
         let (rows, kept) = evaluation.attacked(&images, plan, folder.is_some())?;
         folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(&folder)))?;
         return Ok(rows);

@@ -6,10 +6,10 @@ use anyhow::Result;
 use clap::Args;
 
 use super::options::ConfigArgs;
-use crate::device::DeviceChoice;
-use crate::files::expect_writable;
+use crate::base::files::expect_writable;
+use crate::base::tensor_file::State;
+use crate::machine::device::DeviceChoice;
 use crate::model::Loaded;
-use crate::state::State;
 
 /// Write a config's head as safetensors, `weight` [C, d] and `bias` [C]: what head.zero-shot.weights reads.
 #[derive(Args)]

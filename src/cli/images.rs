@@ -9,11 +9,11 @@ use npyz::WriterBuilder;
 use tch::{Device, Kind};
 
 use super::failure::Usage;
+use crate::base::files::{expect_writable, write_atomic};
+use crate::data::batches::{ImageSet, in_order};
 use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
-use crate::files::{expect_writable, write_atomic};
-use crate::images::{ImageSet, in_order};
-use crate::inputs::collect;
 use crate::model::{Normalize, Preprocess};
+use crate::predict::inputs::collect;
 
 /// Decode and resize image files as training does; write the bytes, say how many images a second.
 #[derive(Args)]
@@ -66,7 +66,7 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
     let problem = inputs.iter().find_map(|input| input.problem.clone());
     problem.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))?;
     let workers = args.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let bar = crate::logging::bar(inputs.len() as u64, "packing");
+    let bar = crate::base::logging::bar(inputs.len() as u64, "packing");
     let request = Request {
         image_size: args.size as usize,
         interpolation: args.interpolation,

@@ -6,10 +6,10 @@ use anyhow::Result;
 use clap::Args;
 use tch::Kind;
 
-use crate::backbone::Activation;
-use crate::backbone::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
-use crate::checkpoint::Archive;
-use crate::head::{Head, Training};
+use crate::model::archive::Archive;
+use crate::model::head::{Head, Training};
+use crate::model::vit::Activation;
+use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::schema::{Choice, Reader, Tree};
 use crate::subspace::low_rank;
 

@@ -8,11 +8,11 @@ use clap::Args;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
+use crate::analysis::landscape::{Plane, errors};
+use crate::base::files::write_atomic;
 use crate::data::SplitName;
+use crate::data::batches::ImageSet;
 use crate::data::subset::{Subset, chosen};
-use crate::files::write_atomic;
-use crate::images::ImageSet;
-use crate::landscape::{Plane, errors};
 
 /// Train and test error over the plane through three particles (landscape.csv and landscape.svg of the run).
 #[derive(Args)]

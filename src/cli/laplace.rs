@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 
+use crate::data::batches::ImageSet;
 use crate::data::order::Holdout;
 use crate::experiment::{Experiment, Training, load_config};
-use crate::images::ImageSet;
 use crate::laplace::fit::Fitter;
 use crate::posterior::{Mixture, Posterior};
 use crate::run::{Record, RunFolder};

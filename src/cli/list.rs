@@ -4,15 +4,15 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use super::Usage;
-use crate::attacks::ATTACKS;
-use crate::backbone::NAMINGS;
 use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
+use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
-use crate::head::{HEADS, templates};
 use crate::methods::METHODS;
 use crate::metrics::METRICS;
 use crate::metrics::ood::OOD_SCORES;
+use crate::model::head::{HEADS, templates};
+use crate::model::vit::NAMINGS;
 use crate::optimizers::OPTIMIZERS;
 use crate::subspace::SUBSPACES;
 

@@ -8,10 +8,10 @@ use super::eval::{TestArgs, Tests, show, test};
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
+use crate::analysis::merge::fisher::squared_gradients;
+use crate::analysis::merge::{By, Contribution, Settings, merge};
 use crate::data::SplitName;
-use crate::images::ImageSet;
-use crate::merge::fisher::squared_gradients;
-use crate::merge::{By, Contribution, Settings, merge};
+use crate::data::batches::ImageSet;
 use crate::predict::Members;
 use crate::subspace::Space;
 
@@ -125,7 +125,7 @@ fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     indices.truncate(count);
     let set = ImageSet::new(split, session.device, session.settings.workers)?;
     let theta = &opened.posterior()?.mixture.theta;
-    let bar = crate::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
+    let bar = crate::base::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
     let of = |particle: i64| {
         let row = theta.narrow(0, particle, 1);
         squared_gradients(&session.model, session.subspace()?, &row, (&set, &indices), &bar, experiment.seed)

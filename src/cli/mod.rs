@@ -33,7 +33,7 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::parallel::{World, launch_rank, let_first_speak, processes};
+use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
 use failure::{Stopped, Usage, fail};
 
 /// Bayesian fine-tuning of pretrained vision transformers.
@@ -85,9 +85,9 @@ struct CompletionsArgs {
 
 /// Runs the command line. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
 pub fn main() -> ExitCode {
-    crate::memory::keep_freed();
+    crate::machine::memory::keep_freed();
     let cli = Cli::parse();
-    crate::logging::start(cli.verbose);
+    crate::base::logging::start(cli.verbose);
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
         // Every process knows the same, and one line is enough.
@@ -98,12 +98,12 @@ pub fn main() -> ExitCode {
         Err(error) => return ExitCode::from(fail(&Usage(format!("{error:#}")).into())),
     };
     if !world.leads() {
-        crate::logging::hush(world.rank());
+        crate::base::logging::hush(world.rank());
     }
     let error = match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, world.clone()))) {
         Ok(Ok(())) => return world.end(0),
         Ok(Err(error)) => error,
-        Err(payload) => anyhow::anyhow!(crate::tensor::panic_line(payload.as_ref())),
+        Err(payload) => anyhow::anyhow!(crate::base::tensor::panic_line(payload.as_ref())),
     };
     if closed_early(&format!("{error:#}")) {
         return world.end(0);

@@ -7,10 +7,10 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::ComputeArgs;
+use crate::data::batches::ImageSet;
 use crate::data::{DATASETS, Split, SplitName};
 use crate::evaluate::{Predictive, Prepared};
 use crate::experiment::{Experiment, Validation, load_config};
-use crate::images::ImageSet;
 use crate::machine::{Chunk, Precision};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
@@ -84,11 +84,11 @@ impl Opened {
             bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
         }
         check_sets(&overrides.sets)?;
-        crate::logging::open_log(&run.log())?;
+        crate::base::logging::open_log(&run.log())?;
         tracing::info!("run: {}", run.path().display());
         let mut settings = compute.settings();
         settings.precision = overrides.precision;
-        crate::files::create_folder(&settings.out)?;
+        crate::base::files::create_folder(&settings.out)?;
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;
         let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
@@ -108,12 +108,12 @@ impl Opened {
         settings.precision = overrides.precision;
         let run = RunFolder::of(&settings.out, &experiment)?;
         run.create(&experiment)?;
-        crate::logging::open_log(&run.log())?;
+        crate::base::logging::open_log(&run.log())?;
         let classes = experiment.data.dataset.classes()?;
         let device = settings.device.open()?;
         let session = Session::open(&experiment, settings, device, classes)?;
         ensure!(
-            session.model.head.training != crate::head::Training::Always,
+            session.model.head.training != crate::model::head::Training::Always,
             "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
         );
         // The folder of such a run is that of the experiment with its overrides.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::device::DeviceChoice;
 use crate::experiment::{Experiment, load_config};
+use crate::machine::device::DeviceChoice;
 use crate::schema::Problems;
 use crate::session::Settings;
 
@@ -62,7 +62,7 @@ fn parse_gib(text: &str) -> Result<f64, String> {
 impl ComputeArgs {
     pub fn settings(&self) -> Settings {
         if let Some(gib) = self.memory {
-            crate::memory::allow((gib * f64::from(1 << 30)) as u64);
+            crate::machine::memory::allow((gib * f64::from(1 << 30)) as u64);
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Settings {

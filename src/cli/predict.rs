@@ -10,17 +10,17 @@ use tch::Tensor;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
-use crate::contact_sheet::{Section, Tile, draw};
+use crate::base::files::expect_writable;
+use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::{Decode, Resize};
 use crate::evaluate::Predictive;
-use crate::files::expect_writable;
-use crate::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
 use crate::machine::Precision;
-use crate::memory::Cutter;
+use crate::machine::memory::Cutter;
 use crate::metrics::Uncertainty;
+use crate::plot::contact_sheet::{Section, Tile, draw};
 use crate::predict::Predictor;
+use crate::predict::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
 use crate::predictions::{Predictions, Shape};
-use crate::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 
 /// Predict the classes of images, with the uncertainty of each prediction.
 ///
@@ -130,7 +130,7 @@ fn predict(
     let batch_size = opened.batch_size(args.batch_size).min(inputs.len());
     let cutter = predictor.plan(batch_size, batch_size)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
-    let bar = crate::logging::bar(inputs.len() as u64, "predicting");
+    let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
     let mut failed = 0;
     for batch in inputs.chunks(batch_size) {
         let decoded = pool.install(|| decode(batch, how));

@@ -7,13 +7,13 @@ use clap::Args;
 
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
-use crate::contact_sheet::{Section, Tile, draw};
+use crate::analysis::sensitivity::{Sensitivity, sensitivities};
+use crate::base::files::write_atomic;
+use crate::data::batches::ImageSet;
 use crate::data::order::replaced_labels;
 use crate::data::{Split, SplitName};
-use crate::files::write_atomic;
-use crate::images::ImageSet;
 use crate::machine::Precision;
-use crate::sensitivity::{Sensitivity, sensitivities};
+use crate::plot::contact_sheet::{Section, Tile, draw};
 
 /// Sensitivity of each training image, and the leave-one-out estimate of the test loss (sensitivity.csv of the run).
 ///
@@ -53,7 +53,7 @@ pub fn run(args: &SensitivityArgs) -> Result<()> {
     let mut trained_on = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
     trained_on.truncate(args.samples.map_or(usize::MAX, |count| count as usize));
     let set = ImageSet::new(split.clone(), session.device, session.settings.workers)?;
-    let bar = crate::logging::bar(trained_on.len() as u64, "images");
+    let bar = crate::base::logging::bar(trained_on.len() as u64, "images");
     let mixture = &opened.posterior()?.mixture;
     let mut found = sensitivities(&session.model, session.subspace()?, mixture, (&set, &trained_on), &bar)?;
     bar.finish_and_clear();

@@ -5,8 +5,8 @@ use clap::Args;
 
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
-use crate::files::write_atomic;
-use crate::similarity::{Similarity, similarities};
+use crate::analysis::similarity::{Similarity, similarities};
+use crate::base::files::write_atomic;
 
 /// Pairwise cosines and distances of the particles' updates (similarity.csv of the run).
 #[derive(Args)]

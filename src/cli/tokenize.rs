@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::head::tokens::tokens;
+use crate::model::head::tokens::tokens;
 
 /// Print CLIP's tokens of texts, one text a line.
 #[derive(Args)]

@@ -14,14 +14,14 @@ use tch::Device;
 use super::failure::{Stopped, Usage};
 use super::laplace;
 use super::options::{ComputeArgs, ConfigArgs};
+use crate::base::files::create_folder;
 use crate::data::Split;
+use crate::data::batches::{ImageSet, TestImages};
 use crate::evaluate::{Condition, Evaluation, IMAGES, Predictive, experiment_csv};
 use crate::experiment::{Experiment, Training};
-use crate::files::create_folder;
-use crate::images::{ImageSet, TestImages};
 use crate::machine::Chunk;
-use crate::memory;
-use crate::parallel::World;
+use crate::machine::memory;
+use crate::machine::parallel::World;
 use crate::posterior::{Mixture, Posterior};
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
@@ -101,7 +101,7 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
     if args.force {
         run.clear()?;
     }
-    crate::logging::open_log(&run.log())?;
+    crate::base::logging::open_log(&run.log())?;
     Ok(lock)
 }
 
@@ -181,8 +181,8 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
         particles * parameters,
         trainer.holdout.train.len(),
         trainer.holdout.validation.len(),
-        crate::device::precision_name(session.model.kind),
-        crate::device::name(session.device),
+        crate::machine::device::precision_name(session.model.kind),
+        crate::machine::device::name(session.device),
     );
     if trainer.world.size() > 1 {
         let share = trainer.team.share();
@@ -217,11 +217,11 @@ fn finish(
     let record = Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
-        libtorch_version: crate::device::LIBTORCH_VERSION.into(),
-        device: crate::device::name(session.device),
+        libtorch_version: crate::machine::device::LIBTORCH_VERSION.into(),
+        device: crate::machine::device::name(session.device),
         processes: session.world.size(),
         threads: tch::get_num_threads(),
-        precision: crate::device::precision_name(session.model.kind).into(),
+        precision: crate::machine::device::precision_name(session.model.kind).into(),
         particles,
         parameters_per_particle: parameters,
         trainable_parameters: particles * parameters,

@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 
 use super::decode::{Decode, decode_all};
 use super::request::Request;
+use crate::base::files::{create_folder, with_lock, write_atomic};
 use crate::base::hash::hex;
-use crate::files::{create_folder, with_lock, write_atomic};
 
 const MAGIC: &[u8; 16] = b"bella/pixels/1\0\0";
 const HEADER_BYTES: usize = 16 + 32 + 8 + 8;

@@ -3,6 +3,7 @@
 //! [`sets`] has one file a data set, [`read`] the formats that several of them share.
 
 pub mod augment;
+pub mod batches;
 mod cache;
 pub mod check;
 pub mod corruptions;

@@ -9,12 +9,12 @@ use tch::{Device, Tensor};
 
 use super::condition::Attacked;
 use super::{Condition, Evaluation};
-use crate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim};
-use crate::images::{Batch, TestImages, in_order};
+use crate::base::tensor::host_f32;
+use crate::base::tensor_file::State;
+use crate::data::batches::{Batch, TestImages, in_order};
+use crate::evaluate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim};
 use crate::predict::in_parts;
 use crate::results::store::Row;
-use crate::state::State;
-use crate::tensor::host_f32;
 
 /// An attack at several budgets.
 pub struct AttackPlan {
@@ -66,7 +66,7 @@ impl Evaluation<'_> {
         let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let set = &images.set;
-        let bar = crate::logging::bar(set.samples() as u64, plan.entry.key);
+        let bar = crate::base::logging::bar(set.samples() as u64, plan.entry.key);
         let all: Vec<u32> = (0..set.samples() as u32).collect();
         let batches = in_order(&all, self.batch_size);
         for (indices, batch) in batches.iter().zip(set.batches(batches.clone())) {

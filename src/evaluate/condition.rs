@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use crate::attacks::{Resolution, Target};
 use crate::data::corruptions::Applied;
 use crate::data::versions::Version;
+use crate::evaluate::attacks::{Resolution, Target};
 use crate::results::store::Row;
 
 /// What was done to the images.

@@ -1,6 +1,7 @@
 //! From members and an image set to saved predictions, metrics, and rows of the results.
 
 mod attacked;
+pub mod attacks;
 mod condition;
 mod files;
 mod ood;
@@ -12,9 +13,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::data::batches::{ImageSet, TestImages};
 use crate::data::versions::{Mean, Version, means};
 use crate::experiment::Experiment;
-use crate::images::{ImageSet, TestImages};
 use crate::metrics::temperature::scaled_columns;
 use crate::metrics::{Scores, evaluate};
 use crate::predict::Predictor;
@@ -71,7 +72,7 @@ impl Evaluation<'_> {
     /// Logits `[m, N, C]` of all members on all images.
     fn logits(&self, images: &ImageSet) -> Result<Vec<f32>> {
         let all: Vec<u32> = (0..images.samples() as u32).collect();
-        let bar = crate::logging::bar(all.len() as u64, "predicting");
+        let bar = crate::base::logging::bar(all.len() as u64, "predicting");
         let logits = self.predictor.shared_logits(&self.session.world, images, &all, self.batch_size, &bar)?;
         bar.finish_and_clear();
         Ok(logits)

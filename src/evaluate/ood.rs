@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{Evaluation, ood_csv};
 use crate::data::Fingerprint;
-use crate::images::TestImages;
+use crate::data::batches::TestImages;
 use crate::metrics::ood::compare;
 use crate::metrics::uncertainty::Uncertainty;
 use crate::predictions::Predictions;

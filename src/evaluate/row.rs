@@ -51,8 +51,8 @@ impl Evaluation<'_> {
             row.push("selected_epoch", record.selected_epoch.to_string());
         }
         row.push_number("predict_images_per_second", Some(predict_images_per_second));
-        row.push("device", crate::device::name(self.session.device));
-        row.push("precision", crate::device::precision_name(self.session.model.kind));
+        row.push("device", crate::machine::device::name(self.session.device));
+        row.push("precision", crate::machine::device::precision_name(self.session.model.kind));
         self.add_settings(row);
     }
 

@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 use super::Experiment;
 use crate::data::DATASETS;
-use crate::head::HEADS;
 use crate::methods::METHODS;
+use crate::model::head::HEADS;
 use crate::optimizers::OPTIMIZERS;
 use crate::schema::{Absence, Asked, Given, Reader, Survey};
 use crate::subspace::SUBSPACES;

@@ -10,8 +10,8 @@ mod training;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
-use crate::head::{HEADS, HeadSpec};
 use crate::model::CheckpointSpec;
+use crate::model::head::{HEADS, HeadSpec};
 use crate::schema::{Problems, Reader, Tree, table};
 
 pub use chosen::Chosen;

@@ -104,7 +104,11 @@ words! {
 
 impl Training {
     /// Reads the tables that say what is trained and how.
-    pub fn read(root: &Reader, data: &Option<DataSpec>, head: Option<crate::head::Training>) -> Option<Training> {
+    pub fn read(
+        root: &Reader,
+        data: &Option<DataSpec>,
+        head: Option<crate::model::head::Training>,
+    ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
         let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));
@@ -173,7 +177,7 @@ impl Training {
     }
 
     /// Particles that start equal and see the same images at the same rate would stay equal.
-    fn check_separation(&self, root: &Reader, head: crate::head::Training) {
+    fn check_separation(&self, root: &Reader, head: crate::model::head::Training) {
         let rates = self.optimizer.spec.rates();
         if self.method.spec.samples().is_some() {
             return; // noise keeps them apart

@@ -17,8 +17,8 @@ use tch::{Device, Kind, Tensor};
 
 use super::factor::{Factor, Sum, check};
 use super::pass::{Map, Maps, Pass, weight_gradient};
+use crate::base::tensor_file::State;
 use crate::methods::laplace::{Shape, Structure, Tokens};
-use crate::state::State;
 
 /// X and G of one map.
 #[derive(Debug)]

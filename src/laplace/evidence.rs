@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use super::curvature::Curvature;
-use crate::tensor::host_f64;
+use crate::base::tensor::host_f64;
 
 /// Everything that log Z needs besides τ.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::random::{Purpose, normal, stream};
-use crate::tensor::wide;
+use crate::base::tensor::wide;
 
 /// Eigenvectors of a positive matrix; the directions that are left out have eigenvalue 0.
 #[derive(Debug)]

@@ -11,14 +11,14 @@ use super::memory::images_at_once;
 use super::pass::{Maps, Pass};
 use super::variance::Projected;
 use super::{Approximation, Curvature, Evidence, Fitted, Output, Settings, Tuning};
-use crate::backbone::footprint::Graph;
-use crate::images::{Batch, ImageSet, in_order};
+use crate::base::tensor::{guarded, host_f64, label_log_probabilities, mixture_log_probabilities};
+use crate::data::batches::{Batch, ImageSet, in_order};
 use crate::machine::Chunk;
 use crate::methods::noise::posterior_row;
 use crate::model::Model;
+use crate::model::vit::footprint::Graph;
 use crate::predict::{Members, Predictor, Rows};
 use crate::subspace::Subspace;
-use crate::tensor::{guarded, host_f64, label_log_probabilities, mixture_log_probabilities};
 
 /// Grid of `tuning = "validation"`: 10⁻⁴ to 10⁴.
 const GRID: usize = 41;
@@ -84,7 +84,7 @@ impl Fitter<'_> {
     pub fn curvature(&self, maps: &Maps, theta: &Tensor) -> Result<(Curvature, f64)> {
         let mut fit = Fit::new(maps, self.settings.shape, theta.device());
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
-        let bar = crate::logging::bar(self.train.len() as u64, "curvature");
+        let bar = crate::base::logging::bar(self.train.len() as u64, "curvature");
         // The curvature holds one gradient an image, a linearised prediction one a class.
         for batch in self.batches(maps, (self.images, self.train), 1)? {
             let Batch { bytes, labels } = batch?;

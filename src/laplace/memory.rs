@@ -6,7 +6,7 @@ use tch::Kind;
 use super::factor::sketch_width;
 use super::pass::Maps;
 use super::{Shape, Structure};
-use crate::tensor::wide;
+use crate::base::tensor::wide;
 
 /// What the gradients of one batch may take.
 pub const BATCH_BYTES: i64 = 256 << 20;

@@ -28,13 +28,13 @@ use std::ops::Range;
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::backbone::footprint::Graph;
 use crate::base::random::Purpose;
-use crate::memory::Need;
+use crate::base::tensor_file::State;
+use crate::machine::memory::Need;
 use crate::methods::noise::{At, row};
 use crate::model::Model;
+use crate::model::vit::footprint::Graph;
 use crate::predict::Linear;
-use crate::state::State;
 use crate::subspace::Subspace;
 
 pub use crate::methods::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
@@ -104,7 +104,7 @@ impl Fitted {
         let columns = state.get("laplace.columns")?;
         ensure!(columns.size() == [2], "`laplace.columns` is damaged");
         let columns = columns.int64_value(&[0])..columns.int64_value(&[1]);
-        let precisions = crate::tensor::host_f64(&state.get("laplace.precision")?)?;
+        let precisions = crate::base::tensor::host_f64(&state.get("laplace.precision")?)?;
         let (particles, parameters) = theta.size2()?;
         let fits = precisions.len() as i64 == particles && columns.start >= 0 && columns.end <= parameters;
         ensure!(fits, "the Laplace approximation is of other particles than theta");

@@ -9,10 +9,10 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use crate::backbone::weights::{Tap, Tape};
+use crate::base::tensor::wide;
 use crate::model::Model;
+use crate::model::vit::weights::{Tap, Tape};
 use crate::subspace::{Shape, Subspace};
-use crate::tensor::wide;
 
 /// A weight `[outputs, inputs]` within a row of theta.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::{Method, Objective, Parts, Step};
-use crate::state::State;
+use crate::base::tensor_file::State;
 
 /// Every row follows its own gradient.
 pub struct Independent {

@@ -11,9 +11,9 @@ pub mod noise;
 use anyhow::{Result, bail};
 use tch::Tensor;
 
+use crate::base::tensor_file::State;
 use crate::optimizers::Optimizer;
 use crate::schema::Reader;
-use crate::state::State;
 use crate::subspace::geometry::Geometry;
 
 pub use entries::{METHODS, ivon, svgd};

@@ -1,21 +1,24 @@
 //! A model: backbone, frozen base and head, with the image preprocessing that the checkpoint expects.
 
+pub mod archive;
+pub mod head;
 mod preprocess;
 mod spec;
+pub mod vit;
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::backbone::Base;
-use crate::backbone::footprint::{Graph, Pass};
-use crate::backbone::identify::{Fixed, Identified, identify};
-use crate::backbone::vit::Vit;
-use crate::backbone::weights::Weights;
-use crate::checkpoint::Archive;
+use crate::base::tensor::wide;
 use crate::data::Interpolation;
-use crate::head::{Checkpoint, Head, HeadSpec, Surroundings};
-use crate::memory::{Cut, Cutter, Need, Task};
-use crate::tensor::wide;
+use crate::machine::memory::{Cut, Cutter, Need, Task};
+use crate::model::archive::Archive;
+use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
+use crate::model::vit::Base;
+use crate::model::vit::footprint::{Graph, Pass};
+use crate::model::vit::forward::Vit;
+use crate::model::vit::identify::{Fixed, Identified, identify};
+use crate::model::vit::weights::Weights;
 
 pub use preprocess::{Normalize, Preprocess};
 pub use spec::CheckpointSpec;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
+use crate::base::tensor::wide;
 use crate::data::Interpolation;
 use crate::schema::{Bounds, Reader, words};
-use crate::tensor::wide;
 
 /// Mean and standard deviation of each colour channel, on pixels in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -7,9 +7,9 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::preprocess::Normalize;
-use crate::backbone::Activation;
 use crate::base::hash::file_sha256;
 use crate::data::Interpolation;
+use crate::model::vit::Activation;
 use crate::schema::{Bounds, Reader};
 
 /// `[checkpoint]`.

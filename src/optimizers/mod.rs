@@ -4,8 +4,8 @@ mod entries;
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::tensor_file::State;
 use crate::schema::Reader;
-use crate::state::State;
 
 pub use entries::OPTIMIZERS;
 

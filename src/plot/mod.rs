@@ -4,6 +4,7 @@
 mod axis;
 pub mod canvas;
 mod chart;
+pub mod contact_sheet;
 mod frame;
 mod layers;
 mod legend;

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::bytes::bytes_of;
 use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage, Values, read};
-use crate::files::write_atomic;
+use crate::base::files::write_atomic;
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian and are read in place");

@@ -5,9 +5,9 @@
 
 use tch::Kind;
 
-use crate::backbone::text::TextGeometry;
-use crate::backbone::{Activation, Geometry, Traits};
-use crate::checkpoint::write::{Blueprint, Module};
+use crate::model::archive::write::{Blueprint, Module};
+use crate::model::vit::text::TextGeometry;
+use crate::model::vit::{Activation, Geometry, Traits};
 
 /// An image tower, and the text tower beside it where there is one.
 pub struct Clip {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::files::create_folder;
+use crate::base::files::create_folder;
 
 /// The file by which a folder is known as a rehearsal's own.
 const CONFIG: &str = "rehearsal.toml";

@@ -20,7 +20,7 @@ pub mod standins;
 
 use std::path::PathBuf;
 
-use crate::device::DeviceChoice;
+use crate::machine::device::DeviceChoice;
 
 /// What a rehearsal is asked to do.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
-use crate::backbone::shapes::SHAPES;
-use crate::backbone::text::TextGeometry;
-use crate::backbone::{Activation, Geometry, Traits};
-use crate::head::tokens::VOCABULARY;
+use crate::model::head::tokens::VOCABULARY;
+use crate::model::vit::shapes::SHAPES;
+use crate::model::vit::text::TextGeometry;
+use crate::model::vit::{Activation, Geometry, Traits};
 use crate::rehearse::clip::{Around, Clip};
 
 /// A published model.

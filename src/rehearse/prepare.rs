@@ -7,8 +7,8 @@ use tch::{Device, Kind, Tensor};
 use super::evaluations::data_file;
 use super::models::random_weight;
 use super::plan::{Checkpoint, MadeHead, Plan};
-use crate::checkpoint::write::write;
-use crate::files::{create_folder, write_atomic};
+use crate::base::files::{create_folder, write_atomic};
+use crate::model::archive::write::write;
 
 /// Seed of random weights.
 const SEED: i64 = 1;

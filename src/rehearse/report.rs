@@ -136,7 +136,7 @@ impl Report<'_> {
 }
 
 fn write_text(path: &Path, text: &str) -> Result<()> {
-    crate::files::write_atomic(path, |file| Ok(file.write_all(text.as_bytes())?))
+    crate::base::files::write_atomic(path, |file| Ok(file.write_all(text.as_bytes())?))
 }
 
 fn word(outcome: &Outcome) -> &'static str {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::figures::Figure;
 use super::tables::RenderedTable;
-use crate::files::{create_folder, write_atomic};
+use crate::base::files::{create_folder, write_atomic};
 use crate::plot::raster::png;
 use crate::results::table::Surface;
 use crate::schema::words;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use self::comparison::Comparison;
 use self::notes::{group_names, notes};
-use crate::files::write_atomic;
+use crate::base::files::write_atomic;
 use crate::metrics::{self, Better};
 use crate::plot::text::capital;
 use crate::plot::{Axis, Chart, Entry, Fill, Joined, Layer, Mean, Panel, Scale, Swatch, Ticks};

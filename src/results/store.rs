@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::files::{with_lock, write_atomic};
+use crate::base::files::{with_lock, write_atomic};
 
 const WAY_OUT: &str = "mend the file or move it away";
 

@@ -22,7 +22,7 @@ impl Surface {
     pub fn of_stdout() -> Self {
         // A launcher of several processes puts a terminal without a size in between.
         let width = comfy_table::Table::new().width().filter(|width| *width > 0).unwrap_or(80);
-        let terminal = stdout().is_terminal() && crate::parallel::processes() == 1;
+        let terminal = stdout().is_terminal() && crate::machine::parallel::processes() == 1;
         if terminal { Surface::Terminal { width } } else { Surface::Plain }
     }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
+use crate::base::files::{create_folder, write_atomic};
 use crate::experiment::Experiment;
-use crate::files::{create_folder, write_atomic};
 
 pub use record::Record;
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::RunFolder;
-use crate::files::write_atomic;
+use crate::base::files::write_atomic;
 
 /// What a run was and what it cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]

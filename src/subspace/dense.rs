@@ -6,8 +6,8 @@ use tch::{Kind, Tensor};
 
 use super::layout::Column;
 use super::{Combined, Layout, Shape, Subspace};
-use crate::backbone::Base;
-use crate::backbone::weights::Weights;
+use crate::model::vit::Base;
+use crate::model::vit::weights::Weights;
 
 /// A column of ΔW and where it comes from.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
-use crate::backbone::footprint::Trained;
+use crate::model::vit::footprint::Trained;
 
 /// One parameter of a particle: columns `start..start + numel(shape)`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ mod start;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::backbone::Base;
-use crate::backbone::weights::Weights;
-use crate::head::{Head, Training};
+use crate::model::head::{Head, Training};
+use crate::model::vit::Base;
+use crate::model::vit::weights::Weights;
 use crate::schema::Reader;
 
 pub use combine::Space;

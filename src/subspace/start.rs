@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use super::{Layout, Shape};
 use crate::base::random::{Purpose, stream};
-use crate::head::Head;
+use crate::model::head::Head;
 
 /// Uniform draws on ±bound, a pure function of (seed, particle, column).
 pub fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) -> Vec<f32> {

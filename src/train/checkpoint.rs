@@ -5,10 +5,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::{ADVICE, Clock, Trainer};
+use crate::base::tensor::host_f64;
+use crate::base::tensor_file::State;
 use crate::machine::Chunk;
-use crate::memory::Cut;
-use crate::state::State;
-use crate::tensor::host_f64;
+use crate::machine::memory::Cut;
 
 impl Trainer<'_> {
     /// Writes everything that a resumed run needs, in the first process.
@@ -55,7 +55,8 @@ impl Trainer<'_> {
 
     /// Device, type and number of processes, on which bits depend.
     fn computed_on(&self) -> String {
-        let (device, kind) = (crate::device::name(self.model.device), crate::device::precision_name(self.model.kind));
+        let (device, kind) =
+            (crate::machine::device::name(self.model.device), crate::machine::device::precision_name(self.model.kind));
         match self.world.size() {
             1 => format!("{device} in {kind}"),
             processes => format!("{device} in {kind}, {processes} processes"),

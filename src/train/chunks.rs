@@ -5,14 +5,14 @@ use std::rc::Rc;
 use anyhow::Result;
 use tch::Kind;
 
-use crate::backbone::footprint::Graph;
+use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::experiment::{Batches, Selection, TrainSpec};
 use crate::machine::Chunk;
-use crate::memory::{Cut, Cutter, Need, Task};
+use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::methods::Method;
 use crate::model::Model;
+use crate::model::vit::footprint::Graph;
 use crate::subspace::Layout;
-use crate::tensor::ROOM_TO_TRAIN;
 
 /// What a training step works on.
 pub struct Step<'a> {

@@ -6,14 +6,14 @@ use tch::no_grad_guard;
 
 use super::progress::EpochRow;
 use super::{Clock, Trainer, history, schedule};
+use crate::analysis::sensitivity::sensitivities;
+use crate::data::batches::ImageSet;
 use crate::experiment::Selection;
-use crate::images::ImageSet;
+use crate::machine::parallel::World;
 use crate::metrics::Average;
-use crate::parallel::World;
 use crate::posterior::Mixture;
 use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
-use crate::sensitivity::sensitivities;
 
 /// Share of the widest mean distance so far below which particles count as collapsed.
 const COLLAPSED_SHARE: f64 = 0.01;

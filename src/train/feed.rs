@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use crate::images::Batch;
+use crate::data::batches::Batch;
 use crate::model::Input;
 
 /// What a step is fed with.

@@ -19,7 +19,7 @@ pub fn describe(row: &EpochRow, epochs: usize) -> String {
 
 /// `train.csv`, written whole after every epoch.
 pub fn write(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
-    crate::files::write_atomic(&run.history(), |file| {
+    crate::base::files::write_atomic(&run.history(), |file| {
         let mut writer = csv::Writer::from_writer(file);
         let mut header: Vec<String> = [
             "epoch",

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::backbone::weights::{Tap, Tape, Weights};
+use crate::base::tensor::wide;
+use crate::model::vit::weights::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
-use crate::tensor::wide;
 
 /// The factors of all particles, and what the mixed gradients add up to.
 pub struct Mixing<'a> {

@@ -22,17 +22,17 @@ use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use tch::Tensor;
 
+use crate::base::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
+use crate::data::batches::ImageSet;
 use crate::data::order::{Holdout, epoch_order};
 use crate::experiment::{Batches, Selection, TrainSpec};
-use crate::images::ImageSet;
-use crate::memory::Cutter;
+use crate::machine::memory::Cutter;
+use crate::machine::parallel::{Team, World};
 use crate::methods::{Method, Step};
 use crate::model::Model;
-use crate::parallel::{Team, World};
 use crate::posterior::Mixture;
 use crate::run::RunFolder;
 use crate::subspace::Subspace;
-use crate::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
 
 pub use checkpoint::processes_of;
 use feed::Feed;

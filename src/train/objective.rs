@@ -10,14 +10,15 @@ use tch::{Kind, Tensor};
 
 use super::mixing::Mixing;
 use super::recompute::Segments;
-use crate::images::Batch;
-use crate::memory::{self, Cutter};
+use crate::base::tensor::{ROOM_TO_TRAIN, label_log_probabilities};
+use crate::data::batches::Batch;
+use crate::machine::memory;
+use crate::machine::memory::Cutter;
+use crate::machine::parallel::{Share, Team};
 use crate::methods::{Evaluation, Mixed, Objective};
 use crate::model::{Input, Model};
-use crate::parallel::{Share, Team};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
-use crate::tensor::{ROOM_TO_TRAIN, label_log_probabilities};
 
 /// How a batch is cut; losses and gradients do not depend on it beyond rounding.
 #[derive(Clone, Copy, Debug)]

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
-use crate::backbone::footprint::Graph;
-use crate::backbone::weights::Weights;
+use crate::base::tensor::{first_line, guarded};
+use crate::data::batches::{ImageSet, in_order};
 use crate::experiment::PrefixCache;
-use crate::images::{ImageSet, in_order};
-use crate::memory::free_bytes;
+use crate::machine::memory::free_bytes;
 use crate::model::Model;
-use crate::tensor::{first_line, guarded};
+use crate::model::vit::footprint::Graph;
+use crate::model::vit::weights::Weights;
 
 /// What enters block `block`, for some images.
 pub struct Prefix {
@@ -73,7 +73,7 @@ impl Prefix {
     }
 
     fn fill(&self, plan: &Plan) -> Result<()> {
-        let bar = crate::logging::bar(plan.indices.len() as u64, "first blocks");
+        let bar = crate::base::logging::bar(plan.indices.len() as u64, "first blocks");
         let weights = Weights::frozen(&plan.model.base);
         let mut row = 0;
         let sizes = (plan.batch_size, 0);

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
-use crate::state::State;
-use crate::tensor::{host_f64, snapshot};
+use crate::base::tensor::{host_f64, snapshot};
+use crate::base::tensor_file::State;
 
 /// One row of `train.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
 use super::mixing::Forward;
-use crate::backbone::weights::Weights;
+use crate::model::vit::weights::Weights;
 use crate::model::{Input, Model};
 
 /// A forward in segments: what comes before the first trained block, each block, the head.

@@ -23,7 +23,6 @@ fn sources(root: &Path, folder: &Path, found: &mut Vec<(String, String)>) {
 }
 
 #[test]
-#[ignore = "until every module lies in its layer"]
 fn imports_point_down_and_nothing_is_loose() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();

@@ -9,16 +9,16 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tch::Device;
 
+use crate::base::tensor_file::State;
 use crate::cli::failure::{Stopped, fail};
+use crate::data::batches::ImageSet;
 use crate::data::order::Holdout;
 use crate::experiment::{Experiment, PrefixCache, Training, Validation};
-use crate::images::ImageSet;
-use crate::memory;
+use crate::machine::memory;
+use crate::machine::parallel::World;
 use crate::methods::Parts;
-use crate::parallel::World;
 use crate::run::RunFolder;
 use crate::session::{Session, Settings};
-use crate::state::State;
 use crate::subspace::geometry::Geometry;
 use crate::train::chunks::Step;
 use crate::train::prefix::{Plan, Prefix};
@@ -61,7 +61,7 @@ pub(super) fn open_session(
         settings.workers = settings.workers.min(place.cores);
     }
     let mut session = Session::open(experiment, settings, device, classes)?;
-    world.agree("the precision", crate::device::precision_name(session.model.kind))?;
+    world.agree("the precision", crate::machine::device::precision_name(session.model.kind))?;
     session.world = world;
     Ok(session)
 }
@@ -135,7 +135,7 @@ pub(super) fn assemble<'a>(
     };
     let method = training.method.spec.build(parts);
     let progress = Progress::new(particles, method.diagnostics().len(), session.device);
-    let bar = crate::logging::bar(0, "training");
+    let bar = crate::base::logging::bar(0, "training");
     let Images { set: images, validation: validation_images, holdout, data } = images;
     let (model, spec, seed, world) = (&session.model, &training.train, experiment.seed, &*session.world);
     let (team, stop) = (world.team(particles as usize), stop_on_signals(world)?);

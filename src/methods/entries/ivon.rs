@@ -21,12 +21,12 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::random::Purpose;
+use crate::base::tensor::{Tile, quantiles, tiles};
+use crate::base::tensor_file::State;
 use crate::methods::noise::{At, Noise};
 use crate::methods::{Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Parts, Step};
 use crate::optimizers::rate_column;
 use crate::schema::{Bounds, Reader, words};
-use crate::state::State;
-use crate::tensor::{Tile, quantiles, tiles};
 
 pub static ENTRY: Entry = Entry {
     key: "ivon",

@@ -21,12 +21,12 @@ use anyhow::Result;
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
+use crate::base::tensor_file::State;
 use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
 use crate::methods::{
     Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Parts, Step,
 };
 use crate::schema::{Bounds, Reader, words};
-use crate::state::State;
 use crate::subspace::geometry::Pairs;
 
 pub static ENTRY: Entry = Entry {

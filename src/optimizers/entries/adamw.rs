@@ -5,10 +5,10 @@ use anyhow::Result;
 use serde::Serialize;
 use tch::Tensor;
 
+use crate::base::tensor::{Tile, tiles};
+use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::schema::{Bounds, Reader};
-use crate::state::State;
-use crate::tensor::{Tile, tiles};
 
 pub static ENTRY: Entry =
     Entry { key: "adamw", about: "Adam with decoupled weight decay", read: |reader| Box::new(Spec::read(reader)) };

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec};
-use crate::state::State;
 
 pub static ENTRY: Entry =
     Entry { key: "none", about: "no optimizer: the method has its own update (ivon)", read: |_| Box::new(Spec) };

@@ -4,9 +4,9 @@ use anyhow::Result;
 use serde::Serialize;
 use tch::Tensor;
 
+use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::schema::{Bounds, Reader};
-use crate::state::State;
 
 pub static ENTRY: Entry =
     Entry { key: "sgd", about: "gradient descent with momentum", read: |reader| Box::new(Spec::read(reader)) };

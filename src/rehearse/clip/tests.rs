@@ -5,11 +5,11 @@ use tch::{CModule, Device, Kind, Tensor};
 use zip::CompressionMethod;
 
 use super::*;
-use crate::backbone::identify::{Evidence, Fixed, identify, identify_text};
-use crate::backbone::text::TextGeometry;
-use crate::backbone::{Activation, Geometry, Traits};
-use crate::checkpoint::Archive;
-use crate::checkpoint::write::*;
+use crate::model::archive::Archive;
+use crate::model::archive::write::*;
+use crate::model::vit::identify::{Evidence, Fixed, identify, identify_text};
+use crate::model::vit::text::TextGeometry;
+use crate::model::vit::{Activation, Geometry, Traits};
 
 /// Width 32, two blocks, patch 8, 16 pixels a side.
 fn clip(around: Around, text: bool, kind: Kind) -> Clip {

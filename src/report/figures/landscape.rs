@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::{Drawing, Material};
-use crate::files::write_atomic;
+use crate::base::files::write_atomic;
 use crate::plot::{Axis, Chart, Grid, Layer, Map, Panel, Ticks};
 use crate::results::store;
 

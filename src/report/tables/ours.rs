@@ -53,7 +53,8 @@ pub fn result_columns(table: &Table) -> Vec<String> {
         column.contains('.') && alike.values().any(differ)
     };
     let settings: Vec<String> = table.columns.iter().filter(tells).cloned().collect();
-    let telling: Vec<&str> = telling_names().chain(settings.iter().map(String::as_str)).collect();
+    let mut telling: Vec<&str> = telling_names().collect();
+    telling.extend(settings.iter().map(String::as_str));
     let run = runs_look_alike(table, &telling).then(|| "run".to_string());
     let [before, after, costs] = [NAMES[0], NAMES[1], COSTS].map(|names| names.iter().map(|name| name.to_string()));
     let metrics = metrics::columns_where(|shown| shown.tables);

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::backbone::Base;
-use crate::backbone::weights::Weights;
-use crate::head::{Head, Training};
+use crate::model::head::{Head, Training};
+use crate::model::vit::Base;
+use crate::model::vit::weights::Weights;
 use crate::subspace::start::{initial_head, push_head};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 

@@ -5,10 +5,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
-use crate::backbone::Base;
-use crate::backbone::low_rank::LowRank;
-use crate::backbone::weights::Weights;
-use crate::head::{Head, Training};
+use crate::model::head::{Head, Training};
+use crate::model::vit::Base;
+use crate::model::vit::low_rank::LowRank;
+use crate::model::vit::weights::Weights;
 use crate::schema::{Bounds, Choice, Reader, words};
 use crate::subspace::start::{initial_head, push_head, uniform};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};

@@ -1,0 +1,132 @@
+//! The error over the plane through three particles (Bella, figure 1; the plane as in Garipov et al. 2018,
+//! arXiv 1802.10026): points are exact combinations of the particles' updates, in units of weight distance.
+
+use anyhow::{Result, ensure};
+use tch::{Kind, Tensor};
+
+use crate::base::tensor::host_f64;
+use crate::data::batches::ImageSet;
+use crate::machine::Chunk;
+use crate::machine::memory::{Cut, Need, Task};
+use crate::metrics::argmax;
+use crate::model::Model;
+use crate::model::vit::footprint::Graph;
+use crate::predict::{Members, Predictor};
+use crate::subspace::Subspace;
+use crate::subspace::geometry::Geometry;
+
+/// A plane with the first particle at (0, 0), the second on the x axis, the third above it.
+#[derive(Clone, Copy, Debug)]
+pub struct Plane {
+    /// ‖ΔW_2 − ΔW_1‖.
+    pub width: f64,
+    /// Where the third particle is.
+    pub third: (f64, f64),
+}
+
+impl Plane {
+    /// Through rows `[3, P]` of theta.
+    ///
+    /// # Errors
+    /// Three particles on one line.
+    pub fn through(subspace: &dyn Subspace, theta: &Tensor) -> Result<Plane> {
+        let squared = Geometry::new(subspace.layout()).distances(theta);
+        let squared = host_f64(&squared.sum_dim_intlist([0i64].as_slice(), false, Kind::Double))?;
+        let (d12, d13, d23) = (squared[1], squared[2], squared[5]);
+        let width = d12.sqrt();
+        let x = (d12 + d13 - d23) / (2.0 * width);
+        let y = (d13 - x * x).max(0.0).sqrt();
+        let apart = width > 0.0 && y > 1e-6 * d13.sqrt();
+        ensure!(apart, "the three particles lie on one line or on each other: they span no plane");
+        Ok(Plane { width, third: (x, y) })
+    }
+
+    /// The particles' coordinates.
+    pub fn particles(&self) -> [(f64, f64); 3] {
+        [(0.0, 0.0), (self.width, 0.0), self.third]
+    }
+
+    /// Weights of the three particles at a point; they sum to 1.
+    pub fn coefficients(&self, (x, y): (f64, f64)) -> [f64; 3] {
+        let third = y / self.third.1;
+        let second = (x - third * self.third.0) / self.width;
+        [1.0 - second - third, second, third]
+    }
+
+    /// A grid of `side` × `side` points around the triangle, row by row from below, `margin` of its extent on each side.
+    pub fn grid(&self, side: usize, margin: f64) -> Vec<(f64, f64)> {
+        let (left, right) = (self.third.0.min(0.0), self.third.0.max(self.width));
+        let axis = |from: f64, to: f64| {
+            let extra = margin * (to - from);
+            let step = (to - from + 2.0 * extra) / (side - 1) as f64;
+            (0..side).map(|i| from - extra + step * i as f64).collect::<Vec<_>>()
+        };
+        let (xs, ys) = (axis(left, right), axis(0.0, self.third.1));
+        ys.iter().flat_map(|y| xs.iter().map(|x| (*x, *y))).collect()
+    }
+}
+
+/// Share of wrong images at each point of the plane through `theta: [3, P]`, `chunk` points in one forward.
+pub fn errors(
+    model: &Model,
+    subspace: &dyn Subspace,
+    theta: &Tensor,
+    points: &[[f64; 3]],
+    images: &ImageSet,
+    (chunk, batch_size): (usize, usize),
+) -> Result<Vec<f64>> {
+    let all: Vec<u32> = (0..images.samples() as u32).collect();
+    let bar = crate::base::logging::bar(points.len() as u64, "points");
+    let mut errors = Vec::new();
+    // A point is a row of its own (of rank 3 r where particles are of rank r), and layer weights made of it.
+    let member = 3 * theta.size()[1] as u64 * (Kind::Float.elt_size_in_bytes() + model.kind.elt_size_in_bytes()) as u64;
+    let task = Task {
+        what: "landscape",
+        need: Need { member, ..model.need(Graph::None) },
+        whole: Cut { members: chunk, images: batch_size },
+        members: None,
+        device: model.device,
+        advice: "lower --chunk",
+    };
+    for part in points.chunks(task.plan()?.cut().members) {
+        let flat: Vec<f32> = part.iter().flatten().map(|weight| *weight as f32).collect();
+        let coefficients = Tensor::from_slice(&flat).view([-1, 3]).to_device(theta.device());
+        let combined = subspace.combine(theta, &coefficients)?;
+        let members = Members::Rows { subspace: &*combined.subspace, rows: &combined.theta };
+        let hidden = indicatif::ProgressBar::hidden();
+        let logits = Predictor::new(model, members, Chunk::Auto).all_logits(images, &all, batch_size, &hidden)?;
+        let classes = model.head.classes() as usize;
+        for of_point in logits.chunks_exact(all.len() * classes) {
+            let guesses = of_point.chunks_exact(classes).map(|logits| argmax(logits) as u32);
+            let wrong = guesses.zip(&images.split.labels).filter(|(guess, label)| guess != *label).count();
+            errors.push(wrong as f64 / all.len() as f64);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn particles_have_weight_one_at_their_own_place() {
+        let plane = Plane { width: 3.0, third: (1.0, 2.0) };
+        for (at, point) in plane.particles().into_iter().enumerate() {
+            let weights = plane.coefficients(point);
+            assert!((0..3).all(|i| (weights[i] - f64::from(u8::from(i == at))).abs() < 1e-12), "{weights:?}");
+        }
+        let centre = plane.coefficients((4.0 / 3.0, 2.0 / 3.0));
+        assert!(centre.iter().all(|weight| (weight - 1.0 / 3.0).abs() < 1e-12), "{centre:?}");
+    }
+
+    #[test]
+    fn grid_surrounds_the_triangle() {
+        let plane = Plane { width: 3.0, third: (-1.0, 2.0) };
+        let grid = plane.grid(5, 0.25);
+        assert_eq!((grid.len(), grid[0], grid[24]), (25, (-2.0, -0.5), (4.0, 2.5)));
+        assert_eq!(grid[12], (1.0, 1.0));
+    }
+}

@@ -1,0 +1,107 @@
+//! What removing one training image would do to its own prediction, from a Gaussian posterior and without training again
+//! (the memory-perturbation equation, Nickl et al. 2023, arXiv 2310.19273; IVON, section 4.4 and appendix C.6).
+//!
+//! | symbol | here |
+//! |---|---|
+//! | f_i | logits of image i at the mean m |
+//! | J_i, Σ | Jacobian of f_i with respect to a row of theta; its variances σ² on the diagonal |
+//! | V_i = J_i Σ J_iᵀ, the prediction variance | `variance` is its trace |
+//! | e_i = softmax(f_i) − onehot(y_i), the prediction error | `error` is its norm |
+//! | f_i + V_i e_i, the logits without image i | `loo_loss` is their cross-entropy |
+//! | ‖V_i e_i‖₂, the sensitivity | `sensitivity` |
+
+use anyhow::{Context, Result};
+use indicatif::ProgressBar;
+use tch::{Kind, Tensor};
+
+use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
+use crate::data::batches::{ImageSet, in_order};
+use crate::laplace::pass::{Maps, Pass};
+use crate::model::Model;
+use crate::model::vit::footprint::Graph;
+use crate::posterior::Mixture;
+use crate::subspace::Subspace;
+
+/// One training image; means over particles.
+#[derive(Clone, Copy, Debug)]
+pub struct Sensitivity {
+    /// In the training split.
+    pub index: u32,
+    pub label: u32,
+    pub loss: f64,
+    pub loo_loss: f64,
+    pub sensitivity: f64,
+    pub variance: f64,
+    pub error: f64,
+}
+
+/// Numbers of an image besides its index and label.
+const MEASURES: i64 = 5;
+
+/// Sensitivities of images `indices`, in that order.
+///
+/// # Errors
+/// Particles that are points; a subspace whose Jacobians would be too large (full); those of reading images.
+pub fn sensitivities(
+    model: &Model,
+    subspace: &dyn Subspace,
+    mixture: &Mixture,
+    (set, indices): (&ImageSet, &[u32]),
+    bar: &ProgressBar,
+) -> Result<Vec<Sensitivity>> {
+    let std = mixture.std.as_ref().context("sensitivities need a Gaussian posterior: train with [method.ivon]")?;
+    let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
+    let particles = mixture.theta.size()[0];
+    let mut found = Vec::new();
+    let graph = Graph::Weights { trained: subspace.layout(), recompute: false, own_images: false };
+    let sizes = (batch_size(model.head.classes(), maps.parameters()), 2 * JACOBIAN_BYTES as u64);
+    let cutter = model.plan("sensitivity", graph, sizes, ROOM_ELSEWHERE)?;
+    let batches = in_order(indices, cutter.cut().images);
+    for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
+        let batch = batch?;
+        let images = model.preprocess.images(&batch.bytes, 1);
+        let mean = guarded("sensitivity", ROOM_ELSEWHERE, || {
+            let of = |particle: i64| {
+                let pass = Pass::new(model, subspace, &maps, &mixture.theta.narrow(0, particle, 1), &images)?;
+                measure(&pass, &maps, &std.get(particle), &batch.labels)
+            };
+            let all = (0..particles).map(of).collect::<Result<Vec<Tensor>>>()?;
+            host_f64(&Tensor::stack(&all, 0).mean_dim([0i64].as_slice(), false, Kind::Double))
+        })?;
+        for (index, row) in batch_indices.iter().zip(mean.chunks_exact(MEASURES as usize)) {
+            let &[loss, loo_loss, sensitivity, variance, error] = row else { unreachable!("rows of five") };
+            let label = set.split.labels[*index as usize];
+            found.push(Sensitivity { index: *index, label, loss, loo_loss, sensitivity, variance, error });
+        }
+        bar.inc(batch_indices.len() as u64);
+    }
+    Ok(found)
+}
+
+/// What the Jacobians of a batch may take.
+const JACOBIAN_BYTES: i64 = 256 << 20;
+
+/// The number of images whose Jacobians fit into that.
+fn batch_size(classes: i64, parameters: i64) -> usize {
+    (JACOBIAN_BYTES / (4 * classes * parameters)).clamp(1, 256) as usize
+}
+
+/// `[B, 5]`: loss, leave-one-out loss, sensitivity, variance, error; `std: [P]`, `labels: [B]`.
+fn measure(pass: &Pass, maps: &Maps, std: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    let logits = pass.logits.detach().to_kind(Kind::Double);
+    let (batch, classes) = logits.size2()?;
+    let mut covariance = Tensor::zeros([batch, classes, classes], (Kind::Double, logits.device()));
+    let mut start = maps.columns.start;
+    for (map, jacobian) in maps.maps.iter().zip(pass.jacobians(|_| true)?) {
+        let jacobian = jacobian.view([batch, classes, map.parameters()]);
+        let scaled = jacobian * std.narrow(0, start, map.parameters());
+        covariance += scaled.bmm(&scaled.transpose(1, 2)).to_kind(Kind::Double);
+        start += map.parameters();
+    }
+    let error = logits.softmax(-1, Kind::Double) - labels.onehot(classes).to_kind(Kind::Double);
+    let change = covariance.bmm(&error.unsqueeze(2)).squeeze_dim(2);
+    let loss = |logits: &Tensor| -label_log_probabilities(logits, labels, Kind::Double);
+    let norm = |rows: &Tensor| rows.norm_scalaropt_dim(2.0, [1i64].as_slice(), false);
+    let trace = covariance.diagonal(0, 1, 2).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+    Ok(Tensor::stack(&[loss(&logits), loss(&(&logits + &change)), norm(&change), trace, norm(&error)], 1))
+}

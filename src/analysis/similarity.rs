@@ -1,0 +1,47 @@
+//! How alike particles are: pairwise cosines and distances of their updates ΔW, per block and over all (Bella, Table 9).
+
+use anyhow::{Result, ensure};
+use tch::{Kind, Tensor};
+
+use crate::base::tensor::host_f64;
+use crate::subspace::Subspace;
+use crate::subspace::geometry::Geometry;
+
+/// Cosines and distances of one block, or of all blocks together; rows and columns are particles.
+pub struct Similarity {
+    /// The block's name, or `all`.
+    pub block: String,
+    /// n · n, row-major; `None` where an update is zero and has no direction.
+    pub cosines: Vec<Option<f64>>,
+    /// ‖ΔW_i − ΔW_j‖_F, n · n, row-major.
+    pub distances: Vec<f64>,
+}
+
+/// Similarities of `theta: [n, P]`, first of all blocks together, then of each.
+pub fn similarities(subspace: &dyn Subspace, theta: &Tensor) -> Result<Vec<Similarity>> {
+    let particles = theta.size()[0];
+    ensure!(particles > 1, "one particle has nothing to be compared with");
+    let origin = subspace.origin().to_device(theta.device()).to_kind(theta.kind()).unsqueeze(0);
+    let squared = Geometry::new(subspace.layout()).distances(&Tensor::cat(&[theta, &origin], 0));
+    let all = squared.sum_dim_intlist([0i64].as_slice(), true, Kind::Double);
+    let values = host_f64(&Tensor::cat(&[all, squared], 0))?;
+    let names = std::iter::once("all").chain(subspace.layout().blocks.iter().map(|block| block.name.as_str()));
+    let size = particles as usize + 1;
+    Ok(names.zip(values.chunks_exact(size * size)).map(|(block, squared)| of_block(block, squared, size)).collect())
+}
+
+/// From squared distances `[n + 1, n + 1]`, the origin last: ⟨i, j⟩ = (D_io + D_jo − D_ij) / 2.
+fn of_block(block: &str, squared: &[f64], size: usize) -> Similarity {
+    let (at, origin) = (|i: usize, j: usize| squared[i * size + j], size - 1);
+    let pairs = || (0..origin).flat_map(|i| (0..origin).map(move |j| (i, j)));
+    let cosine = |(i, j): (usize, usize)| {
+        let norms = (at(i, origin) * at(j, origin)).sqrt();
+        let inner = (at(i, origin) + at(j, origin) - at(i, j)) / 2.0;
+        (norms > 0.0).then(|| (inner / norms).clamp(-1.0, 1.0))
+    };
+    Similarity {
+        block: block.to_string(),
+        cosines: pairs().map(cosine).collect(),
+        distances: pairs().map(|(i, j)| at(i, j).sqrt()).collect(),
+    }
+}

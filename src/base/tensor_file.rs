@@ -1,0 +1,272 @@
+//! Files of named tensors: resume files and posteriors. Tensors are written and read one by one, without a second copy of
+//! the file's content.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors};
+use serde::Serialize;
+use tch::{Device, Kind, Tensor};
+
+use crate::base::tensor::first_line;
+
+#[cfg(target_endian = "big")]
+compile_error!("safetensors files are little-endian, and are read in place");
+
+/// Tensors by name; counters are tensors of one `i64`.
+pub struct State {
+    content: Content,
+}
+
+enum Content {
+    /// To be written: they share their storage with the tensors that were put.
+    Tensors(BTreeMap<String, Tensor>),
+    /// What was read: each tensor is made when it is asked for.
+    File { bytes: Bytes, tensors: BTreeMap<String, Stored> },
+}
+
+/// The content of a file.
+enum Bytes {
+    Mapped(Mmap),
+    Read(Vec<u8>),
+}
+
+impl Bytes {
+    fn all(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Read(bytes) => bytes,
+        }
+    }
+}
+
+/// A tensor in a file.
+struct Stored {
+    kind: Kind,
+    size: Vec<i64>,
+    /// Its place in the file.
+    bytes: Range<usize>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State { content: Content::Tensors(BTreeMap::new()) }
+    }
+}
+
+impl State {
+    /// Adds a tensor, which must not change before the state is written: its storage is shared.
+    pub fn put(&mut self, name: &str, tensor: &Tensor) {
+        match &mut self.content {
+            Content::Tensors(tensors) => drop(tensors.insert(name.to_string(), tensor.detach())),
+            Content::File { .. } => unreachable!("a state that was read is not written to"),
+        }
+    }
+
+    pub fn put_count(&mut self, name: &str, count: i64) {
+        self.put(name, &Tensor::from_slice(&[count]));
+    }
+
+    /// Adds text as bytes.
+    pub fn put_text(&mut self, name: &str, text: &str) {
+        self.put(name, &Tensor::from_slice(text.as_bytes()));
+    }
+
+    /// A tensor on the CPU; a copy where the state was read from a file.
+    ///
+    /// # Errors
+    /// No tensor of that name.
+    pub fn get(&self, name: &str) -> Result<Tensor> {
+        let lacks = || format!("the file lacks `{name}`");
+        match &self.content {
+            Content::Tensors(tensors) => Ok(tensors.get(name).with_context(lacks)?.to_device(Device::Cpu)),
+            Content::File { bytes, tensors } => {
+                let Stored { kind, size, bytes: range } = tensors.get(name).with_context(lacks)?;
+                let found = Tensor::f_from_data_size(&bytes.all()[range.clone()], size, *kind);
+                found.map_err(|e| anyhow!("{}", first_line(&e)))
+            }
+        }
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        match &self.content {
+            Content::Tensors(tensors) => tensors.contains_key(name),
+            Content::File { tensors, .. } => tensors.contains_key(name),
+        }
+    }
+
+    pub fn count(&self, name: &str) -> Result<i64> {
+        let tensor = self.get(name)?;
+        ensure!(tensor.size() == [1] && tensor.kind() == Kind::Int64, "the file's `{name}` is no counter");
+        Ok(tensor.int64_value(&[0]))
+    }
+
+    pub fn text(&self, name: &str) -> Result<String> {
+        let bytes = Vec::<u8>::try_from(&self.get(name)?).map_err(|e| anyhow!("{}", first_line(&e)))?;
+        String::from_utf8(bytes).with_context(|| format!("the file's `{name}` is no text"))
+    }
+
+    /// Copies a tensor into one of equal shape, in pieces, so that no second one of that size is made.
+    ///
+    /// # Errors
+    /// No such tensor, or one of another shape.
+    pub fn copy_into(&self, name: &str, target: &mut Tensor) -> Result<()> {
+        const PIECE: i64 = 1 << 24;
+        let fits = |size: &[i64], target: &Tensor| -> Result<()> {
+            let wanted = target.size();
+            ensure!(size == wanted, "the file's `{name}` has shape {size:?}, this run needs {wanted:?}");
+            Ok(())
+        };
+        let stored = match &self.content {
+            Content::File { bytes, tensors } => tensors.get(name).map(|stored| (bytes, stored)),
+            Content::Tensors(_) => None,
+        };
+        let Some((bytes, Stored { kind, size, bytes: range })) = stored else {
+            let tensor = self.get(name)?;
+            fits(&tensor.size(), target)?;
+            target.copy_(&tensor);
+            return Ok(());
+        };
+        fits(size, target)?;
+        ensure!(target.is_contiguous(), "`{name}` is copied into a tensor that is not contiguous");
+        let (flat, all) = (target.view([-1]), &bytes.all()[range.clone()]);
+        let each = kind.elt_size_in_bytes();
+        for start in (0..flat.size()[0]).step_by(PIECE as usize) {
+            let count = PIECE.min(flat.size()[0] - start);
+            let piece = &all[start as usize * each..(start + count) as usize * each];
+            let piece = Tensor::f_from_data_size(piece, &[count], *kind).map_err(|e| anyhow!("{}", first_line(&e)))?;
+            flat.narrow(0, start, count).copy_(&piece);
+        }
+        Ok(())
+    }
+
+    /// Writes all tensors atomically: the old file stays valid whatever happens.
+    ///
+    /// # Errors
+    /// A tensor of a type that is not stored; those of the file system.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let Content::Tensors(tensors) = &self.content else { bail!("{}: it was read, not made", path.display()) };
+        // Wide types first, so that every tensor is aligned.
+        let mut order: Vec<(&String, &Tensor)> = tensors.iter().collect();
+        order.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.kind().elt_size_in_bytes()));
+        let (mut entries, mut end) = (BTreeMap::new(), 0);
+        for (name, tensor) in &order {
+            let start = end;
+            end += tensor.numel() * tensor.kind().elt_size_in_bytes();
+            let entry = Entry { dtype: dtype_of(tensor.kind())?, shape: tensor.size(), data_offsets: [start, end] };
+            entries.insert(*name, entry);
+        }
+        let mut header = serde_json::to_string(&entries)?;
+        header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+        crate::base::files::write_atomic(path, |file| {
+            file.write_all(&(header.len() as u64).to_le_bytes())?;
+            file.write_all(header.as_bytes())?;
+            order.iter().try_for_each(|(_, tensor)| write_tensor(tensor, file))
+        })
+    }
+
+    /// Opens what [`write`](Self::write) wrote, as a memory map. Such files are replaced by rename, never changed in place.
+    pub fn read(path: &Path) -> Result<State> {
+        let shown = path.display();
+        ensure!(path.is_file(), "{shown}: no such file");
+        let file = std::fs::File::open(path).with_context(|| format!("{shown}: cannot read"))?;
+        // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
+        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{shown}: cannot read"))?;
+        State::of(Bytes::Mapped(map), path)
+    }
+
+    /// From the bytes of the file `path`.
+    pub fn parse(bytes: Vec<u8>, path: &Path) -> Result<State> {
+        State::of(Bytes::Read(bytes), path)
+    }
+
+    fn of(bytes: Bytes, path: &Path) -> Result<State> {
+        let shown = path.display();
+        let all = bytes.all();
+        let file =
+            SafeTensors::deserialize(all).with_context(|| format!("{shown}: not a readable safetensors file"))?;
+        let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
+            let kind = kind_of(view.dtype()).with_context(|| {
+                format!("{shown}: `{name}` is of type {:?}, which bella does not store", view.dtype())
+            })?;
+            let start = view.data().as_ptr() as usize - all.as_ptr() as usize;
+            let size = view.shape().iter().map(|length| *length as i64).collect();
+            Ok((name, Stored { kind, size, bytes: start..start + view.data().len() }))
+        };
+        let tensors = file.tensors().into_iter().map(stored).collect::<Result<_>>()?;
+        Ok(State { content: Content::File { bytes, tensors } })
+    }
+}
+
+/// A tensor in the header.
+#[derive(Serialize)]
+struct Entry {
+    dtype: &'static str,
+    shape: Vec<i64>,
+    data_offsets: [usize; 2],
+}
+
+fn dtype_of(kind: Kind) -> Result<&'static str> {
+    match kind {
+        Kind::Float => Ok("F32"),
+        Kind::Double => Ok("F64"),
+        Kind::Int64 => Ok("I64"),
+        Kind::Uint8 => Ok("U8"),
+        other => Err(anyhow!("a tensor of type {other:?} cannot be stored")),
+    }
+}
+
+fn kind_of(dtype: Dtype) -> Option<Kind> {
+    match dtype {
+        Dtype::F32 => Some(Kind::Float),
+        Dtype::F64 => Some(Kind::Double),
+        Dtype::I64 => Some(Kind::Int64),
+        Dtype::U8 => Some(Kind::Uint8),
+        _ => None,
+    }
+}
+
+/// Writes a tensor row-major: in place where it lies so on the CPU.
+fn write_tensor(tensor: &Tensor, file: &mut impl Write) -> Result<()> {
+    // safetensors knows no strides.
+    let host = tensor.to_device(Device::Cpu).contiguous();
+    let length = host.numel() * host.kind().elt_size_in_bytes();
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: the tensor is contiguous, lies on the CPU, and lives until the bytes are written.
+    let bytes = unsafe { std::slice::from_raw_parts(host.data_ptr() as *const u8, length) };
+    Ok(file.write_all(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_is_exact() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.safetensors");
+        let tensor = Tensor::from_slice(&[1.5f32, -0.0, f32::MIN_POSITIVE, 3.0]).view([2, 2]);
+        let mut state = State::default();
+        state.put("strided", &tensor.tr());
+        state.put_count("steps", 7);
+        state.put_text("note", "wörd");
+        state.write(&path).unwrap();
+        let read = State::read(&path).unwrap();
+        assert_eq!(read.get("strided").unwrap(), tensor.tr());
+        let mut target = Tensor::zeros([2, 2], tch::kind::FLOAT_CPU);
+        read.copy_into("strided", &mut target).unwrap();
+        assert_eq!(target, tensor.tr());
+        let error = read.copy_into("strided", &mut Tensor::zeros([4], tch::kind::FLOAT_CPU)).unwrap_err().to_string();
+        assert!(error.contains("has shape [2, 2], this run needs [4]"), "{error}");
+        assert_eq!(read.count("steps").unwrap(), 7);
+        assert_eq!(read.text("note").unwrap(), "wörd");
+        assert!(read.count("strided").is_err());
+        assert!(read.get("absent").unwrap_err().to_string().contains("lacks `absent`"));
+    }
+}

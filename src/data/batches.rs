@@ -1,0 +1,155 @@
+//! Image sets on the device: a small one stays there as bytes, a large one is decoded ahead of the step.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use tch::{Device, Kind, Tensor};
+
+use crate::base::tensor::first_line;
+use crate::data::augment::Views;
+use crate::data::stream::{Pick, Source, View, stream};
+use crate::data::{Fingerprint, Images, Packed, Split};
+
+/// Labelled images, ready to be served in batches.
+pub struct ImageSet {
+    store: Store,
+    labels: Tensor,
+    pub split: SplitFacts,
+    device: Device,
+    workers: usize,
+}
+
+/// Images to report on.
+pub struct TestImages {
+    pub set: ImageSet,
+    /// What identifies them in results.
+    pub fingerprint: Fingerprint,
+}
+
+/// What is known of a split besides its pixels.
+pub struct SplitFacts {
+    pub labels: Vec<u32>,
+    pub groups: Option<crate::data::Groups>,
+}
+
+enum Store {
+    /// u8 `[N, 3, h, w]` on the device.
+    Resident(Tensor),
+    /// Files, or bytes that are augmented.
+    Streamed(Arc<Source>),
+}
+
+/// Bytes `[K, 3, h, w]` and labels `[K]` on the device.
+pub struct Batch {
+    pub bytes: Tensor,
+    pub labels: Tensor,
+}
+
+impl TestImages {
+    /// A split as it was loaded.
+    ///
+    /// # Errors
+    /// An image file that cannot be read; no room on the device.
+    pub fn new(split: Split, device: Device, workers: usize) -> Result<TestImages> {
+        let fingerprint = Fingerprint::of(&split)?;
+        Ok(TestImages { set: ImageSet::new(split, device, workers)?, fingerprint })
+    }
+}
+
+impl ImageSet {
+    pub fn new(split: Split, device: Device, workers: usize) -> Result<ImageSet> {
+        ImageSet::training(split, device, workers, None)
+    }
+
+    /// Images to train on: `views` makes the random views of [`ImageSet::training_batches`].
+    pub fn training(split: Split, device: Device, workers: usize, views: Option<Views>) -> Result<ImageSet> {
+        let labels: Vec<i64> = split.labels.iter().map(|label| i64::from(*label)).collect();
+        let store = match split.images {
+            Images::Packed(Packed { pixels, height, width }) if views.is_none() => {
+                let size = [labels.len() as i64, 3, height as i64, width as i64];
+                let tensor =
+                    Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
+                Store::Resident(tensor.to_device(device))
+            }
+            images => Store::Streamed(Arc::new(Source { images, views })),
+        };
+        let labels = Tensor::from_slice(&labels).to_device(device);
+        let facts = SplitFacts { labels: split.labels, groups: split.groups };
+        Ok(ImageSet { store, labels, split: facts, device, workers })
+    }
+
+    /// Whether [`ImageSet::training_batches`] differ from epoch to epoch in more than their order.
+    pub fn is_augmented(&self) -> bool {
+        matches!(&self.store, Store::Streamed(source) if source.views.is_some())
+    }
+
+    pub fn samples(&self) -> usize {
+        self.split.labels.len()
+    }
+
+    /// Serves the images of `plan`, one batch an entry, in order, as evaluation sees them.
+    pub fn batches(&self, plan: Vec<Vec<u32>>) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
+        self.serve(plan, |_, _| View::Plain)
+    }
+
+    /// As [`ImageSet::batches`], in the random views of `epoch` where the set has such; each batch holds the images of
+    /// `particles`, one after the other.
+    pub fn training_batches(
+        &self,
+        plan: Vec<Vec<u32>>,
+        epoch: u64,
+        particles: Range<usize>,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
+        let particle = move |position: usize, size: usize| (particles.start + position * particles.len() / size) as u64;
+        self.serve(plan, move |position, size| View::Random { epoch, particle: particle(position, size) })
+    }
+
+    /// `view` is asked with the position of an image in its batch and the size of the batch.
+    fn serve<'a>(
+        &'a self,
+        plan: Vec<Vec<u32>>,
+        view: impl Fn(usize, usize) -> View + Send + 'static,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
+        match &self.store {
+            Store::Resident(bytes) => Box::new(plan.into_iter().map(move |indices| {
+                let (index, labels) = self.select(&indices);
+                Ok(Batch { bytes: bytes.index_select(0, &index), labels })
+            })),
+            Store::Streamed(source) => {
+                const AHEAD: usize = 4;
+                let (height, width) = source.images.size();
+                let pick = move |images: Vec<u32>| {
+                    let size = images.len();
+                    let picks = images.into_iter().enumerate();
+                    picks.map(|(position, image)| Pick { image, view: view(position, size) }).collect()
+                };
+                let decoded = stream(source.clone(), plan.clone().into_iter().map(pick), self.workers, AHEAD);
+                Box::new(plan.into_iter().zip(decoded).map(move |(indices, pixels)| {
+                    let (_, labels) = self.select(&indices);
+                    let size = [indices.len() as i64, 3, height as i64, width as i64];
+                    let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8)
+                        .map_err(|e| anyhow!("{}", first_line(&e)))?;
+                    Ok(Batch { bytes: bytes.to_device(self.device), labels })
+                }))
+            }
+        }
+    }
+
+    /// `[K]` on the device.
+    pub fn labels(&self, indices: &[u32]) -> Tensor {
+        self.select(indices).1
+    }
+
+    fn select(&self, indices: &[u32]) -> (Tensor, Tensor) {
+        let index: Vec<i64> = indices.iter().map(|i| i64::from(*i)).collect();
+        let index = Tensor::from_slice(&index).to_device(self.device);
+        let labels = self.labels.index_select(0, &index);
+        (index, labels)
+    }
+}
+
+/// Images `indices` in batches of `size`, in order.
+pub fn in_order(indices: &[u32], size: usize) -> Vec<Vec<u32>> {
+    indices.chunks(size.max(1)).map(<[u32]>::to_vec).collect()
+}

@@ -1,0 +1,28 @@
+//! FGSM, the fast gradient sign method: x' = clip(x + epsilon · sign ∇_x L, 0, 1) (Goodfellow et al. 2015, arXiv 1412.6572).
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use crate::evaluate::attacks::{Attack, Clean, Entry, Gradient, project};
+
+pub static ENTRY: Entry =
+    Entry { key: "fgsm", about: "one step of epsilon along the sign of the gradient", build: |_| Box::new(Fgsm) };
+
+struct Fgsm;
+
+impl Attack for Fgsm {
+    /// The gradient is taken once and serves every epsilon; sign(0) = 0.
+    fn run(&self, clean: &Clean, epsilons: &[f64], gradient: Gradient) -> Result<Vec<Tensor>> {
+        let sign = gradient(clean.pixels)?.sign().to_kind(Kind::Double);
+        let centre = clean.pixels.to_kind(Kind::Double);
+        Ok(epsilons.iter().map(|&epsilon| project(clean.pixels, &(&centre + &sign * epsilon), epsilon)).collect())
+    }
+
+    fn settings(&self, _: f64) -> String {
+        String::new()
+    }
+
+    fn variant(&self) -> String {
+        String::new()
+    }
+}

@@ -1,0 +1,196 @@
+//! What an attack is aimed at: the loss of m members as one classifier, differentiated down to the pixels. The members
+//! are fixed: the same ones give the gradient and the reported predictions.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use tch::{Tensor, no_grad};
+
+use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
+use crate::machine::memory::Cutter;
+use crate::model::vit::footprint::Graph;
+use crate::predict::{Predictor, in_parts};
+use crate::schema::words;
+
+/// Whose loss is raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// −log p̄_y of the mean probability over members.
+    MeanProbability,
+    /// Cross-entropy of the mean logit.
+    MeanLogit,
+    /// Mean over members of their cross-entropies.
+    MeanLoss,
+    /// Cross-entropy of one member (counted from 0): a transfer attack on the others.
+    Member(usize),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::MeanProbability => f.write_str("mean-probability"),
+            Target::MeanLogit => f.write_str("mean-logit"),
+            Target::MeanLoss => f.write_str("mean-loss"),
+            Target::Member(member) => write!(f, "member-{member}"),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Target> {
+        match text {
+            "mean-probability" => Ok(Target::MeanProbability),
+            "mean-logit" => Ok(Target::MeanLogit),
+            "mean-loss" => Ok(Target::MeanLoss),
+            _ => {
+                let member = text.strip_prefix("member-").and_then(|digits| digits.parse().ok());
+                member.map(Target::Member).ok_or_else(|| {
+                    anyhow!(
+                        "unknown target `{text}`; known: mean-probability, mean-logit, mean-loss, member-K (from 0)"
+                    )
+                })
+            }
+        }
+    }
+}
+
+words! {
+    /// Which pixels are moved.
+    pub enum Resolution {
+        /// Those the network sees, after resizing.
+        Model = "model",
+        /// Those of the data set, before resizing, which is differentiated through.
+        Native = "native",
+    }
+}
+
+/// Members under attack.
+pub struct Victim<'p, 'a> {
+    predictor: &'p Predictor<'a>,
+    target: Target,
+    resolution: Resolution,
+    /// How many members and images are differentiated at once.
+    attacking: Cutter,
+    /// How many members and images are predicted at once.
+    predicting: Cutter,
+}
+
+impl<'p, 'a> Victim<'p, 'a> {
+    /// Plans an attack at so many budgets on batches of `images`, of which `samples` images' logits are kept.
+    ///
+    /// # Errors
+    /// A member that does not exist; linearised predictions; no memory for one member and one image.
+    pub fn new(
+        predictor: &'p Predictor<'a>,
+        (target, resolution): (Target, Resolution),
+        (budgets, images, samples): (usize, usize, usize),
+    ) -> Result<Victim<'p, 'a>> {
+        ensure!(
+            predictor.has_weights(),
+            "linearised predictions cannot be attacked: attack drawn weights (bella eval --predictive sampled) or \
+             the mode (--draws 0)"
+        );
+        if let Target::Member(member) = target {
+            let members = predictor.members();
+            ensure!(member < members, "attack target member-{member}: there are {members} members, counted from 0");
+        }
+        let numbers = (predictor.members() * samples * budgets) as u64 * predictor.model.head.classes() as u64;
+        let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;
+        // The moved pixels of a whole batch, and the clean ones.
+        let side = predictor.model.preprocess.size() as u64;
+        let fixed = logits + (budgets as u64 + 1) * images as u64 * 3 * side * side * 4;
+        let graph = Graph::Pixels { budgets };
+        predictor.decide_keeping(graph, images, fixed);
+        let attacking = predictor.plan_pass("attack", graph, images, fixed)?;
+        let predicting = predictor.plan_pass("prediction", Graph::None, images, fixed)?;
+        Ok(Victim { predictor, target, resolution, attacking, predicting })
+    }
+
+    /// Bytes `[B, 3, h, w]` as the pixels in [0, 1] that the attack moves.
+    pub fn pixels(&self, bytes: &Tensor) -> Tensor {
+        let preprocess = &self.predictor.model.preprocess;
+        let pixels = preprocess.unit(bytes);
+        match self.resolution {
+            Resolution::Model => preprocess.resize(&pixels),
+            Resolution::Native => pixels,
+        }
+    }
+
+    /// How the attack is cut.
+    pub fn cutter(&self) -> &Cutter {
+        &self.attacking
+    }
+
+    /// Logits `[m, B, C]` of all members for pixels `[B, 3, h, w]`, cut as predictions of clean images are.
+    ///
+    /// # Errors
+    /// Those of [`Predictor::logits`].
+    pub fn logits(&self, pixels: &Tensor) -> Result<Tensor> {
+        self.predictor.logits(&self.predicting, pixels)
+    }
+
+    /// Gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. An image's gradient
+    /// does not depend on the others.
+    ///
+    /// Members in several chunks take two passes, so that memory is that of one chunk.
+    ///
+    /// # Errors
+    /// Those of libtorch, and a gradient that is not finite.
+    pub fn gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
+        let gradient = self.attacking.run(|cut| {
+            let parts = in_parts(0..pixels.size()[0] as usize, cut.images).map(|images| {
+                let of = |t: &Tensor| t.narrow(0, images.start as i64, images.len() as i64);
+                self.gradient_of_part(&of(pixels), &of(labels), cut.members)
+            });
+            let mut parts = parts.collect::<Result<Vec<_>>>()?;
+            Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Tensor::cat(&parts, 0) })
+        })?;
+        finite(gradient)
+    }
+
+    fn gradient_of_part(&self, pixels: &Tensor, labels: &Tensor, members: usize) -> Result<Tensor> {
+        let pixels = pixels.detach().set_requires_grad(true);
+        let all = 0..self.predictor.members();
+        if members >= all.len() {
+            let root = self.loss(&self.predictor.forward(all, &pixels)?, labels);
+            return Ok(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0));
+        }
+        let parts = in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &pixels)));
+        let logits = Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0).set_requires_grad(true);
+        let loss = self.loss(&logits, labels);
+        let by_logits = Tensor::f_run_backward(&[loss], &[&logits], false, false)?.remove(0);
+        let mut total = pixels.zeros_like().detach();
+        for some in in_parts(all, members) {
+            let by_logits = by_logits.narrow(0, some.start as i64, some.len() as i64);
+            let root = (self.predictor.forward(some, &pixels)? * by_logits).sum(logits.kind());
+            total += Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0);
+        }
+        Ok(total)
+    }
+
+    /// The loss summed over images, from logits `[m, B, C]` and labels `[B]`.
+    fn loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
+        let kind = logits.kind();
+        match self.target {
+            Target::MeanProbability => -mixture_log_probabilities(logits, labels, kind).sum(kind),
+            Target::MeanLogit => {
+                let mean = logits.mean_dim([0i64].as_slice(), true, kind);
+                -label_log_probabilities(&mean, labels, kind).sum(kind)
+            }
+            Target::MeanLoss => {
+                -label_log_probabilities(logits, labels, kind).mean_dim([0i64].as_slice(), false, kind).sum(kind)
+            }
+            Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind).sum(kind),
+        }
+    }
+}
+
+fn finite(gradient: Tensor) -> Result<Tensor> {
+    if gradient.isfinite().all().int64_value(&[]) == 0 {
+        bail!("the gradient on the pixels is not finite: try --precision f32");
+    }
+    Ok(gradient)
+}

@@ -1,0 +1,74 @@
+//! Losses and gradients of all particles in every process, from those that each has computed.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use tch::Tensor;
+
+use super::network::{MOST, Network, gather_rows};
+use super::share::Share;
+use crate::base::tensor::host_f32;
+
+/// The processes of a run with n particles.
+pub struct Team<'a> {
+    network: Option<&'a dyn Network>,
+    /// The processes with the same rows, where there are others.
+    group: Option<Box<dyn Network>>,
+    /// Rows that each process contributes: those of a group come from its first one.
+    contributed: Vec<Range<usize>>,
+    share: Share,
+}
+
+impl<'a> Team<'a> {
+    /// Every process makes its team at the same time.
+    pub(super) fn new(network: Option<&'a dyn Network>, particles: usize, share: Share) -> Team<'a> {
+        let ranks = network.map_or(1, Network::size);
+        let contributed = (0..ranks).map(|rank| Share::new(particles, rank, ranks));
+        let contributed = contributed.map(|share| if share.member == 0 { share.rows } else { 0..0 }).collect();
+        let shared = network.filter(|_| ranks > particles);
+        let group = shared.map(|network| network.split(Share::group(particles, network.rank(), ranks)));
+        Team { network, group, contributed, share }
+    }
+
+    /// What this process computes.
+    pub fn share(&self) -> &Share {
+        &self.share
+    }
+
+    /// Everybody's losses `[n]` and gradients `[n, P]` from this process's share: `[k]` and `[k, P]` of its k rows, summed
+    /// over its samples alone.
+    pub fn exchange(&self, losses: Tensor, gradients: Tensor) -> Result<(Tensor, Tensor)> {
+        let Some(network) = self.network else { return Ok((losses, gradients)) };
+        let (device, kind) = (gradients.device(), gradients.kind());
+        // A particle's loss is one more column, so that one message takes both.
+        let table = Tensor::cat(&[losses.unsqueeze(1).to_kind(kind), gradients], 1);
+        let all = self.rows(network, &table)?.to_device(device).to_kind(kind);
+        let parameters = all.size()[1] - 1;
+        let losses = all.select(1, 0).to_kind(losses.kind()).contiguous();
+        Ok((losses, all.narrow(1, 1, parameters).contiguous()))
+    }
+
+    /// Rows `[k, K]` of every process as `[n, K]`.
+    fn rows(&self, network: &dyn Network, own: &Tensor) -> Result<Tensor> {
+        let summed = match &self.group {
+            Some(group) => &sum(&**group, own)?,
+            None => own,
+        };
+        let contributed = if self.share.member == 0 { summed } else { &summed.narrow(0, 0, 0) };
+        let counts: Vec<usize> = self.contributed.iter().map(|rows| rows.len()).collect();
+        gather_rows(network, contributed, &counts)
+    }
+
+    /// The sum over all processes.
+    pub fn sum(&self, own: Tensor) -> Result<Tensor> {
+        let Some(network) = self.network else { return Ok(own) };
+        Ok(sum(network, &own)?.to_device(own.device()).to_kind(own.kind()))
+    }
+}
+
+/// The sum over the processes of a network, f32 on the CPU.
+fn sum(network: &dyn Network, own: &Tensor) -> Result<Tensor> {
+    let mut floats = host_f32(own)?;
+    floats.chunks_mut(MOST).for_each(|part| network.sum(part));
+    Ok(Tensor::from_slice(&floats).view(own.size().as_slice()))
+}

@@ -1,0 +1,33 @@
+//! `[head.linear]`: a new linear classifier, trained by every particle from its own start.
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+
+pub static ENTRY: Entry =
+    Entry { key: "linear", about: "a new linear layer with bias, trained per particle", read: |_| Box::new(Linear) };
+
+struct Linear;
+
+impl HeadSpec for Linear {
+    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
+        let classes = surroundings.classes.len() as i64;
+        let options = (Kind::Float, tch::Device::Cpu);
+        // The particles' rows hold the weights that count; these give the shape.
+        let weight = Tensor::zeros([classes, surroundings.width], options);
+        Ok(Head { weight, bias: Tensor::zeros([classes], options), normalised: false, training: self.training() })
+    }
+
+    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
+        self
+    }
+
+    fn training(&self) -> Training {
+        Training::Always
+    }
+
+    fn resolved(&self) -> toml::Table {
+        toml::Table::new()
+    }
+}

@@ -1,0 +1,118 @@
+//! `[head.zero-shot]`: CLIP's frozen text embeddings as a classifier on L2-normalised image features
+//! (Radford et al. 2021, arXiv 2103.00020, section 3.1.2): from a file, or from class names and prompt templates.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor};
+
+use crate::model::head::names::ClassNames;
+use crate::model::head::prompts::Prompts;
+use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "zero-shot",
+    about: "frozen text embeddings [C, d] times the logit scale, from templates or a file; features L2-normalised",
+    read: |reader| Box::new(ZeroShot::read(reader)),
+};
+
+enum ZeroShot {
+    /// safetensors with `weight` `[C, d]` and optionally `bias` `[C]`.
+    Weights(PathBuf),
+    /// Built from the checkpoint's own text tower.
+    Prompts(Prompts),
+}
+
+impl ZeroShot {
+    fn read(reader: &Reader) -> ZeroShot {
+        let weights = reader
+            .path("weights")
+            .about("File with a ready head: `weight` [C, d], rows scaled by the logit scale.")
+            .optional();
+        let prompts = Prompts::read(reader);
+        match weights {
+            None => ZeroShot::Prompts(prompts),
+            Some(path) => {
+                for key in ["templates", "class_names", "class_names_file"].into_iter().filter(|key| reader.has(key)) {
+                    reader.problem(key, "the texts of head.zero-shot.weights are settled: give either weights or this");
+                }
+                ZeroShot::Weights(path)
+            }
+        }
+    }
+}
+
+impl HeadSpec for ZeroShot {
+    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
+        let (weight, bias) = match self {
+            ZeroShot::Weights(path) => read_weights(path, surroundings)?,
+            ZeroShot::Prompts(prompts) => {
+                let weight = prompts.weight(&surroundings.checkpoint, surroundings.classes)?;
+                let bias = Tensor::zeros([weight.size()[0]], (Kind::Float, weight.device()));
+                (weight, bias)
+            }
+        };
+        Ok(Head { weight, bias, normalised: true, training: self.training() })
+    }
+
+    fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec> {
+        match *self {
+            ZeroShot::Prompts(prompts) => Box::new(ZeroShot::Prompts(prompts.settled(data))),
+            weights => Box::new(weights),
+        }
+    }
+
+    fn training(&self) -> Training {
+        Training::Never
+    }
+
+    fn resolved(&self) -> toml::Table {
+        match self {
+            ZeroShot::Weights(path) => {
+                toml::Table::from_iter([("weights".to_string(), path.display().to_string().into())])
+            }
+            ZeroShot::Prompts(prompts) => prompts.resolved(),
+        }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        match self {
+            ZeroShot::Weights(path) => vec![path.clone()],
+            ZeroShot::Prompts(prompts) => match prompts.names() {
+                ClassNames::File(path) => vec![path.clone()],
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+/// `weight` `[C, d]` and `bias` `[C]` of a file.
+fn read_weights(path: &Path, surroundings: &Surroundings) -> Result<(Tensor, Tensor)> {
+    let shown = path.display();
+    let tensors = read_tensors(path)?;
+    let find = |name: &str| tensors.iter().find(|(known, _)| known == name).map(|(_, t)| t.to_kind(Kind::Float));
+    let weight = find("weight").with_context(|| format!("{shown}: has no tensor named `weight`"))?;
+    let (classes, width) =
+        weight.size2().map_err(|_| anyhow::anyhow!("{shown}: `weight` is not of shape [classes, width]"))?;
+    ensure!(
+        width == surroundings.width,
+        "{shown}: the head is {width} wide, but the checkpoint's features are {} wide: use the head of this checkpoint",
+        surroundings.width
+    );
+    ensure!(
+        classes == surroundings.classes.len() as i64,
+        "{shown}: the head has {classes} classes, but the data set has {}: use the head of this data set",
+        surroundings.classes.len()
+    );
+    let bias = find("bias").unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
+    ensure!(bias.size() == [classes], "{shown}: `bias` is not of shape [{classes}]");
+    Ok((weight, bias))
+}
+
+fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    ensure!(path.is_file(), "{}: no such file: set head.zero-shot.weights", path.display());
+    Tensor::read_safetensors(path).map_err(|e| {
+        anyhow::anyhow!("{}: not a readable safetensors file: {}", path.display(), crate::base::tensor::first_line(&e))
+    })
+}

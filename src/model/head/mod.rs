@@ -1,0 +1,128 @@
+//! Heads: what turns features `[p, B, d]` into logits `[p, B, C]`. One file a head, registered in [`HEADS`].
+
+mod cache;
+mod entries;
+mod names;
+pub mod prompts;
+pub mod templates;
+pub mod tokens;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::model::archive::Archive;
+use crate::model::vit::weights::Weights;
+use crate::model::vit::{OwnHead, Traits};
+use crate::schema::Reader;
+
+pub use entries::HEADS;
+
+/// When a subspace trains the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Training {
+    /// Frozen everywhere.
+    Never,
+    /// A parameter of the checkpoint like any other: trained by `full`, frozen by `low-rank`.
+    WithBackbone,
+    /// New: every particle trains its own.
+    Always,
+}
+
+/// What a head is built from.
+pub struct Surroundings<'a> {
+    /// Feature width d.
+    pub width: i64,
+    pub classes: &'a [String],
+    pub own: Option<&'a OwnHead>,
+    pub checkpoint: Checkpoint<'a>,
+}
+
+/// The archive that a head may read a text tower from.
+pub struct Checkpoint<'a> {
+    pub archive: &'a Archive,
+    /// The traits of the image tower.
+    pub traits: Traits,
+    /// SHA-256 of the archive's file; computed where asked for.
+    pub hash: &'a dyn Fn() -> Result<String>,
+    /// Where to compute.
+    pub device: Device,
+}
+
+/// The settings of a head, as read from `[head.*]`.
+pub trait HeadSpec {
+    fn build(&self, surroundings: &Surroundings) -> Result<Head>;
+
+    /// The same settings with what is usual for a data set where nothing was said.
+    fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec>;
+
+    /// When a subspace trains the head.
+    fn training(&self) -> Training;
+
+    /// The resolved settings.
+    fn resolved(&self) -> toml::Table;
+
+    /// Files whose content belongs to the experiment's identity.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// A registered head.
+pub struct Entry {
+    pub key: &'static str,
+    pub about: &'static str,
+    pub read: fn(&Reader) -> Box<dyn HeadSpec>,
+}
+
+/// A classifier on features.
+pub struct Head {
+    /// `[C, d]`.
+    pub weight: Tensor,
+    /// `[C]`.
+    pub bias: Tensor,
+    /// Features are L2-normalised first.
+    pub normalised: bool,
+    pub training: Training,
+}
+
+impl Head {
+    /// The head elsewhere, in f32 or f64.
+    pub fn to(&self, device: Device, kind: Kind) -> Head {
+        let moved = |tensor: &Tensor| tensor.to_device(device).to_kind(kind);
+        Head { weight: moved(&self.weight), bias: moved(&self.bias), ..*self }
+    }
+
+    /// The same head, sharing its tensors.
+    pub fn again(&self) -> Head {
+        Head { weight: self.weight.shallow_clone(), bias: self.bias.shallow_clone(), ..*self }
+    }
+
+    pub fn classes(&self) -> i64 {
+        self.weight.size()[0]
+    }
+
+    /// Logits `[p, B, C]` in the head's type from features `[p, B, d]`.
+    pub fn logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
+        let kind = self.weight.kind();
+        let features = features.to_kind(kind);
+        let features = if self.normalised {
+            let norm = features.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
+            features / norm
+        } else {
+            features
+        };
+        match (weights.own("head.weight"), weights.own("head.bias")) {
+            (Some(weight), Some(bias)) => {
+                let weight = weight.to_kind(kind).transpose(1, 2);
+                let particles = weight.size()[0];
+                let bias = bias.to_kind(kind).unsqueeze(1);
+                let logits = bias.baddbmm(&features.expand([particles, -1, -1], false), &weight, 1.0, 1.0);
+                weights.record_head(&features, &logits);
+                logits
+            }
+            _ => features.linear(&self.weight, Some(&self.bias)),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A zero-shot head from class names and prompt templates: the mean of the templates' normalised text embeddings,
+//! normalised again, times exp(logit scale) (Radford et al. 2021, arXiv 2103.00020, section 3.1.4).
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+use tch::{Device, Kind, Tensor};
+
+use super::names::ClassNames;
+use super::{Checkpoint, cache, templates, tokens};
+use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
+use crate::machine::memory::{Cut, Need, Task};
+use crate::model::vit::identify::{Evidence, IdentifiedText, identify_text};
+use crate::schema::Reader;
+
+/// Texts of one forward of the text tower.
+const BATCH: usize = 256;
+
+/// What the texts are made of.
+pub struct Prompts {
+    templates: Templates,
+    names: ClassNames,
+}
+
+enum Templates {
+    /// Not said: those of the data set, once that is known.
+    Usual,
+    Known(String),
+    Listed(Vec<String>),
+}
+
+impl Prompts {
+    /// Reads `templates`, `class_names` and `class_names_file`.
+    pub fn read(reader: &Reader) -> Prompts {
+        Prompts { templates: Templates::read(reader), names: ClassNames::read(reader) }
+    }
+
+    /// What is usual for a data set, where nothing else was said.
+    pub fn settled(self, data: &str) -> Prompts {
+        let templates = match self.templates {
+            Templates::Usual => Templates::Known(templates::of_data(data).to_string()),
+            said => said,
+        };
+        Prompts { templates, names: self.names.settled(data) }
+    }
+
+    pub fn names(&self) -> &ClassNames {
+        &self.names
+    }
+
+    pub fn resolved(&self) -> toml::Table {
+        let templates = match &self.templates {
+            Templates::Usual => templates::GENERIC.into(),
+            Templates::Known(key) => toml::Value::from(key.clone()),
+            Templates::Listed(list) => list.clone().into(),
+        };
+        let (key, names) = self.names.resolved();
+        toml::Table::from_iter([("templates".to_string(), templates), (key.to_string(), names)])
+    }
+
+    /// `[C, d]`: built, or read from the cache.
+    ///
+    /// # Errors
+    /// A checkpoint without CLIP's text tower, names that do not fit the classes.
+    pub fn weight(&self, checkpoint: &Checkpoint, classes: &[String]) -> Result<Tensor> {
+        let texts = self.texts(classes)?;
+        let key = cache_key(&(checkpoint.hash)()?, &texts);
+        if let Some(weight) = cache::read(&key, classes.len()) {
+            tracing::info!("zero-shot head: {} classes, from the cache", classes.len());
+            return Ok(weight);
+        }
+        let shown = checkpoint.archive.path.display();
+        let text = identify_text(checkpoint.archive, checkpoint.traits)?.with_context(|| {
+            format!(
+                "{shown}: has no text tower, so no head can be built from templates: set head.zero-shot.weights to text \
+                 embeddings, or checkpoint.path to a full CLIP archive (scripts/export_torchscript.py)"
+            )
+        })?;
+        report(&text, &texts);
+        let weight = guarded("zero-shot head", ROOM_ELSEWHERE, || embed(&text, &texts, checkpoint.device))?;
+        cache::write(&key, &weight);
+        Ok(weight)
+    }
+
+    /// The prompts of each class.
+    fn texts(&self, classes: &[String]) -> Result<Vec<Vec<String>>> {
+        let templates = match &self.templates {
+            Templates::Usual => templates::templates(templates::GENERIC),
+            Templates::Known(key) => templates::templates(key),
+            Templates::Listed(list) => Some(list.as_slice()),
+        };
+        let templates = templates.context("head.zero-shot.templates: no such templates")?;
+        let names = self.names.of(classes)?;
+        let fill = |name: &String| templates.iter().map(|t| t.replace(templates::PLACE, name)).collect();
+        Ok(names.iter().map(fill).collect())
+    }
+}
+
+impl Templates {
+    fn read(reader: &Reader) -> Templates {
+        if !reader.has("templates") {
+            return Templates::Usual;
+        }
+        if !reader.is_list("templates") {
+            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| templates::GENERIC.to_string());
+            if templates::templates(&key).is_none() {
+                let known = templates::keys().join(", ");
+                let example = "a list of your own such as [\"a photo of a {}.\"]";
+                reader.problem("templates", format!("must be {example}, or one of {known}"));
+            }
+            return Templates::Known(key);
+        }
+        let list = reader.strings("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(Vec::new);
+        if let Some(without) = list.iter().find(|template| !template.contains(templates::PLACE)) {
+            let place = templates::PLACE;
+            reader.problem("templates", format!("`{without}` must have a {place} where the class name goes"));
+        }
+        Templates::Listed(list)
+    }
+}
+
+/// Says what the text tower is, and which texts are cut.
+fn report(text: &IdentifiedText, texts: &[Vec<String>]) {
+    match &text.evidence {
+        Evidence::SelfCheck { difference, .. } => {
+            tracing::debug!("text tower: self-check, relative difference {:.1e}", difference.relative);
+        }
+        Evidence::Code { reason } => {
+            tracing::warn!(
+                "the archive's own encode_text does not run here, so the native one is not checked ({reason})"
+            );
+        }
+    }
+    let count: usize = texts.iter().map(Vec::len).sum();
+    tracing::info!("zero-shot head: {} classes, {count} prompts", texts.len());
+}
+
+/// The rows `[C, d]` of a head, f32, on the CPU.
+pub fn embed(text: &IdentifiedText, texts: &[Vec<String>], device: Device) -> Result<Tensor> {
+    let _guard = tch::no_grad_guard();
+    let geometry = &text.tower.geometry;
+    ensure!(
+        geometry.vocabulary == tokens::VOCABULARY,
+        "the checkpoint's text tower knows {} tokens, not the {} of CLIP's vocabulary: set head.zero-shot.weights instead",
+        geometry.vocabulary,
+        tokens::VOCABULARY
+    );
+    let all = tokenise(texts, geometry.context as usize);
+    let weights = text.weights.to(device);
+    let mut sum = Tensor::zeros([texts.len() as i64, geometry.output], (Kind::Float, device));
+    let bar = crate::base::logging::bar(all.len() as u64, "prompts");
+    for batch in all.chunks(texts_at_once(text, device)?) {
+        let (classes, rows): (Vec<i64>, Vec<Vec<i64>>) = batch.iter().cloned().unzip();
+        let features = text.tower.features(&weights.parameters, &tokens::matrix(&rows).to_device(device));
+        sum = sum.index_add(0, &Tensor::from_slice(&classes).to_device(device), &normalised(&features));
+        bar.inc(batch.len() as u64);
+    }
+    bar.finish_and_clear();
+    let counts: Vec<f32> = texts.iter().map(|prompts| prompts.len() as f32).collect();
+    let mean = sum / Tensor::from_slice(&counts).to_device(device).unsqueeze(1);
+    Ok((normalised(&mean) * text.weights.logit_scale).to_device(Device::Cpu))
+}
+
+/// Texts that go through the text tower at once.
+fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
+    let geometry = &text.tower.geometry;
+    // Numbers that live at once within a block, as in the image tower.
+    let numbers = geometry.context * (4 * geometry.mlp + 6 * geometry.width);
+    let need = Need { image: numbers as u64 * Kind::Float.elt_size_in_bytes() as u64, ..Need::default() };
+    let whole = Cut { members: 1, images: BATCH };
+    let task = Task { what: "zero-shot head", need, whole, members: None, device, advice: ROOM_ELSEWHERE };
+    Ok(task.plan()?.cut().images)
+}
+
+/// Class and tokens of every text, short ones first: a batch is as long as its longest text.
+fn tokenise(texts: &[Vec<String>], context: usize) -> Vec<(i64, Vec<i64>)> {
+    let mut all = Vec::new();
+    for (class, prompts) in texts.iter().enumerate() {
+        for prompt in prompts {
+            let found = tokens::tokens(prompt, context);
+            if found.len() == context && tokens::tokens(prompt, usize::MAX).len() > context {
+                tracing::warn!("a prompt is longer than {context} tokens and is cut: {prompt}");
+            }
+            all.push((class as i64, found));
+        }
+    }
+    all.sort_by_key(|(_, found)| found.len());
+    all
+}
+
+fn normalised(features: &Tensor) -> Tensor {
+    features / features.norm_scalaropt_dim(2.0, [-1], true)
+}
+
+/// A name for the head of these texts and this checkpoint.
+fn cache_key(checkpoint: &str, texts: &[Vec<String>]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(checkpoint);
+    for prompt in texts.iter().flat_map(|prompts| prompts.iter().map(String::as_str).chain(["\n"])) {
+        hash.update((prompt.len() as u64).to_le_bytes());
+        hash.update(prompt);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,143 @@
+//! The memory that passes through a vision transformer take, counted from what each block keeps.
+//!
+//! With d the width and m the width of the MLP, a block of the graph keeps for each token: the inputs of both norms (2 d),
+//! queries, keys, values and what attention makes of them (4 d), and the input of the activation (m; twice that for
+//! QuickGELU, which keeps the sigmoid as well). A linear layer that is trained keeps its input, too; a norm with weights
+//! for each particle keeps the normalised values twice. The last block computes the class token only.
+
+use tch::Kind;
+
+use super::forward::Vit;
+use super::{Activation, Geometry};
+use crate::machine::memory::Need;
+
+/// The graph that a pass keeps for the way back.
+#[derive(Clone, Copy)]
+pub enum Graph<'a> {
+    /// None: a prediction.
+    None,
+    /// Down to the pixels, through fixed weights, for so many budgets: an attack.
+    Pixels { budgets: usize },
+    /// Down to the trained layers. With `recompute`, only what enters each block is kept. With `own_images`, each member
+    /// sees images of its own.
+    Weights { trained: &'a dyn Trained, recompute: bool, own_images: bool },
+}
+
+/// What is trained of a network.
+pub trait Trained {
+    /// Whether a parameter whose name starts with `prefix` is trained.
+    fn reaches(&self, prefix: &str) -> bool;
+
+    /// The first of `blocks` blocks that is trained, or below which something is.
+    fn first_block(&self, blocks: usize) -> usize;
+}
+
+/// A pass through a vision transformer in a compute type.
+pub struct Pass<'a> {
+    pub vit: &'a Vit,
+    pub kind: Kind,
+    pub graph: Graph<'a>,
+}
+
+impl Pass<'_> {
+    /// What the pass takes for each image, and for each image of each member.
+    pub fn need(&self) -> Need {
+        let Geometry { grid, width, .. } = self.vit.geometry;
+        let token = self.kind.elt_size_in_bytes() as u64;
+        let tokens = (1 + grid * grid) as u64;
+        // Tensors that go leave holes between others that stay; measured on processors.
+        const HOLES: f64 = 1.2;
+        let numbers = self.kept() + self.live() + 2 * width as u64;
+        let activations = (HOLES * (token * tokens * numbers) as f64) as u64;
+        let (image, own) = self.pixels();
+        Need { fixed: 0, member: 0, image, pair: activations + own }
+    }
+
+    /// Numbers a token that all blocks keep.
+    fn kept(&self) -> u64 {
+        let blocks = self.vit.geometry.blocks;
+        let width = self.vit.geometry.width as u64;
+        match self.graph {
+            Graph::None => 0,
+            Graph::Pixels { .. } => (0..blocks).map(|block| self.block(block, None)).sum(),
+            Graph::Weights { trained, recompute, .. } => {
+                let first = trained.first_block(blocks);
+                let kept = (first..blocks).map(|block| self.block(block, Some(trained)));
+                if recompute { (blocks - first) as u64 * width + kept.max().unwrap_or(0) } else { kept.sum() }
+            }
+        }
+    }
+
+    /// Numbers a token that one block keeps, with the layers that `trained` trains.
+    fn block(&self, block: usize, trained: Option<&dyn Trained>) -> u64 {
+        let Geometry { width, mlp, blocks, .. } = self.vit.geometry;
+        let (width, mlp) = (width as u64, mlp as u64);
+        let trains = |layer: &str| trained.is_some_and(|trained| trained.reaches(&format!("blocks.{block}.{layer}.")));
+        let when = |layer: &str, amount: u64| if trains(layer) { amount } else { 0 };
+        let attention = 6 * width + when("ln_1", 2 * width) + when("attn.qkv", width);
+        if block + 1 == blocks {
+            return attention;
+        }
+        let hidden = if self.vit.traits.activation == Activation::QuickGelu { 2 * mlp } else { mlp };
+        let layers = when("attn.proj", width) + when("ln_2", 2 * width) + when("mlp.fc", width) + when("mlp.proj", mlp);
+        attention + hidden + layers
+    }
+
+    /// Numbers a token that live at once within a block, on the way there or, with a graph, back.
+    fn live(&self) -> u64 {
+        let (width, mlp) = (self.vit.geometry.width as u64, self.vit.geometry.mlp as u64);
+        let there = if self.vit.traits.activation == Activation::QuickGelu { 4 * mlp } else { 2 * mlp + mlp / 2 };
+        let back = if matches!(self.graph, Graph::None) { 0 } else { mlp };
+        there + back + 4 * width
+    }
+
+    /// Bytes of the pixels of an image: those that all members share, and each member's own.
+    fn pixels(&self) -> (u64, u64) {
+        const F32: u64 = 4;
+        const F64: u64 = 8;
+        let size = self.vit.geometry.image_size() as u64;
+        let numbers = 3 * size * size;
+        // Stored bytes, pixels in f32, normalised ones, patches. Training normalises in place.
+        let seen = numbers * (1 + 2 * F32 + 2 * self.kind.elt_size_in_bytes() as u64);
+        match self.graph {
+            Graph::None => (seen + numbers * F32, 0),
+            Graph::Weights { own_images: false, .. } => (seen, 0),
+            Graph::Weights { own_images: true, .. } => (0, seen),
+            // The gradient and its sum, what each budget makes of the image, and the projection, which computes in f64.
+            Graph::Pixels { budgets } => (seen + numbers * (F32 * (3 + 2 * budgets as u64) + 6 * F64), 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::vit::shapes::SHAPES;
+
+    /// By hand for clip-mini: width 192, MLP 768, 17 tokens, 6 blocks, GELU, f32.
+    #[test]
+    fn kept_numbers_are_counted_a_block() {
+        let vit = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap().random(1).0;
+        struct Mlps;
+        impl Trained for Mlps {
+            fn reaches(&self, prefix: &str) -> bool {
+                prefix.contains(".mlp.")
+            }
+
+            fn first_block(&self, blocks: usize) -> usize {
+                blocks - 2
+            }
+        }
+        let pass = |graph| Pass { vit: &vit, kind: Kind::Float, graph };
+        assert_eq!(pass(Graph::None).kept(), 0);
+        assert_eq!(pass(Graph::Pixels { budgets: 1 }).kept(), 6 * 6 * 192 + 5 * 768);
+        let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_images: true };
+        let fourth = 7 * 192 + 2 * 768;
+        assert_eq!(pass(weights(false)).kept(), fourth + 6 * 192);
+        assert_eq!(pass(weights(true)).kept(), 2 * 192 + fourth);
+        let need = pass(weights(false)).need();
+        assert_eq!(need.image, 0);
+        let numbers = 4 * 17 * (pass(weights(false)).kept() + 2688 + 768 + 384);
+        assert_eq!(need.pair, numbers * 12 / 10 + 3 * 32 * 32 * 17);
+    }
+}

@@ -1,0 +1,161 @@
+//! From an archive to a self-checked image tower and, where it has one, a self-checked text tower.
+
+use anyhow::{Context, Result, ensure};
+use rand::RngExt;
+use tch::{Kind, Tensor};
+
+use super::forward::Vit;
+use super::settle::{Candidates, SelfCheck};
+use super::text::{TextTower, TextWeights};
+use super::weights::Weights;
+use super::{Base, Hints, Named, OwnHead, Traits, recognise};
+use crate::base::random::{Purpose, stream};
+use crate::model::archive::Archive;
+
+pub use super::settle::{Difference, Evidence, Fixed};
+
+/// Images, or texts, of the self-check's random batch.
+const CHECK_BATCH: i64 = 2;
+
+/// A recognised and self-checked vision transformer.
+pub struct Identified {
+    pub vit: Vit,
+    pub naming: &'static str,
+    pub base: Base,
+    pub head: Option<OwnHead>,
+    pub evidence: Evidence,
+    pub stored: Kind,
+}
+
+/// Recognises an archive and settles its traits.
+///
+/// # Errors
+/// A foreign module, or one whose forward the native one does not reproduce: the message says the best difference.
+pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
+    let shown = archive.path.display().to_string();
+    let Named { naming, base, head } = recognise(archive.parameters()).with_context(|| shown.clone())?;
+    if let Some(heads) = fixed.heads {
+        let width = base.geometry.width;
+        ensure!(
+            heads > 0 && width % heads == 0,
+            "{shown}: {heads} heads do not divide the width {width}: set another number"
+        );
+    }
+    let candidates = Candidates::new(base.geometry.width, fixed, &Hints::read(archive.code()));
+    let images = check_images(base.geometry.image_size());
+    let native = |traits, width| {
+        let vit = Vit { geometry: base.geometry.clone(), traits };
+        let features = vit.features(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
+        match &head {
+            Some(own) if width == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
+            _ => features,
+        }
+    };
+    let tower = Tower {
+        shown: &shown,
+        half: is_half(archive),
+        native: &native,
+        advice: "bella runs pre-norm vision transformers with a class token only; if this is one, set checkpoint.heads, \
+                 checkpoint.activation and checkpoint.eps",
+        forward: "the archive's own forward",
+        untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
+    };
+    let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
+    let vit = Vit { geometry: base.geometry.clone(), traits };
+    Ok(Identified { vit, naming: naming.key, base, head, evidence, stored: archive.kind() })
+}
+
+/// A recognised and self-checked text tower.
+pub struct IdentifiedText {
+    pub tower: TextTower,
+    pub weights: TextWeights,
+    pub evidence: Evidence,
+}
+
+/// The text tower of an archive, `None` where it has none; `image` are the settled traits of its image tower.
+///
+/// # Errors
+/// A text tower of another kind than CLIP's, or one that the native forward does not reproduce.
+pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
+    let shown = format!("{}: text tower", archive.path.display());
+    let Some(weights) = TextWeights::recognise(archive.parameters()).with_context(|| shown.clone())? else {
+        return Ok(None);
+    };
+    let geometry = weights.geometry.clone();
+    let mut hints = Hints::read(archive.code());
+    // Both towers of a CLIP model have one activation and one eps.
+    (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
+    let candidates = Candidates::new(geometry.width, Fixed::default(), &hints);
+    let tokens = check_tokens(geometry.vocabulary, geometry.context);
+    let native = |traits, _| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
+    let tower = Tower {
+        shown: &shown,
+        half: is_half(archive),
+        native: &native,
+        advice: "bella runs CLIP's causal text transformer only; use head.zero-shot.weights instead",
+        forward: "its own encode_text",
+        untold: "the heads: use head.zero-shot.weights instead",
+    };
+    let (traits, evidence) = tower.settle(archive.encode_text(&tokens), &candidates)?;
+    Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
+}
+
+/// A tower whose traits are to be settled, with what messages say of it.
+struct Tower<'a> {
+    shown: &'a str,
+    /// Whether the archive computes in half precision.
+    half: bool,
+    /// The native forward with given traits; of the width of the archive's own output, where that is known.
+    native: &'a dyn Fn(Traits, Option<i64>) -> Tensor,
+    /// The way out where nothing fits.
+    advice: &'a str,
+    forward: &'a str,
+    /// What the archive's code does not tell, and the way out.
+    untold: &'a str,
+}
+
+impl Tower<'_> {
+    /// The traits that reproduce the archive's own output, or those that its code tells where it does not run here.
+    fn settle(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
+        let Tower { shown, half, native, advice, forward, untold } = *self;
+        match reference {
+            Ok(reference) => {
+                let width = reference.size().last().copied();
+                let check = SelfCheck { reference, native: &|traits| native(traits, width), half, advice };
+                check.settle(candidates).with_context(|| shown.to_string())
+            }
+            Err(error) => {
+                let reason = format!("{error:#}");
+                let told = candidates.told.with_context(|| {
+                    format!("{shown}: {forward} does not run here ({reason}) and its code does not tell {untold}")
+                })?;
+                Ok((told, Evidence::Code { reason }))
+            }
+        }
+    }
+}
+
+fn is_half(archive: &Archive) -> bool {
+    matches!(archive.kind(), Kind::Half | Kind::BFloat16)
+}
+
+/// A random batch that does not touch libtorch's generator.
+fn check_images(size: i64) -> Tensor {
+    let mut rng = stream(0, Purpose::Check, &[]);
+    let pixels: Vec<f32> = (0..CHECK_BATCH * 3 * size * size).map(|_| rng.random_range(-2.0f32..2.0)).collect();
+    Tensor::from_slice(&pixels).view([CHECK_BATCH, 3, size, size])
+}
+
+/// Random texts `[B, T]` of different lengths: start, tokens, end (the largest token), zeros.
+fn check_tokens(vocabulary: i64, context: i64) -> Tensor {
+    let mut rng = stream(0, Purpose::Check, &[]);
+    let mut tokens = Vec::new();
+    for text in 0..CHECK_BATCH {
+        let length = (context - context / 3 * text).max(2);
+        tokens.push(vocabulary - 2);
+        tokens.extend((0..length - 2).map(|_| rng.random_range(0..vocabulary - 2)));
+        tokens.push(vocabulary - 1);
+        tokens.extend((length..context).map(|_| 0));
+    }
+    Tensor::from_slice(&tokens).view([CHECK_BATCH, context])
+}

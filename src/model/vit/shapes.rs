@@ -1,0 +1,116 @@
+//! Published shapes of image towers, made in memory with random weights: for sizes, speeds and memory without a file.
+
+use tch::{Device, Kind, Tensor};
+
+use super::forward::Vit;
+use super::{Activation, Base, Geometry, Parameters, Traits};
+
+/// A published shape.
+pub struct Shape {
+    pub key: &'static str,
+    pub about: &'static str,
+    pub geometry: Geometry,
+    pub traits: Traits,
+}
+
+const EPS: f64 = 1e-5;
+
+/// Every known shape: CLIP image towers.
+pub static SHAPES: &[Shape] = &[
+    Shape {
+        key: "vit-b-32",
+        about: "CLIP ViT-B/32, 224 px",
+        geometry: Geometry { width: 768, blocks: 12, patch: 32, grid: 7, mlp: 3072, output: 512 },
+        traits: Traits { heads: 12, activation: Activation::QuickGelu, eps: EPS },
+    },
+    Shape {
+        key: "vit-b-16",
+        about: "CLIP ViT-B/16, 224 px",
+        geometry: Geometry { width: 768, blocks: 12, patch: 16, grid: 14, mlp: 3072, output: 512 },
+        traits: Traits { heads: 12, activation: Activation::QuickGelu, eps: EPS },
+    },
+    Shape {
+        key: "vit-l-14",
+        about: "CLIP ViT-L/14, 224 px",
+        geometry: Geometry { width: 1024, blocks: 24, patch: 14, grid: 16, mlp: 4096, output: 768 },
+        traits: Traits { heads: 16, activation: Activation::QuickGelu, eps: EPS },
+    },
+    Shape {
+        key: "clip-mini",
+        about: "a small CLIP tower for 32 px: patch 8, width 192, 6 blocks",
+        geometry: Geometry { width: 192, blocks: 6, patch: 8, grid: 4, mlp: 768, output: 512 },
+        traits: Traits { heads: 3, activation: Activation::Gelu, eps: EPS },
+    },
+];
+
+impl Shape {
+    /// A tower of this shape: matrices from N(0, 1 / in), norms at one, f32 on the CPU.
+    pub fn random(&self, seed: i64) -> (Vit, Base) {
+        tch::manual_seed(seed);
+        let vit = Vit { geometry: self.geometry.clone(), traits: self.traits };
+        let base = Base { geometry: self.geometry.clone(), parameters: Parameters(parameters(&self.geometry)) };
+        (vit, base)
+    }
+}
+
+/// All weights under canonical names, in the order of the forward.
+fn parameters(geometry: &Geometry) -> Vec<(String, Tensor)> {
+    let Geometry { width, blocks, patch, grid, mlp, output } = *geometry;
+    let mut all = Vec::new();
+    all.push(("patch.weight".to_string(), matrix(width, 3 * patch * patch)));
+    all.push(("class_token".to_string(), matrix(1, width).squeeze_dim(0)));
+    all.push(("position".to_string(), matrix(1 + grid * grid, width)));
+    norm(&mut all, "ln_pre", width);
+    for block in 0..blocks {
+        norm(&mut all, &format!("blocks.{block}.ln_1"), width);
+        linear(&mut all, &format!("blocks.{block}.attn.qkv"), 3 * width, width);
+        linear(&mut all, &format!("blocks.{block}.attn.proj"), width, width);
+        norm(&mut all, &format!("blocks.{block}.ln_2"), width);
+        linear(&mut all, &format!("blocks.{block}.mlp.fc"), mlp, width);
+        linear(&mut all, &format!("blocks.{block}.mlp.proj"), width, mlp);
+    }
+    norm(&mut all, "ln_post", width);
+    all.push(("proj.weight".to_string(), matrix(output, width)));
+    all
+}
+
+fn matrix(outputs: i64, inputs: i64) -> Tensor {
+    Tensor::randn([outputs, inputs], (Kind::Float, Device::Cpu)).g_div_scalar_((inputs as f64).sqrt())
+}
+
+fn linear(all: &mut Vec<(String, Tensor)>, name: &str, outputs: i64, inputs: i64) {
+    all.push((format!("{name}.weight"), matrix(outputs, inputs)));
+    all.push((format!("{name}.bias"), Tensor::zeros([outputs], (Kind::Float, Device::Cpu))));
+}
+
+fn norm(all: &mut Vec<(String, Tensor)>, name: &str, width: i64) {
+    all.push((format!("{name}.weight"), Tensor::ones([width], (Kind::Float, Device::Cpu))));
+    all.push((format!("{name}.bias"), Tensor::zeros([width], (Kind::Float, Device::Cpu))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::vit::weights::Weights;
+
+    /// The image tower of OpenAI's ViT-B/32 has 87,849,216 parameters.
+    #[test]
+    fn published_sizes() {
+        let count = |shape: &Shape| shape.random(1).1.count();
+        assert_eq!(count(&SHAPES[0]), 87_849_216);
+        let mini = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap();
+        assert_eq!(count(mini), 2_808_576);
+    }
+
+    #[test]
+    fn a_random_tower_computes_features() {
+        let mini = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap();
+        let (vit, base) = mini.random(1);
+        let images = Tensor::randn([1, 2, 3, 32, 32], (Kind::Float, Device::Cpu));
+        let features = vit.features(&Weights::frozen(&base), &images);
+        assert_eq!(features.size(), [1, 2, 512]);
+        assert!(bool::try_from(features.isfinite().all()).unwrap());
+        // Another seed, another tower.
+        assert!(!features.equal(&vit.features(&Weights::frozen(&mini.random(2).1), &images)));
+    }
+}

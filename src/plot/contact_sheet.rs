@@ -1,0 +1,241 @@
+//! A contact sheet: thumbnails in rows under headings, each with a few lines of text, as one PNG.
+//! Text and frames are an SVG that is rasterised; the thumbnails are put on it as pixels.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use fast_image_resize as fir;
+use image::{RgbImage, RgbaImage};
+
+use crate::base::files::write_atomic;
+use crate::plot::text::{BOLD, shorten};
+use crate::plot::{Canvas, INK, MUTED, Side, Style, raster};
+
+/// One image with its text.
+#[derive(Clone, Debug)]
+pub struct Tile {
+    /// `[3, height, width]`.
+    pub pixels: Vec<u8>,
+    pub height: usize,
+    pub width: usize,
+    /// The first is set bold; what is too long for its column is cut, with an ellipsis.
+    pub lines: Vec<String>,
+}
+
+/// Tiles under a heading.
+#[derive(Clone, Debug)]
+pub struct Section {
+    pub heading: String,
+    pub tiles: Vec<Tile>,
+}
+
+/// Pixels of the sheet per unit of the lengths below.
+const SCALE: usize = 2;
+/// The square that a thumbnail is fitted into.
+const THUMBNAIL: usize = 128;
+const GAP: usize = 14;
+const MARGIN: usize = 20;
+const HEADING: usize = 34;
+const LINE: usize = 15;
+/// Between a thumbnail and its first line, and between rows of tiles.
+const SPACE: usize = 12;
+
+/// Draws the sections from top to bottom, `columns` tiles a row, into the PNG `path`.
+///
+/// # Errors
+/// No tile, no column, a tile whose pixels do not fit its size, a sheet beyond what can be drawn, a path that cannot be
+/// written.
+pub fn draw(sections: &[Section], columns: usize, path: &Path) -> Result<()> {
+    ensure!(columns > 0, "contact sheet: at least one column is needed");
+    ensure!(sections.iter().any(|section| !section.tiles.is_empty()), "contact sheet: there is no image to show");
+    let layout = Layout::new(sections, columns);
+    let png = raster::png(&layout.svg(), SCALE as f32)?;
+    let mut sheet = image::load_from_memory(&png).context("contact sheet: cannot read its text back")?.into_rgba8();
+    for placed in &layout.tiles {
+        placed.draw(&mut sheet)?;
+    }
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::DynamicImage::from(sheet).into_rgb8().write_to(&mut bytes, image::ImageFormat::Png)?;
+    write_atomic(path, |out| Ok(out.write_all(bytes.get_ref())?))
+}
+
+/// Where everything goes.
+struct Layout<'a> {
+    headings: Vec<(usize, &'a str)>,
+    tiles: Vec<Placed<'a>>,
+    width: usize,
+    height: usize,
+}
+
+/// A tile with the upper left corner of its square.
+struct Placed<'a> {
+    tile: &'a Tile,
+    left: usize,
+    top: usize,
+}
+
+impl<'a> Layout<'a> {
+    fn new(sections: &'a [Section], columns: usize) -> Layout<'a> {
+        let filled = || sections.iter().filter(|section| !section.tiles.is_empty());
+        let used = filled().map(|section| section.tiles.len().min(columns)).max().unwrap_or(1);
+        let (mut headings, mut tiles, mut y) = (Vec::new(), Vec::new(), MARGIN);
+        for section in filled() {
+            headings.push((y, section.heading.as_str()));
+            y += HEADING;
+            for row in section.tiles.chunks(columns) {
+                let place = |(i, tile)| Placed { tile, left: MARGIN + i * (THUMBNAIL + GAP), top: y };
+                tiles.extend(row.iter().enumerate().map(place));
+                let lines = row.iter().map(|tile| tile.lines.len()).max().unwrap_or(0);
+                y += THUMBNAIL + SPACE / 2 + lines * LINE + SPACE;
+            }
+        }
+        Layout { headings, tiles, width: 2 * MARGIN + used * (THUMBNAIL + GAP) - GAP, height: y - SPACE + MARGIN }
+    }
+
+    fn svg(&self) -> String {
+        let mut canvas = Canvas::new(self.width as i32, self.height as i32);
+        let mut text = |x: usize, y: usize, words: &str, style| canvas.text(words, (x as i32, y as i32), style);
+        for (y, heading) in &self.headings {
+            text(MARGIN, y + HEADING / 2 - 6, heading, Style::new(16.0, INK, Side::Left).bold());
+        }
+        for Placed { tile, left, top } in &self.tiles {
+            for (i, line) in tile.lines.iter().enumerate() {
+                let y = top + THUMBNAIL + SPACE / 2 + i * LINE + LINE / 2;
+                match i {
+                    0 => text(*left, y, &cut(line, BOLD * 12.0), Style::new(12.0, INK, Side::Left).bold()),
+                    _ => text(*left, y, &cut(line, 11.0), Style::new(11.0, MUTED, Side::Left)),
+                }
+            }
+        }
+        canvas.finish()
+    }
+}
+
+impl Placed<'_> {
+    /// Puts the thumbnail into the middle of its square.
+    fn draw(&self, sheet: &mut RgbaImage) -> Result<()> {
+        let square = THUMBNAIL * SCALE;
+        let thumbnail = self.tile.thumbnail(square)?;
+        let (width, height) = thumbnail.dimensions();
+        let middle = |start: usize, length: u32| (start * SCALE + (square - length as usize) / 2) as i64;
+        let thumbnail = image::DynamicImage::from(thumbnail).into_rgba8();
+        image::imageops::overlay(sheet, &thumbnail, middle(self.left, width), middle(self.top, height));
+        Ok(())
+    }
+}
+
+impl Tile {
+    /// The image at the size that just fits into a square: small ones repeat their pixels, so that they stay as they
+    /// are, others are averaged down.
+    fn thumbnail(&self, square: usize) -> Result<RgbImage> {
+        let (height, width) = (self.height, self.width);
+        let needed = 3 * height * width;
+        let found = self.pixels.len();
+        ensure!(needed > 0 && found == needed, "contact sheet: {found} bytes for an image of 3 x {height} x {width}");
+        let plane = height * width;
+        let colors = (0..plane).flat_map(|i| [i, plane + i, 2 * plane + i]).map(|at| self.pixels[at]).collect();
+        let longer = height.max(width);
+        let fit = |side: usize| ((side * square / longer) as u32).max(1);
+        let algorithm = match longer <= square / 2 {
+            true => fir::ResizeAlg::Nearest,
+            false => fir::ResizeAlg::Convolution(fir::FilterType::CatmullRom),
+        };
+        let full = fir::images::Image::from_vec_u8(width as u32, height as u32, colors, fir::PixelType::U8x3)?;
+        let mut small = fir::images::Image::new(fit(width), fit(height), fir::PixelType::U8x3);
+        let options = fir::ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
+        fir::Resizer::new().resize(&full, &mut small, &options)?;
+        let size = (small.width(), small.height());
+        RgbImage::from_raw(size.0, size.1, small.into_vec()).context("contact sheet: a thumbnail lacks pixels")
+    }
+}
+
+/// As much of `line` as fits into its column, by widths of letters of `size` pixels.
+fn cut(line: &str, size: f64) -> String {
+    shorten(line, size, (THUMBNAIL + GAP / 2) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tile(height: usize, width: usize, color: [u8; 3], lines: &[&str]) -> Tile {
+        let pixels = color.into_iter().flat_map(|value| vec![value; height * width]).collect();
+        Tile { pixels, height, width, lines: lines.iter().map(|line| line.to_string()).collect() }
+    }
+
+    fn drawn(sections: &[Section], columns: usize) -> RgbImage {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sheet.png");
+        draw(sections, columns, &path).unwrap();
+        image::open(path).unwrap().into_rgb8()
+    }
+
+    #[test]
+    fn tiles_lie_in_rows_and_keep_their_colours() {
+        let red = tile(8, 8, [255, 0, 0], &["cat", "0.99"]);
+        let wide = tile(300, 600, [0, 0, 255], &["dog", "0.51", "<&>\u{1}"]);
+        let sections = [
+            Section { heading: "most certain".into(), tiles: vec![red.clone(), red.clone(), red] },
+            Section { heading: "none".into(), tiles: vec![] },
+            Section { heading: "least certain".into(), tiles: vec![wide] },
+        ];
+        let sheet = drawn(&sections, 2);
+        let row = |lines: usize| THUMBNAIL + SPACE / 2 + lines * LINE + SPACE;
+        let height = 2 * MARGIN + 2 * HEADING + 2 * row(2) + row(3) - SPACE;
+        assert_eq!(sheet.dimensions(), ((SCALE * (2 * MARGIN + 2 * THUMBNAIL + GAP)) as u32, (SCALE * height) as u32));
+        let at = |x: usize, y: usize| sheet.get_pixel((SCALE * x) as u32, (SCALE * y) as u32).0;
+        let (first, second) = (MARGIN + HEADING, MARGIN + HEADING + row(2));
+        assert_eq!(at(MARGIN, first), [255, 0, 0]);
+        assert_eq!(at(MARGIN + THUMBNAIL + GAP + 100, first + 127), [255, 0, 0]);
+        assert_eq!(at(MARGIN + 64, second + 64), [255, 0, 0]);
+        assert_eq!(at(MARGIN + THUMBNAIL + GAP + 64, second + 64), [255, 255, 255]);
+        // twice as wide as high: a band in the middle of its square
+        let third = second + row(2) + HEADING;
+        assert_eq!(at(MARGIN + 1, third + 33), [0, 0, 255]);
+        assert_eq!(at(MARGIN + 1, third + 30), [255, 255, 255]);
+    }
+
+    #[test]
+    fn text_is_drawn_below_its_tile() {
+        let sheet = |line: &str| {
+            let tiles = vec![tile(4, 4, [255; 3], &[line])];
+            drawn(&[Section { heading: String::new(), tiles }], 1)
+        };
+        let dark = |image: &RgbImage| {
+            let top = (SCALE * (MARGIN + HEADING + THUMBNAIL)) as u32;
+            image.enumerate_pixels().filter(|(_, y, pixel)| *y > top && pixel.0[0] < 128).count()
+        };
+        assert_eq!(dark(&sheet("")), 0);
+        assert!(dark(&sheet("horse")) > 100);
+        // a line of any length stays within its column
+        let long = sheet(&"W".repeat(500));
+        assert_eq!(long.width() as usize, SCALE * (2 * MARGIN + THUMBNAIL));
+        assert_eq!(cut("abcdefghijklmnopqrstuvwxyz", 11.0), "abcdefghijklmnopqrstuv…");
+        assert_eq!(cut("p 0.15  H 1.234", 11.0), "p 0.15  H 1.234");
+        assert_eq!(cut(&"W".repeat(40), 11.0).chars().count(), 13);
+    }
+
+    #[test]
+    fn small_images_repeat_their_pixels() {
+        let mut two = tile(1, 2, [0; 3], &[]);
+        two.pixels = vec![10, 200, 20, 210, 30, 220];
+        let thumbnail = two.thumbnail(256).unwrap();
+        assert_eq!(thumbnail.dimensions(), (256, 128));
+        assert_eq!([thumbnail.get_pixel(127, 5).0, thumbnail.get_pixel(128, 5).0], [[10, 20, 30], [200, 210, 220]]);
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let failure = |sections: &[Section], columns| {
+            draw(sections, columns, &folder.path().join("sheet.png")).unwrap_err().to_string()
+        };
+        assert!(failure(&[], 3).contains("no image to show"));
+        let section = |tiles| [Section { heading: "h".into(), tiles }];
+        assert!(failure(&section(vec![]), 3).contains("no image to show"));
+        assert!(failure(&section(vec![tile(2, 2, [0; 3], &[])]), 0).contains("at least one column"));
+        let broken = Tile { height: 3, ..tile(2, 2, [0; 3], &[]) };
+        assert!(failure(&section(vec![broken]), 3).contains("12 bytes for an image of 3 x 3 x 2"));
+    }
+}

@@ -1,0 +1,218 @@
+//! What training and evaluation set up alike: device, threads, the model, image sets, the subspace.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+use tch::{Device, Kind, Tensor};
+
+use crate::data::augment::Views;
+use crate::data::batches::{ImageSet, TestImages};
+use crate::data::order::replace_labels;
+use crate::data::versions::Version;
+use crate::data::{Dataset, Request, Split, SplitName};
+use crate::experiment::{Experiment, Validation};
+use crate::machine::Precision;
+use crate::machine::device::{DeviceChoice, compute_kind};
+use crate::machine::parallel::World;
+use crate::model::vit::identify::{Evidence, Identified};
+use crate::model::{Loaded, Model};
+use crate::subspace::Subspace;
+
+/// The bytes of decoded images that are kept in memory: of image files, all of a set or none.
+fn memory_bytes() -> usize {
+    const MOST: u64 = 2 << 30;
+    // What computes needs the larger part.
+    let free = crate::machine::memory::free_bytes(Device::Cpu).unwrap_or(u64::MAX);
+    MOST.min(free / 8) as usize
+}
+
+/// Where and how to compute: what the command line says and no config holds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub device: DeviceChoice,
+    /// Threads of libtorch; its own choice where absent.
+    pub threads: Option<i32>,
+    /// Threads that decode images.
+    pub workers: usize,
+    /// The compute type, where it is not the config's.
+    pub precision: Option<Precision>,
+    /// The results folder.
+    pub out: PathBuf,
+}
+
+/// A model ready to compute, with the subspace of the experiment where it has one.
+pub struct Session {
+    pub settings: Settings,
+    /// The processes that train and predict together.
+    pub world: Rc<World>,
+    pub device: Device,
+    pub model: Model,
+    pub subspace: Option<Box<dyn Subspace>>,
+    pub classes: Vec<String>,
+    /// Of the native forward from the archive's own, where that ran.
+    pub self_check_difference: Option<f64>,
+}
+
+impl Session {
+    /// Reads the checkpoint and lays everything out on the device, for this process alone.
+    pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
+        // Always set, so that a resumed run has the very same set-up as the first one.
+        tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
+        let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
+        let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
+        let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
+        let self_check_difference = report(&loaded.identified);
+        let subspace = match &experiment.training {
+            Some(training) => Some(training.subspace.spec.build(&loaded.identified.base, &loaded.head)?),
+            None => None,
+        };
+        let model = loaded.into_model(device, kind);
+        let world = Rc::new(World::alone());
+        Ok(Session { settings, world, device, model, subspace, classes, self_check_difference })
+    }
+
+    /// The trained subspace.
+    pub fn subspace(&self) -> Result<&dyn Subspace> {
+        self.subspace.as_deref().context("the config has no [subspace.*], so there is nothing to train")
+    }
+
+    /// Reads one split and puts it where it is served from.
+    pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<ImageSet> {
+        ImageSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
+    }
+
+    /// The images of every test set, each under the label of its results.
+    pub fn test_images(&self, experiment: &Experiment) -> Result<Vec<(String, TestImages)>> {
+        let sets = experiment.data.test_sets();
+        let serve = |split: Split| TestImages::new(split, self.device, self.settings.workers);
+        if sets.is_empty() {
+            let images = serve(self.load(experiment, SplitName::Test)?)?;
+            return Ok(vec![(experiment.data.label.clone(), images)]);
+        }
+        let images = |(label, set): (String, Box<dyn Dataset>)| Ok((label, serve(self.load_test(experiment, &*set)?)?));
+        sets.into_iter().map(images).collect()
+    }
+
+    /// Reads the test split of one of several test sets.
+    pub fn load_test(&self, experiment: &Experiment, set: &dyn Dataset) -> Result<Split> {
+        let load = |request: &Request| set.load(SplitName::Test, request);
+        self.read(experiment, (memory_bytes(), experiment.data.cache.as_deref()), load)
+    }
+
+    /// Reads the published validation split, where the config asks for it.
+    pub fn published_validation(&self, experiment: &Experiment) -> Result<Option<Split>> {
+        match experiment.data.validation {
+            Validation::HeldOut(_) => Ok(None),
+            Validation::Published => {
+                let split = self.load(experiment, SplitName::Val);
+                split.with_context(|| format!("data.{}.validation = \"val\"", experiment.data.key)).map(Some)
+            }
+        }
+    }
+
+    /// Reads the training split, to be seen in random views where the config asks for them; with its fingerprint.
+    pub fn training_images(&self, experiment: &Experiment) -> Result<(ImageSet, String)> {
+        let split = self.load(experiment, SplitName::Train)?;
+        let fingerprint = split.fingerprint();
+        let (seed, interpolation) = (experiment.seed, experiment.checkpoint.interpolation);
+        let views = experiment.data.augment.map(|augment| Views { augment, seed, interpolation });
+        Ok((ImageSet::training(split, self.device, self.settings.workers, views)?, fingerprint))
+    }
+
+    /// Reads one split; training labels with the noise that the config asks for.
+    pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
+        let mut split = self.load_published(experiment, name)?;
+        if name == SplitName::Train {
+            self.replace_labels(experiment, &mut split);
+        }
+        Ok(split)
+    }
+
+    /// Replaces the labels of the training images that `label_noise` chooses.
+    pub fn replace_labels(&self, experiment: &Experiment, split: &mut Split) {
+        if experiment.data.label_noise > 0.0 {
+            let (classes, share) = (self.classes.len(), experiment.data.label_noise);
+            let replaced = replace_labels(experiment.seed, &mut split.labels, classes, share);
+            tracing::warn!("{}: {} of {} labels replaced (label_noise)", split.name, replaced.len(), split.len());
+        }
+    }
+
+    /// Reads one split with the labels of its publisher.
+    pub fn load_published(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
+        // random crops are cut out of the stored images, so those must not be reduced to their centre first
+        let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
+        let (memory_bytes, cache) = if crops { (0, None) } else { (memory_bytes(), experiment.data.cache.as_deref()) };
+        let load = |request: &Request| experiment.data.dataset.load(name, request);
+        self.read(experiment, (memory_bytes, cache), load)
+    }
+
+    /// Reads one published corrupted version of the test split.
+    pub fn load_version(&self, experiment: &Experiment, version: &Version) -> Result<Split> {
+        let load = |request: &Request| experiment.data.dataset.load_version(version, request);
+        self.read(experiment, (memory_bytes(), experiment.data.cache.as_deref()), load)
+    }
+
+    /// What `load` gives, with so much memory and a cache folder to use.
+    fn read(
+        &self,
+        experiment: &Experiment,
+        (memory_bytes, cache): (usize, Option<&Path>),
+        load: impl Fn(&Request) -> Result<Split>,
+    ) -> Result<Split> {
+        let bar = crate::base::logging::bar(0, "decoding");
+        let progress = |done: usize, total: usize| {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        };
+        let split = load(&Request {
+            image_size: self.model.preprocess.size() as usize,
+            interpolation: experiment.checkpoint.interpolation,
+            cache,
+            memory_bytes,
+            workers: self.settings.workers,
+            progress: &progress,
+        })?;
+        bar.finish_and_clear();
+        if split.corrupt_skipped > 0 {
+            tracing::warn!("{}: {} corrupt images left out", split.name, split.corrupt_skipped);
+        }
+        ensure!(!split.is_empty(), "{}: has no images", split.name);
+        tracing::info!("{}: {} images", split.name, split.len());
+        Ok(split)
+    }
+
+    /// `theta: [n, P]` at the start, f32, on the device.
+    pub fn initial_theta(&self, seed: u64, particles: i64) -> Result<Tensor> {
+        let subspace = self.subspace()?;
+        let rows: Vec<Tensor> =
+            (0..particles as u64).map(|particle| subspace.initial(seed, particle)).collect::<Result<_>>()?;
+        Ok(Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(self.device))
+    }
+}
+
+/// Says what the checkpoint is and how sure that is.
+fn report(identified: &Identified) -> Option<f64> {
+    let (geometry, traits) = (&identified.vit.geometry, identified.vit.traits);
+    tracing::info!(
+        "checkpoint: {} ViT, width {}, {} blocks, {} heads, patch {}, {} px, {}, eps {:e}",
+        identified.naming,
+        geometry.width,
+        geometry.blocks,
+        traits.heads,
+        geometry.patch,
+        geometry.image_size(),
+        traits.activation,
+        traits.eps
+    );
+    match &identified.evidence {
+        Evidence::SelfCheck { difference, .. } => {
+            tracing::debug!("self-check: relative difference {:.1e}", difference.relative);
+            Some(difference.relative)
+        }
+        Evidence::Code { reason } => {
+            tracing::warn!("the archive's own forward does not run here, so the native one is not checked ({reason})");
+            None
+        }
+    }
+}
