@@ -92,7 +92,7 @@ impl Opened {
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;
         let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
-        posterior.check_files(&experiment)?;
+        posterior.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
         let own_sets = Experiment::read(&load_config(&[run.config()], &[])?)?.data.test_names();

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Tensor};
 
 use crate::base::tensor_file::State;
-use crate::experiment::Experiment;
 use crate::laplace::Fitted;
 use crate::methods::noise::posterior_row;
 use crate::predict::Rows;
@@ -83,7 +82,7 @@ impl Rows for Draws<'_> {
 pub struct Posterior {
     pub mixture: Mixture,
     pub classes: Vec<String>,
-    /// [`Experiment::file_hashes`] of what it was trained from.
+    /// The hashes of the files that it was trained from, one after the other.
     pub file_hashes: String,
 }
 
@@ -102,12 +101,16 @@ impl Posterior {
         state.write(path)
     }
 
-    /// The posterior is an update of one checkpoint: under another it would mean something else.
-    pub fn check_files(&self, experiment: &Experiment) -> Result<()> {
+    /// Checks that the posterior was trained from files of these hashes, the first of which is that of `checkpoint`: it is an
+    /// update of one checkpoint, and under another it would mean something else.
+    ///
+    /// # Errors
+    /// Other hashes.
+    pub fn check_files(&self, file_hashes: &str, checkpoint: &Path) -> Result<()> {
         ensure!(
-            experiment.file_hashes()? == self.file_hashes,
+            file_hashes == self.file_hashes,
             "{}: the checkpoint or the head's file has changed since the run was trained: put the old one back",
-            experiment.checkpoint.path.display()
+            checkpoint.display()
         );
         Ok(())
     }
