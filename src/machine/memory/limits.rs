@@ -1,7 +1,7 @@
 //! What the operating system lets this process take beyond what the machine has: control groups (both versions, with the
 //! groups above the process's own) and resource limits (`ulimit -v`, `ulimit -d`).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes that the tightest limit leaves; `None` where there is no limit, or no way to ask.
 pub(super) fn left() -> Option<u64> {
@@ -40,7 +40,7 @@ fn groups() -> Option<u64> {
         // Within a container the path may be that of the host, which is not mounted here: then only the root counts.
         let folder = mount.join(path.trim_start_matches('/'));
         let folders = folder.ancestors().take_while(|folder| folder.starts_with(mount));
-        folders.map(Path::to_path_buf).filter_map(|folder| left_in(&version, &folder)).min()
+        folders.filter_map(|folder| left_in(&version, folder)).min()
     });
     left.min()
 }
@@ -56,7 +56,7 @@ fn parse(line: &str) -> Option<(Version, &str)> {
 }
 
 /// What one group leaves.
-fn left_in(version: &Version, folder: &PathBuf) -> Option<u64> {
+fn left_in(version: &Version, folder: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     let (limit, used) = (number(version.limit)?, number(version.used)?);
@@ -106,17 +106,17 @@ mod tests {
     fn both_versions_of_groups_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        let path = folder.path().to_path_buf();
-        assert_eq!(left_in(&V2, &path), None);
+        let path = folder.path();
+        assert_eq!(left_in(&V2, path), None);
         write("memory.max", "1000\n");
         write("memory.current", "700\n");
         write("memory.stat", "anon 400\ninactive_file 200\nactive_file 50\n");
-        assert_eq!(left_in(&V2, &path), Some(550));
+        assert_eq!(left_in(&V2, path), Some(550));
         write("memory.max", "max\n");
-        assert_eq!(left_in(&V2, &path), None, "no limit");
+        assert_eq!(left_in(&V2, path), None, "no limit");
         write("memory.limit_in_bytes", "500\n");
         write("memory.usage_in_bytes", "900\n");
-        assert_eq!(left_in(&V1, &path), Some(0));
+        assert_eq!(left_in(&V1, path), Some(0));
     }
 
     #[test]
