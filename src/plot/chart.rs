@@ -1,11 +1,11 @@
 //! A chart: panels in a grid under one legend, with a few lines of notes, as SVG text.
 
-use super::axis::Axis;
 use super::canvas::{Canvas, MUTED, Side, Style};
 use super::frame::{BOTTOM, Frame, LEFT, SMALLEST_TITLE, TEXT_SIZE, TOP};
-use super::layers::{Joined, Layer};
+use super::layers;
 use super::legend::{Entry, Legend};
 use super::map;
+use super::panel::{Layer, Panel};
 use super::text::{BOLD, longest_word, width, wrap};
 
 /// The width of a chart in pixels, unless its panels need more.
@@ -35,17 +35,6 @@ pub struct Chart {
     pub notes: Vec<String>,
 }
 
-/// One pair of axes with what is drawn on them.
-#[derive(Clone, Debug)]
-pub struct Panel {
-    pub title: String,
-    pub x: Axis,
-    pub y: Axis,
-    pub layers: Vec<Layer>,
-    /// Whether the values of means are written beside their marks, as far as there is room.
-    pub values: bool,
-}
-
 /// Panels side by side: three where there are many and every title fits, else two.
 pub fn small_columns(panels: &[Panel]) -> usize {
     let third = f64::from((WIDTH - 2 * MARGIN - 2 * GAP) / 3);
@@ -59,15 +48,6 @@ pub fn small_columns(panels: &[Panel]) -> usize {
 }
 
 impl Panel {
-    /// How many marks stand side by side at a place; 0 where none do.
-    pub(super) fn side_by_side(&self) -> i32 {
-        let count = |layer: &Layer| match layer {
-            Layer::Means { joined: Joined::Apart { count, .. }, .. } => *count as i32,
-            _ => 0,
-        };
-        self.layers.iter().map(count).max().unwrap_or(0)
-    }
-
     /// The fewest pixels that the plot needs.
     fn least_width(&self) -> i32 {
         let (Some(places), marks @ 1..) = (self.x.places(), self.side_by_side()) else { return 0 };
@@ -104,7 +84,9 @@ impl Chart {
             let (row, column) = (place as i32 / layout.columns, place as i32 % layout.columns);
             let x = MARGIN + LEFT + column * layout.step.0;
             let y = layout.legend.bottom + TOP + row * layout.step.1;
-            Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height).draw(&mut canvas);
+            let frame = Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height);
+            frame.draw(&mut canvas);
+            panel.layers.iter().for_each(|layer| layers::draw(layer, &mut canvas, &frame));
         }
         for (place, note) in layout.notes.iter().enumerate() {
             let at = (MARGIN, layout.notes_top + 8 + place as i32 * NOTE_LINE);

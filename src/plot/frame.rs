@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::canvas::{BAND, Canvas, GRID, INK, MUTED, Point, Side, Style};
-use super::chart::Panel;
+use super::panel::Panel;
 use super::text::{BOLD, shorten, width, wrap};
 
 /// Around the plot of a panel: tick labels; title and unit; tick labels and axis title.
@@ -66,6 +66,7 @@ impl<'a> Frame<'a> {
         VALUE_SIZES.into_iter().find(fits).filter(|_| self.panel.values)
     }
 
+    /// Draws all of the panel but its layers.
     pub fn draw(&self, canvas: &mut Canvas) {
         let left = self.x.start - LEFT + 6;
         let room = self.width() + f64::from(LEFT - 6);
@@ -76,7 +77,6 @@ impl<'a> Frame<'a> {
         self.draw_bands(canvas);
         self.draw_rows(canvas);
         self.draw_columns(canvas);
-        self.panel.layers.iter().for_each(|layer| layer.draw(canvas, self));
     }
 
     /// Every other place on grey, where several marks share a place.

@@ -1,99 +1,28 @@
-//! What is drawn on the axes of a panel.
+//! How the layers of a panel are drawn on its axes.
 
 use super::canvas::{Canvas, Fill, INK, MUTED, Point, Side, Style, WHITE, color};
 use super::frame::Frame;
-use super::map::Map;
+use super::panel::{Joined, Layer, Mean, Tone};
 use super::text::width;
 
 /// The radius of a mark, in pixels.
 const RADIUS: f64 = 5.0;
 
-/// One part of a panel; `paint` numbers colour and mark, as in the legend.
-#[derive(Clone, Debug)]
-pub enum Layer {
-    /// Means with whiskers over seeds, each with a mark.
-    Means { paint: usize, joined: Joined, points: Vec<Mean> },
-    /// A line without marks.
-    Curve { paint: usize, points: Vec<(f64, f64)> },
-    /// A line with the area below it.
-    Area { paint: usize, points: Vec<(f64, f64)> },
-    /// A filled rectangle between two corners.
-    Bar { paint: usize, from: (f64, f64), to: (f64, f64), tone: Tone },
-    /// A thin reference line.
-    Reference { from: (f64, f64), to: (f64, f64) },
-    /// Values over the whole plane as colours, with their key to the right.
-    Map(Map),
-    /// Marks with names.
-    Named { points: Vec<(String, (f64, f64))> },
-}
-
-/// Whether the means of a layer are joined by a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Joined {
-    Line,
-    /// One of `count` layers whose marks stand side by side at every named place.
-    Apart {
-        rank: usize,
-        count: usize,
-    },
-}
-
-/// How strong a bar is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
-    Full,
-    Pale,
-}
-
-/// Several seeds at one place. Means of one layer at one place stand side by side, joined by a line.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mean {
-    pub x: f64,
-    pub mean: f64,
-    low: f64,
-    high: f64,
-    seeds: Vec<f64>,
-    fill: Fill,
-}
-
-impl Mean {
-    /// `None` without values.
-    pub fn of(x: f64, seeds: &[f64]) -> Option<Self> {
-        let low = seeds.iter().copied().reduce(f64::min)?;
-        let high = seeds.iter().copied().reduce(f64::max)?;
-        let mean = seeds.iter().sum::<f64>() / seeds.len() as f64;
-        Some(Self { x, mean, low, high, seeds: seeds.to_vec(), fill: Fill::Solid })
-    }
-
-    pub fn filled(self, fill: Fill) -> Self {
-        Self { fill, ..self }
-    }
-}
-
-impl Layer {
-    /// The means of the layer.
-    pub(super) fn means(&self) -> &[Mean] {
-        match self {
-            Self::Means { points, .. } => points,
-            _ => &[],
+/// Draws a layer on the axes of `frame`.
+pub(super) fn draw(layer: &Layer, canvas: &mut Canvas, frame: &Frame) {
+    match layer {
+        Layer::Means { paint, joined, points } => draw_means(canvas, frame, *paint, *joined, points),
+        Layer::Curve { paint, points } => draw_curve(canvas, frame, *paint, points),
+        Layer::Area { paint, points } => draw_area(canvas, frame, *paint, points),
+        Layer::Bar { paint, from, to, tone } => {
+            let strength = if *tone == Tone::Full { 0.85 } else { 0.3 };
+            canvas.rectangle(frame.pixel(*from), frame.pixel(*to), color(*paint).faint(strength));
         }
-    }
-
-    pub(super) fn draw(&self, canvas: &mut Canvas, frame: &Frame) {
-        match self {
-            Self::Means { paint, joined, points } => draw_means(canvas, frame, *paint, *joined, points),
-            Self::Curve { paint, points } => draw_curve(canvas, frame, *paint, points),
-            Self::Area { paint, points } => draw_area(canvas, frame, *paint, points),
-            Self::Bar { paint, from, to, tone } => {
-                let strength = if *tone == Tone::Full { 0.85 } else { 0.3 };
-                canvas.rectangle(frame.pixel(*from), frame.pixel(*to), color(*paint).faint(strength));
-            }
-            Self::Reference { from, to } => {
-                canvas.line(&[frame.pixel(*from), frame.pixel(*to)], MUTED.faint(0.7), 1);
-            }
-            Self::Map(map) => map.draw(canvas, &frame.x, &frame.y),
-            Self::Named { points } => points.iter().for_each(|(name, at)| draw_named(canvas, name, frame.pixel(*at))),
+        Layer::Reference { from, to } => {
+            canvas.line(&[frame.pixel(*from), frame.pixel(*to)], MUTED.faint(0.7), 1);
         }
+        Layer::Map(map) => map.draw(canvas, &frame.x, &frame.y),
+        Layer::Named { points } => points.iter().for_each(|(name, at)| draw_named(canvas, name, frame.pixel(*at))),
     }
 }
 

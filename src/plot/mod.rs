@@ -9,12 +9,13 @@ mod frame;
 mod layers;
 mod legend;
 mod map;
+mod panel;
 pub mod raster;
 pub mod text;
 
 pub use axis::{Axis, Scale, Ticks};
 pub use canvas::{Canvas, Color, Fill, INK, MUTED, Side, Style};
-pub use chart::{Chart, Panel, WIDTH, small_columns};
-pub use layers::{Joined, Layer, Mean, Tone};
+pub use chart::{Chart, WIDTH, small_columns};
 pub use legend::{Entry, Swatch};
 pub use map::{Grid, Map};
+pub use panel::{Joined, Layer, Mean, Panel, Tone};

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Scale;
 use super::folder::Folder;
-use super::plan::{MadeSet, corruptions, side};
+use super::made_set::{CORRUPTIONS, MadeSet, side};
 use super::sizes::{classes_of, official};
 use super::standins::{self, Wanted};
 use crate::data::{Dataset, SplitName};
@@ -120,7 +120,7 @@ fn foreign(value: &str, place: &Place, number: usize) -> Result<(MadeSet, String
         val: 0,
         test: place.test_images,
         side: side(stand_in, place.scale),
-        corruptions: corruptions(),
+        corruptions: CORRUPTIONS,
     };
     let made = MadeSet { stand_in, wanted };
     let file = place.folder.data().join(format!("{stem}.toml"));
@@ -137,7 +137,7 @@ fn counted(dataset: &dyn Dataset, key: &str, test_images: usize) -> Counted {
     let versions = length("corruptions").zip(length("severities")).map(|(c, s)| c * s);
     // The number of files of a user's own images is not published.
     let official = versions.filter(|_| key != "image-folder-c").map(|versions| versions * VERSION_IMAGES);
-    Counted { images: corruptions() * SEVERITIES.len() * test_images, official }
+    Counted { images: CORRUPTIONS * SEVERITIES.len() * test_images, official }
 }
 
 fn has_versions(key: &str) -> bool {

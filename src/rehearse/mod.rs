@@ -10,6 +10,7 @@ pub mod clip;
 pub mod estimate;
 pub mod evaluations;
 pub mod folder;
+pub mod made_set;
 pub mod models;
 pub mod plan;
 pub mod prepare;

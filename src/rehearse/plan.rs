@@ -6,9 +6,10 @@ use anyhow::{Context, Result, bail};
 
 use super::evaluations::{self, Evaluation};
 use super::folder::Folder;
+use super::made_set::{CORRUPTIONS, MadeSet, side};
 use super::models::{self, Model};
 use super::sizes::{TrainingPart, classes_of, training_part};
-use super::standins::{self, StandIn, Wanted};
+use super::standins::{self, Wanted};
 use super::{Options, Scale, WeightsFrom};
 use crate::experiment::{Experiment, Training, Validation};
 use crate::rehearse::clip::Clip;
@@ -18,9 +19,6 @@ const CHECKPOINT_MINUTES: f64 = 1e-9;
 /// The most of a tiny rehearsal.
 const TINY_BATCH: usize = 16;
 const TINY_TEST_IMAGES: usize = 12;
-const TINY_SIDE: u32 = 20;
-/// Corrupted versions are made of so many corruptions.
-const CORRUPTIONS: usize = 1;
 
 /// A setting that the rehearsal has changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,12 +56,6 @@ impl Checkpoint {
             Checkpoint::Made { path, .. } | Checkpoint::Real(path) => path,
         }
     }
-}
-
-/// A made-up data set.
-pub struct MadeSet {
-    pub stand_in: &'static StandIn,
-    pub wanted: Wanted,
 }
 
 /// The weights of a zero-shot head that the config reads from a file.
@@ -177,16 +169,6 @@ fn own_set(
         corruptions: CORRUPTIONS,
     };
     Ok(MadeSet { stand_in, wanted })
-}
-
-/// Pixels a side of a stand-in's image files.
-pub fn side(stand_in: &StandIn, scale: Scale) -> u32 {
-    if scale == Scale::Tiny { stand_in.side.min(TINY_SIDE) } else { stand_in.side }
-}
-
-/// How many corruptions stand-ins have.
-pub fn corruptions() -> usize {
-    CORRUPTIONS
 }
 
 /// The resolved config while it is changed.

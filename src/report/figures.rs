@@ -7,6 +7,7 @@ mod calibration;
 mod conditions;
 mod densities;
 mod density;
+mod drawing;
 pub mod landscape;
 mod readings;
 mod samples;
@@ -14,10 +15,8 @@ mod training;
 
 use anyhow::{Context as _, Result};
 
-use self::samples::Measured;
+use self::drawing::{Drawing, Material};
 use super::sources::Sources;
-use crate::plot::Chart;
-use crate::results::series::Series;
 
 /// A figure as it will be seen.
 #[derive(Clone, Debug)]
@@ -35,26 +34,6 @@ pub struct Figure {
     pub command: &'static str,
     /// Reasons why a part could not be drawn, a line each.
     pub problems: Vec<String>,
-}
-
-/// A picture with what it shows.
-struct Drawing {
-    svg: String,
-    caption: String,
-}
-
-impl Drawing {
-    fn of(chart: &Chart, caption: impl Into<String>) -> Result<Option<Self>> {
-        Ok(Some(Self { svg: chart.render(), caption: caption.into() }))
-    }
-}
-
-/// The results that all figures are drawn from.
-struct Material<'a> {
-    sources: &'a Sources,
-    series: Vec<Series<'a>>,
-    /// Per-sample scores of the predictions that figures show.
-    measured: Vec<Measured>,
 }
 
 /// One figure of the registry; `draw` is `None` where the results hold nothing for it.

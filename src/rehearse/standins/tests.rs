@@ -1,3 +1,6 @@
+use std::path::Path;
+
+use super::contract::one;
 use super::*;
 use crate::data::{DATASETS, Dataset, Interpolation, Request, SplitName};
 use crate::schema::{Reader, Tree};

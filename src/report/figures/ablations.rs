@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
+use super::drawing::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, distinct, ladder, measured, sweeps, unit_of};
-use super::{Drawing, Material};
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::RowView;
 

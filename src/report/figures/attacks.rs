@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
+use super::drawing::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, ladder, sweeps, unit_of};
-use super::{Drawing, Material};
 use crate::report::sources::RowView;
 
 const ACCURACY: &str = "accuracy_lm";

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
+use super::drawing::{Drawing, Material};
 use super::readings::distinct;
 use super::samples::Measured;
-use super::{Drawing, Material};
 use crate::metrics::calibration::{BINS, Bin, reliability as bins_of};
 use crate::metrics::selective::risk_coverage as curve_of;
 use crate::metrics::{self, Average};

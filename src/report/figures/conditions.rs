@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
+use super::drawing::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, distinct, ladder, measured};
-use super::{Drawing, Material};
 use crate::plot::text::capital;
 use crate::report::sources::RowView;
 

@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::density::{density, quantile};
+use super::drawing::{Drawing, Material};
 use super::readings::distinct;
 use super::samples::Measured;
-use super::{Drawing, Material};
 use crate::metrics::{Average, Scores};
 use crate::plot::{Axis, Chart, Entry, Layer, Panel, Swatch, Ticks, small_columns};
 

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
+use super::drawing::{Drawing, Material};
 use super::readings::distinct;
-use super::{Drawing, Material};
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks, small_columns};
 use crate::report::sources::RunFiles;
 use crate::results::store::Table;

@@ -1,7 +1,7 @@
 //! The texts of the picture: names of the groups, and what a reader must know and no axis says.
 
-use super::Measured;
 use super::comparison::{Comparison, Group};
+use super::measured::Measured;
 use crate::metrics::Average;
 
 /// Condition, and the test set where there are several (alone where nothing was done to any), a line each. An origin in

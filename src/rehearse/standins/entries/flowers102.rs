@@ -3,9 +3,9 @@
 use anyhow::Result;
 use image::ImageFormat;
 
-use super::mat::{Array, file};
-use super::paint::Pictures;
-use super::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::mat::{Array, file};
+use crate::rehearse::standins::paint::Pictures;
 
 pub static STAND_IN: StandIn = StandIn { key: "flowers102", side: 560, write, overrides: none };
 

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use image::ImageFormat;
 
-use super::paint::Pictures;
-use super::{StandIn, Wanted, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, put};
+use crate::rehearse::standins::paint::Pictures;
 
 pub static STAND_IN: StandIn = StandIn { key: "imagenet", side: 430, write, overrides };
 
 /// WordNet numbers and names of the thousand classes, in the order of their labels.
-const NAMES: &str = include_str!("../../../assets/imagenet_names.txt");
+const NAMES: &str = include_str!("../../../../assets/imagenet_names.txt");
 
 fn write(wanted: &Wanted) -> Result<()> {
     let wnids = classes(wanted);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::paint::planar;
-use super::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::paint::planar;
 
 pub static CIFAR10: StandIn = StandIn { key: "cifar10", side: 32, write: write_10, overrides: none };
 pub static CIFAR100: StandIn = StandIn { key: "cifar100", side: 32, write: write_100, overrides: none };

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use image::ImageFormat;
 
-use super::paint::Pictures;
-use super::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::paint::Pictures;
 
 pub static STAND_IN: StandIn = StandIn { key: "vtab", side: 224, write, overrides: none };
 

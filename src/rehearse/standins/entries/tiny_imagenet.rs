@@ -4,8 +4,8 @@ use anyhow::Result;
 use image::ImageFormat;
 
 use super::imagenet::wnids;
-use super::paint::Pictures;
-use super::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::paint::Pictures;
 
 pub static STAND_IN: StandIn = StandIn { key: "tiny-imagenet", side: 64, write, overrides: none };
 

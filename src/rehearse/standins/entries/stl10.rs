@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::paint::value;
-use super::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::paint::value;
 
 pub static STAND_IN: StandIn = StandIn { key: "stl10", side: 96, write, overrides: none };
 

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::mat::{Array, file};
-use super::paint::planar;
-use super::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::mat::{Array, file};
+use crate::rehearse::standins::paint::planar;
 
 pub static STAND_IN: StandIn = StandIn { key: "svhn", side: 32, write, overrides: none };
 

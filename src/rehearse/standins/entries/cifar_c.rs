@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::paint::value;
-use super::{StandIn, Wanted, put};
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
+use crate::rehearse::standins::contract::{StandIn, Wanted, put};
+use crate::rehearse::standins::paint::value;
 
 pub static CIFAR10_C: StandIn =
     StandIn { key: "cifar10-c", side: 32, write: |wanted| write(wanted, "CIFAR-10-C"), overrides };

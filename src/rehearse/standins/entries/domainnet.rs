@@ -3,8 +3,8 @@
 use anyhow::Result;
 use image::ImageFormat;
 
-use super::paint::Pictures;
-use super::{StandIn, Wanted, one, put};
+use crate::rehearse::standins::contract::{StandIn, Wanted, one, put};
+use crate::rehearse::standins::paint::Pictures;
 
 pub static STAND_IN: StandIn = StandIn { key: "domainnet", side: 320, write, overrides };
 

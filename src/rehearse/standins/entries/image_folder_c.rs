@@ -4,9 +4,9 @@ use anyhow::Result;
 use image::ImageFormat;
 
 use super::image_folder::classes;
-use super::paint::Pictures;
-use super::{StandIn, Wanted, put};
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
+use crate::rehearse::standins::contract::{StandIn, Wanted, put};
+use crate::rehearse::standins::paint::Pictures;
 
 pub static STAND_IN: StandIn = StandIn { key: "image-folder-c", side: 224, write, overrides };
 

@@ -1,0 +1,99 @@
+//! A panel: its axes and the layers on them. [`super::frame`] and [`super::layers`] draw them.
+
+use super::axis::Axis;
+use super::canvas::Fill;
+use super::map::Map;
+
+/// One pair of axes with what is drawn on them.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub layers: Vec<Layer>,
+    /// Whether the values of means are written beside their marks, as far as there is room.
+    pub values: bool,
+}
+
+impl Panel {
+    /// How many marks stand side by side at a place; 0 where none do.
+    pub(super) fn side_by_side(&self) -> i32 {
+        let count = |layer: &Layer| match layer {
+            Layer::Means { joined: Joined::Apart { count, .. }, .. } => *count as i32,
+            _ => 0,
+        };
+        self.layers.iter().map(count).max().unwrap_or(0)
+    }
+}
+
+/// One part of a panel; `paint` numbers colour and mark, as in the legend.
+#[derive(Clone, Debug)]
+pub enum Layer {
+    /// Means with whiskers over seeds, each with a mark.
+    Means { paint: usize, joined: Joined, points: Vec<Mean> },
+    /// A line without marks.
+    Curve { paint: usize, points: Vec<(f64, f64)> },
+    /// A line with the area below it.
+    Area { paint: usize, points: Vec<(f64, f64)> },
+    /// A filled rectangle between two corners.
+    Bar { paint: usize, from: (f64, f64), to: (f64, f64), tone: Tone },
+    /// A thin reference line.
+    Reference { from: (f64, f64), to: (f64, f64) },
+    /// Values over the whole plane as colours, with their key to the right.
+    Map(Map),
+    /// Marks with names.
+    Named { points: Vec<(String, (f64, f64))> },
+}
+
+/// Whether the means of a layer are joined by a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    Line,
+    /// One of `count` layers whose marks stand side by side at every named place.
+    Apart {
+        rank: usize,
+        count: usize,
+    },
+}
+
+/// How strong a bar is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Full,
+    Pale,
+}
+
+/// Several seeds at one place. Means of one layer at one place stand side by side, joined by a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mean {
+    pub x: f64,
+    pub mean: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) seeds: Vec<f64>,
+    pub(super) fill: Fill,
+}
+
+impl Mean {
+    /// `None` without values.
+    pub fn of(x: f64, seeds: &[f64]) -> Option<Self> {
+        let low = seeds.iter().copied().reduce(f64::min)?;
+        let high = seeds.iter().copied().reduce(f64::max)?;
+        let mean = seeds.iter().sum::<f64>() / seeds.len() as f64;
+        Some(Self { x, mean, low, high, seeds: seeds.to_vec(), fill: Fill::Solid })
+    }
+
+    pub fn filled(self, fill: Fill) -> Self {
+        Self { fill, ..self }
+    }
+}
+
+impl Layer {
+    /// The means of the layer.
+    pub(super) fn means(&self) -> &[Mean] {
+        match self {
+            Self::Means { points, .. } => points,
+            _ => &[],
+        }
+    }
+}
