@@ -128,17 +128,17 @@ impl Session {
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
         let mut split = self.load_published(experiment, name)?;
         if name == SplitName::Train {
-            self.replace_labels(experiment, &mut split);
+            self.replace_labels(experiment, &split.name, &mut split.labels);
         }
         Ok(split)
     }
 
-    /// Replaces the labels of the training images that `label_noise` chooses.
-    pub fn replace_labels(&self, experiment: &Experiment, split: &mut Split) {
+    /// Replaces those labels of the training split `name` that `label_noise` chooses.
+    pub fn replace_labels(&self, experiment: &Experiment, name: &str, labels: &mut [u32]) {
         if experiment.data.label_noise > 0.0 {
             let (classes, share) = (self.classes.len(), experiment.data.label_noise);
-            let replaced = replace_labels(experiment.seed, &mut split.labels, classes, share);
-            tracing::warn!("{}: {} of {} labels replaced (label_noise)", split.name, replaced.len(), split.len());
+            let replaced = replace_labels(experiment.seed, labels, classes, share);
+            tracing::warn!("{name}: {} of {} labels replaced (label_noise)", replaced.len(), labels.len());
         }
     }
 

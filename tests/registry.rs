@@ -64,7 +64,7 @@ fn data_sets() {
     let readers = ["cifar", "cifar_c", "class_folders", "columns", "image_files", "mat", "npy", "wordnet"];
     let others =
         ["mod", "check", "decode", "images", "labels", "order", "published", "stream", "subset", "testing", "versions"];
-    check("src/data", &[&readers[..], &others, &["augment", "cache"]].concat(), &keys, snake);
+    check("src/data", &[&readers[..], &others, &["augment", "cache", "fingerprint"]].concat(), &keys, snake);
 }
 
 #[test]
