@@ -62,7 +62,8 @@ fn low_rank_svgd_trains_and_scores_itself_again() {
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     let scored = read(&place.write("scored.csv", &output.stdout)).unwrap();
     assert!(scored.columns.len() > 25);
-    for column in &scored.columns {
+    assert_eq!(scored.get(0, "file"), predictions.to_str());
+    for column in scored.columns.iter().filter(|column| *column != "file") {
         assert_eq!(scored.get(0, column), table.get(0, column), "{column}");
     }
     let metrics = read(&run.join("metrics.csv")).unwrap();

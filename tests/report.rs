@@ -44,7 +44,8 @@ fn a_folder_shows_the_tables_with_results_and_names_the_others() {
 fn files_and_a_picture_work_as_in_the_readme() {
     let folder = folder();
     let (code, out, _) = report(folder.path(), &["results/e.csv", "--picture", "results/e.svg"]);
-    assert_eq!((code, out.lines().count()), (Some(0), 5));
+    assert_eq!((code, out.lines().count()), (Some(0), 6));
+    assert!(out.ends_with("or the averaged probabilities of all members (pm).\n"), "{out}");
     assert!(fs::read_to_string(folder.path().join("results/e.svg")).unwrap().starts_with("<svg"));
 }
 

@@ -1,5 +1,7 @@
 //! A run, or a checkpoint as it is, opened for everything that comes after training.
 
+mod held_out;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -7,10 +9,9 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::ComputeArgs;
-use crate::data::batches::ImageSet;
-use crate::data::{DATASETS, Split, SplitName};
+use crate::data::DATASETS;
 use crate::evaluate::{Predictive, Prepared};
-use crate::experiment::{Experiment, Validation, load_config};
+use crate::experiment::{Experiment, load_config};
 use crate::machine::{Chunk, Precision};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
@@ -66,14 +67,6 @@ pub(super) struct Opened {
     own_data: bool,
     /// The names of the run's own test sets.
     own_sets: Vec<String>,
-}
-
-/// Training images that a run held out.
-struct HeldOut {
-    /// With the labels of their publisher.
-    split: Split,
-    /// `[N]`: the labels that training saw, some of them replaced by `label_noise`.
-    trained: Vec<u32>,
 }
 
 impl Opened {
@@ -152,71 +145,6 @@ impl Opened {
     /// Whether predictions on a set of this name may be the first to use the plain names of their files.
     pub fn names_files(&self, set: &str) -> bool {
         self.own_data || !self.own_sets.iter().any(|own| own == set)
-    }
-
-    /// The images of a split, with the labels of their publisher. `val` are the training images that the run held out, where
-    /// it held some out and no other data are asked for.
-    ///
-    /// # Errors
-    /// The data set has no such split.
-    pub fn split(&self, name: SplitName) -> Result<Split> {
-        if name != SplitName::Val {
-            return self.session.load(&self.experiment, name);
-        }
-        let data = &self.experiment.data;
-        if self.own_data
-            && let Some(held) = self.held_out(&self.experiment)?
-        {
-            let replaced = if held.split.labels == held.trained { "" } else { ", not those that label_noise replaced" };
-            tracing::info!(
-                "val: the {} training images held out by data.{}.validation, with their published labels{replaced}",
-                held.split.len(),
-                data.key
-            );
-            return Ok(held.split);
-        }
-        self.session.load(&self.experiment, name).with_context(|| match self.own_data {
-            true => format!("--split val: the run held no training images out (data.{}.validation = 0)", data.key),
-            false => {
-                "--split val: held-out images are those of the run's own data: leave --data and --set data.* out, \
-                      or name a data set with a val split"
-                    .to_string()
-            }
-        })
-    }
-
-    /// The training images that an experiment holds out, if it does.
-    fn held_out(&self, experiment: &Experiment) -> Result<Option<HeldOut>> {
-        if !matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
-            return Ok(None);
-        }
-        let all = self.session.load_published(experiment, SplitName::Train)?;
-        let mut trained = all.clone();
-        self.session.replace_labels(experiment, &mut trained);
-        // Training chose them by the labels that it saw.
-        let held = experiment.data.validation.holdout(experiment.seed, &trained.labels).validation;
-        Ok(Some(HeldOut { split: all.select(&held), trained: trained.select(&held).labels }))
-    }
-
-    /// Training images that the run held out, with the labels that it saw, or else a published validation split.
-    ///
-    /// # Errors
-    /// Neither is there.
-    pub fn validation(&self) -> Result<ImageSet> {
-        // The run's own data: `--data` names another test set, not another training set.
-        let experiment = match &self.trained {
-            Some(_) => Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?,
-            None => bail!("a checkpoint as it is held no images out: name a trained run"),
-        };
-        if let Some(HeldOut { split, trained }) = self.held_out(&experiment)? {
-            let split = Split { labels: trained, ..split };
-            return ImageSet::new(split, self.session.device, self.session.settings.workers);
-        }
-        let split = self.session.images(&experiment, SplitName::Val);
-        split.context(
-            "nothing to calibrate on: the run held no training images out (data.*.validation = 0) and its data set has no \
-             val split",
-        )
     }
 }
 

@@ -297,7 +297,8 @@ impl<'a> Predictor<'a> {
         let own = batches.iter().map(Vec::len).sum::<usize>() as i64;
         let shape = [self.members() as i64, own, self.model.head.classes()];
         let logits = Tensor::f_empty(shape, (Kind::Float, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?;
-        let at_once = if self.keeps_all.get() { self.members() } else { cutter.cut().members };
+        let together = self.keeps_all.get() || !self.has_weights();
+        let at_once = if together { self.members() } else { cutter.cut().members };
         let passes: Vec<Range<usize>> = in_parts(0..self.members(), at_once).collect();
         bar.set_length((own as u64) * passes.len() as u64);
         for members in passes {

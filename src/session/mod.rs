@@ -19,13 +19,9 @@ use crate::model::vit::identify::{Evidence, Identified};
 use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
-/// The bytes of decoded images that are kept in memory: of image files, all of a set or none.
-fn memory_bytes() -> usize {
-    const MOST: u64 = 2 << 30;
-    // What computes needs the larger part.
-    let free = crate::machine::memory::free_bytes(Device::Cpu).unwrap_or(u64::MAX);
-    MOST.min(free / 8) as usize
-}
+/// Image files are decoded once where all of them fit in this many bytes. Not a share of what is free: a resumed run must see
+/// the images in the same form.
+const MEMORY_BYTES: usize = 2 << 30;
 
 /// Where and how to compute: what the command line says and no config holds.
 #[derive(Clone, Debug)]
@@ -97,7 +93,7 @@ impl Session {
     /// Reads the test split of one of several test sets.
     pub fn load_test(&self, experiment: &Experiment, set: &dyn Dataset) -> Result<Split> {
         let load = |request: &Request| set.load(SplitName::Test, request);
-        self.read(experiment, (memory_bytes(), experiment.data.cache.as_deref()), load)
+        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
     }
 
     /// Reads the published validation split, where the config asks for it.
@@ -124,17 +120,17 @@ impl Session {
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
         let mut split = self.load_published(experiment, name)?;
         if name == SplitName::Train {
-            self.replace_labels(experiment, &mut split);
+            self.replace_labels(experiment, &split.name, &mut split.labels);
         }
         Ok(split)
     }
 
-    /// Replaces the labels of the training images that `label_noise` chooses.
-    pub fn replace_labels(&self, experiment: &Experiment, split: &mut Split) {
+    /// Replaces those labels of the training split `name` that `label_noise` chooses.
+    pub fn replace_labels(&self, experiment: &Experiment, name: &str, labels: &mut [u32]) {
         if experiment.data.label_noise > 0.0 {
             let (classes, share) = (self.classes.len(), experiment.data.label_noise);
-            let replaced = replace_labels(experiment.seed, &mut split.labels, classes, share);
-            tracing::warn!("{}: {} of {} labels replaced (label_noise)", split.name, replaced.len(), split.len());
+            let replaced = replace_labels(experiment.seed, labels, classes, share);
+            tracing::warn!("{name}: {} of {} labels replaced (label_noise)", replaced.len(), labels.len());
         }
     }
 
@@ -142,7 +138,7 @@ impl Session {
     pub fn load_published(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
         // random crops are cut out of the stored images, so those must not be reduced to their centre first
         let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
-        let (memory_bytes, cache) = if crops { (0, None) } else { (memory_bytes(), experiment.data.cache.as_deref()) };
+        let (memory_bytes, cache) = if crops { (0, None) } else { (MEMORY_BYTES, experiment.data.cache.as_deref()) };
         let load = |request: &Request| experiment.data.dataset.load(name, request);
         self.read(experiment, (memory_bytes, cache), load)
     }
@@ -150,7 +146,7 @@ impl Session {
     /// Reads one published corrupted version of the test split.
     pub fn load_version(&self, experiment: &Experiment, version: &Version) -> Result<Split> {
         let load = |request: &Request| experiment.data.dataset.load_version(version, request);
-        self.read(experiment, (memory_bytes(), experiment.data.cache.as_deref()), load)
+        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
     }
 
     /// What `load` gives, with so much memory and a cache folder to use.
