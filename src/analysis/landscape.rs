@@ -36,7 +36,9 @@ impl Plane {
         let width = d12.sqrt();
         let x = (d12 + d13 - d23) / (2.0 * width);
         let y = (d13 - x * x).max(0.0).sqrt();
-        let apart = width > 0.0 && y > 1e-6 * d13.sqrt();
+        // Equal particles are as far apart as distances are rounded.
+        const ROUNDING: f64 = 1e-6;
+        let apart = width > ROUNDING * d13.sqrt() && y > ROUNDING * d13.sqrt();
         ensure!(apart, "the three particles lie on one line or on each other: they span no plane");
         Ok(Plane { width, third: (x, y) })
     }

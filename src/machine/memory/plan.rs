@@ -71,6 +71,12 @@ impl Need {
     }
 }
 
+/// Bytes in GiB with as many digits as tell something.
+fn shown(bytes: u64) -> String {
+    let gib = gib(bytes);
+    if gib < 0.1 { format!("{gib:.4}") } else { format!("{gib:.1}") }
+}
+
 /// The part of `free` bytes that a plan may use.
 fn share_of(free: u64) -> u64 {
     (free as f64 * SHARE) as u64
@@ -112,13 +118,13 @@ impl Task<'_> {
         let bytes = self.need.bytes(cut);
         if let Some(free) = free.filter(|free| bytes > *free && cut.images == 1) {
             bail!(
-                "{}: {} member{} and one image at once need {:.1} GiB, but {:.1} GiB is free: {}, or use a machine with \
+                "{}: {} member{} and one image at once need {} GiB, but {} GiB is free: {}, or use a machine with \
                  more memory",
                 self.what,
                 cut.members,
                 if cut.members == 1 { "" } else { "s" },
-                gib(bytes),
-                gib(free),
+                shown(bytes),
+                shown(free),
                 self.advice
             );
         }

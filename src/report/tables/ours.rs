@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(result_columns(&table)[5..8], ["rank", "svgd.gamma", "predictive"]);
         table.rows.remove(1);
         let expected = "file checkpoint subspace method particles rank predictive seed set condition accuracy_lm nll_lm ece_lm \
-                        accuracy_pm nll_pm brier_pm ece_pm mi_correct_lm mi_wrong_lm auroc_mi_error_lm \
+                        mi_correct_lm mi_wrong_lm auroc_mi_error_lm accuracy_pm nll_pm brier_pm ece_pm \
                         trainable_parameters train_wall_seconds";
         assert_eq!(result_columns(&table).join(" "), expected);
     }

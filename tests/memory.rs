@@ -1,0 +1,147 @@
+//! Memory: results do not depend on how a task is cut, a cut that does not fit is halved, and what cannot fit is refused.
+
+mod common;
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use anyhow::Result;
+use bella::base::tensor::OutOfMemory;
+use bella::data::batches::Batch;
+use bella::evaluate::attacks::{Resolution, Target, Victim};
+use bella::machine::Chunk;
+use bella::machine::memory::{Cut, Cutter};
+use bella::methods::Objective;
+use bella::model::Model;
+use bella::predict::{Members, Predictor, Rows};
+use bella::subspace::Subspace;
+use bella::train::{self, Likelihood};
+use common::{Place, assert_has, error_line, fixture, model, trained, with};
+use tch::{Kind, Tensor};
+
+const IMAGES: i64 = 5;
+
+fn setting(subspace: &str) -> (Model, Box<dyn Subspace>) {
+    let text = format!(
+        "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n[head.checkpoint]\n[data.digits]\n{subspace}\n\
+         [method.ensemble]\nparticles = 3\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
+        fixture("timm_scripted.pt")
+    );
+    model(&text, Kind::Float)
+}
+
+/// Three particles apart from each other, `[3, P]`.
+fn particles(subspace: &dyn Subspace) -> Tensor {
+    let rows: Vec<Tensor> = (0..3).map(|particle| subspace.initial(1, particle).unwrap()).collect();
+    tch::manual_seed(3);
+    let theta = Tensor::stack(&rows, 0);
+    let noise = theta.randn_like() * 0.05;
+    theta + noise
+}
+
+fn pixels(size: i64) -> Tensor {
+    tch::manual_seed(4);
+    Tensor::rand([IMAGES, 3, size, size], tch::kind::FLOAT_CPU)
+}
+
+#[track_caller]
+fn near(a: &Tensor, b: &Tensor, what: &str) {
+    let difference = (a - b).abs().max().double_value(&[]) / b.abs().max().double_value(&[]);
+    assert!(difference < 1e-5, "{what}: {difference:e}");
+}
+
+/// Cuts from everything at once to one member and one image.
+fn cuts() -> impl Iterator<Item = Cut> {
+    [(3, 5), (2, 5), (1, 5), (3, 2), (1, 1)].into_iter().map(|(members, images)| Cut { members, images })
+}
+
+#[test]
+fn predictions_and_gradients_do_not_depend_on_the_cut() {
+    for table in ["[subspace.low-rank]\nrank = 2", "[subspace.full]"] {
+        let (model, subspace) = setting(table);
+        let theta = particles(&*subspace);
+        let members = Members::Rows { subspace: &*subspace, rows: &theta };
+        let predictor = Predictor::new(&model, members, Chunk::Auto);
+        let pixels = pixels(model.preprocess.size());
+        let labels = Tensor::from_slice(&[0i64, 1, 2, 3, 4]);
+        let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), (1, 5, 5)).unwrap();
+        let whole = predictor.logits(&Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""), &pixels).unwrap();
+        let gradient = victim.gradient(&pixels, &labels).unwrap();
+        for cut in cuts() {
+            let logits = predictor.logits(&Cutter::fixed(cut, "test", ""), &pixels).unwrap();
+            near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
+            victim.cutter().set(cut);
+            near(&victim.gradient(&pixels, &labels).unwrap(), &gradient, &format!("{table}: pixels, {cut:?}"));
+        }
+    }
+}
+
+#[test]
+fn training_gradients_do_not_depend_on_the_cut() {
+    let (model, subspace) = setting("[subspace.low-rank]\nrank = 2");
+    let theta = particles(&*subspace);
+    let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8);
+    let batch = Batch { bytes, labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
+    let objective = |parts: usize| {
+        let cut = train::Cut { particle_chunk: 0, accumulate: parts, recompute: false };
+        Likelihood::new(&model, &*subspace, cut, &batch, 1)
+    };
+    let whole = objective(1).evaluate(&theta).unwrap();
+    for (cut, parts) in cuts().flat_map(|cut| [(cut, 1), (cut, 2)]) {
+        let found = objective(parts).cut_by(Rc::new(Cutter::fixed(cut, "test", ""))).evaluate(&theta).unwrap();
+        near(&found.losses, &whole.losses, &format!("losses, {cut:?} in {parts} parts"));
+        near(&found.gradients, &whole.gradients, &format!("gradients, {cut:?} in {parts} parts"));
+    }
+}
+
+/// Rows that cannot be made more than `most` at a time.
+struct Scarce<'a> {
+    theta: &'a Tensor,
+    most: usize,
+}
+
+impl Rows for Scarce<'_> {
+    fn count(&self) -> usize {
+        self.theta.size()[0] as usize
+    }
+
+    fn rows(&self, members: Range<usize>) -> Result<Tensor> {
+        match members.len() > self.most {
+            true => Err(OutOfMemory(format!("no memory for {} members", members.len())).into()),
+            false => Ok(self.theta.narrow(0, members.start as i64, members.len() as i64)),
+        }
+    }
+
+    fn are_made(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn when_memory_runs_out_the_cut_is_halved_and_the_result_is_the_same() {
+    let (model, subspace) = setting("[subspace.full]");
+    let theta = particles(&*subspace);
+    let pixels = pixels(model.preprocess.size());
+    let whole = Cut { members: 3, images: 5 };
+    let logits = |rows: &dyn Rows, cutter: &Cutter| {
+        Predictor::new(&model, Members::Rows { subspace: &*subspace, rows }, Chunk::Auto).logits(cutter, &pixels)
+    };
+    let plenty = logits(&theta, &Cutter::fixed(whole, "test", "")).unwrap();
+    let cutter = Cutter::fixed(whole, "test", "");
+    near(&logits(&Scarce { theta: &theta, most: 1 }, &cutter).unwrap(), &plenty, "scarce");
+    assert_eq!(cutter.cut(), Cut { members: 1, images: 1 });
+    let error = logits(&Scarce { theta: &theta, most: 0 }, &cutter).unwrap_err().to_string();
+    assert_eq!(error, "no memory for 1 members");
+}
+
+#[test]
+fn what_cannot_fit_is_refused_with_the_amount_and_a_way_out() {
+    let place = Place::with_tiny();
+    let line = error_line(with(place.train(&[]), &["--memory", "0.01"]), 1);
+    assert_has(&line, &["training step: 1 member and one image at once need", "GiB is free", "train.recompute"]);
+    let line = error_line(with(place.train(&[]), &["--memory", "0"]), 2);
+    assert_has(&line, &["--memory", "must be above 0"]);
+    let place = trained();
+    let line = error_line(with(place.command("eval", &[]), &["--memory", "0.01", "--attack", "fgsm"]), 1);
+    assert_has(&line, &["attack: 1 member and one image at once need", "--batch-size"]);
+}
