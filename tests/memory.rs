@@ -94,6 +94,18 @@ fn training_gradients_do_not_depend_on_the_cut() {
     }
 }
 
+#[test]
+fn a_small_batch_leaves_the_cut_of_later_ones() {
+    let (model, subspace) = setting("[subspace.low-rank]\nrank = 2");
+    let theta = particles(&*subspace);
+    let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8).narrow(0, 0, 2);
+    let batch = Batch { bytes, labels: Tensor::from_slice(&[0i64, 1]) };
+    let cutter = Rc::new(Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""));
+    let objective = Likelihood::new(&model, &*subspace, train::Cut::WHOLE, &batch, 1);
+    objective.cut_by(cutter.clone()).evaluate(&theta).unwrap();
+    assert_eq!(cutter.cut(), Cut { members: 3, images: 5 });
+}
+
 /// Rows that cannot be made more than `most` at a time.
 struct Scarce<'a> {
     theta: &'a Tensor,

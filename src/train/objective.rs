@@ -69,7 +69,7 @@ impl<'a> Likelihood<'a> {
     pub fn on(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, input: Input, labels: Tensor) -> Likelihood<'a> {
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
         let members = if cut.particle_chunk == 0 { usize::MAX } else { cut.particle_chunk };
-        let at_once = memory::Cut { members, images: usize::MAX };
+        let at_once = memory::Cut { members, images: batch.max(1) };
         let cutter = Rc::new(Cutter::fixed(at_once, "training step", ROOM_TO_TRAIN));
         let whole = Likelihood { model, subspace, cut, cutter, input, labels, parts: Vec::new(), batch };
         whole.of_share(&Share::whole(orders), batch)
@@ -173,8 +173,8 @@ impl Likelihood<'_> {
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
         let parts = &self.parts[parts];
-        let largest = parts.iter().map(Range::len).max().unwrap_or(0);
-        self.cutter.clamp(memory::Cut { members: particles as usize, images: largest.max(1) });
+        // The images of this batch say nothing of the next: an epoch's last one may be smaller.
+        self.cutter.clamp(particles as usize);
         let (mut losses, mut start) = (Vec::new(), 0);
         while start < particles {
             let tried = Cell::new(false);

@@ -189,10 +189,10 @@ impl Cutter {
         self.cut.set(cut);
     }
 
-    /// Makes the cut no larger than there are members and images.
-    pub fn clamp(&self, whole: Cut) {
-        let Cut { members, images } = self.cut.get();
-        self.cut.set(Cut { members: members.min(whole.members), images: images.min(whole.images) });
+    /// Makes the cut no larger than there are members.
+    pub fn clamp(&self, members: usize) {
+        let cut = self.cut.get();
+        self.cut.set(Cut { members: cut.members.min(members), ..cut });
     }
 
     /// Runs `work` with the present cut; where memory runs out, halves the cut, says so and tries again. `work` must do the
