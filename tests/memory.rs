@@ -16,7 +16,7 @@ use bella::model::Model;
 use bella::predict::{Members, Predictor, Rows};
 use bella::subspace::Subspace;
 use bella::train::{self, Likelihood};
-use common::{Place, assert_has, error_line, fixture, model, trained, with};
+use common::{Place, assert_has, error_line, fixture, messages, model, trained, with};
 use tch::{Kind, Tensor};
 
 const IMAGES: i64 = 5;
@@ -151,8 +151,9 @@ fn what_cannot_fit_is_refused_with_the_amount_and_a_way_out() {
     let place = Place::with_tiny();
     let line = error_line(with(place.train(&[]), &["--memory", "0.01"]), 1);
     assert_has(&line, &["training step: 1 member and one image at once need", "GiB is free", "train.recompute"]);
-    let line = error_line(with(place.train(&[]), &["--memory", "0"]), 2);
-    assert_has(&line, &["--memory", "must be above 0"]);
+    let refused = with(place.train(&[]), &["--memory", "0"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert_has(&messages(&refused), &["--memory", "must be above 0"]);
     let place = trained();
     let line = error_line(with(place.command("eval", &[]), &["--memory", "0.01", "--attack", "fgsm"]), 1);
     assert_has(&line, &["attack: 1 member and one image at once need", "--batch-size"]);
