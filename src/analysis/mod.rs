@@ -1,4 +1,5 @@
-//! What trained particles say of each other: merged, compared, laid out on a plane, leant on by single images.
+//! Studies of trained particles: merging them, comparing them, the error on the plane through three of them, and how much
+//! each training image changes them.
 
 pub mod landscape;
 pub mod merge;

@@ -78,7 +78,7 @@ pub fn sensitivities(
     Ok(found)
 }
 
-/// What the Jacobians of a batch may take.
+/// The memory that the Jacobians of a batch may take, in bytes.
 const JACOBIAN_BYTES: i64 = 256 << 20;
 
 /// The number of images whose Jacobians fit into that.

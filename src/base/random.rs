@@ -8,12 +8,12 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use sha2::{Digest, Sha256};
 
-/// What random numbers are for: streams of different purposes are independent.
+/// The purpose of random numbers. Streams of different purposes are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// The order of training images; indices: epoch, particle.
     Order,
-    /// Which training images are held out.
+    /// The choice of the training images that are held out.
     Validation,
     /// Initial values of particles; indices: particle, block.
     Init,
@@ -25,7 +25,7 @@ pub enum Purpose {
     Augment,
     /// Corruption of test images; indices: image.
     Corruption,
-    /// Which training labels are replaced, and by what.
+    /// The choice of the training labels that are replaced, and of what replaces them.
     LabelNoise,
     /// Random start of an attack; indices: image.
     Attack,

@@ -25,7 +25,7 @@ pub struct State {
 enum Content {
     /// To be written: they share their storage with the tensors that were put.
     Tensors(BTreeMap<String, Tensor>),
-    /// What was read: each tensor is made when it is asked for.
+    /// The content of a file that was read. Each tensor is made when it is asked for.
     File { bytes: Bytes, tensors: BTreeMap<String, Stored> },
 }
 
@@ -179,7 +179,7 @@ impl State {
         State::of(Bytes::Mapped(map), path)
     }
 
-    /// From the bytes of the file `path`.
+    /// Reads the state from `bytes`, which are those of the file `path`.
     pub fn parse(bytes: Vec<u8>, path: &Path) -> Result<State> {
         State::of(Bytes::Read(bytes), path)
     }

@@ -41,7 +41,7 @@ pub struct Plan {
 }
 
 words! {
-    /// What a training step starts from.
+    /// The input of a training step.
     pub enum Feed {
         /// Bytes of images.
         Images = "images",

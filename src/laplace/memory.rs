@@ -7,6 +7,7 @@ use super::factor::sketch_width;
 use super::pass::Maps;
 use super::{Shape, Structure};
 use crate::base::tensor::wide;
+use crate::machine::memory::gib;
 
 /// What the gradients of one batch may take.
 pub const BATCH_BYTES: i64 = 256 << 20;
@@ -32,10 +33,6 @@ impl std::fmt::Display for Estimate {
             gib(self.peak)
         )
     }
-}
-
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 30)
 }
 
 impl Estimate {

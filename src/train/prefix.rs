@@ -9,7 +9,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 use crate::base::tensor::{first_line, guarded};
 use crate::data::batches::{ImageSet, in_order};
 use crate::experiment::PrefixCache;
-use crate::machine::memory::free_bytes;
+use crate::machine::memory::{self, free_bytes};
 use crate::model::Model;
 use crate::model::vit::footprint::Graph;
 use crate::model::vit::weights::Weights;
@@ -51,7 +51,7 @@ impl Prefix {
         let geometry = &model.vit.geometry;
         let shape = [indices.len() as i64, 1 + geometry.grid * geometry.grid, geometry.width];
         let bytes = shape.iter().product::<i64>() as u64 * model.kind.elt_size_in_bytes() as u64;
-        let gib = bytes as f64 / f64::from(1 << 30);
+        let gib = memory::gib(bytes);
         if place == PrefixCache::Auto && free_bytes(Device::Cpu).is_none_or(|free| bytes > free / 2) {
             tracing::info!(
                 "blocks 0 to {} are not cached: {gib:.1} GiB; train.prefix_cache = \"disk\" keeps them in a file",
@@ -113,7 +113,7 @@ fn mapped(path: &Path, shape: &[i64], bytes: u64, kind: Kind) -> Result<Tensor> 
         format!(
             "{}: no room for {:.1} GiB: make room, or set train.prefix_cache = \"memory\" or \"off\"",
             path.display(),
-            bytes as f64 / f64::from(1 << 30)
+            memory::gib(bytes)
         )
     })?;
     let name = path.to_str().with_context(|| format!("{}: the path is not UTF-8", path.display()))?;

@@ -84,7 +84,8 @@ pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
     let finite = merged.isfinite().all().int64_value(&[]) != 0;
     ensure!(finite, "the merged weights are not finite: a parameter is known beyond f32; raise --prior");
     let subspace = runs.into_iter().next().context("there is nothing to merge")?.subspace;
-    let theta = merged.shallow_clone() + subspace.origin().to_device(merged.device());
+    let origin = subspace.origin().to_device(merged.device());
+    let theta = merged + origin;
     Ok(Combined { subspace, theta })
 }
 
