@@ -72,6 +72,12 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
             near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
             victim.cutter().set(cut);
             near(&victim.gradient(&pixels, &labels).unwrap(), &gradient, &format!("{table}: pixels, {cut:?}"));
+            let part = |start: i64| {
+                let count = (cut.images as i64).min(IMAGES - start);
+                victim.gradient(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap()
+            };
+            let parts: Vec<Tensor> = (0..IMAGES).step_by(cut.images).map(part).collect();
+            near(&Tensor::cat(&parts, 0), &gradient, &format!("{table}: pixels in parts, {cut:?}"));
         }
     }
 }

@@ -16,9 +16,9 @@ use tch::{Kind, Tensor};
 
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 use crate::data::batches::{ImageSet, in_order};
+use crate::laplace::jacobian_graph;
 use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
-use crate::model::vit::footprint::Graph;
 use crate::posterior::Mixture;
 use crate::subspace::Subspace;
 
@@ -53,7 +53,7 @@ pub fn sensitivities(
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
     let particles = mixture.theta.size()[0];
     let mut found = Vec::new();
-    let graph = Graph::Weights { trained: subspace.layout(), recompute: false, own_images: false };
+    let graph = jacobian_graph(subspace);
     let sizes = (batch_size(model.head.classes(), maps.parameters()), 2 * JACOBIAN_BYTES as u64);
     let cutter = model.plan("sensitivity", graph, sizes, ROOM_ELSEWHERE)?;
     let batches = in_order(indices, cutter.cut().images);

@@ -16,7 +16,6 @@ use crate::data::batches::{Batch, ImageSet, in_order};
 use crate::machine::Chunk;
 use crate::methods::noise::posterior_row;
 use crate::model::Model;
-use crate::model::vit::footprint::Graph;
 use crate::predict::{Members, Predictor, Rows};
 use crate::subspace::Subspace;
 
@@ -109,7 +108,7 @@ impl Fitter<'_> {
         gradients: i64,
     ) -> Result<Box<dyn Iterator<Item = Result<Batch>> + 'b>> {
         let most = images_at_once(maps, gradients, Kind::Double) as usize;
-        let graph = Graph::Weights { trained: self.subspace.layout(), recompute: false, own_images: false };
+        let graph = super::jacobian_graph(self.subspace);
         let estimate = self.settings.estimate(self.subspace, 1, self.model.head.classes())?;
         let sizes = (self.batch_size.min(most), estimate.peak);
         let cutter = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;

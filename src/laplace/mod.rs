@@ -188,10 +188,14 @@ impl Linear for Linearised<'_> {
     }
 }
 
+/// The graph of one particle's pass that Jacobians or gradients are taken from.
+pub fn jacobian_graph(subspace: &dyn Subspace) -> Graph<'_> {
+    Graph::Weights { trained: subspace.layout(), recompute: false, own_images: false }
+}
+
 /// The memory of one particle's pass that Jacobians or gradients are taken from, besides those themselves.
 pub fn jacobian_need(model: &Model, subspace: &dyn Subspace) -> Need {
-    let graph = Graph::Weights { trained: subspace.layout(), recompute: false, own_images: false };
-    let need = model.need(graph);
+    let need = model.need(jacobian_graph(subspace));
     Need { fixed: 2 * memory::BATCH_BYTES as u64, member: 0, image: need.image + need.pair, pair: 0 }
 }
 

@@ -133,30 +133,19 @@ impl<'p, 'a> Victim<'p, 'a> {
     }
 
     /// Gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. An image's gradient
-    /// does not depend on the others.
+    /// does not depend on the others, so that the caller may cut the batch as [`cutter`](Self::cutter) says.
     ///
     /// Members in several chunks take two passes, so that memory is that of one chunk.
     ///
     /// # Errors
     /// Those of libtorch, and a gradient that is not finite.
     pub fn gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
-        let gradient = self.attacking.run(|cut| {
-            let parts = in_parts(0..pixels.size()[0] as usize, cut.images).map(|images| {
-                let of = |t: &Tensor| t.narrow(0, images.start as i64, images.len() as i64);
-                self.gradient_of_part(&of(pixels), &of(labels), cut.members)
-            });
-            let mut parts = parts.collect::<Result<Vec<_>>>()?;
-            Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Tensor::cat(&parts, 0) })
-        })?;
-        finite(gradient)
-    }
-
-    fn gradient_of_part(&self, pixels: &Tensor, labels: &Tensor, members: usize) -> Result<Tensor> {
+        let members = self.attacking.cut().members;
         let pixels = pixels.detach().set_requires_grad(true);
         let all = 0..self.predictor.members();
         if members >= all.len() {
             let root = self.loss(&self.predictor.forward(all, &pixels)?, labels);
-            return Ok(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0));
+            return finite(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0));
         }
         let parts = in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &pixels)));
         let logits = Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0).set_requires_grad(true);
@@ -168,7 +157,7 @@ impl<'p, 'a> Victim<'p, 'a> {
             let root = (self.predictor.forward(some, &pixels)? * by_logits).sum(logits.kind());
             total += Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0);
         }
-        Ok(total)
+        finite(total)
     }
 
     /// The loss summed over images, from logits `[m, B, C]` and labels `[B]`.
