@@ -131,8 +131,9 @@ fn position_embeddings_are_interpolated_as_torch_does() {
     ];
     let before = open("timm_scripted").unwrap().base;
     for (grid, first, second_row, last, squares) in golden {
-        let base = open("timm_scripted").unwrap().base.at_image_size(8 * grid).unwrap();
-        assert_eq!(base.geometry.grid, grid);
+        let Identified { mut vit, mut base, .. } = open("timm_scripted").unwrap();
+        vit.resize(&mut base, 8 * grid).unwrap();
+        assert_eq!(vit.geometry.grid, grid);
         let position = base.get("position").unwrap();
         assert_eq!(position.size(), [grid * grid + 1, 16]);
         assert_eq!(position.get(0), before.get("position").unwrap().get(0), "the class token's own stays");
@@ -151,13 +152,14 @@ fn position_embeddings_are_interpolated_as_torch_does() {
 
 #[test]
 fn the_same_image_size_changes_nothing_and_half_a_patch_is_refused() {
-    let before = open("timm_scripted").unwrap().base;
-    let same = open("timm_scripted").unwrap().base.at_image_size(32).unwrap();
-    assert_eq!(before.geometry, same.geometry);
-    for ((name, a), (_, b)) in before.parameters().iter().zip(same.parameters()) {
+    let before = open("timm_scripted").unwrap();
+    let Identified { mut vit, mut base, .. } = open("timm_scripted").unwrap();
+    vit.resize(&mut base, 32).unwrap();
+    assert_eq!(before.vit.geometry, vit.geometry);
+    for ((name, a), (_, b)) in before.base.all().iter().zip(base.all()) {
         assert_eq!(a, b, "{name}");
     }
-    let Err(error) = same.at_image_size(36) else { panic!("36 pixels are accepted") };
+    let Err(error) = vit.resize(&mut base, 36) else { panic!("36 pixels are accepted") };
     assert_eq!(error.to_string(), "checkpoint.image_size = 36: must be a multiple of the patch size 8");
 }
 

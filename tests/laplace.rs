@@ -235,7 +235,7 @@ impl Setting {
         use rand::RngExt;
         let mut rng = stream(6, Purpose::Check, &[]);
         let bytes: Vec<u8> = (0..count * 3 * 20 * 20).map(|_| rng.random()).collect();
-        self.model.preprocess.images(&Tensor::from_slice(&bytes).view([count, 3, 20, 20]), 1)
+        self.model.preparation.prepare(&Tensor::from_slice(&bytes).view([1, count, 3, 20, 20]))
     }
 
     fn pass(&self, maps: &Maps, images: &Tensor) -> Pass {

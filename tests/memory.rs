@@ -12,7 +12,7 @@ use bella::evaluate::attacks::{Resolution, Target, Victim};
 use bella::machine::Chunk;
 use bella::machine::memory::{Cut, Cutter};
 use bella::methods::Objective;
-use bella::model::Model;
+use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor, Rows};
 use bella::subspace::Subspace;
 use bella::train::{self, Likelihood};
@@ -55,6 +55,11 @@ fn cuts() -> impl Iterator<Item = Cut> {
     [(3, 5), (2, 5), (1, 5), (3, 2), (1, 1)].into_iter().map(|(members, images)| Cut { members, images })
 }
 
+/// Pixels `[B, 3, h, w]` that all members see.
+fn all_see(pixels: &Tensor) -> Input {
+    Input::Pixels(pixels.unsqueeze(0))
+}
+
 #[test]
 fn predictions_and_gradients_do_not_depend_on_the_cut() {
     for table in ["[subspace.low-rank]\nrank = 2", "[subspace.full]"] {
@@ -62,13 +67,14 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
         let theta = particles(&*subspace);
         let members = Members::Rows { subspace: &*subspace, rows: &theta };
         let predictor = Predictor::new(&model, members, Chunk::Auto);
-        let pixels = pixels(model.preprocess.size());
+        let pixels = pixels(model.images().unwrap().size());
         let labels = Tensor::from_slice(&[0i64, 1, 2, 3, 4]);
         let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), (1, 5, 5)).unwrap();
-        let whole = predictor.logits(&Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""), &pixels).unwrap();
+        let whole =
+            predictor.logits(&Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""), &all_see(&pixels)).unwrap();
         let gradient = victim.gradient(&pixels, &labels).unwrap();
         for cut in cuts() {
-            let logits = predictor.logits(&Cutter::fixed(cut, "test", ""), &pixels).unwrap();
+            let logits = predictor.logits(&Cutter::fixed(cut, "test", ""), &all_see(&pixels)).unwrap();
             near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
             victim.cutter().set(cut);
             near(&victim.gradient(&pixels, &labels).unwrap(), &gradient, &format!("{table}: pixels, {cut:?}"));
@@ -139,10 +145,11 @@ impl Rows for Scarce<'_> {
 fn when_memory_runs_out_the_cut_is_halved_and_the_result_is_the_same() {
     let (model, subspace) = setting("[subspace.full]");
     let theta = particles(&*subspace);
-    let pixels = pixels(model.preprocess.size());
+    let pixels = pixels(model.images().unwrap().size());
     let whole = Cut { members: 3, images: 5 };
     let logits = |rows: &dyn Rows, cutter: &Cutter| {
-        Predictor::new(&model, Members::Rows { subspace: &*subspace, rows }, Chunk::Auto).logits(cutter, &pixels)
+        Predictor::new(&model, Members::Rows { subspace: &*subspace, rows }, Chunk::Auto)
+            .logits(cutter, &all_see(&pixels))
     };
     let plenty = logits(&theta, &Cutter::fixed(whole, "test", "")).unwrap();
     let cutter = Cutter::fixed(whole, "test", "");

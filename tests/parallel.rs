@@ -181,7 +181,7 @@ impl Setting {
         // A process may have no sample of a small batch.
         let size = if samples.is_empty() { [1, 0] } else { size };
         let (images, labels) = (bytes.unflatten(0, size.as_slice()), labels.view(size));
-        let own = Likelihood::on(&self.model, self.subspace.as_ref(), cut, Input::Images(images), labels);
+        let own = Likelihood::on(&self.model, self.subspace.as_ref(), cut, Input::Stored(images), labels);
         Shared { own: own.of_share(share, BATCH), team }
     }
 

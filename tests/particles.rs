@@ -7,7 +7,7 @@ use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
 use bella::methods::{Evaluation, Objective};
 use bella::model::Model;
-use bella::model::vit::weights::Weights;
+use bella::model::network::Weights;
 use bella::subspace::combine::mean;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::train::{Cut, Likelihood};
@@ -113,7 +113,7 @@ impl Setting {
     }
 
     fn images(&self) -> Tensor {
-        self.model.preprocess.images(&self.batch(1).bytes, 1)
+        self.model.preparation.prepare(&self.batch(1).bytes.unsqueeze(0))
     }
 
     /// Logits of the checkpoint as it is.

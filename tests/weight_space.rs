@@ -6,7 +6,7 @@ use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
 use bella::methods::{Mixed, Objective};
 use bella::model::Model;
-use bella::model::vit::weights::Weights;
+use bella::model::network::Weights;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Block, Shape, Subspace};
 use bella::train::{Cut, Likelihood};
@@ -123,7 +123,10 @@ impl Setting {
                 }
             }
         }
-        let logits = self.model.logits(&weights, &self.model.preprocess.images(&self.batch.bytes, self.orders));
+        let logits = self.model.logits(
+            &weights,
+            &self.model.preparation.prepare(&self.batch.bytes.unflatten(0, [self.orders, -1].as_slice())),
+        );
         let labels = self.batch.labels.view([self.orders, -1]).expand([PARTICLES, -1], false);
         let loss = logits.reshape([PARTICLES * BATCH, -1]).cross_entropy_loss::<Tensor>(
             &labels.reshape([-1]),

@@ -10,7 +10,7 @@ use crate::machine::Chunk;
 use crate::machine::memory::{Cut, Need, Task};
 use crate::metrics::argmax;
 use crate::model::Model;
-use crate::model::vit::footprint::Graph;
+use crate::model::network::Graph;
 use crate::predict::{Members, Predictor};
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;

@@ -59,7 +59,7 @@ pub fn sensitivities(
     let batches = in_order(indices, cutter.cut().images);
     for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
         let batch = batch?;
-        let images = model.preprocess.images(&batch.bytes, 1);
+        let images = model.preparation.prepare(&batch.bytes.unsqueeze(0));
         let mean = guarded("sensitivity", ROOM_ELSEWHERE, || {
             let of = |particle: i64| {
                 let pass = Pass::new(model, subspace, &maps, &mixture.theta.narrow(0, particle, 1), &images)?;

@@ -13,9 +13,10 @@ use crate::machine::Precision;
 use crate::machine::device::compute_kind;
 use crate::model::archive::Archive;
 use crate::model::head::{Head, Training as HeadTraining};
+use crate::model::vit::Geometry;
 use crate::model::vit::identify::{Fixed, identify};
 use crate::model::vit::shapes::Shape;
-use crate::model::{Model, Normalize, Preprocess};
+use crate::model::{Model, Normalize, Preparation, Preprocess};
 use crate::schema::{Choice, Problems, words};
 
 /// Classes of the random head.
@@ -42,11 +43,11 @@ impl Source<'_> {
         }
     }
 
-    /// The model with a frozen random head, and the bytes of its base on disk: the archive's, or those of f32.
+    /// The model with a frozen random head.
     ///
     /// # Errors
     /// Those of reading a checkpoint; bf16 where this machine does not compute it.
-    pub fn model(&self, experiment: &Experiment, device: Device) -> Result<(Model, u64)> {
+    pub fn model(&self, experiment: &Experiment, device: Device) -> Result<Measurable> {
         let precision = experiment.training.as_ref().context("the bench config trains")?.train.precision;
         let kind = compute_kind(precision, device)?;
         let (vit, base, bytes) = match self {
@@ -60,7 +61,8 @@ impl Source<'_> {
                 (found.vit, found.base, std::fs::metadata(path)?.len())
             }
         };
-        let weight = Tensor::randn([CLASSES, vit.geometry.output], (Kind::Float, Device::Cpu));
+        let geometry = vit.geometry.clone();
+        let weight = Tensor::randn([CLASSES, geometry.output], (Kind::Float, Device::Cpu));
         let norm = weight.norm_scalaropt_dim(2.0, [-1], true);
         let head = Head {
             weight: weight / norm * LOGIT_SCALE,
@@ -69,11 +71,26 @@ impl Source<'_> {
             training: HeadTraining::Never,
         };
         let place = (device, kind);
-        let preprocess = Preprocess::new(vit.geometry.image_size(), Normalize::CLIP, Interpolation::Bicubic, place);
-        let model =
-            Model { vit, base: base.to(device, kind), head: head.to(device, wide(kind)), preprocess, device, kind };
-        Ok((model, bytes))
+        let preprocess = Preprocess::new(geometry.image_size(), Normalize::CLIP, Interpolation::Bicubic, place);
+        let model = Model {
+            network: Box::new(vit),
+            base: base.to(device, kind),
+            head: head.to(device, wide(kind)),
+            preparation: Preparation::Images(preprocess),
+            device,
+            kind,
+        };
+        Ok(Measurable { model, geometry, base_bytes: bytes })
     }
+}
+
+/// A vision transformer to be measured.
+pub struct Measurable {
+    pub model: Model,
+    /// From which its floating-point operations are counted.
+    pub geometry: Geometry,
+    /// The bytes of its base on disk: the archive's, or those of f32.
+    pub base_bytes: u64,
 }
 
 words! {

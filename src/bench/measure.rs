@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::case::{CLASSES, Choices, Source};
+use super::case::{CLASSES, Choices, Measurable, Source};
 use super::clock::{Clock, Elapsed, Samples};
 use super::flops::{self, Pass};
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
@@ -17,7 +17,8 @@ use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
 use crate::machine::memory::{Cutter, free_bytes, gib};
 use crate::methods::{Method, Objective, Parts};
-use crate::model::vit::weights::Weights;
+use crate::model::network::Weights;
+use crate::model::vit;
 use crate::model::{Input, Model};
 use crate::predict::{Members, Predictor};
 use crate::schema::words;
@@ -97,6 +98,7 @@ impl Measured {
 /// A case ready to run.
 struct Setup<'a> {
     model: &'a Model,
+    geometry: &'a vit::Geometry,
     subspace: &'a dyn Subspace,
     training: &'a Training,
     plan: Plan,
@@ -111,8 +113,10 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     let experiment = choices.experiment(source)?;
     let Some(training) = &experiment.training else { bail!("the bench config trains") };
     let before = peak::used(device);
-    let (model, base_bytes) = source.model(&experiment, device)?;
-    let subspace = training.subspace.spec.build(&model.base.to(Device::Cpu, Kind::Float), &model.head)?;
+    let Measurable { model, geometry, base_bytes } = source.model(&experiment, device)?;
+    let base = model.base.to(Device::Cpu, Kind::Float);
+    let subspace = training.subspace.spec.build(&*model.network, &base, &model.head)?;
+    drop(base);
     let (layout, particles) = (subspace.layout(), training.method.spec.particles());
     expect_room(particles, layout.parameters(), device)?;
     let rows: Vec<Tensor> = (0..particles as u64).map(|p| subspace.initial(1, p)).collect::<Result<_>>()?;
@@ -132,7 +136,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
         matmul_rates: rate::matmul_rates(device, model.kind)?,
         ..Measured::default()
     };
-    let setup = Setup { model: &model, subspace: &*subspace, training, plan, particles };
+    let setup = Setup { model: &model, geometry: &geometry, subspace: &*subspace, training, plan, particles };
     if plan.steps > 0 {
         guarded("training step", "lower --batch-size, or set --particle-chunk or --recompute", || {
             setup.train(&mut theta, &mut found)
@@ -240,8 +244,7 @@ impl Setup<'_> {
             None => Likelihood::new(self.model, self.subspace, cut, batch, self.orders()),
             Some(Tokens { cache, rows, block }) => {
                 let tokens = cache.index_select(0, rows).to_device(self.model.device);
-                let (each, width) = (tokens.size()[1], tokens.size()[2]);
-                let input = Input::Tokens(tokens.view([self.orders(), -1, each, width]), *block);
+                let input = Input::Entering(tokens.unflatten(0, [self.orders(), -1].as_slice()), *block);
                 let labels = batch.labels.view([self.orders(), -1]);
                 Likelihood::on(self.model, self.subspace, cut, input, labels)
             }
@@ -258,14 +261,14 @@ impl Setup<'_> {
             return Ok(Material::Gradients(gradients));
         }
         let images = self.orders() * self.training.train.batch_size as i64;
-        let batch = random_batch(self.model, images);
+        let batch = random_batch(self.model, images)?;
         let block = self.first_block();
         let tokens = match self.plan.feed {
             Feed::Prefix if block == 0 => bail!("a cached prefix needs blocks that are not trained: --blocks 6-11"),
             Feed::Prefix => {
                 let weights = Weights::frozen(&self.model.base);
-                let prepared = self.model.preprocess.images(&batch.bytes, 1);
-                let cache = no_grad(|| self.model.vit.tokens(&weights, block, &prepared)).squeeze_dim(0);
+                let prepared = self.model.preparation.prepare(&batch.bytes.unsqueeze(0));
+                let cache = no_grad(|| self.model.network.enter_at(&weights, block, &prepared)).squeeze_dim(0);
                 let cache = cache.to_device(Device::Cpu);
                 let rows = Tensor::arange(images, (Kind::Int64, Device::Cpu)).flip([0]);
                 Some(Tokens { cache, rows, block })
@@ -276,7 +279,7 @@ impl Setup<'_> {
     }
 
     fn first_block(&self) -> usize {
-        self.subspace.layout().first_block(self.model.vit.geometry.blocks)
+        self.model.network.first_stage(self.subspace.layout())
     }
 
     /// Data orders: each particle's own, or one.
@@ -299,7 +302,7 @@ impl Setup<'_> {
 
     fn pass(&self, images: i64, own_images: bool, from_block: Option<usize>) -> Pass<'_> {
         Pass {
-            geometry: &self.model.vit.geometry,
+            geometry: self.geometry,
             layout: self.subspace.layout(),
             classes: CLASSES,
             particles: self.particles,
@@ -314,10 +317,10 @@ impl Setup<'_> {
         let members = Members::Rows { subspace: self.subspace, rows: theta };
         let predictor = Predictor::new(self.model, members, self.training.train.particle_chunk);
         let cutter = predictor.plan(images as usize, images as usize)?;
-        let batch = random_batch(self.model, images);
+        let batch = random_batch(self.model, images)?;
         for prediction in 0..self.plan.warmup + self.plan.predictions {
             let clock = Clock::start(self.model.device);
-            drop(predictor.logits(&cutter, &self.model.preprocess.unit(&batch.bytes))?);
+            drop(predictor.logits(&cutter, &Input::Stored(batch.bytes.unsqueeze(0)))?);
             let elapsed = clock.stop();
             if prediction >= self.plan.warmup {
                 found.prediction.push(elapsed);
@@ -372,9 +375,9 @@ struct Tokens {
 }
 
 /// Noise as images, with labels.
-fn random_batch(model: &Model, images: i64) -> Batch {
-    let (size, cpu) = (model.preprocess.size(), Device::Cpu);
+fn random_batch(model: &Model, images: i64) -> Result<Batch> {
+    let (size, cpu) = (model.images()?.size(), Device::Cpu);
     let bytes = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
     let labels = Tensor::randint(CLASSES, [images], (Kind::Int64, cpu)).to_device(model.device);
-    Batch { bytes, labels }
+    Ok(Batch { bytes, labels })
 }

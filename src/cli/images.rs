@@ -121,7 +121,7 @@ fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
     for epoch in 1..=args.epochs {
         let started = Instant::now();
         for batch in set.batches(in_order(&indices, args.batch_size as usize)) {
-            drop(preprocess.images(&batch?.bytes, 1));
+            drop(preprocess.images(&batch?.bytes.unsqueeze(0)));
         }
         println!("epoch {epoch}: {:.1} images/s", count as f64 / started.elapsed().as_secs_f64());
     }

@@ -71,7 +71,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     print_text(identify_text(&archive, vit.traits));
     print_trainable(&identified, args.rank)?;
     if args.parameters {
-        for (name, tensor) in base.parameters() {
+        for (name, tensor) in base.all() {
             println!("  {name:32} {:?}", tensor.size());
         }
     }
@@ -113,10 +113,10 @@ fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
     reader.finish();
     subspace.finish();
     let spec = root.close(spec)?;
-    let weight = tch::Tensor::zeros([1, identified.base.geometry.output], tch::kind::FLOAT_CPU);
+    let weight = tch::Tensor::zeros([1, identified.vit.geometry.output], tch::kind::FLOAT_CPU);
     let bias = tch::Tensor::zeros([1], tch::kind::FLOAT_CPU);
     let head = Head { weight, bias, normalised: true, training: Training::Never };
-    let parameters = spec.build(&identified.base, &head)?.layout().parameters();
+    let parameters = spec.build(&identified.vit, &identified.base, &head)?.layout().parameters();
     let counts: Vec<String> = [1, 3, 5, 20, 100].iter().map(|n| format!("n = {n}: {}", n * parameters)).collect();
     println!("low rank {rank:<4} both MLP layers of every block, {}", counts.join(", "));
     Ok(())

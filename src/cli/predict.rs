@@ -121,8 +121,8 @@ fn predict(
     writer: &mut Writer<Box<dyn Write>>,
     extremes: &mut Extremes,
 ) -> Result<usize> {
-    let side = opened.session.model.preprocess.size() as usize;
-    let interpolation = opened.session.model.preprocess.interpolation();
+    let side = opened.session.model.images()?.size() as usize;
+    let interpolation = opened.session.model.images()?.interpolation();
     let how =
         Decode { resize: args.resize.unwrap_or_else(|| as_trained(opened)), interpolation, height: side, width: side };
     let prepared = opened.prepare(Predictive::of(&opened.experiment))?;
@@ -174,7 +174,7 @@ fn predict_batch(
     let (model, side) = (&opened.session.model, side as i64);
     let logits = guarded("prediction", ROOM_TO_PREDICT, || {
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
-        host_f32(&predictor.logits(cutter, &model.preprocess.unit(&bytes))?)
+        host_f32(&predictor.logits(cutter, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
     })?;
     let shape = Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
     let uncertainty = Uncertainty::compute(&Predictions::unlabelled(shape, logits)?)?;

@@ -88,7 +88,7 @@ impl Fitter<'_> {
         for batch in self.batches(maps, (self.images, self.train), 1)? {
             let Batch { bytes, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
-                let images = self.model.preprocess.images(&bytes, 1);
+                let images = self.model.preparation.prepare(&bytes.unsqueeze(0));
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 log_likelihood +=
                     label_log_probabilities(&pass.logits.detach(), &labels, Kind::Double).sum(Kind::Double);
@@ -163,7 +163,7 @@ impl Fitter<'_> {
         for batch in self.batches(maps, held_out, self.model.head.classes())? {
             let Batch { bytes, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
-                let images = self.model.preprocess.images(&bytes, 1);
+                let images = self.model.preparation.prepare(&bytes.unsqueeze(0));
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 let projected = Projected::new(&one.particles[0].curvature, maps, &pass)?;
                 let mean = pass.logits.detach();

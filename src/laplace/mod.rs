@@ -33,7 +33,7 @@ use crate::base::tensor_file::State;
 use crate::machine::memory::Need;
 use crate::methods::noise::{At, row};
 use crate::model::Model;
-use crate::model::vit::footprint::Graph;
+use crate::model::network::Graph;
 use crate::predict::Linear;
 use crate::subspace::Subspace;
 
@@ -190,7 +190,7 @@ impl Linear for Linearised<'_> {
 
 /// The graph of one particle's pass that Jacobians or gradients are taken from.
 pub fn jacobian_graph(subspace: &dyn Subspace) -> Graph<'_> {
-    Graph::Weights { trained: subspace.layout(), recompute: false, own_images: false }
+    Graph::Weights { trained: subspace.layout(), recompute: false, own_samples: false }
 }
 
 /// The memory of one particle's pass that Jacobians or gradients are taken from, besides those themselves.

@@ -11,7 +11,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::model::Model;
-use crate::model::vit::weights::{Tap, Tape};
+use crate::model::network::weights::{Tap, Tape};
 use crate::subspace::{Shape, Subspace};
 
 /// A weight `[outputs, inputs]` within a row of theta.

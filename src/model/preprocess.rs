@@ -58,6 +58,24 @@ impl Normalize {
 const WHAT_NORMALIZE: &str =
     "\"clip\", \"imagenet\", or { mean = [r, g, b], std = [r, g, b] }: what the checkpoint was trained with";
 
+/// From samples as a data set stores them to those that the network takes.
+pub enum Preparation {
+    /// Images are stored as bytes; the network takes normalised ones of its own size.
+    Images(Preprocess),
+    /// The network takes samples as they are stored, such as token ids with their mask.
+    AsStored,
+}
+
+impl Preparation {
+    /// Prepared samples `[p, B, …]` from stored ones `[p, B, …]`.
+    pub fn prepare(&self, stored: &Tensor) -> Tensor {
+        match self {
+            Preparation::Images(preprocess) => preprocess.images(stored),
+            Preparation::AsStored => stored.shallow_clone(),
+        }
+    }
+}
+
 /// From stored bytes to what the network sees.
 pub struct Preprocess {
     size: i64,
@@ -116,15 +134,10 @@ impl Preprocess {
     }
 
     /// Bytes `[p, B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
-    pub fn batches(&self, bytes: &Tensor) -> Tensor {
-        self.images(&bytes.flatten(0, 1), bytes.size()[0])
-    }
-
-    /// Bytes `[p·B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
-    pub fn images(&self, bytes: &Tensor, particles: i64) -> Tensor {
+    pub fn images(&self, bytes: &Tensor) -> Tensor {
         // In place where nobody else holds the tensor: a batch is too large to be allocated anew for each operation.
-        let mut pixels = self.resize(&bytes.to_kind(wide(self.kind)).g_div_scalar_(255.0));
+        let mut pixels = self.resize(&bytes.flatten(0, 1).to_kind(wide(self.kind)).g_div_scalar_(255.0));
         let images = pixels.g_sub_(&self.mean).g_div_(&self.std).to_kind(self.kind);
-        images.view([particles, -1, 3, self.size, self.size])
+        images.view([bytes.size()[0], -1, 3, self.size, self.size])
     }
 }

@@ -16,9 +16,9 @@ use crate::machine::Chunk;
 use crate::machine::memory;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::machine::parallel::{World, cut};
-use crate::model::Model;
-use crate::model::vit::footprint::Graph;
-use crate::model::vit::weights::Weights;
+use crate::model::network::Graph;
+use crate::model::network::Weights;
+use crate::model::{Input, Model};
 use crate::subspace::Subspace;
 
 /// Rows of theta, each of which is a member: stored ones, or draws that are made when they are asked for.
@@ -58,11 +58,11 @@ pub trait Linear {
     /// The memory of a prediction: for the images at once, all members together.
     fn need(&self, model: &Model) -> Need;
 
-    /// Logits `[m, B, C]`, f64, of normalised images `[1, B, 3, S, S]`.
+    /// Logits `[m, B, C]`, f64, of prepared samples `[1, B, …]`.
     ///
     /// # Errors
     /// Those of libtorch.
-    fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor>;
+    fn logits(&self, model: &Model, samples: &Tensor) -> Result<Tensor>;
 }
 
 /// The members that predict.
@@ -205,34 +205,32 @@ impl<'a> Predictor<'a> {
         Ok(weights)
     }
 
-    /// Logits `[k, B, C]` of some members for pixels `[B, 3, h, w]` in [0, 1], differentiable.
+    /// Logits `[k, B, C]` of some members for B samples that all of them see (p = 1), differentiable.
     ///
     /// # Errors
-    /// Those of [`weights`](Self::weights).
-    pub fn forward(&self, members: Range<usize>, pixels: &Tensor) -> Result<Tensor> {
-        let preprocess = &self.model.preprocess;
-        let images = preprocess.normalise(&preprocess.resize(pixels));
-        Ok(self.model.logits(&*self.weights(members)?, &images.unsqueeze(0)))
+    /// Those of [`weights`](Self::weights), and of preparing the samples.
+    pub fn forward(&self, members: Range<usize>, input: &Input) -> Result<Tensor> {
+        self.model.logits_of(&*self.weights(members)?, input)
     }
 
-    /// Logits `[m, B, C]` of all members for pixels `[B, 3, h, w]` in [0, 1], without a graph.
+    /// Logits `[m, B, C]` of all members for B samples that all of them see (p = 1), without a graph.
     ///
     /// # Errors
-    /// Those of libtorch; no memory for one member and one image.
-    pub fn logits(&self, cutter: &Cutter, pixels: &Tensor) -> Result<Tensor> {
-        self.logits_of_some(cutter, 0..self.members(), pixels)
+    /// Those of libtorch; no memory for one member and one sample.
+    pub fn logits(&self, cutter: &Cutter, input: &Input) -> Result<Tensor> {
+        self.logits_of_some(cutter, 0..self.members(), input)
     }
 
-    /// Logits `[k, B, C]` of `members`, cut by members and images.
-    fn logits_of_some(&self, cutter: &Cutter, members: Range<usize>, pixels: &Tensor) -> Result<Tensor> {
+    /// Logits `[k, B, C]` of `members`, cut by members and samples.
+    fn logits_of_some(&self, cutter: &Cutter, members: Range<usize>, input: &Input) -> Result<Tensor> {
         cutter.run(|cut| {
-            let images = in_parts(0..pixels.size()[0] as usize, cut.images);
-            let parts = images.map(|images| {
-                let pixels = pixels.narrow(0, images.start as i64, images.len() as i64);
+            let samples = in_parts(0..input.samples() as usize, cut.images);
+            let parts = samples.map(|samples| {
+                let input = input.map(|values| values.narrow(1, samples.start as i64, samples.len() as i64));
                 let parts = match self.members {
-                    Members::Linear(linear) => vec![self.linear(linear, &pixels)?],
+                    Members::Linear(linear) => vec![self.linear(linear, &input)?],
                     _ => in_parts(members.clone(), cut.members)
-                        .map(|some| no_grad(|| self.forward(some, &pixels)))
+                        .map(|some| no_grad(|| self.forward(some, &input)))
                         .collect::<Result<Vec<_>>>()?,
                 };
                 Ok(joined(parts, 0))
@@ -241,10 +239,9 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    fn linear(&self, linear: &dyn Linear, pixels: &Tensor) -> Result<Tensor> {
-        let preprocess = &self.model.preprocess;
-        let images = preprocess.normalise(&preprocess.resize(pixels)).detach();
-        tch::with_grad(|| linear.logits(self.model, &images.unsqueeze(0)))
+    fn linear(&self, linear: &dyn Linear, input: &Input) -> Result<Tensor> {
+        let samples = self.model.prepared(input)?.detach();
+        tch::with_grad(|| linear.logits(self.model, &samples))
     }
 
     /// Logits `[m, N, C]`, row-major, of images `indices` in order.
@@ -307,8 +304,8 @@ impl<'a> Predictor<'a> {
             for batch in set.batches(batches.clone()) {
                 let batch = batch?;
                 let count = batch.labels.size()[0];
-                let pixels = self.model.preprocess.unit(&batch.bytes);
-                let found = self.logits_of_some(&cutter, members.clone(), &pixels)?;
+                let samples = Input::Stored(batch.bytes.unsqueeze(0));
+                let found = self.logits_of_some(&cutter, members.clone(), &samples)?;
                 rows.narrow(1, start, count).copy_(&found);
                 start += count;
                 bar.inc(count as u64);

@@ -2,7 +2,7 @@
 //! images, epochs and steps.
 
 use super::Scale;
-use super::evaluations::own_images;
+use super::evaluations::own_samples;
 use super::plan::{Checkpoint, Plan};
 use super::sizes::{Real, official};
 use super::stages::{Kind, Outcome, Rehearsed, Stage};
@@ -40,7 +40,7 @@ impl Estimate {
             return Estimate { steps: real.map(|real| real.steps), ..Estimate::default() };
         }
         let trained = rehearsed.training.as_ref();
-        let (made, official_test) = own_images(experiment, plan.test_images);
+        let (made, official_test) = own_samples(experiment, plan.test_images);
         let evaluate = rehearsed.stages.iter().find(|stage| stage.kind == Kind::Evaluate).filter(|s| is_fine(s));
         let image_seconds = evaluate.map(|stage| work(stage) / made as f64);
         let step_seconds = trained.and_then(|trained| trained.step_seconds);
@@ -115,7 +115,7 @@ fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Opt
     };
     let real = Real::of(experiment)?;
     let training = peak(&[Kind::Train, Kind::Resume])? + kept(real.train, plan.training.images) + kept(val, 0);
-    let (made_test, _) = own_images(experiment, plan.test_images);
+    let (made_test, _) = own_samples(experiment, plan.test_images);
     let logits = rehearsed.training.as_ref().map_or(0, |trained| trained.prediction_bytes / made_test.max(1) as u64);
     let evaluation = peak(&[Kind::Evaluate])? + kept(test?, made_test) + logits * test? as u64;
     Some(training.max(evaluation))

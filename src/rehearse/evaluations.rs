@@ -93,7 +93,7 @@ impl Counted {
 }
 
 /// Images of the experiment's own test sets: made up, and official.
-pub fn own_images(experiment: &Experiment, test_images: usize) -> (usize, Option<usize>) {
+pub fn own_samples(experiment: &Experiment, test_images: usize) -> (usize, Option<usize>) {
     let Counted { images, official } = Counted::own(experiment, test_images);
     (images, official)
 }

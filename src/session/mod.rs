@@ -60,7 +60,9 @@ impl Session {
         let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
         let self_check_difference = report(&loaded.identified);
         let subspace = match &experiment.training {
-            Some(training) => Some(training.subspace.spec.build(&loaded.identified.base, &loaded.head)?),
+            Some(training) => {
+                Some(training.subspace.spec.build(&loaded.identified.vit, &loaded.identified.base, &loaded.head)?)
+            }
             None => None,
         };
         let model = loaded.into_model(device, kind);
@@ -162,7 +164,7 @@ impl Session {
             bar.set_position(done as u64);
         };
         let split = load(&Request {
-            image_size: self.model.preprocess.size() as usize,
+            image_size: self.model.images()?.size() as usize,
             interpolation: experiment.checkpoint.interpolation,
             cache,
             memory_bytes,

@@ -6,8 +6,8 @@ use tch::{Kind, Tensor};
 
 use super::layout::Column;
 use super::{Combined, Layout, Shape, Subspace};
-use crate::model::vit::Base;
-use crate::model::vit::weights::Weights;
+use crate::model::network::Parameters;
+use crate::model::network::Weights;
 
 /// A column of ΔW and where it comes from.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Subspace for Dense {
         Ok(self.origin())
     }
 
-    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a> {
+    fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
         let mut weights = Weights::frozen(base);
         for ((column, source), leaf) in self.layout.columns.iter().zip(&self.sources).zip(leaves) {
             let whole = match (base.get(&column.name), &source.shape) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
-use crate::model::vit::footprint::Trained;
+use crate::model::network::Trained;
 
 /// One parameter of a particle: columns `start..start + numel(shape)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,17 +55,7 @@ impl Layout {
         self.blocks.iter().all(|block| block.shape == Shape::Dense)
     }
 
-    /// The first transformer block that a column reaches, of `blocks`: what enters it is the same for all particles.
-    pub fn first_block(&self, blocks: usize) -> usize {
-        let block = |column: &Column| match column.name.strip_prefix("blocks.") {
-            Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0),
-            None if ["ln_post.", "proj.", "head."].iter().any(|after| column.name.starts_with(after)) => blocks,
-            None => 0,
-        };
-        self.columns.iter().map(block).min().unwrap_or(blocks)
-    }
-
-    /// Appends a parameter; its block is the caller's matter.
+    /// Appends a parameter. The caller closes the block that it belongs to with [`close_block`](Self::close_block).
     pub fn push(&mut self, name: impl Into<String>, shape: &[i64]) {
         let start = self.parameters();
         self.columns.push(Column { name: name.into(), start, shape: shape.to_vec() });
@@ -103,11 +93,7 @@ impl Layout {
 }
 
 impl Trained for Layout {
-    fn reaches(&self, prefix: &str) -> bool {
-        self.columns.iter().any(|column| column.name.starts_with(prefix))
-    }
-
-    fn first_block(&self, blocks: usize) -> usize {
-        Layout::first_block(self, blocks)
+    fn names(&self) -> Vec<&str> {
+        self.columns.iter().map(|column| column.name.as_str()).collect()
     }
 }

@@ -11,8 +11,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::model::head::{Head, Training};
-use crate::model::vit::Base;
-use crate::model::vit::weights::Weights;
+use crate::model::network::{Network, Parameters, Weights};
 use crate::schema::Reader;
 
 pub use combine::Space;
@@ -28,7 +27,7 @@ pub trait Subspace {
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor>;
 
     /// The layer weights that leaves stand for (one `[k, …shape]` a column, in the layout's order).
-    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a>;
+    fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a>;
 
     /// The columns of the checkpoint itself, `[P]`, from which updates ΔW count; zeros for a new head.
     fn origin(&self) -> Tensor;
@@ -48,8 +47,11 @@ pub trait Subspace {
 pub trait SubspaceSpec {
     fn key(&self) -> &'static str;
 
-    /// Lays out the columns for a model (`base` and `head` in f32, wherever they lie).
-    fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>>;
+    /// Lays out the columns for a network with its weights and a head (in f32, wherever they lie).
+    ///
+    /// # Errors
+    /// A network that lacks what is asked for.
+    fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>>;
 
     /// Whether all particles start at the same point, with a head trained so.
     fn equal_starts(&self, head: Training) -> bool;

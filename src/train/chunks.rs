@@ -11,7 +11,7 @@ use crate::machine::Chunk;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::methods::Method;
 use crate::model::Model;
-use crate::model::vit::footprint::Graph;
+use crate::model::network::Graph;
 use crate::subspace::Layout;
 
 /// What a training step works on.
@@ -43,8 +43,8 @@ impl Step<'_> {
             (true, gaussian) => 1 + u64::from(gaussian),
         };
         let matrices = self.method.matrices_of_a_step() + clipped + best;
-        let own_images = spec.batches == Batches::Independent;
-        let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_images });
+        let own_samples = spec.batches == Batches::Independent;
+        let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
         // The gradients of the graph's leaves, and the leaves: those of one particle in f32 are theta itself.
         let tensors = if self.particles == 1 && model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
-use crate::model::vit::weights::{Tap, Tape, Weights};
+use crate::model::network::weights::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
 
 /// The factors of all particles, and what the mixed gradients add up to.

@@ -218,11 +218,11 @@ impl<'a> Trainer<'a> {
         let feeds: Box<dyn Iterator<Item = Result<Feed>>> = match &prefix {
             Some(prefix) => Box::new(plan.into_iter().map(|indices| {
                 let labels = images.labels(&indices);
-                Ok(Feed::Tokens(prefix.tokens(&indices)?, labels))
+                Ok(Feed::Entering(prefix.values(&indices)?, labels))
             })),
             None => {
                 let batches = images.training_batches(plan, self.progress.epoch as u64, self.orders());
-                Box::new(batches.map(|batch| batch.map(Feed::Images)))
+                Box::new(batches.map(|batch| batch.map(Feed::Samples)))
             }
         };
         (clock.images, clock.seconds) = (0, 0.0);
@@ -260,10 +260,10 @@ impl<'a> Trainer<'a> {
         let factor = schedule::factor(self.spec.schedule, self.progress.steps, self.spec.warmup_steps, total);
         let (cut, orders, samples) = (self.cut(), self.orders().len(), self.batch_range(self.progress.step).len());
         let (model, subspace, team, cutter) = (self.model, self.subspace, &self.team, self.cutter.clone());
-        let block = self.prefix.as_ref().map_or(0, |prefix| prefix.block);
+        let stage = self.prefix.as_ref().map_or(0, |prefix| prefix.stage);
         let (method, theta) = (&mut self.method, &mut self.theta);
         guarded(&format!("step {}", self.progress.steps + 1), ROOM_TO_TRAIN, || {
-            let (input, labels) = feed.input(block, orders as i64);
+            let (input, labels) = feed.input(stage, orders as i64);
             let own = Likelihood::on(model, subspace, cut, input, labels).of_share(team.share(), samples);
             let own = own.cut_by(cutter);
             method.step(theta, &mut Shared { own, team }, factor)

@@ -61,7 +61,7 @@ pub struct Likelihood<'a> {
 impl<'a> Likelihood<'a> {
     /// The likelihood of a batch of bytes `[p·B, 3, h, w]`.
     pub fn new(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, batch: &Batch, orders: i64) -> Likelihood<'a> {
-        let input = Input::Images(batch.bytes.unflatten(0, [orders, -1].as_slice()));
+        let input = Input::Stored(batch.bytes.unflatten(0, [orders, -1].as_slice()));
         Likelihood::on(model, subspace, cut, input, batch.labels.view([orders, -1]))
     }
 
@@ -107,11 +107,11 @@ impl<'a> Likelihood<'a> {
         };
         let leaves: Vec<&Tensor> = leaves.iter().collect();
         if self.cut.recompute {
-            let first = self.subspace.layout().first_block(self.model.vit.geometry.blocks);
+            let first = self.model.network.first_stage(self.subspace.layout());
             let segments = Segments { model: self.model, weights: &weights, forward, first };
             return segments.gradients(&input, &leaves, losses);
         }
-        let losses = losses(&self.model.logits_of(&weights, &input));
+        let losses = losses(&self.model.logits_of(&weights, &input)?);
         let gradients = forward.back(&losses.sum(losses.kind()), &leaves)?;
         Ok((losses.detach(), gradients))
     }

@@ -1,5 +1,5 @@
-//! The output of the blocks below the first trained one, computed once an image: it is the same for all particles and
-//! epochs, as long as images are not augmented.
+//! What enters the first trained stage, computed once an image: it is the same for all particles and epochs, as long as
+//! images are not augmented.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +11,15 @@ use crate::data::batches::{ImageSet, in_order};
 use crate::experiment::PrefixCache;
 use crate::machine::memory::{self, free_bytes};
 use crate::model::Model;
-use crate::model::vit::footprint::Graph;
-use crate::model::vit::weights::Weights;
+use crate::model::network::Graph;
+use crate::model::network::Weights;
 
-/// What enters block `block`, for some images.
+/// What enters stage `stage`, for some images.
 pub struct Prefix {
-    pub block: usize,
-    /// `[N, T, d]` in the compute type, in memory or mapped from a file.
-    tokens: Tensor,
-    /// Row of `tokens` of each image of the set; `u32::MAX` for one that is not there.
+    pub stage: usize,
+    /// `[N, …]` in the compute type, in memory or mapped from a file.
+    values: Tensor,
+    /// Row of `values` of each image of the set; `u32::MAX` for one that is not there.
     rows: Vec<u32>,
     /// Removed with the cache.
     file: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Prefix {
 /// What a cache is made of.
 pub struct Plan<'a> {
     pub model: &'a Model,
-    pub block: usize,
+    pub stage: usize,
     pub images: &'a ImageSet,
     /// Images that training will ask for.
     pub indices: &'a [u32],
@@ -44,31 +44,30 @@ impl Prefix {
     /// # Errors
     /// Images that cannot be read, no room for a file.
     pub fn build(plan: &Plan, place: PrefixCache) -> Result<Option<Prefix>> {
-        if plan.block == 0 || place == PrefixCache::Off {
+        if plan.stage == 0 || place == PrefixCache::Off {
             return Ok(None);
         }
-        let Plan { model, block, indices, .. } = *plan;
-        let geometry = &model.vit.geometry;
-        let shape = [indices.len() as i64, 1 + geometry.grid * geometry.grid, geometry.width];
+        let Plan { model, stage, indices, .. } = *plan;
+        let shape = [vec![indices.len() as i64], model.network.entering(stage)].concat();
         let bytes = shape.iter().product::<i64>() as u64 * model.kind.elt_size_in_bytes() as u64;
         let gib = memory::gib(bytes);
         if place == PrefixCache::Auto && free_bytes(Device::Cpu).is_none_or(|free| bytes > free / 2) {
             tracing::info!(
                 "blocks 0 to {} are not cached: {gib:.1} GiB; train.prefix_cache = \"disk\" keeps them in a file",
-                block - 1
+                stage - 1
             );
             return Ok(None);
         }
         let file = (place == PrefixCache::Disk).then(|| plan.file.clone());
-        let tokens = match &file {
+        let values = match &file {
             Some(path) => mapped(path, &shape, bytes, model.kind)?,
-            None => Tensor::f_zeros(shape, (model.kind, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?,
+            None => Tensor::f_zeros(&shape, (model.kind, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?,
         };
         let mut rows = vec![u32::MAX; plan.images.samples()];
         indices.iter().enumerate().for_each(|(row, index)| rows[*index as usize] = row as u32);
-        let prefix = Prefix { block, tokens, rows, file, device: model.device };
+        let prefix = Prefix { stage, values, rows, file, device: model.device };
         prefix.fill(plan)?;
-        tracing::info!("blocks 0 to {} run once an image: {gib:.2} GiB kept", block - 1);
+        tracing::info!("blocks 0 to {} run once an image: {gib:.2} GiB kept", stage - 1);
         Ok(Some(prefix))
     }
 
@@ -82,9 +81,9 @@ impl Prefix {
             let batch = batch?;
             let count = batch.labels.size()[0];
             guarded("prefix cache", "lower train.eval_batch_size", || {
-                let images = plan.model.preprocess.images(&batch.bytes, 1);
-                let tokens = no_grad(|| plan.model.vit.tokens(&weights, plan.block, &images)).squeeze_dim(0);
-                self.tokens.narrow(0, row, count).copy_(&tokens);
+                let samples = plan.model.preparation.prepare(&batch.bytes.unsqueeze(0));
+                let entering = no_grad(|| plan.model.network.enter_at(&weights, plan.stage, &samples));
+                self.values.narrow(0, row, count).copy_(&entering.squeeze_dim(0));
                 Ok(())
             })?;
             row += count;
@@ -94,14 +93,14 @@ impl Prefix {
         Ok(())
     }
 
-    /// `[K, T, d]` on the device.
+    /// What enters the stage for the images `indices`, `[K, …]`, on the device.
     ///
     /// # Errors
     /// An image that is not in the cache.
-    pub fn tokens(&self, indices: &[u32]) -> Result<Tensor> {
+    pub fn values(&self, indices: &[u32]) -> Result<Tensor> {
         let rows: Vec<i64> = indices.iter().map(|index| i64::from(self.rows[*index as usize])).collect();
-        ensure!(rows.iter().all(|row| *row < self.tokens.size()[0]), "an image is not in the prefix cache");
-        Ok(self.tokens.index_select(0, &Tensor::from_slice(&rows)).to_device(self.device))
+        ensure!(rows.iter().all(|row| *row < self.values.size()[0]), "an image is not in the prefix cache");
+        Ok(self.values.index_select(0, &Tensor::from_slice(&rows)).to_device(self.device))
     }
 }
 

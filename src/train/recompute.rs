@@ -1,19 +1,19 @@
-//! Gradients that keep what enters each block, and compute the rest again on the way back (Chen et al. 2016, arXiv
-//! 1604.06174): memory for one block's activations instead of all, for one more forward.
+//! Gradients that keep what enters each stage, and compute the rest again on the way back (Chen et al. 2016, arXiv
+//! 1604.06174): memory for one stage's activations instead of all, for one more forward.
 
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
 use super::mixing::Forward;
-use crate::model::vit::weights::Weights;
+use crate::model::network::Weights;
 use crate::model::{Input, Model};
 
-/// A forward in segments: what comes before the first trained block, each block, the head.
+/// A forward in segments: what comes before the first trained stage, each stage, the readout with the head.
 pub struct Segments<'a> {
     pub model: &'a Model,
     pub weights: &'a Weights<'a>,
     pub forward: Forward<'a>,
-    /// The first trained block.
+    /// The first trained stage.
     pub first: usize,
 }
 
@@ -29,29 +29,27 @@ impl Segments<'_> {
         leaves: &[&Tensor],
         objective: impl Fn(&Tensor) -> Tensor,
     ) -> Result<(Tensor, Vec<Tensor>)> {
-        let vit = &self.model.vit;
-        let (start, block) = match input {
-            Input::Images(bytes) => {
-                (vit.tokens(self.weights, self.first, &self.model.preprocess.batches(bytes)), self.first)
-            }
-            Input::Tokens(tokens, block) => (tokens.shallow_clone(), *block),
+        let network = &*self.model.network;
+        let (start, first) = match input {
+            Input::Entering(values, stage) => (values.shallow_clone(), *stage),
+            samples => (network.enter_at(self.weights, self.first, &self.model.prepared(samples)?), self.first),
         };
         let mut entered = vec![start.detach()];
         no_grad(|| {
-            for block in block..vit.geometry.blocks {
+            for stage in first..network.stages() {
                 let x = entered[entered.len() - 1].shallow_clone();
-                entered.push(vit.block(self.weights, block, x));
+                entered.push(network.stage(self.weights, stage, x));
                 self.forward.forget();
             }
         });
         let found = leaves.iter().map(|_| Tensor::new()).collect();
         let mut sums = Sums { forward: &self.forward, leaves, found };
         let last = entered.pop().unwrap_or_else(|| start.detach()).detach().set_requires_grad(true);
-        let values = objective(&self.model.head.logits(self.weights, &vit.pool(self.weights, &last)));
+        let values = objective(&self.model.head.logits(self.weights, &network.features(self.weights, &last)));
         let mut flowing = sums.back(&values.sum(values.kind()), Some(&last))?;
-        for (block, x) in (block..vit.geometry.blocks).zip(entered).rev() {
+        for (stage, x) in (first..network.stages()).zip(entered).rev() {
             let x = x.detach().set_requires_grad(true);
-            let left = vit.block(self.weights, block, x.shallow_clone());
+            let left = network.stage(self.weights, stage, x.shallow_clone());
             flowing = sums.back(&against(&left, &flowing), Some(&x))?;
         }
         if start.requires_grad() {

@@ -9,7 +9,7 @@ use crate::base::random::{Purpose, stream};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 use crate::data::batches::{ImageSet, in_order};
 use crate::model::Model;
-use crate::model::vit::footprint::Graph;
+use crate::model::network::Graph;
 use crate::subspace::Subspace;
 
 /// Bytes that the copies of one particle may take, an image each.
@@ -34,7 +34,7 @@ pub fn squared_gradients(
     let mut sum = Tensor::zeros([parameters], (Kind::Double, theta.device()));
     let mut rng = stream(seed, Purpose::Posterior, &[1]);
     let at_once = (COPIES_BYTES / (8 * parameters)).clamp(1, 64) as usize;
-    let graph = Graph::Weights { trained: layout, recompute: false, own_images: true };
+    let graph = Graph::Weights { trained: layout, recompute: false, own_samples: true };
     // The sum, and the rows, leaves and gradients of the copies.
     let fixed = (8 * parameters + 12 * parameters * at_once as i64) as u64;
     let cutter = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;
@@ -43,7 +43,7 @@ pub fn squared_gradients(
         let count = batch.labels.size()[0];
         let uniform: Vec<f64> = (0..count).map(|_| rng.random::<f64>()).collect();
         guarded("squared gradients", ROOM_ELSEWHERE, || {
-            let images = model.preprocess.images(&batch.bytes, count);
+            let images = model.preparation.prepare(&batch.bytes.unflatten(0, [count, 1].as_slice()));
             let leaves = layout.leaves(&theta.expand([count, -1], false), model.kind, true);
             let logits = model.logits(&subspace.weights(&model.base, &leaves), &images);
             let labels = drawn(&logits.detach(), &Tensor::from_slice(&uniform));

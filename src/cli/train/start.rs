@@ -182,13 +182,13 @@ fn prefix(
         }
         return Ok(None);
     }
-    let block = session.subspace()?.layout().first_block(model.vit.geometry.blocks);
-    if block == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
+    let stage = model.network.first_stage(session.subspace()?.layout());
+    if stage == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
         bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
     }
     let plan = Plan {
         model,
-        block,
+        stage,
         images,
         indices: &holdout.train,
         batch_size: spec.eval_batch_size,

@@ -9,7 +9,8 @@ use tch::{Tensor, no_grad};
 
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::machine::memory::Cutter;
-use crate::model::vit::footprint::Graph;
+use crate::model::Input;
+use crate::model::network::Graph;
 use crate::predict::{Predictor, in_parts};
 use crate::schema::words;
 
@@ -100,9 +101,9 @@ impl<'p, 'a> Victim<'p, 'a> {
         let numbers = (predictor.members() * samples * budgets) as u64 * predictor.model.head.classes() as u64;
         let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;
         // The moved pixels of a whole batch, and the clean ones.
-        let side = predictor.model.preprocess.size() as u64;
+        let side = predictor.model.images()?.size() as u64;
         let fixed = logits + (budgets as u64 + 1) * images as u64 * 3 * side * side * 4;
-        let graph = Graph::Pixels { budgets };
+        let graph = Graph::Samples { budgets };
         predictor.decide_keeping(graph, images, fixed);
         let attacking = predictor.plan_pass("attack", graph, images, fixed)?;
         let predicting = predictor.plan_pass("prediction", Graph::None, images, fixed)?;
@@ -110,13 +111,16 @@ impl<'p, 'a> Victim<'p, 'a> {
     }
 
     /// Bytes `[B, 3, h, w]` as the pixels in [0, 1] that the attack moves.
-    pub fn pixels(&self, bytes: &Tensor) -> Tensor {
-        let preprocess = &self.predictor.model.preprocess;
-        let pixels = preprocess.unit(bytes);
-        match self.resolution {
-            Resolution::Model => preprocess.resize(&pixels),
+    ///
+    /// # Errors
+    /// A network that takes no images.
+    pub fn pixels(&self, bytes: &Tensor) -> Result<Tensor> {
+        let images = self.predictor.model.images()?;
+        let pixels = images.unit(bytes);
+        Ok(match self.resolution {
+            Resolution::Model => images.resize(&pixels),
             Resolution::Native => pixels,
-        }
+        })
     }
 
     /// How the attack is cut.
@@ -129,7 +133,7 @@ impl<'p, 'a> Victim<'p, 'a> {
     /// # Errors
     /// Those of [`Predictor::logits`].
     pub fn logits(&self, pixels: &Tensor) -> Result<Tensor> {
-        self.predictor.logits(&self.predicting, pixels)
+        self.predictor.logits(&self.predicting, &all_see(pixels))
     }
 
     /// Gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. An image's gradient
@@ -144,17 +148,18 @@ impl<'p, 'a> Victim<'p, 'a> {
         let pixels = pixels.detach().set_requires_grad(true);
         let all = 0..self.predictor.members();
         if members >= all.len() {
-            let root = self.loss(&self.predictor.forward(all, &pixels)?, labels);
+            let root = self.loss(&self.predictor.forward(all, &all_see(&pixels))?, labels);
             return finite(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0));
         }
-        let parts = in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &pixels)));
+        let parts =
+            in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &all_see(&pixels))));
         let logits = Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0).set_requires_grad(true);
         let loss = self.loss(&logits, labels);
         let by_logits = Tensor::f_run_backward(&[loss], &[&logits], false, false)?.remove(0);
         let mut total = pixels.zeros_like().detach();
         for some in in_parts(all, members) {
             let by_logits = by_logits.narrow(0, some.start as i64, some.len() as i64);
-            let root = (self.predictor.forward(some, &pixels)? * by_logits).sum(logits.kind());
+            let root = (self.predictor.forward(some, &all_see(&pixels))? * by_logits).sum(logits.kind());
             total += Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0);
         }
         finite(total)
@@ -175,6 +180,11 @@ impl<'p, 'a> Victim<'p, 'a> {
             Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind).sum(kind),
         }
     }
+}
+
+/// Pixels `[B, 3, h, w]` that all members see.
+fn all_see(pixels: &Tensor) -> Input {
+    Input::Pixels(pixels.unsqueeze(0))
 }
 
 fn finite(gradient: Tensor) -> Result<Tensor> {

@@ -13,7 +13,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::archive::Archive;
-use crate::model::vit::weights::Weights;
+use crate::model::network::Weights;
 use crate::model::vit::{OwnHead, Traits};
 use crate::schema::Reader;
 

@@ -2,8 +2,8 @@
 
 use tch::Tensor;
 
-use super::weights::Weights;
 use super::{Activation, Traits};
+use crate::model::network::Weights;
 
 /// What a token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

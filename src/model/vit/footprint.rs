@@ -10,27 +10,7 @@ use tch::Kind;
 use super::forward::Vit;
 use super::{Activation, Geometry};
 use crate::machine::memory::Need;
-
-/// The graph that a pass keeps for the way back.
-#[derive(Clone, Copy)]
-pub enum Graph<'a> {
-    /// None: a prediction.
-    None,
-    /// Down to the pixels, through fixed weights, for so many budgets: an attack.
-    Pixels { budgets: usize },
-    /// Down to the trained layers. With `recompute`, only what enters each block is kept. With `own_images`, each member
-    /// sees images of its own.
-    Weights { trained: &'a dyn Trained, recompute: bool, own_images: bool },
-}
-
-/// What is trained of a network.
-pub trait Trained {
-    /// Whether a parameter whose name starts with `prefix` is trained.
-    fn reaches(&self, prefix: &str) -> bool;
-
-    /// The first of `blocks` blocks that is trained, or below which something is.
-    fn first_block(&self, blocks: usize) -> usize;
-}
+use crate::model::network::{Graph, Network, Trained};
 
 /// A pass through a vision transformer in a compute type.
 pub struct Pass<'a> {
@@ -59,9 +39,9 @@ impl Pass<'_> {
         let width = self.vit.geometry.width as u64;
         match self.graph {
             Graph::None => 0,
-            Graph::Pixels { .. } => (0..blocks).map(|block| self.block(block, None)).sum(),
+            Graph::Samples { .. } => (0..blocks).map(|block| self.block(block, None)).sum(),
             Graph::Weights { trained, recompute, .. } => {
-                let first = trained.first_block(blocks);
+                let first = self.vit.first_stage(trained);
                 let kept = (first..blocks).map(|block| self.block(block, Some(trained)));
                 if recompute { (blocks - first) as u64 * width + kept.max().unwrap_or(0) } else { kept.sum() }
             }
@@ -101,10 +81,10 @@ impl Pass<'_> {
         let seen = numbers * (1 + 2 * F32 + 2 * self.kind.elt_size_in_bytes() as u64);
         match self.graph {
             Graph::None => (seen + numbers * F32, 0),
-            Graph::Weights { own_images: false, .. } => (seen, 0),
-            Graph::Weights { own_images: true, .. } => (0, seen),
+            Graph::Weights { own_samples: false, .. } => (seen, 0),
+            Graph::Weights { own_samples: true, .. } => (0, seen),
             // The gradient and its sum, what each budget makes of the image, and the projection, which computes in f64.
-            Graph::Pixels { budgets } => (seen + numbers * (F32 * (3 + 2 * budgets as u64) + 6 * F64), 0),
+            Graph::Samples { budgets } => (seen + numbers * (F32 * (3 + 2 * budgets as u64) + 6 * F64), 0),
         }
     }
 }
@@ -120,18 +100,14 @@ mod tests {
         let vit = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap().random(1).0;
         struct Mlps;
         impl Trained for Mlps {
-            fn reaches(&self, prefix: &str) -> bool {
-                prefix.contains(".mlp.")
-            }
-
-            fn first_block(&self, blocks: usize) -> usize {
-                blocks - 2
+            fn names(&self) -> Vec<&str> {
+                vec!["blocks.4.mlp.fc.A", "blocks.4.mlp.proj.A", "blocks.5.mlp.fc.A", "blocks.5.mlp.proj.A"]
             }
         }
         let pass = |graph| Pass { vit: &vit, kind: Kind::Float, graph };
         assert_eq!(pass(Graph::None).kept(), 0);
-        assert_eq!(pass(Graph::Pixels { budgets: 1 }).kept(), 6 * 6 * 192 + 5 * 768);
-        let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_images: true };
+        assert_eq!(pass(Graph::Samples { budgets: 1 }).kept(), 6 * 6 * 192 + 5 * 768);
+        let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_samples: true };
         let fourth = 7 * 192 + 2 * 768;
         assert_eq!(pass(weights(false)).kept(), fourth + 6 * 192);
         assert_eq!(pass(weights(true)).kept(), 2 * 192 + fourth);

@@ -3,11 +3,14 @@
 //!
 //! Activations are `[p, B, T, d]` with p = 1 until particles differ, so that the frozen products run once on all rows.
 
-use tch::Tensor;
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor};
 
 use super::block::{Attention, Blocks, Rows};
-use super::weights::Weights;
+use super::footprint::Pass;
 use super::{Geometry, Traits};
+use crate::machine::memory::Need;
+use crate::model::network::{Graph, Network, Parameters, Slot, SlotKind, Weights};
 
 /// A pre-norm vision transformer with a class token.
 #[derive(Clone, Debug)]
@@ -16,40 +19,98 @@ pub struct Vit {
     pub traits: Traits,
 }
 
-impl Vit {
-    /// Features of the class token: `images: [p, B, 3, S, S] -> [p', B, output]`, p' = n where particles differ.
-    pub fn features(&self, weights: &Weights, images: &Tensor) -> Tensor {
-        self.features_from(weights, 0, self.tokens(weights, 0, images))
+impl Network for Vit {
+    fn slots(&self) -> Vec<Slot> {
+        let Geometry { width, mlp, blocks, .. } = self.geometry;
+        let layers = [
+            ("attn.qkv", width, 3 * width),
+            ("attn.proj", width, width),
+            ("mlp.fc", width, mlp),
+            ("mlp.proj", mlp, width),
+        ];
+        let slot = |stage: usize, (target, inputs, outputs): (&str, i64, i64)| Slot {
+            name: format!("blocks.{stage}.{target}"),
+            target: target.to_string(),
+            kind: SlotKind::Linear,
+            inputs,
+            outputs,
+            stage,
+        };
+        (0..blocks).flat_map(|stage| layers.map(|layer| slot(stage, layer))).collect()
     }
 
-    /// What enters block `block`: `[p', B, 1 + grid², d]` from `images: [p, B, 3, S, S]`.
-    pub fn tokens(&self, weights: &Weights, block: usize, images: &Tensor) -> Tensor {
-        let mut x = self.embed(weights, images);
-        if weights.has("ln_pre.weight") {
-            x = weights.norm("ln_pre").forward(&x, self.traits.eps);
+    /// A stage is a block.
+    fn stages(&self) -> usize {
+        self.geometry.blocks
+    }
+
+    fn stage_of(&self, name: &str) -> usize {
+        match name.strip_prefix("blocks.") {
+            Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0),
+            None if ["ln_post.", "proj."].iter().any(|after| name.starts_with(after)) => self.geometry.blocks,
+            None => 0,
         }
-        (0..block).fold(x, |x, block| self.block(weights, block, x))
     }
 
-    /// Features `[p', B, output]` from what enters block `block`.
-    pub fn features_from(&self, weights: &Weights, block: usize, tokens: Tensor) -> Tensor {
-        let x = (block..self.geometry.blocks).fold(tokens, |x, block| self.block(weights, block, x));
-        self.pool(weights, &x)
+    fn width(&self) -> i64 {
+        self.geometry.output
+    }
+
+    /// `[1 + grid², d]`.
+    fn entering(&self, _: usize) -> Vec<i64> {
+        vec![1 + self.geometry.grid * self.geometry.grid, self.geometry.width]
+    }
+
+    /// `[p', B, 1 + grid², d]` from normalised images `[p, B, 3, S, S]`.
+    fn enter(&self, weights: &Weights, images: &Tensor) -> Tensor {
+        let x = self.embed(weights, images);
+        if weights.has("ln_pre.weight") { weights.norm("ln_pre").forward(&x, self.traits.eps) } else { x }
     }
 
     /// One block; the last computes the class token only, since nothing else reaches the output.
-    pub fn block(&self, weights: &Weights, block: usize, x: Tensor) -> Tensor {
+    fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
         let Geometry { width, blocks, .. } = self.geometry;
-        let rows = if block + 1 == blocks { Rows::First } else { Rows::All };
+        let rows = if stage + 1 == blocks { Rows::First } else { Rows::All };
         let stack = Blocks { width, blocks, traits: self.traits, attention: Attention::Full };
-        stack.block(weights, block, x, rows)
+        stack.block(weights, stage, x, rows)
     }
 
-    /// Features `[p, B, output]` from what leaves the last block, `[p, B, T, d]`.
-    pub fn pool(&self, weights: &Weights, x: &Tensor) -> Tensor {
+    /// The class token's, from `[p, B, T, d]`.
+    fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
         let class = weights.norm("ln_post").forward(&x.narrow(2, 0, 1), self.traits.eps);
         let class = if weights.has("proj.weight") { weights.linear("proj").forward(&class) } else { class };
         class.squeeze_dim(2)
+    }
+
+    fn need(&self, graph: Graph, kind: Kind) -> Need {
+        Pass { vit: self, kind, graph }.need()
+    }
+}
+
+impl Vit {
+    /// The same network with its weights for images of `image_size` pixels a side: position embeddings are interpolated
+    /// (bicubic, antialiased).
+    ///
+    /// # Errors
+    /// A size that the patches do not divide.
+    pub fn resize(&mut self, base: &mut Parameters, image_size: i64) -> Result<()> {
+        let Geometry { patch, grid, width, .. } = self.geometry;
+        if image_size == self.geometry.image_size() {
+            return Ok(());
+        }
+        ensure!(
+            image_size > 0 && image_size % patch == 0,
+            "checkpoint.image_size = {image_size}: must be a multiple of the patch size {patch}"
+        );
+        let new_grid = image_size / patch;
+        let position = base.get_mut("position").context("the checkpoint has no position embedding")?;
+        let class = position.narrow(0, 0, 1);
+        let patches = position.narrow(0, 1, grid * grid).reshape([1, grid, grid, width]).permute([0, 3, 1, 2]);
+        let resized = patches.internal_upsample_bicubic2d_aa([new_grid, new_grid], false, None, None);
+        let resized = resized.permute([0, 2, 3, 1]).reshape([new_grid * new_grid, width]);
+        *position = Tensor::cat(&[class, resized], 0);
+        self.geometry.grid = new_grid;
+        Ok(())
     }
 
     /// Patches, class token and positions: `[p, B, 1 + grid², d]`.

@@ -7,10 +7,10 @@ use tch::{Kind, Tensor};
 use super::forward::Vit;
 use super::settle::{Candidates, SelfCheck};
 use super::text::{TextTower, TextWeights};
-use super::weights::Weights;
-use super::{Base, Hints, Named, OwnHead, Traits, recognise};
+use super::{Hints, Named, OwnHead, Traits, recognise};
 use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
+use crate::model::network::{Network, Parameters, Weights};
 
 pub use super::settle::{Difference, Evidence, Fixed};
 
@@ -21,7 +21,7 @@ const CHECK_BATCH: i64 = 2;
 pub struct Identified {
     pub vit: Vit,
     pub naming: &'static str,
-    pub base: Base,
+    pub base: Parameters,
     pub head: Option<OwnHead>,
     pub evidence: Evidence,
     pub stored: Kind,
@@ -33,19 +33,19 @@ pub struct Identified {
 /// A foreign module, or one whose forward the native one does not reproduce: the message says the best difference.
 pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let Named { naming, base, head } = recognise(archive.parameters()).with_context(|| shown.clone())?;
+    let Named { naming, geometry, base, head } = recognise(archive.parameters()).with_context(|| shown.clone())?;
     if let Some(heads) = fixed.heads {
-        let width = base.geometry.width;
+        let width = geometry.width;
         ensure!(
             heads > 0 && width % heads == 0,
             "{shown}: {heads} heads do not divide the width {width}: set another number"
         );
     }
-    let candidates = Candidates::new(base.geometry.width, fixed, &Hints::read(archive.code()));
-    let images = check_images(base.geometry.image_size());
+    let candidates = Candidates::new(geometry.width, fixed, &Hints::read(archive.code()));
+    let images = check_images(geometry.image_size());
     let native = |traits, width| {
-        let vit = Vit { geometry: base.geometry.clone(), traits };
-        let features = vit.features(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
+        let vit = Vit { geometry: geometry.clone(), traits };
+        let features = vit.forward(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
         match &head {
             Some(own) if width == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
             _ => features,
@@ -61,7 +61,7 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
     let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
-    let vit = Vit { geometry: base.geometry.clone(), traits };
+    let vit = Vit { geometry: geometry.clone(), traits };
     Ok(Identified { vit, naming: naming.key, base, head, evidence, stored: archive.kind() })
 }
 

@@ -3,12 +3,14 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::{Base, Form, Geometry, NAMINGS, Naming, OwnHead, Parameters};
+use super::{Form, Geometry, NAMINGS, Naming, OwnHead};
+use crate::model::network::Parameters;
 
 /// An archive's parameters under canonical names.
 pub struct Named {
     pub naming: &'static Naming,
-    pub base: Base,
+    pub geometry: Geometry,
+    pub base: Parameters,
     pub head: Option<OwnHead>,
 }
 
@@ -55,9 +57,9 @@ fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)])
     canonical.sort_by_key(|(name, _)| order_key(name));
     let head = take_head(&mut canonical)?;
     let geometry = geometry(&canonical)?;
-    let base = Base { geometry, parameters: Parameters(canonical) };
-    check_complete(&base)?;
-    Ok(Named { naming, base, head })
+    let base = Parameters::new(canonical);
+    check_complete(&geometry, &base)?;
+    Ok(Named { naming, geometry, base, head })
 }
 
 /// The canonical tensor in f32, sharing nothing with the stored one.
@@ -125,13 +127,13 @@ fn geometry(parameters: &[(String, Tensor)]) -> Result<Geometry> {
 }
 
 /// Every parameter that the forward reads is there with the right shape.
-fn check_complete(base: &Base) -> Result<()> {
-    let Geometry { width, mlp, blocks, .. } = base.geometry;
-    check_shape(&base.parameters, "class_token", &[width])?;
+fn check_complete(geometry: &Geometry, base: &Parameters) -> Result<()> {
+    let Geometry { width, mlp, blocks, .. } = *geometry;
+    check_shape(base, "class_token", &[width])?;
     for norm in ["ln_post"].into_iter().chain(base.get("ln_pre.weight").map(|_| "ln_pre")) {
-        check_norm(&base.parameters, norm, width)?;
+        check_norm(base, norm, width)?;
     }
-    check_blocks(&base.parameters, blocks, width, mlp)
+    check_blocks(base, blocks, width, mlp)
 }
 
 /// All parameters of `blocks` transformer blocks are there with the right shape.

@@ -3,7 +3,8 @@
 use tch::{Device, Kind, Tensor};
 
 use super::forward::Vit;
-use super::{Activation, Base, Geometry, Parameters, Traits};
+use super::{Activation, Geometry, Traits};
+use crate::model::network::Parameters;
 
 /// A published shape.
 pub struct Shape {
@@ -45,10 +46,10 @@ pub static SHAPES: &[Shape] = &[
 
 impl Shape {
     /// A tower of this shape: matrices from N(0, 1 / in), norms at one, f32 on the CPU.
-    pub fn random(&self, seed: i64) -> (Vit, Base) {
+    pub fn random(&self, seed: i64) -> (Vit, Parameters) {
         tch::manual_seed(seed);
         let vit = Vit { geometry: self.geometry.clone(), traits: self.traits };
-        let base = Base { geometry: self.geometry.clone(), parameters: Parameters(parameters(&self.geometry)) };
+        let base = Parameters::new(parameters(&self.geometry));
         (vit, base)
     }
 }
@@ -91,7 +92,7 @@ fn norm(all: &mut Vec<(String, Tensor)>, name: &str, width: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::vit::weights::Weights;
+    use crate::model::network::{Network, Weights};
 
     /// The image tower of OpenAI's ViT-B/32 has 87,849,216 parameters.
     #[test]
@@ -107,10 +108,10 @@ mod tests {
         let mini = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap();
         let (vit, base) = mini.random(1);
         let images = Tensor::randn([1, 2, 3, 32, 32], (Kind::Float, Device::Cpu));
-        let features = vit.features(&Weights::frozen(&base), &images);
+        let features = vit.forward(&Weights::frozen(&base), &images);
         assert_eq!(features.size(), [1, 2, 512]);
         assert!(bool::try_from(features.isfinite().all()).unwrap());
         // Another seed, another tower.
-        assert!(!features.equal(&vit.features(&Weights::frozen(&mini.random(2).1), &images)));
+        assert!(!features.equal(&vit.forward(&Weights::frozen(&mini.random(2).1), &images)));
     }
 }

@@ -6,8 +6,8 @@ use tch::{Device, Kind, Tensor};
 use super::block::{Attention, Blocks, Rows};
 use super::namings::clip;
 use super::recognise::{block_count, check_blocks, check_norm, check_shape, shaped};
-use super::weights::Weights;
-use super::{Form, Parameters, Traits};
+use super::{Form, Traits};
+use crate::model::network::{Parameters, Weights};
 
 /// Where the text tower may sit: at the root (OpenAI, open_clip), or apart (open_clip's custom models).
 const PREFIXES: [&str; 2] = ["", "text."];
@@ -63,7 +63,7 @@ impl TextWeights {
         let scale = scale.filter(|tensor| tensor.numel() == 1).context("the archive has no scalar logit_scale")?;
         let logit_scale = scale.to_kind(Kind::Double).view(-1).double_value(&[0]).exp();
         let geometry = geometry(&named)?;
-        let weights = TextWeights { geometry, parameters: Parameters(named), logit_scale };
+        let weights = TextWeights { geometry, parameters: Parameters::new(named), logit_scale };
         weights.check_complete()?;
         Ok(Some(weights))
     }
@@ -122,7 +122,7 @@ impl TextTower {
     pub fn features(&self, parameters: &Parameters, tokens: &Tensor) -> Tensor {
         let (batch, length) = (tokens.size()[0], tokens.size()[1]);
         let TextGeometry { width, blocks, .. } = self.geometry;
-        let weights = Weights::of(parameters);
+        let weights = Weights::frozen(parameters);
         let embedding = weights.param("token_embedding").squeeze_dim(0);
         let position = weights.param("position").squeeze_dim(0).narrow(0, 0, length);
         let x = (Tensor::embedding(&embedding, tokens, -1, false, false) + position).unsqueeze(0);

@@ -1,16 +1,15 @@
-//! `[subspace.full]`: every weight of the image tower is a column (the papers' "base" models).
+//! `[subspace.full]`: every weight of the network is a column (the papers' "base" models).
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
-use crate::model::vit::Base;
-use crate::model::vit::weights::Weights;
+use crate::model::network::{Network, Parameters, Weights};
 use crate::subspace::start::{initial_head, push_head};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
 pub static ENTRY: Entry =
-    Entry { key: "full", about: "every weight of the image tower, per particle", read: |_| Box::new(Spec) };
+    Entry { key: "full", about: "every weight of the network, per particle", read: |_| Box::new(Spec) };
 
 struct Spec;
 
@@ -31,10 +30,10 @@ impl SubspaceSpec for Spec {
         toml::Table::new()
     }
 
-    fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>> {
+    fn build(&self, _: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         let mut layout = Layout::default();
         let mut open: Option<(String, i64)> = None;
-        for (name, tensor) in base.parameters() {
+        for (name, tensor) in base.all() {
             let layer = name.trim_end_matches(".weight").trim_end_matches(".bias");
             if open.as_ref().is_none_or(|(current, _)| current != layer) {
                 if let Some((finished, start)) = open.take() {
@@ -48,8 +47,8 @@ impl SubspaceSpec for Spec {
             layout.close_block(finished, start, Shape::Dense);
         }
         let flat = |t: &Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
-        let start: Vec<Tensor> = base.parameters().iter().map(|(_, t)| flat(t)).collect();
-        let names = base.parameters().iter().map(|(name, _)| name.clone()).collect();
+        let start: Vec<Tensor> = base.all().iter().map(|(_, t)| flat(t)).collect();
+        let names = base.all().iter().map(|(name, _)| name.clone()).collect();
         if head.training != Training::Never {
             push_head(&mut layout, head);
         }
@@ -79,7 +78,7 @@ impl Subspace for Full {
         Ok(Tensor::cat(&[&self.start, &head], 0))
     }
 
-    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a> {
+    fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
         let mut weights = Weights::frozen(base);
         let heads = ["head.weight".to_string(), "head.bias".to_string()];
         for (name, leaf) in self.names.iter().chain(&heads).zip(leaves) {

@@ -6,9 +6,8 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::model::head::{Head, Training};
-use crate::model::vit::Base;
-use crate::model::vit::low_rank::LowRank;
-use crate::model::vit::weights::Weights;
+use crate::model::network::low_rank::LowRank;
+use crate::model::network::{Network, Parameters, Slot, SlotKind, Weights};
 use crate::schema::{Bounds, Choice, Reader, words};
 use crate::subspace::start::{initial_head, push_head, uniform};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
@@ -60,6 +59,19 @@ impl Spec {
         spec
     }
 
+    /// The layers that get an update, in the order of the forward.
+    fn slots(&self, network: &dyn Network) -> Result<Vec<Slot>> {
+        let (blocks, slots) = (self.blocks(network.stages())?, network.slots());
+        for target in &self.targets {
+            let known = slots.iter().any(|slot| slot.target == target.word() && slot.kind != SlotKind::Other);
+            ensure!(known, "subspace.low-rank.targets: the checkpoint has no linear layer `{target}`");
+        }
+        let wanted = |slot: &Slot| {
+            blocks.contains(&slot.stage) && self.targets.iter().any(|target| target.word() == slot.target)
+        };
+        Ok(slots.into_iter().filter(wanted).collect())
+    }
+
     fn blocks(&self, available: usize) -> Result<Vec<usize>> {
         match &self.blocks {
             None => Ok((0..available).collect()),
@@ -106,26 +118,21 @@ impl SubspaceSpec for Spec {
         crate::schema::table(self)
     }
 
-    fn build(&self, base: &Base, head: &Head) -> Result<Box<dyn Subspace>> {
+    fn build(&self, network: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         let (rank, scale) = (self.rank as i64, self.alpha / self.rank as f64);
         let mut layout = Layout::default();
         let mut layers = Vec::new();
-        for block in self.blocks(base.geometry.blocks)? {
-            for (_, target) in Target::CHOICES.iter().filter(|(_, t)| self.targets.contains(t)) {
-                let layer = format!("blocks.{block}.{}", target.word());
-                let weight = base.get(&format!("{layer}.weight")).with_context(|| format!("no layer {layer}"))?;
-                let (outputs, inputs) = weight.size2()?;
-                ensure!(
-                    rank <= outputs.min(inputs),
-                    "subspace.low-rank.rank = {rank}: {layer} is {outputs} x {inputs}, its rank cannot exceed {}",
-                    outputs.min(inputs)
-                );
-                let start = layout.parameters();
-                layout.push(format!("{layer}.A"), &[rank, inputs]);
-                layout.push(format!("{layer}.B"), &[outputs, rank]);
-                layout.close_block(&layer, start, Shape::LowRank { rank, inputs, outputs, scale });
-                layers.push(layer);
-            }
+        for Slot { name, inputs, outputs, .. } in self.slots(network)? {
+            ensure!(
+                rank <= outputs.min(inputs),
+                "subspace.low-rank.rank = {rank}: {name} is {outputs} x {inputs}, its rank cannot exceed {}",
+                outputs.min(inputs)
+            );
+            let start = layout.parameters();
+            layout.push(format!("{name}.A"), &[rank, inputs]);
+            layout.push(format!("{name}.B"), &[outputs, rank]);
+            layout.close_block(&name, start, Shape::LowRank { rank, inputs, outputs, scale });
+            layers.push(name);
         }
         let trained_head = head.training == Training::Always;
         if trained_head {
@@ -166,7 +173,7 @@ impl Subspace for LowRankSubspace {
         Ok(Tensor::cat(&parts, 0))
     }
 
-    fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a> {
+    fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
         let mut weights = Weights::frozen(base);
         for (layer, factors) in self.layers.iter().zip(leaves.chunks_exact(2)) {
             let (a, b) = (factors[0].shallow_clone(), factors[1].shallow_clone());

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
+use super::Parameters;
 use super::low_rank::LowRank;
-use super::{Base, Parameters};
 
 /// A parameter of a layer.
 #[derive(Debug)]
@@ -186,13 +186,8 @@ pub struct Weights<'a> {
 
 impl<'a> Weights<'a> {
     /// The checkpoint as it is.
-    pub fn frozen(base: &'a Base) -> Weights<'a> {
-        Weights::of(&base.parameters)
-    }
-
-    /// Frozen weights of any tower.
-    pub fn of(parameters: &'a Parameters) -> Weights<'a> {
-        Weights { base: parameters, own: HashMap::new(), updates: HashMap::new(), tape: None }
+    pub fn frozen(base: &'a Parameters) -> Weights<'a> {
+        Weights { base, own: HashMap::new(), updates: HashMap::new(), tape: None }
     }
 
     /// Replaces parameter `name` by one a particle: `[n, …shape]`.
