@@ -32,6 +32,9 @@ pub mod model;
 pub mod optimizers;
 pub mod subspace;
 
+// What training leaves: a distribution over the rows of theta.
+pub mod posterior;
+
 // How the rows of theta move.
 pub mod methods;
 
@@ -40,9 +43,6 @@ pub mod predict;
 
 // Gaussians around trained particles, from the curvature of the loss.
 pub mod laplace;
-
-// What training leaves behind.
-pub mod posterior;
 
 // What every key of a config means.
 pub mod experiment;

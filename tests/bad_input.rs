@@ -192,7 +192,7 @@ fn a_diverging_run_names_step_and_particle_and_keeps_its_checkpoint() {
     assert_has(&line, &["the loss of particle 1 is ", " in step 2 (epoch 1)", "optimizer.*.lr", "train.clip_norm"]);
     let run = place.run();
     assert!(!run.join("posterior.safetensors").exists(), "a diverged run has no posterior");
-    let checkpoint = run.join("checkpoint.safetensors");
+    let checkpoint = run.join("resume.safetensors");
     if checkpoint.is_file() {
         let theta = State::read(&checkpoint).unwrap();
         let theta = bella::base::tensor::host_f64(&theta.get("theta").unwrap()).unwrap();

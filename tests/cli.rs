@@ -45,9 +45,7 @@ fn low_rank_svgd_trains_and_scores_itself_again() {
     assert!(number(&table, 0, "accuracy_pm") > 0.5);
 
     let run = place.run();
-    for file in
-        ["config.toml", "run.json", "train.csv", "checkpoint.safetensors", "posterior.safetensors", "metrics.csv"]
-    {
+    for file in ["config.toml", "run.json", "train.csv", "resume.safetensors", "posterior.safetensors", "metrics.csv"] {
         assert!(run.join(file).is_file(), "{file}");
     }
     let history = read(&run.join("train.csv")).unwrap();
@@ -116,7 +114,7 @@ fn new_head_sgd_and_a_learning_rate_a_particle() {
 fn another_cut_of_the_work_is_the_same_run() {
     let place = Place::with_tiny();
     trained(&place, &[]);
-    let cut = ["train.particle_chunk=1", "train.eval_batch_size=7", "train.checkpoint_minutes=1"];
+    let cut = ["train.particle_chunk=1", "train.eval_batch_size=7", "train.save_minutes=1"];
     let output = place.train(&cut).output().unwrap();
     assert_has(&messages(&output), &["this run is finished"]);
     assert_eq!((place.runs().len(), place.results().rows.len()), (1, 1));

@@ -2,10 +2,10 @@
 
 mod common;
 
+use bella::base::noise::Noise;
 use bella::data::batches::Batch;
 use bella::methods::Method;
 use bella::methods::ivon::{Estimator, Ivon, Spec};
-use bella::methods::noise::Noise;
 use bella::train::{Cut, Likelihood};
 use common::{Place, assert_has, cell, error_line, fixture, messages, model};
 use tch::{Device, Kind, Tensor};

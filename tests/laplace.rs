@@ -5,11 +5,11 @@ mod common;
 
 use bella::base::random::{Purpose, normal, stream};
 use bella::laplace::curvature::Fit;
-use bella::laplace::factor::Factor;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use};
 use bella::laplace::variance::Projected;
 use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, predictive};
 use bella::model::Model;
+use bella::posterior::curvature::Factor;
 use bella::subspace::Subspace;
 use common::{fixture, model};
 use tch::{Device, Kind, Tensor};

@@ -4,7 +4,7 @@
 mod common;
 
 use bella::analysis::merge::fisher::squared_gradients;
-use bella::data::batches::{Batch, ImageSet, in_order};
+use bella::data::batches::{Batch, SampleSet, in_order};
 use bella::data::{Images, Packed, Split};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Maps, Pass};
@@ -82,7 +82,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
         corrupt_skipped: 0,
         decoded_from: None,
     };
-    let set = ImageSet::new(split, Device::Cpu, 1).unwrap();
+    let set = SampleSet::new(split, Device::Cpu, 1).unwrap();
     let indices: Vec<u32> = (0..IMAGES).collect();
 
     let maps = Maps::all(&*subspace).unwrap();

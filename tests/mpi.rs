@@ -47,7 +47,7 @@ fn check(sets: &[&str], state: &[&str]) {
         let output = succeed(train(&place, processes, sets));
         assert_has(&messages(&output), &[&format!("{processes} processes of 1 threads")]);
         same(&alone, &place, "posterior.safetensors", "theta");
-        state.iter().for_each(|name| same(&alone, &place, "checkpoint.safetensors", name));
+        state.iter().for_each(|name| same(&alone, &place, "resume.safetensors", name));
         same(&alone, &place, "predictions/digits@clean.safetensors", "logits");
         let accuracy = |place: &Place| place.results().get(0, "accuracy_lm").unwrap().to_string();
         assert_eq!(accuracy(&alone), accuracy(&place));
@@ -80,23 +80,21 @@ fn ivon() {
     let (alone, place) = (written(place), written(Place::new()));
     succeed(train(&alone, 1, &[]));
     succeed(train(&place, 3, &[]));
-    ["theta", "ivon.momentum", "ivon.hessian"]
-        .iter()
-        .for_each(|name| same(&alone, &place, "checkpoint.safetensors", name));
+    ["theta", "ivon.momentum", "ivon.hessian"].iter().for_each(|name| same(&alone, &place, "resume.safetensors", name));
     same(&alone, &place, "posterior.safetensors", "std");
 }
 
 /// A run that is cut off after its first steps goes on in another number of processes.
 #[test]
 fn a_dead_process_ends_the_run_and_another_number_continues_it() {
-    let long = ["train.epochs=30", "train.checkpoint_minutes=1e-9"];
+    let long = ["train.epochs=30", "train.save_minutes=1e-9"];
     let alone = Place::with_tiny();
     succeed(train(&alone, 1, &long));
     let place = Place::with_tiny();
     let mut first = train(&place, 2, &long);
     let mut running = first.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let checkpoint = loop {
-        let found = place.runs().first().map(|run| run.join("checkpoint.safetensors")).filter(|path| path.is_file());
+        let found = place.runs().first().map(|run| run.join("resume.safetensors")).filter(|path| path.is_file());
         if let Some(path) = found {
             break path;
         }

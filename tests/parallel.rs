@@ -161,7 +161,7 @@ impl Setting {
 
     fn batch(&self, indices: &[i64]) -> Batch {
         let index = Tensor::from_slice(indices);
-        Batch { bytes: self.bytes.index_select(0, &index), labels: self.labels.index_select(0, &index) }
+        Batch { samples: self.bytes.index_select(0, &index), labels: self.labels.index_select(0, &index) }
     }
 
     fn whole(&self, cut: Cut) -> Likelihood<'_> {
@@ -176,7 +176,7 @@ impl Setting {
         let samples: Vec<usize> = cut.samples(share, BATCH).into_iter().flatten().collect();
         let own: Vec<i64> =
             orders.flat_map(|order| samples.iter().map(move |sample| (order * BATCH + sample) as i64)).collect();
-        let Batch { bytes, labels } = self.batch(&own);
+        let Batch { samples: bytes, labels } = self.batch(&own);
         let size = [labels.size()[0] / samples.len().max(1) as i64, samples.len() as i64];
         // A process may have no sample of a small batch.
         let size = if samples.is_empty() { [1, 0] } else { size };

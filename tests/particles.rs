@@ -67,7 +67,7 @@ impl Setting {
         let bytes: Vec<u8> = (0..orders * BATCH * 3 * 20 * 20).map(|_| rng.random()).collect();
         let labels: Vec<i64> = (0..orders * BATCH).map(|_| rng.random_range(0..10)).collect();
         Batch {
-            bytes: Tensor::from_slice(&bytes).view([orders * BATCH, 3, 20, 20]),
+            samples: Tensor::from_slice(&bytes).view([orders * BATCH, 3, 20, 20]),
             labels: Tensor::from_slice(&labels),
         }
     }
@@ -81,7 +81,8 @@ impl Setting {
         let whole = Cut::WHOLE;
         let own = |particle: i64| {
             let from = if orders == 1 { 0 } else { particle * BATCH };
-            let part = Batch { bytes: batch.bytes.narrow(0, from, BATCH), labels: batch.labels.narrow(0, from, BATCH) };
+            let part =
+                Batch { samples: batch.samples.narrow(0, from, BATCH), labels: batch.labels.narrow(0, from, BATCH) };
             self.evaluate(&theta.narrow(0, particle, 1), whole, &part, 1)
         };
         (0..PARTICLES).map(own).collect()
@@ -113,7 +114,7 @@ impl Setting {
     }
 
     fn images(&self) -> Tensor {
-        self.model.preparation.prepare(&self.batch(1).bytes.unsqueeze(0))
+        self.model.preparation.prepare(&self.batch(1).samples.unsqueeze(0))
     }
 
     /// Logits of the checkpoint as it is.

@@ -11,7 +11,7 @@ use bella::results::store::read;
 use common::{Place, assert_has, error_line, messages, tensor_bytes};
 
 /// 40 steps, each followed by a checkpoint.
-const LONG: [&str; 2] = ["train.epochs=10", "train.checkpoint_minutes=1e-9"];
+const LONG: [&str; 2] = ["train.epochs=10", "train.save_minutes=1e-9"];
 
 /// The arguments of the long run in `place`.
 fn arguments(place: &Place) -> Vec<String> {
@@ -49,7 +49,7 @@ fn steps(checkpoint: &Path) -> Option<u64> {
 /// Waits until `child` has a checkpoint of at least `count` steps.
 fn wait_for_steps(place: &Place, child: &mut Child, count: u64) -> PathBuf {
     loop {
-        let checkpoint = place.runs().first().map(|run| run.join("checkpoint.safetensors"));
+        let checkpoint = place.runs().first().map(|run| run.join("resume.safetensors"));
         if let Some(path) = checkpoint.filter(|path| steps(path).is_some_and(|steps| steps >= count)) {
             return path;
         }
@@ -106,10 +106,7 @@ fn stopped_in(place: Place, name: &str, step: u64, resume: &[&str]) {
     let at = steps(&checkpoint).unwrap();
     assert!((step..40).contains(&at), "{at}");
     let last = text.lines().last().unwrap();
-    assert_has(
-        last,
-        &[&format!("error: stopped after {at} steps"), "checkpoint is saved", "the same command continues"],
-    );
+    assert_has(last, &[&format!("error: stopped after {at} steps"), "which are saved", "the same command continues"]);
     assert!(!place.run().join("posterior.safetensors").exists());
 
     let output = to_the_end(&place, resume);
@@ -154,7 +151,7 @@ fn killed_at_several_moments() {
         child.kill().unwrap();
         child.wait().unwrap();
         if let Some(run) = place.runs().first() {
-            let found = steps(&run.join("checkpoint.safetensors"));
+            let found = steps(&run.join("resume.safetensors"));
             assert!(found.is_none_or(|steps| steps >= step), "{found:?}");
             assert!(!run.join("posterior.safetensors").exists(), "the run ended before it was killed");
         }
@@ -188,11 +185,30 @@ fn nothing_to_resume_is_an_error() {
     let place = Place::with_tiny();
     let mut command = place.train(&[]);
     command.arg("--resume");
-    assert_has(&error_line(command, 1), &["no checkpoint to resume from", "leave --resume out"]);
+    assert_has(&error_line(command, 1), &["nothing to resume from", "leave --resume out"]);
+}
+
+/// Earlier versions called the file, and the key that says how often it is written, after the checkpoint.
+#[test]
+fn a_run_of_an_earlier_version_goes_on() {
+    let place = Place::with_tiny();
+    let mut child = spawn(&place);
+    let resume = wait_for_steps(&place, &mut child, 6);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let old = resume.with_file_name("checkpoint.safetensors");
+    std::fs::rename(&resume, &old).unwrap();
+    let arguments = arguments(&place).into_iter().map(|word| word.replace("save_minutes", "checkpoint_minutes"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["resuming after"]);
+    assert!(resume.is_file() && !old.exists(), "the new file takes the place of the old one");
+    assert_as_uninterrupted(&place);
 }
 
 #[test]
-fn a_damaged_checkpoint_is_named() {
+fn a_damaged_resume_file_is_named() {
     let place = Place::with_tiny();
     let mut child = spawn(&place);
     let checkpoint = wait_for_steps(&place, &mut child, 1);
@@ -201,7 +217,7 @@ fn a_damaged_checkpoint_is_named() {
     let bytes = std::fs::read(&checkpoint).unwrap();
     std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
     let line = error_line(place.train(&LONG), 1);
-    assert_has(&line, &["checkpoint.safetensors", "not a readable safetensors file"]);
+    assert_has(&line, &["resume.safetensors", "not a readable safetensors file"]);
 }
 
 #[test]

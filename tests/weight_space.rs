@@ -51,7 +51,7 @@ impl Setting {
         let bytes: Vec<u8> = (0..orders * BATCH * 3 * 16 * 16).map(|_| rng.random()).collect();
         let labels: Vec<i64> = (0..orders * BATCH).map(|_| rng.random_range(0..10)).collect();
         let bytes = Tensor::from_slice(&bytes).view([orders * BATCH, 3, 16, 16]);
-        Setting { model, subspace, theta, batch: Batch { bytes, labels: Tensor::from_slice(&labels) }, orders }
+        Setting { model, subspace, theta, batch: Batch { samples: bytes, labels: Tensor::from_slice(&labels) }, orders }
     }
 
     fn timm(orders: i64) -> Setting {
@@ -125,7 +125,7 @@ impl Setting {
         }
         let logits = self.model.logits(
             &weights,
-            &self.model.preparation.prepare(&self.batch.bytes.unflatten(0, [self.orders, -1].as_slice())),
+            &self.model.preparation.prepare(&self.batch.samples.unflatten(0, [self.orders, -1].as_slice())),
         );
         let labels = self.batch.labels.view([self.orders, -1]).expand([PARTICLES, -1], false);
         let loss = logits.reshape([PARTICLES * BATCH, -1]).cross_entropy_loss::<Tensor>(

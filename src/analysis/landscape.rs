@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::host_f64;
-use crate::data::batches::ImageSet;
+use crate::data::batches::SampleSet;
 use crate::machine::Chunk;
 use crate::machine::memory::{Cut, Need, Task};
 use crate::metrics::argmax;
@@ -74,7 +74,7 @@ pub fn errors(
     subspace: &dyn Subspace,
     theta: &Tensor,
     points: &[[f64; 3]],
-    images: &ImageSet,
+    images: &SampleSet,
     (chunk, batch_size): (usize, usize),
 ) -> Result<Vec<f64>> {
     let all: Vec<u32> = (0..images.samples() as u32).collect();

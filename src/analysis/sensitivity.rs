@@ -10,16 +10,16 @@
 //! | f_i + V_i e_i, the logits without image i | `loo_loss` is their cross-entropy |
 //! | ‖V_i e_i‖₂, the sensitivity | `sensitivity` |
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
-use crate::data::batches::{ImageSet, in_order};
+use crate::data::batches::{SampleSet, in_order};
 use crate::laplace::jacobian_graph;
 use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
-use crate::posterior::Mixture;
+use crate::posterior::Posterior;
 use crate::subspace::Subspace;
 
 /// One training image; means over particles.
@@ -45,13 +45,15 @@ const MEASURES: i64 = 5;
 pub fn sensitivities(
     model: &Model,
     subspace: &dyn Subspace,
-    mixture: &Mixture,
-    (set, indices): (&ImageSet, &[u32]),
+    posterior: &Posterior,
+    (set, indices): (&SampleSet, &[u32]),
     bar: &ProgressBar,
 ) -> Result<Vec<Sensitivity>> {
-    let std = mixture.std.as_ref().context("sensitivities need a Gaussian posterior: train with [method.ivon]")?;
+    let Posterior::Gaussians { mean, std } = posterior else {
+        bail!("sensitivities need Gaussians with independent columns: train with [method.ivon]")
+    };
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
-    let particles = mixture.theta.size()[0];
+    let particles = mean.size()[0];
     let mut found = Vec::new();
     let graph = jacobian_graph(subspace);
     let sizes = (batch_size(model.head.classes(), maps.parameters()), 2 * JACOBIAN_BYTES as u64);
@@ -59,10 +61,10 @@ pub fn sensitivities(
     let batches = in_order(indices, cutter.cut().images);
     for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
         let batch = batch?;
-        let images = model.preparation.prepare(&batch.bytes.unsqueeze(0));
+        let images = model.preparation.prepare(&batch.samples.unsqueeze(0));
         let mean = guarded("sensitivity", ROOM_ELSEWHERE, || {
             let of = |particle: i64| {
-                let pass = Pass::new(model, subspace, &maps, &mixture.theta.narrow(0, particle, 1), &images)?;
+                let pass = Pass::new(model, subspace, &maps, &mean.narrow(0, particle, 1), &images)?;
                 measure(&pass, &maps, &std.get(particle), &batch.labels)
             };
             let all = (0..particles).map(of).collect::<Result<Vec<Tensor>>>()?;

@@ -20,7 +20,7 @@ static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw
 static HUSHED: AtomicUsize = AtomicUsize::new(0);
 static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Starts messages; `verbosity` is the number of `-v`.
+/// Starts messages; `verbosity` is the number of `-v`. A second call changes nothing.
 pub fn start(verbosity: u8) {
     let level = match verbosity {
         0 => LevelFilter::INFO,
@@ -29,7 +29,7 @@ pub fn start(verbosity: u8) {
     };
     let terminal = fmt::layer().event_format(Plain).with_writer(Terminal).with_filter(of_bella(level));
     let file = fmt::layer().with_ansi(false).with_writer(LogFile).with_filter(of_bella(LevelFilter::DEBUG));
-    tracing_subscriber::registry().with(terminal).with(file).init();
+    tracing_subscriber::registry().with(terminal).with(file).try_init().ok();
     std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
 }
 

@@ -3,6 +3,7 @@
 pub mod files;
 pub mod hash;
 pub mod logging;
+pub mod noise;
 pub mod random;
 pub mod tensor;
 pub mod tensor_file;

@@ -2,6 +2,7 @@
 //! their mistakes are told the same way.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
@@ -11,13 +12,14 @@ use crate::data::Interpolation;
 use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::machine::device::compute_kind;
+use crate::methods::{Entry, Particles, Update, Variant, registered};
 use crate::model::archive::Archive;
 use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::vit::Geometry;
 use crate::model::vit::identify::{Fixed, identify};
 use crate::model::vit::shapes::Shape;
 use crate::model::{Model, Normalize, Preparation, Preprocess};
-use crate::schema::{Choice, Problems, words};
+use crate::schema::{Choice, Problems};
 
 /// Classes of the random head.
 pub const CLASSES: i64 = 10;
@@ -93,50 +95,66 @@ pub struct Measurable {
     pub base_bytes: u64,
 }
 
-words! {
-    /// A method, with SVGD's drives as methods of their own.
-    pub enum BenchMethod {
-        Map = "map",
-        Ensemble = "ensemble",
-        /// With the subspace's own drive.
-        Svgd = "svgd",
-        SvgdOwn = "svgd-own",
-        SvgdShared = "svgd-shared",
-        SvgdWeight = "svgd-weight",
-        Ivon = "ivon",
-    }
+/// A method with some of its settings, as its registry entry names it.
+#[derive(Clone, Copy)]
+pub struct BenchMethod {
+    pub entry: &'static Entry,
+    pub variant: &'static Variant,
 }
 
 impl BenchMethod {
+    /// All that can be measured, in the order of the registry.
+    pub fn all() -> Vec<BenchMethod> {
+        let of = |entry: &'static Entry| entry.bench.iter().map(move |variant| BenchMethod { entry, variant });
+        registered().into_iter().flat_map(of).collect()
+    }
+
+    /// Its word on the command line.
+    pub fn word(self) -> &'static str {
+        self.variant.key
+    }
+
+    /// The particles of a case that asks for `particles`.
+    pub fn particles(self, particles: i64) -> i64 {
+        match self.entry.particles {
+            Particles::One => 1,
+            Particles::Any => particles,
+        }
+    }
+
     /// As overrides of a config.
     fn sets(self, particles: i64) -> Vec<String> {
-        let svgd = |drive: Option<&str>| {
-            let mut sets = vec![format!("method.svgd.particles={particles}"), "method.svgd.gamma=0.01".to_string()];
-            sets.extend(drive.map(|drive| format!("method.svgd.drive={drive}")));
-            sets
+        let method = format!("method.{}", self.entry.key);
+        let mut sets = match self.entry.particles {
+            Particles::One => vec![format!("{method}={{}}")],
+            Particles::Any => vec![format!("{method}.particles={particles}")],
         };
-        let mut sets = match self {
-            Self::Map => vec!["method.map={}".to_string()],
-            Self::Ensemble => vec![format!("method.ensemble.particles={particles}")],
-            Self::Svgd => svgd(None),
-            Self::SvgdOwn => svgd(Some("own")),
-            Self::SvgdShared => svgd(Some("shared")),
-            Self::SvgdWeight => svgd(Some("weight")),
-            Self::Ivon => {
-                let settings = ["lr=0.01", "ess=1e6", "hess_init=0.03"].map(|set| format!("method.ivon.{set}"));
-                [vec![format!("method.ivon.particles={particles}")], settings.to_vec()].concat()
+        sets.extend(self.variant.sets.iter().map(|set| format!("{method}.{set}")));
+        match self.entry.update {
+            Update::Own => sets.push("optimizer.none={}".to_string()),
+            Update::Optimizer => {
+                sets.extend(["optimizer.adamw.lr=1e-3", "optimizer.adamw.weight_decay=0.1"].map(str::to_string));
             }
-        };
-        match self {
-            Self::Ivon => sets.push("optimizer.none={}".to_string()),
-            _ => sets.extend(["optimizer.adamw.lr=1e-3".to_string(), "optimizer.adamw.weight_decay=0.1".to_string()]),
         }
         sets
     }
 }
 
+impl FromStr for BenchMethod {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BenchMethod, String> {
+        let all = BenchMethod::all();
+        let known = || all.iter().map(|method| method.word()).collect::<Vec<_>>().join(", ");
+        all.iter()
+            .find(|method| method.word() == text)
+            .copied()
+            .ok_or_else(|| format!("unknown method; known: {}", known()))
+    }
+}
+
 /// Settings of one case beside its source.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Choices {
     /// Key of the subspace.
     pub subspace: String,
@@ -201,7 +219,7 @@ mod tests {
     fn choices() -> Choices {
         Choices {
             subspace: "low-rank".into(),
-            method: BenchMethod::Svgd,
+            method: "svgd".parse().unwrap(),
             particles: 5,
             batch_size: 8,
             rank: 4,
@@ -215,14 +233,14 @@ mod tests {
 
     #[test]
     fn every_method_in_every_subspace_is_a_valid_config() {
-        for (_, method) in BenchMethod::CHOICES {
+        for method in BenchMethod::all() {
             for subspace in crate::subspace::SUBSPACES {
-                let case = Choices { subspace: subspace.key.into(), method: *method, ..choices() };
+                let case = Choices { subspace: subspace.key.into(), method, ..choices() };
                 let experiment = case.experiment(&Source::Shape(&SHAPES[0])).unwrap_or_else(|problems| {
                     panic!("{} {}: {problems}", subspace.key, method.word());
                 });
                 let particles = experiment.training.unwrap().method.spec.particles();
-                assert_eq!(particles, if *method == BenchMethod::Map { 1 } else { 5 });
+                assert_eq!(particles, if method.word() == "map" { 1 } else { 5 });
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::base::tensor::guarded;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
 use crate::machine::memory::{Cutter, free_bytes, gib};
-use crate::methods::{Method, Objective, Parts};
+use crate::methods::{Method, Objective, Parts, RowsAre};
 use crate::model::network::Weights;
 use crate::model::vit;
 use crate::model::{Input, Model};
@@ -122,7 +122,9 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     let rows: Vec<Tensor> = (0..particles as u64).map(|p| subspace.initial(1, p)).collect::<Result<_>>()?;
     let mut theta = Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(device);
     drop(rows);
-    let copies = if training.method.spec.samples().is_some() { 2 } else { 1 };
+
+    let gaussians = training.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
+    let stored = if gaussians { 2 } else { 1 };
     let mut found = Measured {
         precision: crate::machine::device::precision_name(model.kind).to_string(),
         device: crate::machine::device::name(device),
@@ -130,7 +132,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
         particles,
         parameters_per_particle: layout.parameters(),
         base_bytes,
-        posterior_bytes: copies * (theta.numel() * Kind::Float.elt_size_in_bytes()) as u64,
+        posterior_bytes: stored * (theta.numel() * Kind::Float.elt_size_in_bytes()) as u64,
         train_images: training.train.batch_size as i64,
         prediction_images: plan.prediction_images,
         matmul_rates: rate::matmul_rates(device, model.kind)?,
@@ -267,7 +269,7 @@ impl Setup<'_> {
             Feed::Prefix if block == 0 => bail!("a cached prefix needs blocks that are not trained: --blocks 6-11"),
             Feed::Prefix => {
                 let weights = Weights::frozen(&self.model.base);
-                let prepared = self.model.preparation.prepare(&batch.bytes.unsqueeze(0));
+                let prepared = self.model.preparation.prepare(&batch.samples.unsqueeze(0));
                 let cache = no_grad(|| self.model.network.enter_at(&weights, block, &prepared)).squeeze_dim(0);
                 let cache = cache.to_device(Device::Cpu);
                 let rows = Tensor::arange(images, (Kind::Int64, Device::Cpu)).flip([0]);
@@ -320,7 +322,7 @@ impl Setup<'_> {
         let batch = random_batch(self.model, images)?;
         for prediction in 0..self.plan.warmup + self.plan.predictions {
             let clock = Clock::start(self.model.device);
-            drop(predictor.logits(&cutter, &Input::Stored(batch.bytes.unsqueeze(0)))?);
+            drop(predictor.logits(&cutter, &Input::Stored(batch.samples.unsqueeze(0)))?);
             let elapsed = clock.stop();
             if prediction >= self.plan.warmup {
                 found.prediction.push(elapsed);
@@ -377,7 +379,7 @@ struct Tokens {
 /// Noise as images, with labels.
 fn random_batch(model: &Model, images: i64) -> Result<Batch> {
     let (size, cpu) = (model.images()?.size(), Device::Cpu);
-    let bytes = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
+    let samples = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
     let labels = Tensor::randint(CLASSES, [images], (Kind::Int64, cpu)).to_device(model.device);
-    Ok(Batch { bytes, labels })
+    Ok(Batch { samples, labels })
 }

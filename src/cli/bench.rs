@@ -191,19 +191,22 @@ fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
 /// Subspace, method and number of particles of each case.
 fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
     if args.table2 {
-        let of = |subspace: &'static str| {
-            [3, 5, 20, 40, 100].map(|particles| (subspace.to_string(), BenchMethod::Svgd, particles))
+        let named = |word: &'static str| BenchMethod::all().into_iter().filter(move |method| method.word() == word);
+        let of = |subspace: &'static str, word: &'static str, counts: &'static [i64]| {
+            named(word).flat_map(move |method| counts.iter().map(move |n| (subspace.to_string(), method, *n)))
         };
-        let single = ("full".to_string(), BenchMethod::Map, 1);
-        return [vec![single], of("full").to_vec(), of("low-rank").to_vec()].concat();
+        let counts = &[3, 5, 20, 40, 100];
+        return of("full", "map", &[1])
+            .chain(of("full", "svgd", counts))
+            .chain(of("low-rank", "svgd", counts))
+            .collect();
     }
-    let mut all = Vec::new();
+    let mut all: Vec<(String, BenchMethod, i64)> = Vec::new();
     for subspace in &args.subspaces {
         for method in &args.methods {
             for particles in &args.particles {
-                let particles = if *method == BenchMethod::Map { 1 } else { *particles };
-                let case = (subspace.clone(), *method, particles);
-                if !all.contains(&case) {
+                let case = (subspace.clone(), *method, method.particles(*particles));
+                if !all.iter().any(|known| (&known.0, known.1.word(), known.2) == (&case.0, case.1.word(), case.2)) {
                     all.push(case);
                 }
             }
@@ -214,9 +217,12 @@ fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
 
 /// Mistakes in settings, before anything is measured.
 fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
-    if matches!(args.feed, Feed::Gradients) && choices.method == BenchMethod::SvgdWeight {
-        let why = "--feed gradients: svgd-weight mixes gradients while they are computed; leave it out of --methods";
-        return Err(Usage(why.into()).into());
+    if matches!(args.feed, Feed::Gradients) && choices.method.variant.asks_for_mixing {
+        let why = format!(
+            "--feed gradients: {} mixes gradients while they are computed; leave it out of --methods",
+            choices.method.word()
+        );
+        return Err(Usage(why).into());
     }
     let experiment = choices.experiment(source)?;
     if let Some(training) = &experiment.training {

@@ -7,14 +7,14 @@ use super::attack::AttackArgs;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides, on_other_data};
 use super::options::ComputeArgs;
-use crate::data::batches::{ImageSet, TestImages};
+use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::{Fingerprint, Split, SplitName};
-use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Inside, Predictive, experiment_csv, ood_csv};
+use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Inside, experiment_csv, ood_csv};
 use crate::experiment::Experiment;
-use crate::laplace::Output;
 use crate::metrics::Uncertainty;
+use crate::posterior::{Output, Predictive};
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
 
@@ -99,7 +99,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let opened = Opened::run(name, &args.overrides, &args.compute)?;
         let predictive = predictive(args, &opened.experiment);
         let prepared = opened.prepare(predictive)?;
-        let rows = test(&opened, prepared.members(), &predictive.name(&opened.experiment), &tests)?;
+        let rows = test(&opened, prepared.members(), &predictive.name(opened.experiment.predictive()), &tests)?;
         show(&opened, &rows);
     }
     Ok(())
@@ -107,11 +107,11 @@ pub fn run(args: &EvalArgs) -> Result<()> {
 
 /// What the command line asks for, or else the method.
 fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
-    let laplace = experiment.training.as_ref().and_then(|training| training.method.spec.laplace());
+    let laplace = experiment.training.as_ref().and_then(|training| training.method.spec.course().settings());
     let samples = args.draws.map_or(laplace.map_or(64, |settings| settings.samples), |draws| draws as usize);
     match (args.predictive, args.draws) {
         (Some(output), _) => Predictive::laplace(output, samples),
-        (None, None) => Predictive::of(experiment),
+        (None, None) => experiment.predictive(),
         (None, Some(0)) => Predictive::Mean,
         (None, Some(_)) => {
             laplace.map_or(Predictive::Draws(samples), |settings| Predictive::laplace(settings.output, samples))
@@ -273,7 +273,7 @@ fn images(opened: &Opened, mut split: Split, fingerprint: Fingerprint) -> Result
         Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
     }
     mapping.relabel(&mut split.labels)?;
-    let set = ImageSet::new(split, opened.session.device, opened.session.settings.workers)?;
+    let set = SampleSet::new(split, opened.session.device, opened.session.settings.workers)?;
     Ok(TestImages { set, fingerprint })
 }
 

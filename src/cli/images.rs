@@ -10,7 +10,7 @@ use tch::{Device, Kind};
 
 use super::failure::Usage;
 use crate::base::files::{expect_writable, write_atomic};
-use crate::data::batches::{ImageSet, in_order};
+use crate::data::batches::{SampleSet, in_order};
 use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
 use crate::model::{Normalize, Preprocess};
 use crate::predict::inputs::collect;
@@ -114,14 +114,14 @@ fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
         corrupt_skipped: 0,
         decoded_from: None,
     };
-    let set = ImageSet::new(split, Device::Cpu, workers)?;
+    let set = SampleSet::new(split, Device::Cpu, workers)?;
     let size = i64::from(args.size);
     let preprocess = Preprocess::new(size, Normalize::CLIP, args.interpolation, (Device::Cpu, Kind::Float));
     let indices: Vec<u32> = (0..count as u32).collect();
     for epoch in 1..=args.epochs {
         let started = Instant::now();
         for batch in set.batches(in_order(&indices, args.batch_size as usize)) {
-            drop(preprocess.images(&batch?.bytes.unsqueeze(0)));
+            drop(preprocess.images(&batch?.samples.unsqueeze(0)));
         }
         println!("epoch {epoch}: {:.1} images/s", count as f64 / started.elapsed().as_secs_f64());
     }

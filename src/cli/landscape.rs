@@ -11,7 +11,7 @@ use super::options::ComputeArgs;
 use crate::analysis::landscape::{Plane, errors};
 use crate::base::files::write_atomic;
 use crate::data::SplitName;
-use crate::data::batches::ImageSet;
+use crate::data::batches::SampleSet;
 use crate::data::subset::{Subset, chosen};
 
 /// Train and test error over the plane through three particles (landscape.csv and landscape.svg of the run).
@@ -53,7 +53,7 @@ pub fn run(args: &LandscapeArgs) -> Result<()> {
         return Err(Usage(format!("--margin {}: must be from 0 to 10", args.margin)).into());
     }
     let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
-    let theta = &opened.posterior()?.mixture.theta;
+    let theta = opened.stored()?.posterior.theta();
     let count = theta.size()[0];
     ensure!(count > 2, "{}: this run has {count} of the three particles that a plane needs", opened.run.id());
     let three = args.particles.len() == 3 && args.particles.iter().all(|i| (0..count).contains(i));
@@ -87,12 +87,12 @@ pub fn run(args: &LandscapeArgs) -> Result<()> {
 }
 
 /// `count` images of a split, or all where it has no more, class by class in turn.
-fn subset(opened: &Opened, split: SplitName, count: usize) -> Result<ImageSet> {
+fn subset(opened: &Opened, split: SplitName, count: usize) -> Result<SampleSet> {
     let split_images = opened.session.load(&opened.experiment, split)?;
     let count = count.min(split_images.len());
     let chosen = chosen(Some(Subset::Each(count)), split, &split_images.labels)?;
     let chosen = chosen.ok_or_else(|| anyhow!("{split}: no images"))?;
-    ImageSet::new(split_images.select(&chosen), opened.session.device, opened.session.settings.workers)
+    SampleSet::new(split_images.select(&chosen), opened.session.device, opened.session.settings.workers)
 }
 
 fn write<const N: usize>(path: &Path, header: [&str; N], lines: impl Iterator<Item = [f64; N]>) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
 use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
-use crate::methods::METHODS;
+use crate::methods::registered;
 use crate::metrics::METRICS;
 use crate::metrics::ood::OOD_SCORES;
 use crate::model::head::{HEADS, templates};
@@ -77,7 +77,7 @@ fn list_registries() -> Result<()> {
     section("[data.*]", DATASETS.iter().map(|e| (e.key, e.about)));
     section("[subspace.*]", SUBSPACES.iter().map(|e| (e.key, e.about)));
     println!("[method.*]");
-    for entry in METHODS {
+    for entry in registered() {
         println!("  {:18} {} ({})", entry.key, entry.about, entry.paper);
     }
     section("\n[optimizer.*]", OPTIMIZERS.iter().map(|e| (e.key, e.about)));

@@ -1,6 +1,6 @@
 //! `bella merge`: runs fine-tuned from one checkpoint as one model, weighted by their certainty, evaluated like any posterior.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use tch::{Kind, Tensor};
 
@@ -11,7 +11,8 @@ use super::options::ComputeArgs;
 use crate::analysis::merge::fisher::squared_gradients;
 use crate::analysis::merge::{By, Contribution, Settings, merge};
 use crate::data::SplitName;
-use crate::data::batches::ImageSet;
+use crate::data::batches::SampleSet;
+use crate::posterior::Posterior;
 use crate::predict::Members;
 use crate::subspace::Space;
 
@@ -97,23 +98,23 @@ fn checked(args: &MergeArgs) -> Result<f64> {
 
 /// An opened run with what merging needs of it.
 fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contribution> {
-    let mixture = &opened.posterior()?.mixture;
+    let posterior = &opened.stored()?.posterior;
     let subspace = opened.session.subspace()?;
     let variances = match args.by {
         By::Mean => None,
         By::Posterior => {
-            let std = mixture.std.as_ref().with_context(|| {
-                format!(
+            let Posterior::Gaussians { std, .. } = posterior else {
+                bail!(
                     "{}: its particles are points, without variances: train with [method.ivon], or merge --by \
                      squared-gradients or --by mean",
                     opened.run.id()
                 )
-            })?;
+            };
             Some(std.square())
         }
         By::SquaredGradients => Some((fisher(opened, args.images as usize)? + prior).reciprocal()),
     };
-    Ok(Contribution::new(subspace, &mixture.theta, variances, args.space))
+    Ok(Contribution::new(subspace, posterior.theta(), variances, args.space))
 }
 
 /// Squared gradients of every particle, `[n, P]`, summed as over all training images.
@@ -123,8 +124,8 @@ fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let mut indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
     let all = indices.len();
     indices.truncate(count);
-    let set = ImageSet::new(split, session.device, session.settings.workers)?;
-    let theta = &opened.posterior()?.mixture.theta;
+    let set = SampleSet::new(split, session.device, session.settings.workers)?;
+    let theta = opened.stored()?.posterior.theta();
     let bar = crate::base::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
     let of = |particle: i64| {
         let row = theta.narrow(0, particle, 1);

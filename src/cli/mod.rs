@@ -11,7 +11,6 @@ mod head;
 mod images;
 mod inspect;
 mod landscape;
-mod laplace;
 mod list;
 mod merge;
 mod opened;
@@ -26,6 +25,7 @@ mod soup;
 mod tokenize;
 mod train;
 
+use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -83,10 +83,16 @@ struct CompletionsArgs {
     shell: clap_complete::Shell,
 }
 
-/// Runs the command line. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
+/// Runs the command line of this process. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
 pub fn main() -> ExitCode {
+    run(std::env::args_os())
+}
+
+/// Runs a command line, its first word being the program's name: what a program built on this library calls, once it has
+/// registered its own methods.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::machine::memory::keep_freed();
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),

@@ -10,10 +10,10 @@ use clap::Args;
 use super::failure::Usage;
 use super::options::ComputeArgs;
 use crate::data::DATASETS;
-use crate::evaluate::{Predictive, Prepared};
+use crate::evaluate::{Prepared, prepare};
 use crate::experiment::{Experiment, load_config};
 use crate::machine::{Chunk, Precision};
-use crate::posterior::Posterior;
+use crate::posterior::{Predictive, Stored};
 use crate::run::{Record, RunFolder};
 use crate::schema::{Node, Tree, Value};
 use crate::session::Session;
@@ -60,7 +60,7 @@ pub(super) struct Opened {
     pub session: Session,
     pub run: RunFolder,
     /// Absent for a checkpoint as it is.
-    pub trained: Option<(Posterior, Record)>,
+    pub trained: Option<(Stored, Record)>,
     /// Where the data lie now, as the command line says.
     roots: Vec<String>,
     /// Whether the images are those of the run's own config, wherever they lie.
@@ -84,12 +84,12 @@ impl Opened {
         crate::base::files::create_folder(&settings.out)?;
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;
-        let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
-        posterior.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
+        let stored = Stored::read(&run.posterior(), device)?;
+        stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
         let record = Record::read(&run)?;
-        let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;
+        let session = Session::open(&experiment, settings, device, stored.classes.clone())?;
         let own_sets = Experiment::read(&load_config(&[run.config()], &[])?)?.data.test_names();
-        let (trained, roots, own_data) = (Some((posterior, record)), overrides.roots(), overrides.keep_data());
+        let (trained, roots, own_data) = (Some((stored, record)), overrides.roots(), overrides.keep_data());
         Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets })
     }
 
@@ -117,7 +117,7 @@ impl Opened {
     /// What the members of a predictive are made of; the checkpoint as it is where nothing was trained.
     pub fn prepare(&self, predictive: Predictive) -> Result<Prepared<'_>> {
         match &self.trained {
-            Some((posterior, _)) => predictive.prepare(self.session.subspace()?, &posterior.mixture),
+            Some((stored, _)) => prepare(predictive, self.session.subspace()?, &stored.posterior, self.experiment.seed),
             None => Ok(Prepared::Checkpoint),
         }
     }
@@ -127,8 +127,9 @@ impl Opened {
         self.experiment.training.as_ref().map_or(Chunk::Auto, |training| training.train.particle_chunk)
     }
 
-    pub fn posterior(&self) -> Result<&Posterior> {
-        let trained = self.trained.as_ref().map(|(posterior, _)| posterior);
+    /// The trained posterior with what it belongs to.
+    pub fn stored(&self) -> Result<&Stored> {
+        let trained = self.trained.as_ref().map(|(stored, _)| stored);
         trained.context("this is a checkpoint as it is: it has no posterior; name a trained run")
     }
 

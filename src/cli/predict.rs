@@ -13,7 +13,6 @@ use super::options::ComputeArgs;
 use crate::base::files::expect_writable;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::{Decode, Resize};
-use crate::evaluate::Predictive;
 use crate::machine::Precision;
 use crate::machine::memory::Cutter;
 use crate::metrics::Uncertainty;
@@ -125,7 +124,7 @@ fn predict(
     let interpolation = opened.session.model.images()?.interpolation();
     let how =
         Decode { resize: args.resize.unwrap_or_else(|| as_trained(opened)), interpolation, height: side, width: side };
-    let prepared = opened.prepare(Predictive::of(&opened.experiment))?;
+    let prepared = opened.prepare(opened.experiment.predictive())?;
     let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
     let batch_size = opened.batch_size(args.batch_size).min(inputs.len());
     let cutter = predictor.plan(batch_size, batch_size)?;

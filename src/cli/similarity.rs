@@ -21,7 +21,7 @@ pub struct SimilarityArgs {
 
 pub fn run(args: &SimilarityArgs) -> Result<()> {
     let opened = Opened::run(args.run.as_deref(), &Overrides::default(), &args.compute)?;
-    let theta = &opened.posterior()?.mixture.theta;
+    let theta = opened.stored()?.posterior.theta();
     let particles = theta.size()[0] as usize;
     let all = similarities(opened.session.subspace()?, theta).with_context(|| opened.run.id())?;
     let path = opened.run.path().join("similarity.csv");

@@ -36,7 +36,7 @@ pub struct SoupArgs {
 pub fn run(args: &SoupArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
-    let theta = &opened.posterior()?.mixture.theta;
+    let theta = opened.stored()?.posterior.theta();
     ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
     let soup = mean(opened.session.subspace()?, theta, args.space)?;
     let members = Members::Rows { subspace: &*soup.subspace, rows: &soup.theta };

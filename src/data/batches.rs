@@ -1,4 +1,5 @@
-//! Image sets on the device: a small one stays there as bytes, a large one is decoded ahead of the step.
+//! Labelled samples on the device: a small set of images stays there as bytes, a large one is decoded ahead of the step.
+//! Samples of other kinds, such as token ids, are served as they are.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use crate::data::augment::Views;
 use crate::data::stream::{Pick, Source, View, stream};
 use crate::data::{Fingerprint, Images, Packed, Split};
 
-/// Labelled images, ready to be served in batches.
-pub struct ImageSet {
+/// Labelled samples, ready to be served in batches.
+pub struct SampleSet {
     store: Store,
     labels: Tensor,
     pub split: SplitFacts,
@@ -22,7 +23,7 @@ pub struct ImageSet {
 
 /// Images to report on.
 pub struct TestImages {
-    pub set: ImageSet,
+    pub set: SampleSet,
     /// What identifies them in results.
     pub fingerprint: Fingerprint,
 }
@@ -34,15 +35,15 @@ pub struct SplitFacts {
 }
 
 enum Store {
-    /// u8 `[N, 3, h, w]` on the device.
+    /// `[N, …]` on the device; of images u8 `[N, 3, h, w]`.
     Resident(Tensor),
     /// Files, or bytes that are augmented.
     Streamed(Arc<Source>),
 }
 
-/// Bytes `[K, 3, h, w]` and labels `[K]` on the device.
+/// Samples `[K, …]` as the set stores them (images: bytes `[K, 3, h, w]`) and labels `[K]`, on the device.
 pub struct Batch {
-    pub bytes: Tensor,
+    pub samples: Tensor,
     pub labels: Tensor,
 }
 
@@ -53,17 +54,33 @@ impl TestImages {
     /// An image file that cannot be read; no room on the device.
     pub fn new(split: Split, device: Device, workers: usize) -> Result<TestImages> {
         let fingerprint = Fingerprint::of(&split)?;
-        Ok(TestImages { set: ImageSet::new(split, device, workers)?, fingerprint })
+        Ok(TestImages { set: SampleSet::new(split, device, workers)?, fingerprint })
     }
 }
 
-impl ImageSet {
-    pub fn new(split: Split, device: Device, workers: usize) -> Result<ImageSet> {
-        ImageSet::training(split, device, workers, None)
+impl SampleSet {
+    /// The images of a split, decoded ahead on `workers` threads where they are files.
+    ///
+    /// # Errors
+    /// No room on the device.
+    pub fn new(split: Split, device: Device, workers: usize) -> Result<SampleSet> {
+        SampleSet::training(split, device, workers, None)
     }
 
-    /// Images to train on: `views` makes the random views of [`ImageSet::training_batches`].
-    pub fn training(split: Split, device: Device, workers: usize, views: Option<Views>) -> Result<ImageSet> {
+    /// Samples `[N, …]` of any kind with labels `[N]`, served as they are.
+    pub fn of_tensor(samples: Tensor, labels: Vec<u32>, device: Device) -> SampleSet {
+        let numbers: Vec<i64> = labels.iter().map(|label| i64::from(*label)).collect();
+        SampleSet {
+            store: Store::Resident(samples.to_device(device)),
+            labels: Tensor::from_slice(&numbers).to_device(device),
+            split: SplitFacts { labels, groups: None },
+            device,
+            workers: 1,
+        }
+    }
+
+    /// Images to train on: `views` makes the random views of [`SampleSet::training_batches`].
+    pub fn training(split: Split, device: Device, workers: usize, views: Option<Views>) -> Result<SampleSet> {
         let labels: Vec<i64> = split.labels.iter().map(|label| i64::from(*label)).collect();
         let store = match split.images {
             Images::Packed(Packed { pixels, height, width }) if views.is_none() => {
@@ -76,10 +93,10 @@ impl ImageSet {
         };
         let labels = Tensor::from_slice(&labels).to_device(device);
         let facts = SplitFacts { labels: split.labels, groups: split.groups };
-        Ok(ImageSet { store, labels, split: facts, device, workers })
+        Ok(SampleSet { store, labels, split: facts, device, workers })
     }
 
-    /// Whether [`ImageSet::training_batches`] differ from epoch to epoch in more than their order.
+    /// Whether [`SampleSet::training_batches`] differ from epoch to epoch in more than their order.
     pub fn is_augmented(&self) -> bool {
         matches!(&self.store, Store::Streamed(source) if source.views.is_some())
     }
@@ -93,7 +110,7 @@ impl ImageSet {
         self.serve(plan, |_, _| View::Plain)
     }
 
-    /// As [`ImageSet::batches`], in the random views of `epoch` where the set has such; each batch holds the images of
+    /// As [`SampleSet::batches`], in the random views of `epoch` where the set has such; each batch holds the images of
     /// `particles`, one after the other.
     pub fn training_batches(
         &self,
@@ -112,9 +129,9 @@ impl ImageSet {
         view: impl Fn(usize, usize) -> View + Send + 'static,
     ) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
         match &self.store {
-            Store::Resident(bytes) => Box::new(plan.into_iter().map(move |indices| {
+            Store::Resident(samples) => Box::new(plan.into_iter().map(move |indices| {
                 let (index, labels) = self.select(&indices);
-                Ok(Batch { bytes: bytes.index_select(0, &index), labels })
+                Ok(Batch { samples: samples.index_select(0, &index), labels })
             })),
             Store::Streamed(source) => {
                 const AHEAD: usize = 4;
@@ -130,7 +147,7 @@ impl ImageSet {
                     let size = [indices.len() as i64, 3, height as i64, width as i64];
                     let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8)
                         .map_err(|e| anyhow!("{}", first_line(&e)))?;
-                    Ok(Batch { bytes: bytes.to_device(self.device), labels })
+                    Ok(Batch { samples: bytes.to_device(self.device), labels })
                 }))
             }
         }

@@ -115,7 +115,7 @@ fn attack_part(
     part: Range<usize>,
 ) -> Result<Vec<Tensor>> {
     let of = |t: &Tensor| t.narrow(0, part.start as i64, part.len() as i64);
-    let (pixels, labels) = (victim.pixels(&of(&batch.bytes))?, of(&batch.labels));
+    let (pixels, labels) = (victim.pixels(&of(&batch.samples))?, of(&batch.labels));
     let gradient = |x: &Tensor| victim.gradient(x, &labels);
     let moved = attack.run(&Clean { pixels: &pixels, indices: &indices[part] }, &plan.epsilons, &gradient)?;
     ensure!(moved.len() == plan.epsilons.len(), "{}: an attack must give one result an epsilon", plan.entry.key);

@@ -1,5 +1,6 @@
 //! From members and an image set to saved predictions, metrics, and rows of the results.
 
+mod after;
 mod attacked;
 pub mod attacks;
 mod condition;
@@ -13,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::data::batches::{ImageSet, TestImages};
+use crate::data::batches::{SampleSet, TestImages};
 use crate::data::versions::{Mean, Version, means};
 use crate::experiment::Experiment;
 use crate::metrics::temperature::scaled_columns;
@@ -25,11 +26,12 @@ use crate::results::store::{Identity, Row, upsert_measurement};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
+pub use after::after_training;
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
 pub use files::IMAGES;
 pub use ood::Inside;
-pub use predictive::{Predictive, Prepared};
+pub use predictive::{Prepared, prepare};
 pub use row::shown;
 
 /// Cells that say which row of a results file is which.
@@ -65,12 +67,12 @@ impl Evaluation<'_> {
     }
 
     /// Predictions on held-out images: nothing is stored.
-    pub fn labelled(&self, images: &ImageSet) -> Result<Predictions> {
+    pub fn labelled(&self, images: &SampleSet) -> Result<Predictions> {
         Predictions::new(self.shape(images.samples()), self.logits(images)?, images.split.labels.clone())
     }
 
     /// Logits `[m, N, C]` of all members on all images.
-    fn logits(&self, images: &ImageSet) -> Result<Vec<f32>> {
+    fn logits(&self, images: &SampleSet) -> Result<Vec<f32>> {
         let all: Vec<u32> = (0..images.samples() as u32).collect();
         let bar = crate::base::logging::bar(all.len() as u64, "predicting");
         let logits = self.predictor.shared_logits(&self.session.world, images, &all, self.batch_size, &bar)?;

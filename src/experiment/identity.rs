@@ -18,7 +18,7 @@ const IRRELEVANT: [&[&str]; 11] = [
     &["train", "recompute"],
     &["train", "prefix_cache"],
     &["train", "eval_batch_size"],
-    &["train", "checkpoint_minutes"],
+    &["train", "save_minutes"],
 ];
 
 impl Experiment {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::Experiment;
 use crate::data::DATASETS;
-use crate::methods::METHODS;
+use crate::methods::registered;
 use crate::model::head::HEADS;
 use crate::optimizers::OPTIMIZERS;
 use crate::schema::{Absence, Asked, Given, Reader, Survey};
@@ -53,7 +53,7 @@ pub fn all() -> Vec<Key> {
 
 /// Everything that the readers ask for, without repetitions.
 fn survey() -> Vec<Asked> {
-    let sizes = [HEADS.len(), DATASETS.len(), METHODS.len(), OPTIMIZERS.len()];
+    let sizes = [HEADS.len(), DATASETS.len(), registered().len(), OPTIMIZERS.len()];
     let turns = sizes.into_iter().max().unwrap_or(1);
     // Defaults of methods depend on the subspace.
     let cases = Given::ALL.into_iter().flat_map(|given| (0..SUBSPACES.len()).map(move |subspace| (given, subspace)));
@@ -179,7 +179,7 @@ fn about_entry(table: &str) -> Option<&'static str> {
         "head" => HEADS.iter().map(|e| (e.key, e.about)).collect(),
         "data" => DATASETS.iter().map(|e| (e.key, e.about)).collect(),
         "subspace" => SUBSPACES.iter().map(|e| (e.key, e.about)).collect(),
-        "method" => METHODS.iter().map(|e| (e.key, e.about)).collect(),
+        "method" => registered().iter().map(|e| (e.key, e.about)).collect(),
         "optimizer" => OPTIMIZERS.iter().map(|e| (e.key, e.about)).collect(),
         _ => vec![],
     };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::schema::{Problems, Tree};
+use crate::schema::{Problems, Tree, Value};
 
 /// Tables that hold one variant each, such as `[method.svgd]`: naming another variant replaces the first.
 const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
@@ -12,7 +12,23 @@ const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimiz
 /// # Errors
 /// All files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
 pub fn load_config(files: &[PathBuf], sets: &[String]) -> Result<Tree, Problems> {
-    Tree::load(files, sets, &CHOICE_TABLES)
+    let mut tree = Tree::load(files, sets, &CHOICE_TABLES)?;
+    rename(&mut tree);
+    Ok(tree)
+}
+
+/// Table, old name and new name of the keys that earlier versions called otherwise: their configs and runs still open.
+const RENAMED: [(&str, &str, &str); 1] = [("train", "checkpoint_minutes", "save_minutes")];
+
+fn rename(tree: &mut Tree) {
+    let Value::Table(tables) = &mut tree.root.value else { return };
+    for (table, old, new) in RENAMED {
+        if let Some(Value::Table(keys)) = tables.get_mut(table).map(|node| &mut node.value)
+            && let Some(value) = keys.remove(old)
+        {
+            keys.entry(new.to_string()).or_insert(value);
+        }
+    }
 }
 
 /// `part` laid over `base`, as a file that follows it.

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
+use crate::posterior::Predictive;
 use crate::schema::{Problems, Reader, Tree, table};
 
 pub use chosen::Chosen;
@@ -53,6 +54,11 @@ impl Experiment {
     /// Every mistake in it.
     pub fn read(tree: &Tree) -> Result<Experiment, Problems> {
         Experiment::read_from(Reader::root(tree))
+    }
+
+    /// How the posterior predicts unless the command line says otherwise; a checkpoint as it is has one member.
+    pub fn predictive(&self) -> Predictive {
+        self.training.as_ref().map_or(Predictive::Particles, |training| training.method.spec.predictive())
     }
 
     fn read_from(root: Reader) -> Result<Experiment, Problems> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::chosen::{Chosen, choose};
 use super::data::{DataSpec, Validation};
 use crate::machine::{Chunk, Precision};
-use crate::methods::{Circumstances, METHODS, MethodSpec};
+use crate::methods::{Circumstances, Entry, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
 use crate::schema::{Bounds, Reader, words};
 use crate::subspace::{SUBSPACES, SubspaceSpec};
@@ -42,8 +42,8 @@ pub struct TrainSpec {
     /// Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
     #[serde(skip_serializing_if = "is_zero")]
     pub loo_samples: usize,
-    /// Minutes between checkpoints within an epoch.
-    pub checkpoint_minutes: f64,
+    /// Minutes between two writings of the resume file within an epoch.
+    pub save_minutes: f64,
 }
 
 /// Parts of a batch.
@@ -111,7 +111,9 @@ impl Training {
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
-        let method = choose(root, "method", METHODS.iter().map(|e| (e.key, e.read)), |read, r| read(r, &circumstances));
+        let method = choose(root, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| {
+            (entry.read)(r, &circumstances)
+        });
         let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
         let train = TrainSpec::read(root.section("train"), validation);
@@ -123,10 +125,16 @@ impl Training {
         Some(training)
     }
 
+    /// What the registry says of the method.
+    pub fn method_entry(&self) -> Option<&'static Entry> {
+        registered().into_iter().find(|entry| entry.key == self.method.key)
+    }
+
     /// Rules that join several tables.
     fn cross_check(&self, root: &Reader, validation: Validation) {
         let particles = self.method.spec.particles() as usize;
         let rates = self.optimizer.spec.rates();
+        let own_update = self.method_entry().is_some_and(|entry| entry.update == Update::Own);
         if rates.len() > 1 && rates.len() != particles {
             let why = format!(
                 "{}.lr has {} learning rates for {particles} particles: give one, or one a particle",
@@ -135,8 +143,8 @@ impl Training {
             );
             root.problem("optimizer", why);
         }
-        if self.method.spec.own_optimizer() != (self.optimizer.key == "none") {
-            let why = if self.method.spec.own_optimizer() {
+        if own_update != (self.optimizer.key == "none") {
+            let why = if own_update {
                 format!(
                     "method.{} is its own optimizer: write [optimizer.none] for [optimizer.{}]",
                     self.method.key, self.optimizer.key
@@ -149,11 +157,11 @@ impl Training {
             };
             root.problem("optimizer", why);
         }
-        if self.method.spec.own_optimizer() && self.train.clip_norm.is_some() {
+        if own_update && self.train.clip_norm.is_some() {
             let why = format!("clip_norm: method.{} has its own update; leave it out", self.method.key);
             root.problem("train", why);
         }
-        let tuning = self.method.spec.laplace().map(|laplace| laplace.tuning);
+        let tuning = self.method.spec.course().settings().map(|laplace| laplace.tuning);
         if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
             root.problem(
                 "method",
@@ -165,7 +173,8 @@ impl Training {
         {
             root.problem("train", format!("particle_chunk = {count}: must not exceed the {particles} particles"));
         }
-        let gaussians_in_training = self.method.spec.samples().is_some() && self.subspace.key == "low-rank";
+        let gaussians = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
+        let gaussians_in_training = gaussians && self.subspace.key == "low-rank";
         if self.train.loo_samples > 0 && !gaussians_in_training {
             let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
             root.problem("train", why);
@@ -179,7 +188,7 @@ impl Training {
     /// Particles that start equal and see the same images at the same rate would stay equal.
     fn check_separation(&self, root: &Reader, head: crate::model::head::Training) {
         let rates = self.optimizer.spec.rates();
-        if self.method.spec.samples().is_some() {
+        if self.method_entry().is_some_and(|entry| entry.rows != RowsAre::Points) {
             return; // noise keeps them apart
         }
         let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
@@ -216,7 +225,7 @@ impl TrainSpec {
             recompute: reader.boolean("recompute").about("Whether activations within blocks are computed again on the way back, instead of being kept.").or(false),
             prefix_cache: reader.choice("prefix_cache").about("Where the output of the blocks below the first trained one is kept.").or(PrefixCache::Auto),
             loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).about("Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.").or(0),
-            checkpoint_minutes: reader.float("checkpoint_minutes", Bounds::above(0.0)).about("Minutes between checkpoints within an epoch.").or(10.0),
+            save_minutes: reader.float("save_minutes", Bounds::above(0.0)).about("Minutes between two writings of the resume file within an epoch.").or(10.0),
         };
         if spec.select == Selection::Best && validation.is_none() {
             reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");

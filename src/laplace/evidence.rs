@@ -6,8 +6,8 @@
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
-use super::curvature::Curvature;
 use crate::base::tensor::host_f64;
+use crate::posterior::curvature::Curvature;
 
 /// Everything that log Z needs besides τ.
 #[derive(Clone, Debug)]

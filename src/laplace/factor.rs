@@ -5,15 +5,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::random::{Purpose, normal, stream};
 use crate::base::tensor::wide;
-
-/// Eigenvectors of a positive matrix; the directions that are left out have eigenvalue 0.
-#[derive(Debug)]
-pub struct Factor {
-    /// `[d, k]`, orthonormal, f64.
-    pub vectors: Tensor,
-    /// `[k]`, at least 0, f64.
-    pub values: Tensor,
-}
+use crate::posterior::curvature::Factor;
 
 impl Factor {
     /// Eigenvectors of a dense matrix `[d, d]`.
@@ -21,20 +13,6 @@ impl Factor {
         check(matrix)?;
         let (values, vectors) = matrix.f_linalg_eigh("L")?;
         Ok(Factor { vectors, values: values.clamp_min(0.0) })
-    }
-
-    /// Whether no direction is left out.
-    pub fn is_complete(&self) -> bool {
-        self.vectors.size()[0] == self.vectors.size()[1]
-    }
-
-    pub fn size(&self) -> i64 {
-        self.vectors.size()[0]
-    }
-
-    /// The eigenvectors in another type.
-    pub fn basis(&self, kind: Kind) -> Tensor {
-        self.vectors.to_kind(kind)
     }
 }
 

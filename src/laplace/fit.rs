@@ -11,10 +11,10 @@ use super::memory::images_at_once;
 use super::pass::{Maps, Pass};
 use super::variance::Projected;
 use super::{Approximation, Curvature, Evidence, Fitted, Output, Settings, Tuning};
+use crate::base::noise::posterior_row;
 use crate::base::tensor::{guarded, host_f64, label_log_probabilities, mixture_log_probabilities};
-use crate::data::batches::{Batch, ImageSet, in_order};
+use crate::data::batches::{Batch, SampleSet, in_order};
 use crate::machine::Chunk;
-use crate::methods::noise::posterior_row;
 use crate::model::Model;
 use crate::predict::{Members, Predictor, Rows};
 use crate::subspace::Subspace;
@@ -30,11 +30,11 @@ pub struct Fitter<'a> {
     pub model: &'a Model,
     pub subspace: &'a dyn Subspace,
     pub settings: Settings,
-    pub images: &'a ImageSet,
+    pub images: &'a SampleSet,
     /// Indices of the training images.
     pub train: &'a [u32],
     /// What `validation` are indices of.
-    pub validation_images: &'a ImageSet,
+    pub validation_images: &'a SampleSet,
     /// Indices of the images that τ is tuned on.
     pub validation: &'a [u32],
     pub batch_size: usize,
@@ -86,9 +86,9 @@ impl Fitter<'_> {
         let bar = crate::base::logging::bar(self.train.len() as u64, "curvature");
         // The curvature holds one gradient an image, a linearised prediction one a class.
         for batch in self.batches(maps, (self.images, self.train), 1)? {
-            let Batch { bytes, labels } = batch?;
+            let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
-                let images = self.model.preparation.prepare(&bytes.unsqueeze(0));
+                let images = self.model.preparation.prepare(&samples.unsqueeze(0));
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 log_likelihood +=
                     label_log_probabilities(&pass.logits.detach(), &labels, Kind::Double).sum(Kind::Double);
@@ -104,7 +104,7 @@ impl Fitter<'_> {
     fn batches<'b>(
         &self,
         maps: &Maps,
-        (images, indices): (&'b ImageSet, &[u32]),
+        (images, indices): (&'b SampleSet, &[u32]),
         gradients: i64,
     ) -> Result<Box<dyn Iterator<Item = Result<Batch>> + 'b>> {
         let most = images_at_once(maps, gradients, Kind::Double) as usize;
@@ -161,9 +161,9 @@ impl Fitter<'_> {
         let mut sums = Tensor::zeros([grid.len() as i64], (Kind::Double, theta.device()));
         let held_out = (self.validation_images, self.validation);
         for batch in self.batches(maps, held_out, self.model.head.classes())? {
-            let Batch { bytes, labels } = batch?;
+            let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
-                let images = self.model.preparation.prepare(&bytes.unsqueeze(0));
+                let images = self.model.preparation.prepare(&samples.unsqueeze(0));
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 let projected = Projected::new(&one.particles[0].curvature, maps, &pass)?;
                 let mean = pass.logits.detach();
@@ -223,7 +223,7 @@ impl Rows for Drawn<'_> {
         let curvature = &self.one.particles[0].curvature;
         let row = |sample: usize| {
             let epsilon = posterior_row(self.seed, sample as i64, 0, self.theta);
-            super::draw_around(curvature, self.tau, &self.one.columns, &self.theta.get(0), &epsilon)
+            curvature.draw(self.tau, &self.one.columns, &self.theta.get(0), &epsilon)
         };
         Ok(Tensor::stack(&members.map(row).collect::<Vec<_>>(), 0))
     }

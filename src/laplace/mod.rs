@@ -23,22 +23,20 @@ pub mod pass;
 pub mod predictive;
 pub mod variance;
 
-use std::ops::Range;
-
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
+use crate::base::noise::{At, row};
 use crate::base::random::Purpose;
-use crate::base::tensor_file::State;
 use crate::machine::memory::Need;
-use crate::methods::noise::{At, row};
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::predict::Linear;
 use crate::subspace::Subspace;
 
-pub use crate::methods::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
-pub use curvature::Curvature;
+pub use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
+pub use crate::posterior::curvature::Curvature;
+pub use crate::posterior::{Approximation, Fitted, Output};
 pub use evidence::Evidence;
 
 impl Parameters {
@@ -61,59 +59,6 @@ impl Settings {
         let estimate = memory::Estimate::new(&maps, self.shape, particles as u64, classes);
         estimate.check(self.shape, self.memory_bytes)?;
         Ok(estimate)
-    }
-}
-
-/// The Gaussian around one particle.
-#[derive(Debug)]
-pub struct Approximation {
-    pub curvature: Curvature,
-    /// τ.
-    pub precision: f64,
-}
-
-/// Gaussians around all particles.
-#[derive(Debug)]
-pub struct Fitted {
-    /// Of theta, that are random.
-    pub columns: Range<i64>,
-    pub particles: Vec<Approximation>,
-}
-
-impl Fitted {
-    /// A draw of particle `particle`, `[P]`, around `theta: [P]` with `epsilon: [P]`.
-    pub fn draw(&self, particle: usize, theta: &Tensor, epsilon: &Tensor) -> Tensor {
-        let Approximation { curvature, precision } = &self.particles[particle];
-        draw_around(curvature, *precision, &self.columns, theta, epsilon)
-    }
-
-    pub fn save(&self, state: &mut State) {
-        let precisions: Vec<f64> = self.particles.iter().map(|particle| particle.precision).collect();
-        state.put("laplace.precision", &Tensor::from_slice(&precisions));
-        state.put("laplace.columns", &Tensor::from_slice(&[self.columns.start, self.columns.end]));
-        for (particle, approximation) in self.particles.iter().enumerate() {
-            approximation.curvature.save(&format!("laplace.{particle}"), state);
-        }
-    }
-
-    /// What [`save`](Self::save) stored, where there is any.
-    pub fn load(state: &State, theta: &Tensor, device: Device) -> Result<Option<Fitted>> {
-        if !state.has("laplace.precision") {
-            return Ok(None);
-        }
-        let columns = state.get("laplace.columns")?;
-        ensure!(columns.size() == [2], "`laplace.columns` is damaged");
-        let columns = columns.int64_value(&[0])..columns.int64_value(&[1]);
-        let precisions = crate::base::tensor::host_f64(&state.get("laplace.precision")?)?;
-        let (particles, parameters) = theta.size2()?;
-        let fits = precisions.len() as i64 == particles && columns.start >= 0 && columns.end <= parameters;
-        ensure!(fits, "the Laplace approximation is of other particles than theta");
-        let one = |(particle, precision): (usize, f64)| {
-            let curvature = Curvature::load(&format!("laplace.{particle}"), state, device)?;
-            Ok(Approximation { curvature, precision })
-        };
-        let particles = precisions.into_iter().enumerate().map(one).collect::<Result<_>>()?;
-        Ok(Some(Fitted { columns, particles }))
     }
 }
 
@@ -197,22 +142,6 @@ pub fn jacobian_graph(subspace: &dyn Subspace) -> Graph<'_> {
 pub fn jacobian_need(model: &Model, subspace: &dyn Subspace) -> Need {
     let need = model.need(jacobian_graph(subspace));
     Need { fixed: 2 * memory::BATCH_BYTES as u64, member: 0, image: need.image + need.pair, pair: 0 }
-}
-
-/// `theta: [P]` with its `columns` drawn from the Gaussian with precision H + τ around them.
-fn draw_around(
-    curvature: &Curvature,
-    precision: f64,
-    columns: &Range<i64>,
-    theta: &Tensor,
-    epsilon: &Tensor,
-) -> Tensor {
-    let (start, length) = (columns.start, columns.end - columns.start);
-    let deviation = curvature.deviation(precision, &epsilon.narrow(0, start, length));
-    let drawn = theta.copy();
-    let mut random = drawn.narrow(0, start, length);
-    random += deviation.to_kind(theta.kind());
-    drawn
 }
 
 /// ε `[S, C]` of a particle's draws: pure functions of (seed, draw, particle).

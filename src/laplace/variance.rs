@@ -3,8 +3,8 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::curvature::{Curvature, Pair};
 use super::pass::{Map, Maps, Pass, Role, Source};
+use crate::posterior::curvature::{Curvature, Pair};
 
 /// J of a batch in the eigenvectors of H, a part a map or one for all of them.
 pub struct Projected {

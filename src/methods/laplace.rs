@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::posterior::Output;
 use crate::schema::words;
 
 words! {
@@ -49,20 +50,6 @@ words! {
         Validation = "validation",
         /// `prior_precision`.
         Fixed = "fixed",
-    }
-}
-
-words! {
-    /// How Gaussian logits, or weights, become predictions.
-    pub enum Output {
-        /// Draws of linearised logits, a member each.
-        Mc = "mc",
-        /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
-        Probit = "probit",
-        /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
-        Bridge = "bridge",
-        /// Draws of weights, a member each, through the network itself.
-        Sampled = "sampled",
     }
 }
 

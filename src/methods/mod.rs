@@ -6,17 +6,19 @@ mod entries;
 mod independent;
 pub mod kernel;
 pub mod laplace;
-pub mod noise;
+mod registry;
 
 use anyhow::{Result, bail};
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
 use crate::optimizers::Optimizer;
+use crate::posterior::{Posterior, Predictive};
 use crate::schema::Reader;
 use crate::subspace::geometry::Geometry;
 
 pub use entries::{METHODS, ivon, svgd};
+pub use registry::{register, registered};
 
 /// Loss and gradient of every particle.
 pub struct Evaluation {
@@ -84,19 +86,26 @@ pub trait Method {
         &[]
     }
 
-    /// Standard deviations of the posterior around `theta`, `[n, P]`, where rows are means of Gaussians.
-    fn posterior_std(&self) -> Option<Tensor> {
-        None
+    /// The posterior at `theta: [n, P]`, which it may share; all other tensors are its own.
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        Posterior::Points { theta: theta.shallow_clone() }
     }
 
-    /// Whether rows are means of Gaussians, so that [`posterior_std`](Self::posterior_std) gives something.
-    fn is_gaussian(&self) -> bool {
-        false
+    /// Matrices `[n, P]` that a posterior of this method takes.
+    fn matrices_of_the_posterior(&self) -> u64 {
+        1
     }
 
     /// Matrices `[n, P]` that a step makes and drops again: at least the gradients.
     fn matrices_of_a_step(&self) -> u64 {
         1
+    }
+
+    /// What the user should know of an epoch that is over, a line each; `epochs` are the means of the diagnostics of every
+    /// epoch so far, by name.
+    fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
+        let _ = epochs;
+        Vec::new()
     }
 
     /// What the user should know after training, a line each.
@@ -147,34 +156,87 @@ pub trait MethodSpec {
 
     fn build(&self, parts: Parts) -> Box<dyn Method>;
 
-    /// Whether the method moves theta by its own rule, with `[optimizer.none]` beside it.
-    fn own_optimizer(&self) -> bool {
-        false
+    /// How the posterior predicts where nothing else is asked for.
+    fn predictive(&self) -> Predictive {
+        Predictive::Particles
     }
 
-    /// Draws a particle that predict, where particles are means of Gaussians.
-    fn samples(&self) -> Option<usize> {
-        None
-    }
-
-    /// A finished run whose particles are taken, instead of training any.
-    fn from(&self) -> Option<&str> {
-        None
-    }
-
-    /// What is fitted around the particles after training.
-    fn laplace(&self) -> Option<laplace::Settings> {
-        None
+    /// Where particles come from, and what is fitted around them.
+    fn course(&self) -> Course<'_> {
+        Course::Train
     }
 
     fn resolved(&self) -> toml::Table;
 }
 
-/// A registered method.
+/// Where particles come from, and what is fitted around them.
+pub enum Course<'a> {
+    /// They are trained.
+    Train,
+    /// They are trained, and Gaussians are fitted around them.
+    TrainThenFit(laplace::Settings),
+    /// They are those of a finished run, around which Gaussians are fitted.
+    Fit { run: &'a str, settings: laplace::Settings },
+}
+
+impl Course<'_> {
+    /// What is fitted, if anything.
+    pub fn settings(&self) -> Option<laplace::Settings> {
+        match self {
+            Course::Train => None,
+            Course::TrainThenFit(settings) | Course::Fit { settings, .. } => Some(*settings),
+        }
+    }
+}
+
+/// What turns gradients into steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// The config's optimizer.
+    Optimizer,
+    /// The method's own rule; the config says `[optimizer.none]`.
+    Own,
+}
+
+/// What a row of theta is while it is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowsAre {
+    /// A point that follows gradients: equal ones that see the same images stay equal.
+    Points,
+    /// The mean of a Gaussian, at draws of which gradients are taken.
+    Gaussians,
+    /// The state of a sampler, which adds noise of its own.
+    Samples,
+}
+
+/// How many rows a method moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Particles {
+    One,
+    /// As many as `particles` says.
+    Any,
+}
+
+/// The method with some settings, as `bella bench` measures it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// Its word on the command line.
+    pub key: &'static str,
+    /// Overrides of a config, below the method's own table; `particles` comes from the command line.
+    pub sets: &'static [&'static str],
+    /// Whether the step is more than gradients and what is made of them, so that it cannot be timed on given ones.
+    pub asks_for_mixing: bool,
+}
+
+/// A registered method: all that is said of it outside its own file.
 pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
     pub paper: &'static str,
+    pub update: Update,
+    pub rows: RowsAre,
+    pub particles: Particles,
+    pub bench: &'static [Variant],
     /// (subspace, the name that the method has there in legends); elsewhere it is called `<subspace> × <key>`.
     pub names: &'static [(&'static str, &'static str)],
     pub read: fn(&Reader, &Circumstances) -> Box<dyn MethodSpec>,

@@ -1,135 +1,129 @@
-//! What training leaves: particles, or Gaussians around them, and the file they are kept in.
+//! What training leaves: a distribution over the rows of theta, as one type. A method returns it; the snapshot that
+//! best-epoch selection keeps, the run's file and the ways to predict follow from it.
 
-use std::ops::Range;
-use std::path::Path;
+pub mod curvature;
+mod draws;
+mod file;
+mod fitted;
+mod predictive;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use tch::{Device, Tensor};
 
+use crate::base::tensor::snapshot;
 use crate::base::tensor_file::State;
-use crate::laplace::Fitted;
-use crate::methods::noise::posterior_row;
-use crate::predict::Rows;
 
-/// n particles with equal weights: points, or means of Gaussians.
-pub struct Mixture {
-    /// `[n, P]`, f32.
-    pub theta: Tensor,
-    /// Standard deviations `[n, P]`, where the particles are means.
-    pub std: Option<Tensor>,
-    /// Laplace approximations around the particles, where they were fitted.
-    pub laplace: Option<Fitted>,
-    /// Of the draws.
-    pub seed: u64,
-}
+pub use draws::Draws;
+pub use file::Stored;
+pub use fitted::{Approximation, Fitted};
+pub use predictive::{Output, Predictive};
 
-impl Mixture {
-    /// `draws` members a particle, a particle's next to each other, each made when it is asked for.
-    ///
-    /// # Errors
+/// A mixture of n components with equal weights, each around a row of theta `[n, P]`, f32.
+pub enum Posterior {
     /// Particles that are points.
-    pub fn draws(&self, draws: usize) -> Result<Draws<'_>> {
-        ensure!(
-            self.std.is_some() || self.laplace.is_some(),
-            "this run's particles are points: there is nothing to draw from"
-        );
-        Ok(Draws { mixture: self, each: draws })
-    }
-
-    /// One draw of a particle, `[P]`: a pure function of (seed, draw, particle), so that fewer draws are the first of more.
-    fn draw(&self, particle: i64, sample: i64) -> Result<Tensor> {
-        let mut epsilon = posterior_row(self.seed, sample, particle, &self.theta);
-        let mean = self.theta.get(particle);
-        match (&self.std, &self.laplace) {
-            (Some(std), _) => Ok(epsilon.g_mul_(&std.get(particle)).g_add_(&mean)),
-            (None, Some(fitted)) => Ok(fitted.draw(particle as usize, &mean, &epsilon)),
-            (None, None) => bail!("this run's particles are points: there is nothing to draw from"),
-        }
-    }
-}
-
-/// Draws from every particle of a mixture.
-pub struct Draws<'a> {
-    mixture: &'a Mixture,
-    /// Draws a particle.
-    each: usize,
-}
-
-impl Rows for Draws<'_> {
-    fn count(&self) -> usize {
-        self.mixture.theta.size()[0] as usize * self.each
-    }
-
-    fn rows(&self, members: Range<usize>) -> Result<Tensor> {
-        let draw = |member: usize| self.mixture.draw((member / self.each) as i64, (member % self.each) as i64);
-        if members.len() == 1 {
-            return Ok(draw(members.start)?.unsqueeze(0));
-        }
-        let theta = &self.mixture.theta;
-        let rows = Tensor::empty([members.len() as i64, theta.size()[1]], (theta.kind(), theta.device()));
-        for (row, member) in members.enumerate() {
-            rows.get(row as i64).copy_(&draw(member)?);
-        }
-        Ok(rows)
-    }
-
-    fn are_made(&self) -> bool {
-        true
-    }
-}
-
-/// A trained posterior with what it belongs to.
-pub struct Posterior {
-    pub mixture: Mixture,
-    pub classes: Vec<String>,
-    /// The hashes of the files that it was trained from, one after the other.
-    pub file_hashes: String,
+    Points { theta: Tensor },
+    /// Gaussians with independent columns: means `[n, P]` and standard deviations `[n, P]`.
+    Gaussians { mean: Tensor, std: Tensor },
+    /// Gaussians from the curvature around the modes `[n, P]`.
+    Laplace { mode: Tensor, fitted: Fitted },
+    /// Gaussians with covariance (diag(std²) + Dᵀ D / (K − 1)) / 2 (SWAG; Maddox et al. 2019, arXiv 1902.02476): means
+    /// `[n, P]`, standard deviations `[n, P]`, deviations D `[n, K, P]`.
+    LowRankGaussians { mean: Tensor, std: Tensor, deviations: Tensor },
+    /// Draws `[m, P]` that were kept while sampling, such as those of stochastic-gradient Langevin dynamics.
+    Bank { draws: Tensor },
 }
 
 impl Posterior {
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let mut state = State::default();
-        state.put("theta", &self.mixture.theta);
-        if let Some(std) = &self.mixture.std {
-            state.put("std", std);
+    /// The rows that stand for the components, `[n, P]`: points, draws, modes or means.
+    pub fn theta(&self) -> &Tensor {
+        match self {
+            Posterior::Points { theta } => theta,
+            Posterior::Laplace { mode, .. } => mode,
+            Posterior::Gaussians { mean, .. } | Posterior::LowRankGaussians { mean, .. } => mean,
+            Posterior::Bank { draws } => draws,
         }
-        if let Some(fitted) = &self.mixture.laplace {
-            fitted.save(&mut state);
-        }
-        state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
-        state.put_text("file_hashes", &self.file_hashes);
-        state.write(path)
     }
 
-    /// Checks that the posterior was trained from files of these hashes, the first of which is that of `checkpoint`: it is an
-    /// update of one checkpoint, and under another it would mean something else.
+    /// The number n of components.
+    pub fn particles(&self) -> i64 {
+        self.theta().size()[0]
+    }
+
+    /// Whether the components have a spread from which members can be drawn.
+    pub fn is_random(&self) -> bool {
+        !matches!(self, Posterior::Points { .. } | Posterior::Bank { .. })
+    }
+
+    /// How the posterior is evaluated after training, where its method predicts by `own`: the means of Gaussians as well.
+    pub fn predictives(&self, own: Predictive) -> Vec<Predictive> {
+        if self.is_random() && own != Predictive::Particles { vec![own, Predictive::Mean] } else { vec![own] }
+    }
+
+    /// The same with rows that later steps of training do not change.
+    pub fn snapshot(self) -> Posterior {
+        match self {
+            Posterior::Points { theta } => Posterior::Points { theta: snapshot(&theta) },
+            Posterior::Gaussians { mean, std } => Posterior::Gaussians { mean: snapshot(&mean), std },
+            Posterior::Laplace { mode, fitted } => Posterior::Laplace { mode: snapshot(&mode), fitted },
+            Posterior::LowRankGaussians { mean, std, deviations } => {
+                Posterior::LowRankGaussians { mean: snapshot(&mean), std, deviations }
+            }
+            bank @ Posterior::Bank { .. } => bank,
+        }
+    }
+
+    /// Adds the tensors to a file's, under names that begin with `prefix`.
+    pub fn save(&self, prefix: &str, state: &mut State) {
+        let mut put = |name: &str, tensor: &Tensor| state.put(&format!("{prefix}{name}"), tensor);
+        match self {
+            Posterior::Points { theta } => put("theta", theta),
+            Posterior::Gaussians { mean, std } => {
+                put("theta", mean);
+                put("std", std);
+            }
+            Posterior::LowRankGaussians { mean, std, deviations } => {
+                put("theta", mean);
+                put("std", std);
+                put("deviations", deviations);
+            }
+            Posterior::Bank { draws } => put("draws", draws),
+            Posterior::Laplace { mode, fitted } => {
+                put("theta", mode);
+                fitted.save(state);
+            }
+        }
+    }
+
+    /// Reads what [`save`](Self::save) added; the tensors that are there say which variant it is.
     ///
     /// # Errors
-    /// Other hashes.
-    pub fn check_files(&self, file_hashes: &str, checkpoint: &Path) -> Result<()> {
-        ensure!(
-            file_hashes == self.file_hashes,
-            "{}: the checkpoint or the head's file has changed since the run was trained: put the old one back",
-            checkpoint.display()
-        );
-        Ok(())
-    }
-
-    /// `seed` is the run's, of the draws.
-    pub fn read(path: &Path, device: Device, seed: u64) -> Result<Posterior> {
-        let state = State::read(path)?;
-        let theta = state.get("theta")?.to_device(device);
-        ensure!(theta.dim() == 2, "{}: theta is not a matrix", path.display());
-        let std = if state.has("std") { Some(state.get("std")?.to_device(device)) } else { None };
-        let fits = std.as_ref().is_none_or(|std| std.size() == theta.size());
-        ensure!(fits, "{}: std has another shape than theta", path.display());
-        let laplace = Fitted::load(&state, &theta, device).with_context(|| path.display().to_string())?;
-        let classes = serde_json::from_str(&state.text("classes")?);
-        let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
-        Ok(Posterior {
-            mixture: Mixture { theta, std, laplace, seed },
-            classes,
-            file_hashes: state.text("file_hashes")?,
+    /// Tensors that are missing, damaged or of shapes that do not fit each other.
+    pub fn load(prefix: &str, state: &State, device: Device) -> Result<Posterior> {
+        let has = |name: &str| state.has(&format!("{prefix}{name}"));
+        let matrix = |name: &str| {
+            let tensor = state.get(&format!("{prefix}{name}"))?.to_device(device);
+            ensure!(tensor.dim() == 2, "{name} is not a matrix");
+            Ok(tensor)
+        };
+        if has("draws") {
+            return Ok(Posterior::Bank { draws: matrix("draws")? });
+        }
+        let theta = matrix("theta")?;
+        if has("std") {
+            let std = matrix("std")?;
+            ensure!(std.size() == theta.size(), "std has another shape than theta");
+            if !has("deviations") {
+                return Ok(Posterior::Gaussians { mean: theta, std });
+            }
+            let deviations = state.get(&format!("{prefix}deviations"))?.to_device(device);
+            let (found, (particles, parameters)) = (deviations.size(), theta.size2()?);
+            let fits = found.len() == 3 && (found[0], found[2]) == (particles, parameters);
+            ensure!(fits, "deviations have shape {found:?} around theta [{particles}, {parameters}]");
+            return Ok(Posterior::LowRankGaussians { mean: theta, std, deviations });
+        }
+        Ok(match Fitted::load(state, &theta, device)? {
+            Some(fitted) => Posterior::Laplace { mode: theta, fitted },
+            None => Posterior::Points { theta },
         })
     }
 }
@@ -140,24 +134,42 @@ mod tests {
     use tch::Kind;
 
     #[test]
-    fn draws_are_gaussian_and_fewer_are_the_first_of_more() {
-        let theta = Tensor::from_slice(&[1.0f32, -2.0]).view([2, 1]).expand([2, 20_000], false).contiguous();
-        let std = Tensor::from_slice(&[0.5f32, 0.1]).view([2, 1]).expand([2, 20_000], false).contiguous();
-        let mixture = Mixture { theta, std: Some(std), laplace: None, seed: 4 };
-        let all = |draws: Draws| draws.rows(0..draws.count()).unwrap();
-        let (two, three) = (all(mixture.draws(2).unwrap()), all(mixture.draws(3).unwrap()));
-        assert!(three.get(4).equal(&mixture.draws(3).unwrap().rows(4..5).unwrap().get(0)));
-        assert_eq!(three.size(), [6, 20_000]);
-        for (few, many) in [(0, 0), (1, 1), (2, 3), (3, 4)] {
-            assert!(two.get(few).equal(&three.get(many)));
+    fn every_variant_survives_its_file() {
+        tch::manual_seed(3);
+        let random = |size: &[i64]| Tensor::randn(size, (Kind::Float, Device::Cpu));
+        let (mean, std) = (random(&[2, 5]), random(&[2, 5]).square());
+        let clone = Tensor::shallow_clone;
+        let variants = [
+            Posterior::Points { theta: clone(&mean) },
+            Posterior::Gaussians { mean: clone(&mean), std: clone(&std) },
+            Posterior::LowRankGaussians { mean, std, deviations: random(&[2, 3, 5]) },
+            Posterior::Bank { draws: random(&[7, 5]) },
+        ];
+        for posterior in variants {
+            let mut state = State::default();
+            posterior.save("best_", &mut state);
+            let read = Posterior::load("best_", &state, Device::Cpu).unwrap();
+            assert_eq!(std::mem::discriminant(&posterior), std::mem::discriminant(&read));
+            assert!(posterior.theta().equal(read.theta()));
+            assert_eq!(read.is_random(), posterior.is_random());
+            if read.is_random() {
+                let draw = |from: &Posterior| Draws::new(from, 2, 1).unwrap().rows(0..4).unwrap();
+                assert!(draw(&posterior).equal(&draw(&read)));
+            }
         }
-        assert!(!two.get(0).equal(&two.get(1)));
-        for (row, mean, std) in [(0, 1.0, 0.5), (5, -2.0, 0.1)] {
-            let row = three.get(row).to_kind(Kind::Double);
-            assert!((row.mean(Kind::Double).double_value(&[]) - mean).abs() < 0.02);
-            assert!((row.std(true).double_value(&[]) - std).abs() < 0.02);
-        }
-        let points = Mixture { theta: two, std: None, laplace: None, seed: 4 };
-        assert!(points.draws(1).err().unwrap().to_string().contains("nothing to draw from"));
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused() {
+        let zeros = |size: &[i64]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
+        let refused = |tensors: &[(&str, &[i64])]| {
+            let mut state = State::default();
+            tensors.iter().for_each(|(name, size)| state.put(name, &zeros(size)));
+            Posterior::load("", &state, Device::Cpu).err().unwrap().to_string()
+        };
+        assert_eq!(refused(&[("theta", &[3])]), "theta is not a matrix");
+        assert_eq!(refused(&[("theta", &[2, 3]), ("std", &[2, 4])]), "std has another shape than theta");
+        let low_rank = refused(&[("theta", &[2, 3]), ("std", &[2, 3]), ("deviations", &[2, 5, 4])]);
+        assert_eq!(low_rank, "deviations have shape [2, 5, 4] around theta [2, 3]");
     }
 }

@@ -1,6 +1,7 @@
 //! Predictions of m members on an image set. Layer weights are made when they are needed and kept where all of them fit.
 
 pub mod inputs;
+mod members;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -11,7 +12,7 @@ use indicatif::ProgressBar;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::base::tensor::{ROOM_TO_PREDICT, first_line, host_f32, wide};
-use crate::data::batches::{ImageSet, in_order};
+use crate::data::batches::{SampleSet, in_order};
 use crate::machine::Chunk;
 use crate::machine::memory;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
@@ -19,81 +20,8 @@ use crate::machine::parallel::{World, cut};
 use crate::model::network::Graph;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
-use crate::subspace::Subspace;
 
-/// Rows of theta, each of which is a member: stored ones, or draws that are made when they are asked for.
-pub trait Rows {
-    /// m.
-    fn count(&self) -> usize;
-
-    /// Rows `members` as `[k, P]`, the same each time.
-    ///
-    /// # Errors
-    /// A posterior that cannot be drawn from.
-    fn rows(&self, members: Range<usize>) -> Result<Tensor>;
-
-    /// Whether each row is made anew for every call, and thus takes memory of its own.
-    fn are_made(&self) -> bool;
-}
-
-impl Rows for Tensor {
-    fn count(&self) -> usize {
-        self.size()[0] as usize
-    }
-
-    fn rows(&self, members: Range<usize>) -> Result<Tensor> {
-        Ok(self.narrow(0, members.start as i64, members.len() as i64))
-    }
-
-    fn are_made(&self) -> bool {
-        false
-    }
-}
-
-/// Predictions that are not the logits of any weights, such as those of a linearised model.
-pub trait Linear {
-    /// m.
-    fn count(&self) -> usize;
-
-    /// The memory of a prediction: for the images at once, all members together.
-    fn need(&self, model: &Model) -> Need;
-
-    /// Logits `[m, B, C]`, f64, of prepared samples `[1, B, …]`.
-    ///
-    /// # Errors
-    /// Those of libtorch.
-    fn logits(&self, model: &Model, samples: &Tensor) -> Result<Tensor>;
-}
-
-/// The members that predict.
-#[derive(Clone, Copy)]
-pub enum Members<'a> {
-    /// The checkpoint as it is: m = 1.
-    Checkpoint,
-    /// Rows of theta `[m, P]`.
-    Rows { subspace: &'a dyn Subspace, rows: &'a dyn Rows },
-    /// Logits of a linearised model.
-    Linear(&'a dyn Linear),
-}
-
-impl Members<'_> {
-    /// m.
-    pub fn count(&self) -> usize {
-        match self {
-            Members::Checkpoint => 1,
-            Members::Rows { rows, .. } => rows.count(),
-            Members::Linear(linear) => linear.count(),
-        }
-    }
-
-    /// What the layer weights of one member take in the compute type, with its row where that is made for it.
-    fn bytes(&self, kind: Kind) -> u64 {
-        let Members::Rows { subspace, rows } = self else { return 0 };
-        let parameters = subspace.layout().parameters() as u64;
-        let row = if rows.are_made() { Kind::Float.elt_size_in_bytes() } else { 0 };
-        parameters * (kind.elt_size_in_bytes() + row) as u64
-    }
-}
+pub use members::{Linear, Members, Rows};
 
 /// Layer weights of some members.
 type Made<'a> = (Range<usize>, Rc<Weights<'a>>);
@@ -250,7 +178,7 @@ impl<'a> Predictor<'a> {
     /// Images that cannot be read; those of [`logits`](Self::logits).
     pub fn all_logits(
         &self,
-        set: &ImageSet,
+        set: &SampleSet,
         indices: &[u32],
         batch_size: usize,
         bar: &ProgressBar,
@@ -266,7 +194,7 @@ impl<'a> Predictor<'a> {
     pub fn shared_logits(
         &self,
         world: &World,
-        set: &ImageSet,
+        set: &SampleSet,
         indices: &[u32],
         batch_size: usize,
         bar: &ProgressBar,
@@ -285,7 +213,7 @@ impl<'a> Predictor<'a> {
     /// all batches one after the other, so that each is made once.
     fn logits_of_set(
         &self,
-        set: &ImageSet,
+        set: &SampleSet,
         batches: Vec<Vec<u32>>,
         (samples, batch_size): (usize, usize),
         bar: &ProgressBar,
@@ -304,7 +232,7 @@ impl<'a> Predictor<'a> {
             for batch in set.batches(batches.clone()) {
                 let batch = batch?;
                 let count = batch.labels.size()[0];
-                let samples = Input::Stored(batch.bytes.unsqueeze(0));
+                let samples = Input::Stored(batch.samples.unsqueeze(0));
                 let found = self.logits_of_some(&cutter, members.clone(), &samples)?;
                 rows.narrow(1, start, count).copy_(&found);
                 start += count;

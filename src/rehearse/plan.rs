@@ -12,10 +12,11 @@ use super::sizes::{TrainingPart, classes_of, training_part};
 use super::standins::{self, Wanted};
 use super::{Options, Scale, WeightsFrom};
 use crate::experiment::{Experiment, Training, Validation};
+use crate::methods::Course;
 use crate::rehearse::clip::Clip;
 
 /// Minutes between resume files: less than a step takes, so that the first step leaves one.
-const CHECKPOINT_MINUTES: f64 = 1e-9;
+const SAVE_MINUTES: f64 = 1e-9;
 /// The most of a tiny rehearsal.
 const TINY_BATCH: usize = 16;
 const TINY_TEST_IMAGES: usize = 12;
@@ -89,7 +90,7 @@ impl Plan {
     pub fn new(experiment: &Experiment, options: &Options) -> Result<Plan> {
         let training =
             experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
-        if training.method.spec.from().is_some() {
+        if let Course::Fit { .. } = training.method.spec.course() {
             bail!("method.laplace.from: names a trained run, which a rehearsal does not have; leave it out");
         }
         let folder = Folder::new(&options.out, &options.name);
@@ -268,6 +269,6 @@ impl Edits {
 
     fn train(&mut self) {
         self.put(&["train", "epochs"], 1);
-        self.put(&["train", "checkpoint_minutes"], CHECKPOINT_MINUTES);
+        self.put(&["train", "save_minutes"], SAVE_MINUTES);
     }
 }

@@ -12,7 +12,7 @@ use crate::run::{Record, RunFolder};
 
 /// Files of a run.
 const POSTERIOR: &str = "posterior.safetensors";
-const RESUME_FILE: &str = "checkpoint.safetensors";
+const RESUME_FILE: &str = "resume.safetensors";
 
 /// What became of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Runner<'_> {
             step_seconds,
             after_seconds: ended.seconds - trained_at,
             posterior_bytes: bytes(folder.posterior()),
-            resume_bytes: bytes(folder.checkpoint()),
+            resume_bytes: bytes(folder.resume_file()),
             prediction_bytes: 0,
             record,
         })

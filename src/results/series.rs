@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::images::{FOREIGN, TESTED};
 use super::store::Table;
-use crate::methods::METHODS;
+use crate::methods::registered;
 
 /// Columns that tell series apart besides the settings of method and optimizer, whose columns have a dot.
 const IDENTITY: &[&str] = &["experiment", "checkpoint", "subspace", "method", "particles", "rank", "predictive"];
@@ -106,7 +106,8 @@ fn setting<'a>(series: &[(&'a str, &'a str)], column: &str) -> &'a str {
 /// The untrained checkpoint first, then whole models before low-rank ones, methods in the order of their registry.
 fn rank_in_legend(series: &Settings) -> (bool, bool, usize) {
     let method = setting(series, "method");
-    let place = METHODS.iter().position(|entry| entry.key == method).unwrap_or(METHODS.len());
+    let methods = registered();
+    let place = methods.iter().position(|entry| entry.key == method).unwrap_or(methods.len());
     (method != "checkpoint", setting(series, "subspace") == "low-rank", place)
 }
 
@@ -152,7 +153,7 @@ pub fn base_name(settings: &[(&str, &str)]) -> String {
         name => format!(" {name}"),
     };
     let (subspace, method) = (setting(settings, "subspace"), setting(settings, "method"));
-    let entry = METHODS.iter().find(|entry| entry.key == method);
+    let entry = registered().into_iter().find(|entry| entry.key == method);
     let names = entry.map_or(&[][..], |entry| entry.names);
     let method = match names.iter().find(|(of, _)| *of == subspace) {
         _ if method == "checkpoint" => return "checkpoint, zero-shot".to_string(),

@@ -134,8 +134,33 @@ impl RunFolder {
         self.path.join("log.txt")
     }
 
-    pub fn checkpoint(&self) -> PathBuf {
+    /// What an interrupted run goes on from.
+    pub fn resume_file(&self) -> PathBuf {
+        self.path.join("resume.safetensors")
+    }
+
+    /// The name that earlier versions gave it.
+    fn old_resume_file(&self) -> PathBuf {
         self.path.join("checkpoint.safetensors")
+    }
+
+    /// The file that this or an earlier version left to go on from.
+    pub fn found_resume_file(&self) -> Option<PathBuf> {
+        [self.resume_file(), self.old_resume_file()].into_iter().find(|path| path.is_file())
+    }
+
+    /// Removes what an earlier version left, once a newer file is there.
+    ///
+    /// # Errors
+    /// A file that cannot be removed.
+    pub fn remove_old_resume_file(&self) -> Result<()> {
+        let old = self.old_resume_file();
+        match std::fs::remove_file(&old) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", old.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn posterior(&self) -> PathBuf {
@@ -176,7 +201,14 @@ impl RunFolder {
     /// Removes what a repeated run writes anew.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
-        let files = [self.checkpoint(), self.posterior(), self.history(), self.metrics(), self.record()];
+        let files = [
+            self.resume_file(),
+            self.old_resume_file(),
+            self.posterior(),
+            self.history(),
+            self.metrics(),
+            self.record(),
+        ];
         for file in files.into_iter().chain(predictions.map(|entry| entry.path())) {
             match std::fs::remove_file(&file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::data::augment::Views;
-use crate::data::batches::{ImageSet, TestImages};
+use crate::data::batches::{SampleSet, TestImages};
 use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Dataset, Request, Split, SplitName};
@@ -76,8 +76,8 @@ impl Session {
     }
 
     /// Reads one split and puts it where it is served from.
-    pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<ImageSet> {
-        ImageSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
+    pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<SampleSet> {
+        SampleSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
     }
 
     /// The images of every test set, each under the label of its results.
@@ -110,12 +110,12 @@ impl Session {
     }
 
     /// Reads the training split, to be seen in random views where the config asks for them; with its fingerprint.
-    pub fn training_images(&self, experiment: &Experiment) -> Result<(ImageSet, String)> {
+    pub fn training_images(&self, experiment: &Experiment) -> Result<(SampleSet, String)> {
         let split = self.load(experiment, SplitName::Train)?;
         let fingerprint = split.fingerprint();
         let (seed, interpolation) = (experiment.seed, experiment.checkpoint.interpolation);
         let views = experiment.data.augment.map(|augment| Views { augment, seed, interpolation });
-        Ok((ImageSet::training(split, self.device, self.settings.workers, views)?, fingerprint))
+        Ok((SampleSet::training(split, self.device, self.settings.workers, views)?, fingerprint))
     }
 
     /// Reads one split; training labels with the noise that the config asks for.

@@ -37,11 +37,8 @@ impl Step<'_> {
         let parameters = layout.parameters() as u64;
         let matrix = self.particles as u64 * parameters * Kind::Float.elt_size_in_bytes() as u64;
         let clipped = u64::from(spec.clip_norm.is_some());
-        // The best particles, and their standard deviations.
-        let best = match (self.validates && spec.select == Selection::Best, self.method.is_gaussian()) {
-            (false, _) => 0,
-            (true, gaussian) => 1 + u64::from(gaussian),
-        };
+        let keeps_best = self.validates && spec.select == Selection::Best;
+        let best = if keeps_best { self.method.matrices_of_the_posterior() } else { 0 };
         let matrices = self.method.matrices_of_a_step() + clipped + best;
         let own_samples = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });

@@ -16,7 +16,7 @@ impl Feed {
     /// What enters the network, the values entering `stage`, and labels `[p, B]`, for p data orders.
     pub(super) fn input(&self, stage: usize, orders: i64) -> (Input, Tensor) {
         let (values, labels) = match self {
-            Feed::Samples(batch) => (&batch.bytes, &batch.labels),
+            Feed::Samples(batch) => (&batch.samples, &batch.labels),
             Feed::Entering(values, labels) => (values, labels),
         };
         let samples = labels.size()[0] / orders;

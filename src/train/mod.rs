@@ -1,15 +1,18 @@
-//! The training loop: batches, schedule, validation, checkpoints. It knows no method, model or data set by name.
+//! The training loop: batches, schedule, validation, resume files. It knows no method, model or data set by name.
 
-mod checkpoint;
+mod around;
 pub mod chunks;
 mod epoch_end;
 mod feed;
 mod history;
+mod material;
 mod mixing;
 mod objective;
 pub mod prefix;
 pub mod progress;
 mod recompute;
+mod resume;
+mod run;
 mod schedule;
 
 use std::ops::Range;
@@ -23,22 +26,23 @@ use indicatif::ProgressBar;
 use tch::Tensor;
 
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
-use crate::data::batches::ImageSet;
-use crate::data::order::{Holdout, epoch_order};
+use crate::data::order::epoch_order;
 use crate::experiment::{Batches, Selection, TrainSpec};
 use crate::machine::memory::Cutter;
 use crate::machine::parallel::{Team, World};
 use crate::methods::{Method, Step};
 use crate::model::Model;
-use crate::posterior::Mixture;
+use crate::posterior::Posterior;
 use crate::run::RunFolder;
 use crate::subspace::Subspace;
 
-pub use checkpoint::processes_of;
 use feed::Feed;
+pub use material::Material;
 pub use objective::{Cut, Likelihood, Shared};
 use prefix::Prefix;
 use progress::Progress;
+pub use resume::{read_resume_file, stored_threads};
+pub use run::{Finished, Outcome, Watch, run};
 
 /// Steps between looks at the losses on a device where a look costs a synchronisation.
 const LOOK_EVERY: usize = 20;
@@ -46,43 +50,38 @@ const LOOK_EVERY: usize = 20;
 /// Seconds between plain lines where there is no progress bar.
 const TELL_EVERY_SECONDS: u64 = 30;
 
-/// Everything that one training run works on.
-pub struct Trainer<'a> {
-    pub spec: &'a TrainSpec,
-    pub seed: u64,
-    pub model: &'a Model,
-    pub subspace: &'a dyn Subspace,
-    pub method: Box<dyn Method>,
+/// Everything that the loop works on.
+struct Trainer<'a> {
+    spec: &'a TrainSpec,
+    seed: u64,
+    model: &'a Model,
+    subspace: &'a dyn Subspace,
+    method: Box<dyn Method>,
     /// `[n, P]`, f32.
-    pub theta: Tensor,
-    pub images: &'a ImageSet,
-    pub holdout: Holdout,
-    /// What `holdout.validation` are images of: `images`, or those of a published validation split.
-    pub validation_images: &'a ImageSet,
-    /// Fingerprint of the training images.
-    pub data: String,
-    pub run: &'a RunFolder,
-    pub world: &'a World,
-    pub team: Team<'a>,
-    /// Set by Ctrl-C and SIGTERM.
-    pub stop: Arc<AtomicBool>,
-    pub progress: Progress,
-    pub bar: ProgressBar,
+    theta: Tensor,
+    material: &'a Material,
+    folder: &'a RunFolder,
+    world: &'a World,
+    team: Team<'a>,
+    /// Set by the caller to end after the present step.
+    stop: Arc<AtomicBool>,
+    progress: Progress,
+    bar: ProgressBar,
     /// Particles and images that go through the network at once.
-    pub cutter: Rc<Cutter>,
-    /// What enters the first trained block, where it is kept.
-    pub prefix: Option<Rc<Prefix>>,
+    cutter: Rc<Cutter>,
+    /// What enters the first trained stage, where it is kept.
+    prefix: Option<Rc<Prefix>>,
 }
 
 /// What helps against a loss that is not finite.
 const ADVICE: &str = "lower optimizer.*.lr, raise train.warmup_steps, set train.clip_norm = 1.0, or use train.precision = \
-                      \"f32\"; a checkpoint holds finite particles only";
+                      \"f32\"; the resume file holds finite particles only";
 
-/// How training ended.
+/// How the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+enum Ending {
     Finished,
-    /// Stopped by a signal, with a checkpoint.
+    /// Stopped on request, with a resume file.
     Interrupted,
 }
 
@@ -104,12 +103,12 @@ impl Clock {
     }
 }
 
-impl<'a> Trainer<'a> {
-    /// Trains to the end or to a signal.
+impl Trainer<'_> {
+    /// Trains to the end, or until it is asked to stop.
     ///
     /// # Errors
-    /// A loss that is not finite, a batch that cannot be read, a checkpoint that cannot be written.
-    pub fn train(&mut self) -> Result<Ending> {
+    /// A loss that is not finite, a batch that cannot be read, a resume file that cannot be written.
+    fn train(&mut self) -> Result<Ending> {
         let mut clock =
             Clock { started: Instant::now(), saved: Instant::now(), told: Instant::now(), images: 0, seconds: 0.0 };
         self.bar.set_length((self.spec.epochs * self.steps_per_epoch()) as u64);
@@ -128,35 +127,24 @@ impl<'a> Trainer<'a> {
         Ok(Ending::Finished)
     }
 
-    /// The particles that training chose: `[n, P]`, and the epoch they come from.
-    pub fn selected(&self) -> (&Tensor, usize) {
+    /// The epoch whose posterior training chose.
+    fn selected_epoch(&self) -> usize {
         match (&self.progress.best, self.spec.select) {
-            (Some(best), Selection::Best) => (&best.theta, best.epoch),
-            _ => (&self.theta, self.progress.epoch),
+            (Some(best), Selection::Best) => best.epoch,
+            _ => self.progress.epoch,
         }
     }
 
-    /// The posterior that training chose.
-    pub fn posterior(&self) -> Mixture {
-        match (&self.progress.best, self.spec.select) {
-            (Some(best), Selection::Best) => {
-                let std = best.std.as_ref().map(Tensor::shallow_clone);
-                Mixture { theta: best.theta.shallow_clone(), std, laplace: None, seed: self.seed }
-            }
-            _ => {
-                let std = self.method.posterior_std();
-                Mixture { theta: self.theta.shallow_clone(), std, laplace: None, seed: self.seed }
-            }
+    /// The posterior that training chose; afterwards the best one is no longer kept.
+    fn posterior(&mut self) -> Posterior {
+        match (self.progress.best.take(), self.spec.select) {
+            (Some(best), Selection::Best) => best.posterior,
+            _ => self.method.posterior(&self.theta),
         }
-    }
-
-    /// The images of training and of validation, with what is held out of them; everything else is dropped.
-    pub fn into_images(self) -> (&'a ImageSet, &'a ImageSet, Holdout) {
-        (self.images, self.validation_images, self.holdout)
     }
 
     /// Wall seconds of training, over all interruptions.
-    pub fn wall_seconds(&self) -> f64 {
+    fn wall_seconds(&self) -> f64 {
         self.progress.rows.last().map_or(self.progress.earlier_seconds, |row| row.wall_seconds)
     }
 
@@ -165,12 +153,12 @@ impl<'a> Trainer<'a> {
     }
 
     /// Steps of one epoch.
-    pub fn steps_per_epoch(&self) -> usize {
-        self.holdout.train.len().div_ceil(self.spec.batch_size)
+    fn steps_per_epoch(&self) -> usize {
+        self.material.holdout.train.len().div_ceil(self.spec.batch_size)
     }
 
     /// Whether any process was asked to stop: all of them find the same.
-    pub fn stopping(&self) -> bool {
+    fn stopping(&self) -> bool {
         self.world.any(self.stop.load(Ordering::Relaxed))
     }
 
@@ -188,13 +176,13 @@ impl<'a> Trainer<'a> {
 
     /// Places in an epoch's order that make up the batch of a step.
     fn batch_range(&self, step: usize) -> Range<usize> {
-        step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(self.holdout.train.len())
+        step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(self.material.holdout.train.len())
     }
 
     /// This process's share of the remaining batches of the current epoch, each with the samples of all its orders one
     /// after the other.
     fn plan(&self) -> Vec<Vec<u32>> {
-        let (share, train) = (self.team.share(), &self.holdout.train);
+        let (share, train) = (self.team.share(), &self.material.holdout.train);
         let permutations: Vec<Vec<u32>> = self
             .orders()
             .map(|particle| epoch_order(self.seed, self.progress.epoch as u64, particle as u64, train.len()))
@@ -214,7 +202,7 @@ impl<'a> Trainer<'a> {
         let plan = self.plan();
         let mut unseen: Vec<Tensor> = Vec::new();
         let every = if self.theta.device() == tch::Device::Cpu { 1 } else { LOOK_EVERY };
-        let (images, prefix) = (self.images, self.prefix.clone());
+        let (images, prefix) = (&self.material.train, self.prefix.clone());
         let feeds: Box<dyn Iterator<Item = Result<Feed>>> = match &prefix {
             Some(prefix) => Box::new(plan.into_iter().map(|indices| {
                 let labels = images.labels(&indices);
@@ -237,10 +225,10 @@ impl<'a> Trainer<'a> {
                 self.look(&mut unseen, clock)?;
             }
             self.bar.inc(1);
-            // Checkpoints and validation do not count as training time of an image.
+            // Saving and validation do not count as training time of an image.
             clock.seconds += began.elapsed().as_secs_f64();
             clock.images += images;
-            let due = clock.saved.elapsed().as_secs_f64() > self.spec.checkpoint_minutes * 60.0;
+            let due = clock.saved.elapsed().as_secs_f64() > self.spec.save_minutes * 60.0;
             let stopping = self.stopping();
             if due || stopping {
                 self.look(&mut unseen, clock)?;

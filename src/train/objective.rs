@@ -61,7 +61,7 @@ pub struct Likelihood<'a> {
 impl<'a> Likelihood<'a> {
     /// The likelihood of a batch of bytes `[p·B, 3, h, w]`.
     pub fn new(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, batch: &Batch, orders: i64) -> Likelihood<'a> {
-        let input = Input::Stored(batch.bytes.unflatten(0, [orders, -1].as_slice()));
+        let input = Input::Stored(batch.samples.unflatten(0, [orders, -1].as_slice()));
         Likelihood::on(model, subspace, cut, input, batch.labels.view([orders, -1]))
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::base::tensor::{first_line, guarded};
-use crate::data::batches::{ImageSet, in_order};
+use crate::data::batches::{SampleSet, in_order};
 use crate::experiment::PrefixCache;
 use crate::machine::memory::{self, free_bytes};
 use crate::model::Model;
@@ -30,7 +30,7 @@ pub struct Prefix {
 pub struct Plan<'a> {
     pub model: &'a Model,
     pub stage: usize,
-    pub images: &'a ImageSet,
+    pub images: &'a SampleSet,
     /// Images that training will ask for.
     pub indices: &'a [u32],
     pub batch_size: usize,
@@ -81,7 +81,7 @@ impl Prefix {
             let batch = batch?;
             let count = batch.labels.size()[0];
             guarded("prefix cache", "lower train.eval_batch_size", || {
-                let samples = plan.model.preparation.prepare(&batch.bytes.unsqueeze(0));
+                let samples = plan.model.preparation.prepare(&batch.samples.unsqueeze(0));
                 let entering = no_grad(|| plan.model.network.enter_at(&weights, plan.stage, &samples));
                 self.values.narrow(0, row, count).copy_(&entering.squeeze_dim(0));
                 Ok(())

@@ -4,8 +4,12 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor::{host_f64, snapshot};
+use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
+use crate::posterior::Posterior;
+
+/// How the names of the best epoch's tensors begin.
+const BEST: &str = "progress.best_";
 
 /// One row of `train.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,10 +36,7 @@ pub struct EpochRow {
 pub struct Best {
     pub epoch: usize,
     pub nll: f64,
-    /// `[n, P]`.
-    pub theta: Tensor,
-    /// `[n, P]`, where the method has standard deviations.
-    pub std: Option<Tensor>,
+    pub posterior: Posterior,
 }
 
 /// Counters and sums.
@@ -110,10 +111,12 @@ impl Progress {
         let _ = self.diagnostic_sum.zero_();
     }
 
-    /// Remembers theta if its validation NLL is the lowest so far.
-    pub fn offer(&mut self, nll: f64, theta: &Tensor, std: impl FnOnce() -> Option<Tensor>) {
+    /// Remembers the posterior if its validation NLL is the lowest so far.
+    pub fn offer(&mut self, nll: f64, posterior: impl FnOnce() -> Posterior) {
         if self.best.as_ref().is_none_or(|best| nll < best.nll) {
-            self.best = Some(Best { epoch: self.epoch + 1, nll, theta: snapshot(theta), std: std() });
+            // The one before goes first, so that no two are held.
+            self.best = None;
+            self.best = Some(Best { epoch: self.epoch + 1, nll, posterior: posterior().snapshot() });
         }
     }
 
@@ -132,31 +135,21 @@ impl Progress {
             state.put("progress.diagnostic_sum", &self.diagnostic_sum);
         }
         if let Some(best) = &self.best {
-            state.put("progress.best_theta", &best.theta);
-            if let Some(std) = &best.std {
-                state.put("progress.best_std", std);
-            }
+            best.posterior.save(BEST, state);
         }
         Ok(())
     }
 
     pub fn load(&mut self, state: &State) -> Result<()> {
         let counters: Counters =
-            serde_json::from_str(&state.text("progress")?).context("the checkpoint's progress is damaged")?;
+            serde_json::from_str(&state.text("progress")?).context("the resume file's progress is damaged")?;
         state.copy_into("progress.loss_sum", &mut self.loss_sum)?;
         if self.diagnostic_sum.numel() > 0 {
             state.copy_into("progress.diagnostic_sum", &mut self.diagnostic_sum)?;
         }
         let device = self.loss_sum.device();
         self.best = match counters.best {
-            Some((epoch, nll)) => {
-                let theta = state.get("progress.best_theta")?.to_device(device);
-                let std = match state.has("progress.best_std") {
-                    true => Some(state.get("progress.best_std")?.to_device(device)),
-                    false => None,
-                };
-                Some(Best { epoch, nll, theta, std })
-            }
+            Some((epoch, nll)) => Some(Best { epoch, nll, posterior: Posterior::load(BEST, state, device)? }),
             None => None,
         };
         (self.epoch, self.step, self.steps) = (counters.epoch, counters.step, counters.steps);

@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
-use crate::data::batches::{ImageSet, in_order};
+use crate::data::batches::{SampleSet, in_order};
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::subspace::Subspace;
@@ -24,7 +24,7 @@ pub fn squared_gradients(
     model: &Model,
     subspace: &dyn Subspace,
     theta: &Tensor,
-    (set, indices): (&ImageSet, &[u32]),
+    (set, indices): (&SampleSet, &[u32]),
     bar: &ProgressBar,
     seed: u64,
 ) -> Result<Tensor> {
@@ -43,7 +43,7 @@ pub fn squared_gradients(
         let count = batch.labels.size()[0];
         let uniform: Vec<f64> = (0..count).map(|_| rng.random::<f64>()).collect();
         guarded("squared gradients", ROOM_ELSEWHERE, || {
-            let images = model.preparation.prepare(&batch.bytes.unflatten(0, [count, 1].as_slice()));
+            let images = model.preparation.prepare(&batch.samples.unflatten(0, [count, 1].as_slice()));
             let leaves = layout.leaves(&theta.expand([count, -1], false), model.kind, true);
             let logits = model.logits(&subspace.weights(&model.base, &leaves), &images);
             let labels = drawn(&logits.detach(), &Tensor::from_slice(&uniform));

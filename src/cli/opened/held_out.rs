@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::Opened;
-use crate::data::batches::ImageSet;
+use crate::data::batches::SampleSet;
 use crate::data::{Split, SplitName};
 use crate::experiment::{Experiment, Validation, load_config};
 
@@ -68,7 +68,7 @@ impl Opened {
     ///
     /// # Errors
     /// Neither is there.
-    pub fn validation(&self) -> Result<ImageSet> {
+    pub fn validation(&self) -> Result<SampleSet> {
         // The run's own data: `--data` names another test set, not another training set.
         let experiment = match &self.trained {
             Some(_) => Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?,
@@ -76,7 +76,7 @@ impl Opened {
         };
         if let Some(HeldOut { split, trained }) = self.held_out(&experiment)? {
             let split = Split { labels: trained, ..split };
-            return ImageSet::new(split, self.session.device, self.session.settings.workers);
+            return SampleSet::new(split, self.session.device, self.session.settings.workers);
         }
         let split = self.session.images(&experiment, SplitName::Val);
         split.context(

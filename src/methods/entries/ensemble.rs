@@ -3,12 +3,16 @@
 use serde::Serialize;
 
 use crate::methods::independent::Independent;
-use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Parts};
+use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
 
 pub static ENTRY: Entry = Entry {
     key: "ensemble",
     about: "n particles trained independently",
     paper: "Ensemble (base, Bella)",
+    update: Update::Optimizer,
+    rows: RowsAre::Points,
+    particles: Particles::Any,
+    bench: &[Variant { key: "ensemble", sets: &[], asks_for_mixing: false }],
     names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble")],
     read: |reader, _| {
         Box::new(Spec {

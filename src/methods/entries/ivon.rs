@@ -20,18 +20,25 @@ use anyhow::Result;
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
+use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor::{Tile, quantiles, tiles};
 use crate::base::tensor_file::State;
-use crate::methods::noise::{At, Noise};
-use crate::methods::{Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Parts, Step};
+use crate::methods::{
+    Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+};
 use crate::optimizers::rate_column;
+use crate::posterior::{Posterior, Predictive};
 use crate::schema::{Bounds, Reader, words};
 
 pub static ENTRY: Entry = Entry {
     key: "ivon",
     about: "variational online Newton: a Gaussian a particle, trained at noisy weights (its own optimizer)",
     paper: "IVON@mean, IVON, Multi-IVON",
+    update: Update::Own,
+    rows: RowsAre::Gaussians,
+    particles: Particles::Any,
+    bench: &[Variant { key: "ivon", sets: &["lr=0.01", "ess=1e6", "hess_init=0.03"], asks_for_mixing: false }],
     names: &[("full", "IVON"), ("low-rank", "Low-rank IVON")],
     read: |reader, _| Box::new(Spec::read(reader)),
 };
@@ -135,12 +142,8 @@ impl MethodSpec for Spec {
         Box::new(Ivon::new(self.clone(), &parts.theta, Noise::new(parts.seed, Purpose::Noise)))
     }
 
-    fn own_optimizer(&self) -> bool {
-        true
-    }
-
-    fn samples(&self) -> Option<usize> {
-        Some(self.samples)
+    fn predictive(&self) -> Predictive {
+        Predictive::Draws(self.samples)
     }
 
     fn resolved(&self) -> toml::Table {
@@ -266,12 +269,12 @@ impl Method for Ivon {
         &["mean_posterior_std", "mean_hessian"]
     }
 
-    fn posterior_std(&self) -> Option<Tensor> {
-        Some(self.deviations())
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        Posterior::Gaussians { mean: theta.shallow_clone(), std: self.deviations() }
     }
 
-    fn is_gaussian(&self) -> bool {
-        true
+    fn matrices_of_the_posterior(&self) -> u64 {
+        2
     }
 
     /// Deviations, noise, noisy weights and gradients; from the second sample or part on, the sums of two of them.

@@ -3,14 +3,21 @@
 use serde::Serialize;
 
 use crate::methods::independent::Independent;
-use crate::methods::laplace::{Output, Parameters, Settings, Shape, Structure, Tokens, Tuning};
-use crate::methods::{Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Parts};
+use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
+use crate::methods::{
+    Circumstances, Course, Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update,
+};
+use crate::posterior::{Output, Predictive};
 use crate::schema::{Bounds, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "laplace",
     about: "plain training, then a Gaussian around each particle by its curvature (Laplace)",
     paper: "VBL",
+    update: Update::Optimizer,
+    rows: RowsAre::Points,
+    particles: Particles::Any,
+    bench: &[],
     names: &[("full", "Laplace"), ("low-rank", "VBL")],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
@@ -123,13 +130,13 @@ impl MethodSpec for Spec {
         Box::new(Independent { parts })
     }
 
-    fn from(&self) -> Option<&str> {
-        self.from.as_deref()
+    fn predictive(&self) -> Predictive {
+        Predictive::laplace(self.predictive, self.samples)
     }
 
-    fn laplace(&self) -> Option<Settings> {
+    fn course(&self) -> Course<'_> {
         const GIB: f64 = (1u64 << 30) as f64;
-        Some(Settings {
+        let settings = Settings {
             parameters: self.parameters,
             shape: Shape {
                 structure: self.structure,
@@ -142,7 +149,11 @@ impl MethodSpec for Spec {
             output: self.predictive,
             samples: self.samples,
             memory_bytes: (self.memory_gib * GIB) as u64,
-        })
+        };
+        match &self.from {
+            Some(run) => Course::Fit { run, settings },
+            None => Course::TrainThenFit(settings),
+        }
     }
 
     fn resolved(&self) -> toml::Table {

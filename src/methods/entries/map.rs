@@ -1,12 +1,16 @@
 //! `[method.map]`: one particle, plain training (the papers' "Single").
 
 use crate::methods::independent::Independent;
-use crate::methods::{Entry, Method, MethodSpec, Parts};
+use crate::methods::{Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
 
 pub static ENTRY: Entry = Entry {
     key: "map",
     about: "one particle, plain training",
     paper: "Single",
+    update: Update::Optimizer,
+    rows: RowsAre::Points,
+    particles: Particles::One,
+    bench: &[Variant { key: "map", sets: &[], asks_for_mixing: false }],
     names: &[("full", "Single"), ("low-rank", "Single, low-rank")],
     read: |_, _| Box::new(Spec),
 };

@@ -24,7 +24,8 @@ use tch::{Kind, Tensor};
 use crate::base::tensor_file::State;
 use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
 use crate::methods::{
-    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Parts, Step,
+    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Particles, Parts, RowsAre,
+    Step, Update, Variant,
 };
 use crate::schema::{Bounds, Reader, words};
 use crate::subspace::geometry::Pairs;
@@ -33,6 +34,15 @@ pub static ENTRY: Entry = Entry {
     key: "svgd",
     about: "Stein variational gradient descent: particles share gradients or keep their own, and repel",
     paper: "SVGD (base, Bella)",
+    update: Update::Optimizer,
+    rows: RowsAre::Points,
+    particles: Particles::Any,
+    bench: &[
+        Variant { key: "svgd", sets: &["gamma=0.01"], asks_for_mixing: false },
+        Variant { key: "svgd-own", sets: &["gamma=0.01", "drive=own"], asks_for_mixing: false },
+        Variant { key: "svgd-shared", sets: &["gamma=0.01", "drive=shared"], asks_for_mixing: false },
+        Variant { key: "svgd-weight", sets: &["gamma=0.01", "drive=weight"], asks_for_mixing: true },
+    ],
     names: &[("full", "SVGD"), ("low-rank", "Bella-SVGD")],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
@@ -133,6 +143,12 @@ struct Svgd {
 /// The last is of drive = weight: the cosine of a particle's drive with its own gradient.
 const DIAGNOSTICS: &[&str] = &["bandwidth", "mean_kernel", "repulsion_ratio", "mean_distance", "drive_cosine"];
 
+/// Share of the widest mean distance so far below which particles count as collapsed.
+const COLLAPSED_SHARE: f64 = 0.01;
+
+/// ‖repulsion‖ / ‖drive‖ from which on repulsion counts as outweighing the gradients.
+const OUTWEIGHING: f64 = 10.0;
+
 impl Method for Svgd {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         if self.spec.particles == 1 {
@@ -160,6 +176,20 @@ impl Method for Svgd {
             Drive::Weight => DIAGNOSTICS,
             Drive::Own | Drive::Shared => &DIAGNOSTICS[..DIAGNOSTICS.len() - 1],
         }
+    }
+
+    fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
+        let value = |epoch: &[(String, f64)], name: &str| epoch.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+        let Some((last, earlier)) = epochs.split_last() else { return Vec::new() };
+        let widest = earlier.iter().filter_map(|epoch| value(epoch, "mean_distance")).fold(0.0, f64::max);
+        let mut warnings = Vec::new();
+        if value(last, "mean_distance").is_some_and(|distance| distance < COLLAPSED_SHARE * widest) {
+            warnings.push("the particles collapse to one point: raise method.svgd.gamma".to_string());
+        }
+        if value(last, "repulsion_ratio").is_some_and(|ratio| ratio > OUTWEIGHING) {
+            warnings.push("repulsion outweighs the gradients: lower method.svgd.gamma".to_string());
+        }
+        warnings
     }
 
     /// With drive = weight, the mixed gradients besides the particles' own.

@@ -1,12 +1,12 @@
-//! What `bella train` does with `[method.laplace]`: Gaussians around the particles it has trained, or those of another run.
+//! `[method.laplace]`: Gaussians around the particles that were trained, or around those of another run.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::data::batches::ImageSet;
-use crate::data::order::Holdout;
+use super::Material;
 use crate::experiment::{Experiment, Training, load_config};
+use crate::laplace::Settings;
 use crate::laplace::fit::Fitter;
-use crate::posterior::{Mixture, Posterior};
+use crate::posterior::{Posterior, Stored};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
@@ -15,37 +15,38 @@ use crate::session::Session;
 /// # Errors
 /// More than allowed, before anything is trained.
 pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
-    let Some(settings) = training.method.spec.laplace() else { return Ok(()) };
+    let Some(settings) = training.method.spec.course().settings() else { return Ok(()) };
     let classes = session.model.head.classes();
     let estimate = settings.estimate(session.subspace()?, training.method.spec.particles(), classes)?;
     tracing::info!("laplace: {estimate}");
     Ok(())
 }
 
-/// The images that Gaussians are fitted on.
-pub(super) struct Images<'a> {
-    pub train: &'a ImageSet,
-    /// The split that `holdout.validation` counts images of.
-    pub validation: &'a ImageSet,
-    pub holdout: &'a Holdout,
-}
-
-/// Adds Gaussians to particles, where the method asks for them.
-pub(super) fn fit(mixture: &mut Mixture, training: &Training, session: &Session, images: &Images) -> Result<()> {
-    let Some(settings) = training.method.spec.laplace() else { return Ok(()) };
+/// Gaussians around the particles of a posterior.
+///
+/// # Errors
+/// Those of [`Fitter::fit`].
+pub(super) fn fit(
+    posterior: Posterior,
+    settings: Settings,
+    (training, seed): (&Training, u64),
+    session: &Session,
+    material: &Material,
+) -> Result<Posterior> {
     let fitter = Fitter {
         model: &session.model,
         subspace: session.subspace()?,
         settings,
-        images: images.train,
-        train: &images.holdout.train,
-        validation_images: images.validation,
-        validation: &images.holdout.validation,
+        images: &material.train,
+        train: &material.holdout.train,
+        validation_images: material.validation(),
+        validation: &material.holdout.validation,
         batch_size: training.train.eval_batch_size,
-        seed: mixture.seed,
+        seed,
     };
-    mixture.laplace = Some(fitter.fit(&mixture.theta)?);
-    Ok(())
+    let mode = posterior.theta().shallow_clone();
+    let fitted = fitter.fit(&mode)?;
+    Ok(Posterior::Laplace { mode, fitted })
 }
 
 /// The particles of the finished run `from`, with what they cost.
@@ -53,7 +54,7 @@ pub(super) fn fit(mixture: &mut Mixture, training: &Training, session: &Session,
 /// # Errors
 /// A run that is not there or not finished, that differs in what the particles mean or have seen, or whose particles are
 /// Gaussians already.
-pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> Result<(Mixture, Record)> {
+pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> Result<(Posterior, Record)> {
     let key = format!("method.laplace.from = {from:?}");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;
     ensure!(run.is_finished(), "{key}: this run is not finished: continue it with `bella train`");
@@ -66,13 +67,18 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
             run.config().display()
         );
     }
-    let posterior = Posterior::read(&run.posterior(), session.device, experiment.seed)?;
-    posterior.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
-    let mixture = posterior.mixture;
-    ensure!(mixture.std.is_none(), "{key}: the run's particles are Gaussians already");
-    let particles = mixture.theta.size()[0];
+    let stored = Stored::read(&run.posterior(), session.device)?;
+    stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
+    let theta = match stored.posterior {
+        Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,
+        Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } => {
+            bail!("{key}: the run's particles are Gaussians already")
+        }
+        Posterior::Bank { .. } => bail!("{key}: the run kept draws, which are no modes to fit Gaussians around"),
+    };
+    let particles = theta.size()[0];
     let asked = experiment.training.as_ref().map_or(1, |training| training.method.spec.particles());
     ensure!(particles == asked, "{key}: the run has {particles} particles: set method.laplace.particles = {particles}");
     tracing::info!("particles: {}", run.path().display());
-    Ok((Mixture { laplace: None, ..mixture }, Record::read(&run)?))
+    Ok((Posterior::Points { theta }, Record::read(&run)?))
 }

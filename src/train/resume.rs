@@ -1,4 +1,4 @@
-//! What a checkpoint of training holds, and going on from one.
+//! The file that an interrupted run goes on from: what it holds, and how it is read.
 
 use std::time::Instant;
 
@@ -9,6 +9,8 @@ use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::machine::Chunk;
 use crate::machine::memory::Cut;
+use crate::machine::parallel::World;
+use crate::run::RunFolder;
 
 impl Trainer<'_> {
     /// Writes everything that a resumed run needs, in the first process.
@@ -28,16 +30,17 @@ impl Trainer<'_> {
         state.put_count("processes", self.world.size() as i64);
         let wall_seconds = self.progress.earlier_seconds + clock.started.elapsed().as_secs_f64();
         self.progress.save(&mut state, wall_seconds)?;
-        state.put_text("data", &self.data);
+        state.put_text("data", &self.material.fingerprint);
         state.put_text("computed_on", &self.computed_on());
-        state.write(&self.run.checkpoint()).context(
-            "the checkpoint could not be written; the one before it is intact: make room, and the same command goes on",
-        )
+        state.write(&self.folder.resume_file()).context(
+            "the resume file could not be written; the one before it is intact: make room, and the same command goes on",
+        )?;
+        self.folder.remove_old_resume_file()
     }
 
-    /// Restores the run from its checkpoint.
-    pub fn resume(&mut self, state: &State) -> Result<()> {
-        if state.text("data")? != self.data {
+    /// Restores the run from its resume file.
+    pub(super) fn resume(&mut self, state: &State) -> Result<()> {
+        if state.text("data")? != self.material.fingerprint {
             bail!("the training images are not those that the run was started with: put them back");
         }
         let stored = state.text("computed_on")?;
@@ -67,7 +70,7 @@ impl Trainer<'_> {
     ///
     /// # Errors
     /// The first particle with a parameter that is NaN or infinite.
-    pub fn check_finite(&self) -> Result<()> {
+    fn check_finite(&self) -> Result<()> {
         let finite = host_f64(&self.theta.isfinite().all_dim(1, false).to_kind(tch::Kind::Double))?;
         match finite.iter().position(|ok| *ok == 0.0) {
             Some(particle) => bail!(
@@ -88,7 +91,40 @@ fn stored_cut(state: &State, now: Cut, chunk: Chunk) -> Result<Cut> {
     Ok(Cut { members, images: count("images_at_once", now.images)? })
 }
 
-/// Processes that trained a checkpoint.
-pub fn processes_of(state: &State) -> Result<i64> {
-    if state.has("processes") { state.count("processes") } else { Ok(1) }
+/// The resume file that the first process finds in a run's folder, read by all.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>> {
+    let path = run.found_resume_file();
+    if !world.any(world.leads() && path.is_some()) {
+        return Ok(None);
+    }
+    let path = path.unwrap_or_else(|| run.resume_file());
+    if world.size() == 1 {
+        return State::read(&path).map(Some);
+    }
+    let read = || std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()));
+    State::parse(world.from_first(read)?, &path).map(Some)
+}
+
+/// The threads of libtorch that a resumed run must compute with: on the CPU it is bit-identical only with those it started
+/// with, in as many processes. `asked` are those of the command line.
+///
+/// # Errors
+/// Another number on the command line.
+pub fn stored_threads(asked: Option<i32>, state: Option<&State>, world: &World) -> Result<Option<i32>> {
+    let Some(state) = state else { return Ok(asked) };
+    let processes = if state.has("processes") { state.count("processes")? } else { 1 };
+    if processes != world.size() as i64 {
+        return Ok(asked);
+    }
+    let stored = state.count("threads")? as i32;
+    match asked {
+        Some(asked) if asked != stored => bail!(
+            "--threads {asked}: this run started with {stored} threads, and sums in another order would not continue it bit \
+             for bit: leave --threads out, or start anew with --force"
+        ),
+        _ => Ok(Some(stored)),
+    }
 }

@@ -1,0 +1,52 @@
+//! The evaluation that follows training: the run's own test sets, by every predictive that its posterior offers.
+
+use anyhow::Result;
+
+use super::{Condition, Evaluation, prepare};
+use crate::data::batches::TestImages;
+use crate::experiment::Experiment;
+use crate::machine::Chunk;
+use crate::posterior::Posterior;
+use crate::predict::Predictor;
+use crate::results::store::Row;
+use crate::run::{Record, RunFolder};
+use crate::session::Session;
+
+/// A row for each test set and predictive, stored in the run's and the experiment's results.
+///
+/// # Errors
+/// Images that cannot be read, results that cannot be written, memory that runs out.
+pub fn after_training(
+    experiment: &Experiment,
+    session: &Session,
+    (run, record): (&RunFolder, &Record),
+    posterior: &Posterior,
+    tests: &[(String, TestImages)],
+) -> Result<Vec<Row>> {
+    let spec = experiment.training.as_ref().map(|t| (t.train.particle_chunk, t.train.eval_batch_size));
+    let (chunk, batch_size) = spec.unwrap_or((Chunk::Auto, 256));
+    let (own, mut rows) = (experiment.predictive(), Vec::new());
+    if tests.is_empty() {
+        return Ok(rows);
+    }
+    for predictive in posterior.predictives(own) {
+        let prepared = prepare(predictive, session.subspace()?, posterior, experiment.seed)?;
+        let mut evaluation = Evaluation {
+            experiment,
+            session,
+            run,
+            record: Some(record),
+            predictor: Predictor::new(&session.model, prepared.members(), chunk),
+            predictive: predictive.name(own),
+            batch_size,
+            set: String::new(),
+            names_files: true,
+            validation: None,
+        };
+        for (set, images) in tests {
+            evaluation.set.clone_from(set);
+            rows.push(evaluation.plain(images, &Condition::Clean)?.0);
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,148 @@
+//! The curvature H of the loss around one particle, kept by its eigenvectors, and draws from the Gaussian with precision
+//! H + τ. How it is computed from images is [`crate::laplace`]'s part.
+
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+use tch::{Device, Kind, Tensor};
+
+use crate::base::tensor_file::State;
+
+/// Eigenvectors of a positive matrix; the directions that are left out have eigenvalue 0.
+#[derive(Debug)]
+pub struct Factor {
+    /// `[d, k]`, orthonormal, f64.
+    pub vectors: Tensor,
+    /// `[k]`, at least 0, f64.
+    pub values: Tensor,
+}
+
+impl Factor {
+    /// Whether no direction is left out.
+    pub fn is_complete(&self) -> bool {
+        self.vectors.size()[0] == self.vectors.size()[1]
+    }
+
+    pub fn size(&self) -> i64 {
+        self.vectors.size()[0]
+    }
+
+    /// The eigenvectors in another type.
+    pub fn basis(&self, kind: Kind) -> Tensor {
+        self.vectors.to_kind(kind)
+    }
+}
+
+/// X and G of one map.
+#[derive(Debug)]
+pub struct Pair {
+    pub input: Factor,
+    pub gradient: Factor,
+}
+
+impl Pair {
+    /// Eigenvalues g_i x_j, `[kg, kx]`.
+    pub fn values(&self) -> Tensor {
+        self.gradient.values.outer(&self.input.values)
+    }
+}
+
+/// The curvature of one particle.
+#[derive(Debug)]
+pub enum Curvature {
+    /// A pair a map.
+    Kron(Vec<Pair>),
+    /// `[P]`, f64.
+    Diag(Tensor),
+    Full(Factor),
+}
+
+impl Curvature {
+    /// All eigenvalues but those that are 0 by construction, `[≤ P]`, f64.
+    pub fn eigenvalues(&self) -> Tensor {
+        match self {
+            Curvature::Kron(pairs) => {
+                let all: Vec<Tensor> = pairs.iter().map(|pair| pair.values().reshape([-1])).collect();
+                Tensor::cat(&all, 0)
+            }
+            Curvature::Diag(diagonal) => diagonal.shallow_clone(),
+            Curvature::Full(factor) => factor.values.shallow_clone(),
+        }
+    }
+
+    /// (H + τ)^(-½) ε for `epsilon: [P]`, f64: a draw around the mode.
+    pub fn deviation(&self, precision: f64, epsilon: &Tensor) -> Tensor {
+        let epsilon = epsilon.to_kind(Kind::Double);
+        let scale = |values: &Tensor| (values + precision).rsqrt();
+        match self {
+            Curvature::Diag(diagonal) => epsilon * scale(diagonal),
+            Curvature::Full(Factor { vectors, values }) => vectors.mv(&(scale(values) * vectors.tr().mv(&epsilon))),
+            Curvature::Kron(pairs) => {
+                let mut start = 0;
+                let part = |pair: &Pair| {
+                    let (outputs, inputs) = (pair.gradient.size(), pair.input.size());
+                    let own = epsilon.narrow(0, start, outputs * inputs).view([outputs, inputs]);
+                    start += outputs * inputs;
+                    let (g, x) = (&pair.gradient.vectors, &pair.input.vectors);
+                    // As from the prior, corrected in the directions that have curvature.
+                    let correction = scale(&pair.values()) - precision.powf(-0.5);
+                    let corrected = g.matmul(&(correction * g.tr().matmul(&own).matmul(x))).matmul(&x.tr());
+                    (own * precision.powf(-0.5) + corrected).reshape([-1])
+                };
+                Tensor::cat(&pairs.iter().map(part).collect::<Vec<_>>(), 0)
+            }
+        }
+    }
+
+    /// `theta: [P]` with its `columns` drawn from the Gaussian with precision H + τ around them; `epsilon: [P]` is standard
+    /// normal.
+    pub fn draw(&self, precision: f64, columns: &Range<i64>, theta: &Tensor, epsilon: &Tensor) -> Tensor {
+        let (start, length) = (columns.start, columns.end - columns.start);
+        let deviation = self.deviation(precision, &epsilon.narrow(0, start, length));
+        let drawn = theta.copy();
+        let mut random = drawn.narrow(0, start, length);
+        random += deviation.to_kind(theta.kind());
+        drawn
+    }
+
+    /// Stores everything under names that start with `prefix`.
+    pub fn save(&self, prefix: &str, state: &mut State) {
+        let mut put = |name: &str, factor: &Factor| {
+            state.put(&format!("{prefix}.{name}.vectors"), &factor.vectors);
+            state.put(&format!("{prefix}.{name}.values"), &factor.values);
+        };
+        match self {
+            Curvature::Full(factor) => put("full", factor),
+            Curvature::Kron(pairs) => {
+                for (map, pair) in pairs.iter().enumerate() {
+                    put(&format!("{map}.input"), &pair.input);
+                    put(&format!("{map}.gradient"), &pair.gradient);
+                }
+            }
+            Curvature::Diag(diagonal) => state.put(&format!("{prefix}.diag"), diagonal),
+        }
+    }
+
+    /// Reads what [`save`](Self::save) stored.
+    pub fn load(prefix: &str, state: &State, device: Device) -> Result<Curvature> {
+        let get = |name: &str| Ok::<_, anyhow::Error>(state.get(&format!("{prefix}.{name}"))?.to_device(device));
+        let factor = |name: &str| {
+            let (vectors, values) = (get(&format!("{name}.vectors"))?, get(&format!("{name}.values"))?);
+            ensure!(vectors.dim() == 2 && values.size() == [vectors.size()[1]], "`{prefix}.{name}` is damaged");
+            Ok(Factor { vectors, values })
+        };
+        if state.has(&format!("{prefix}.diag")) {
+            return Ok(Curvature::Diag(get("diag")?));
+        }
+        if state.has(&format!("{prefix}.full.values")) {
+            return Ok(Curvature::Full(factor("full")?));
+        }
+        let mut pairs = Vec::new();
+        while state.has(&format!("{prefix}.{}.input.values", pairs.len())) {
+            let map = pairs.len();
+            pairs.push(Pair { input: factor(&format!("{map}.input"))?, gradient: factor(&format!("{map}.gradient"))? });
+        }
+        ensure!(!pairs.is_empty(), "the posterior lacks the curvature `{prefix}`");
+        Ok(Curvature::Kron(pairs))
+    }
+}

@@ -1,0 +1,132 @@
+//! Members that are drawn from a posterior.
+
+use std::ops::Range;
+
+use anyhow::{Result, bail};
+use tch::Tensor;
+
+use super::Posterior;
+use crate::base::noise::{At, posterior_row, row};
+use crate::base::random::Purpose;
+
+/// The part of a draw's noise that moves along the deviations of a low-rank Gaussian; the other part is 0.
+const ALONG_DEVIATIONS: i64 = 1;
+
+/// So many draws from every component of a posterior, a component's next to each other. Each is made when it is asked for,
+/// as a pure function of (seed, draw, component), so that fewer draws are the first of more.
+pub struct Draws<'a> {
+    posterior: &'a Posterior,
+    /// Draws from each component.
+    each: usize,
+    seed: u64,
+}
+
+impl<'a> Draws<'a> {
+    /// # Errors
+    /// A posterior that has nothing to draw from.
+    pub fn new(posterior: &'a Posterior, each: usize, seed: u64) -> Result<Draws<'a>> {
+        if !posterior.is_random() {
+            bail!("this run's particles are points: there is nothing to draw from");
+        }
+        Ok(Draws { posterior, each, seed })
+    }
+
+    /// The number of draws in all.
+    pub fn count(&self) -> usize {
+        self.posterior.particles() as usize * self.each
+    }
+
+    /// Draws `members` as rows `[k, P]`.
+    ///
+    /// # Errors
+    /// A posterior that has nothing to draw from.
+    pub fn rows(&self, members: Range<usize>) -> Result<Tensor> {
+        if members.len() == 1 {
+            return Ok(self.draw(members.start)?.unsqueeze(0));
+        }
+        let theta = self.posterior.theta();
+        let rows = Tensor::empty([members.len() as i64, theta.size()[1]], (theta.kind(), theta.device()));
+        for (row, member) in members.enumerate() {
+            rows.get(row as i64).copy_(&self.draw(member)?);
+        }
+        Ok(rows)
+    }
+
+    /// One draw, `[P]`.
+    fn draw(&self, member: usize) -> Result<Tensor> {
+        let (component, sample) = ((member / self.each) as i64, (member % self.each) as i64);
+        let theta = self.posterior.theta();
+        let mut epsilon = posterior_row(self.seed, sample, component, theta);
+        let mean = theta.get(component);
+        match self.posterior {
+            Posterior::Gaussians { std, .. } => Ok(epsilon.g_mul_(&std.get(component)).g_add_(&mean)),
+            Posterior::Laplace { fitted, .. } => {
+                Ok(fitted.particles[component as usize].draw(&fitted.columns, &mean, &epsilon))
+            }
+            Posterior::LowRankGaussians { std, deviations, .. } => {
+                let deviations = deviations.get(component);
+                let columns = deviations.size()[0];
+                let at = At { step: 0, sample, part: ALONG_DEVIATIONS };
+                let like = Tensor::zeros([1, columns], (theta.kind(), theta.device()));
+                let along = row(self.seed, Purpose::Posterior, at, component, &like);
+                let scale = (2.0 * (columns - 1).max(1) as f64).sqrt();
+                let moved = deviations.tr().mv(&along.to_kind(deviations.kind())) / scale;
+                Ok(epsilon.g_mul_(&std.get(component)).g_div_scalar_(std::f64::consts::SQRT_2).g_add_(&mean) + moved)
+            }
+            Posterior::Points { .. } | Posterior::Bank { .. } => bail!("points have no spread to draw from"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Kind;
+
+    fn all(posterior: &Posterior, each: usize) -> Tensor {
+        let draws = Draws::new(posterior, each, 4).unwrap();
+        draws.rows(0..draws.count()).unwrap()
+    }
+
+    #[test]
+    fn draws_are_gaussian_and_fewer_are_the_first_of_more() {
+        let rows = |values: [f32; 2]| Tensor::from_slice(&values).view([2, 1]).expand([2, 20_000], false).contiguous();
+        let posterior = Posterior::Gaussians { mean: rows([1.0, -2.0]), std: rows([0.5, 0.1]) };
+        let (two, three) = (all(&posterior, 2), all(&posterior, 3));
+        assert!(three.get(4).equal(&Draws::new(&posterior, 3, 4).unwrap().rows(4..5).unwrap().get(0)));
+        assert_eq!(three.size(), [6, 20_000]);
+        for (few, many) in [(0, 0), (1, 1), (2, 3), (3, 4)] {
+            assert!(two.get(few).equal(&three.get(many)));
+        }
+        assert!(!two.get(0).equal(&two.get(1)));
+        for (row, mean, std) in [(0, 1.0, 0.5), (5, -2.0, 0.1)] {
+            let row = three.get(row).to_kind(Kind::Double);
+            assert!((row.mean(Kind::Double).double_value(&[]) - mean).abs() < 0.02);
+            assert!((row.std(true).double_value(&[]) - std).abs() < 0.02);
+        }
+        let points = Posterior::Points { theta: two };
+        assert!(Draws::new(&points, 1, 4).err().unwrap().to_string().contains("nothing to draw from"));
+    }
+
+    /// SWAG (Maddox et al. 2019, arXiv 1902.02476, equation 1): the covariance of draws is half the diagonal plus
+    /// D Dᵀ / (2 (K − 1)).
+    #[test]
+    fn low_rank_gaussians_have_the_covariance_of_their_formula() {
+        tch::manual_seed(2);
+        let (parameters, columns) = (4, 3);
+        let options = (Kind::Float, tch::Device::Cpu);
+        let mean = Tensor::randn([1, parameters], options);
+        let std = Tensor::rand([1, parameters], options) + 0.5;
+        let deviations = Tensor::randn([1, columns, parameters], options);
+        let d = deviations.get(0);
+        let expected = std.get(0).square().diag(0) / 2.0 + d.tr().matmul(&d) / (2 * (columns - 1)) as f64;
+        let centre = mean.get(0);
+        let posterior = Posterior::LowRankGaussians { mean, std, deviations };
+        let drawn = all(&posterior, 40_000).to_kind(Kind::Double);
+        let average = drawn.mean_dim([0i64].as_slice(), false, Kind::Double);
+        assert!((&average - centre).abs().max().double_value(&[]) < 0.05, "{average}");
+        let centred = drawn - average;
+        let found = centred.tr().matmul(&centred) / 40_000.0;
+        assert!((&found - expected).abs().max().double_value(&[]) < 0.08, "{found}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Gaussians that were fitted around trained particles (Laplace approximations).
+
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+use tch::{Device, Tensor};
+
+use super::curvature::Curvature;
+use crate::base::tensor_file::State;
+
+/// The Gaussian around one particle, with precision H + τ.
+#[derive(Debug)]
+pub struct Approximation {
+    /// H.
+    pub curvature: Curvature,
+    /// τ.
+    pub precision: f64,
+}
+
+impl Approximation {
+    /// `theta: [P]` with its random `columns` drawn around their mode; `epsilon: [P]` is standard normal.
+    pub fn draw(&self, columns: &Range<i64>, theta: &Tensor, epsilon: &Tensor) -> Tensor {
+        self.curvature.draw(self.precision, columns, theta, epsilon)
+    }
+}
+
+/// Gaussians around all particles.
+#[derive(Debug)]
+pub struct Fitted {
+    /// The columns of theta that are random.
+    pub columns: Range<i64>,
+    pub particles: Vec<Approximation>,
+}
+
+impl Fitted {
+    /// Adds everything to a file's tensors.
+    pub fn save(&self, state: &mut State) {
+        let precisions: Vec<f64> = self.particles.iter().map(|particle| particle.precision).collect();
+        state.put("laplace.precision", &Tensor::from_slice(&precisions));
+        state.put("laplace.columns", &Tensor::from_slice(&[self.columns.start, self.columns.end]));
+        for (particle, approximation) in self.particles.iter().enumerate() {
+            approximation.curvature.save(&format!("laplace.{particle}"), state);
+        }
+    }
+
+    /// Reads what [`save`](Self::save) stored around the modes `theta: [n, P]`; `None` where there is none.
+    ///
+    /// # Errors
+    /// Gaussians of other particles, damaged tensors.
+    pub fn load(state: &State, theta: &Tensor, device: Device) -> Result<Option<Fitted>> {
+        if !state.has("laplace.precision") {
+            return Ok(None);
+        }
+        let columns = state.get("laplace.columns")?;
+        ensure!(columns.size() == [2], "`laplace.columns` is damaged");
+        let columns = columns.int64_value(&[0])..columns.int64_value(&[1]);
+        let precisions = crate::base::tensor::host_f64(&state.get("laplace.precision")?)?;
+        let (particles, parameters) = theta.size2()?;
+        let fits = precisions.len() as i64 == particles && columns.start >= 0 && columns.end <= parameters;
+        ensure!(fits, "the Laplace approximation is of other particles than theta");
+        let one = |(particle, precision): (usize, f64)| {
+            let curvature = Curvature::load(&format!("laplace.{particle}"), state, device)?;
+            Ok(Approximation { curvature, precision })
+        };
+        let particles = precisions.into_iter().enumerate().map(one).collect::<Result<_>>()?;
+        Ok(Some(Fitted { columns, particles }))
+    }
+}

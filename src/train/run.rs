@@ -1,0 +1,243 @@
+//! A whole training run: assembled, resumed where it was interrupted, trained, fitted and stored.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use tch::Device;
+
+use super::chunks::Step;
+use super::prefix::{Plan, Prefix};
+use super::progress::Progress;
+use super::{Ending, Material, Trainer, around};
+use crate::base::tensor_file::State;
+use crate::experiment::{Experiment, PrefixCache, Training};
+use crate::machine::memory;
+use crate::methods::{Course, Parts};
+use crate::posterior::{Posterior, Stored};
+use crate::run::{Record, RunFolder};
+use crate::session::Session;
+use crate::subspace::geometry::Geometry;
+
+/// How a caller follows a run.
+pub struct Watch<'a> {
+    /// Training stops after the present step, saved, once this is set.
+    pub stop: Arc<AtomicBool>,
+    /// Called when training is over and what it has learned is on disk.
+    pub trained: &'a dyn Fn() -> Result<()>,
+}
+
+/// A run that is finished and stored.
+pub struct Finished {
+    pub record: Record,
+    pub posterior: Posterior,
+}
+
+/// How a run ended.
+pub enum Outcome {
+    Finished(Finished),
+    /// Stopped on request after so many steps, with everything that a resumed run needs on disk.
+    Interrupted {
+        steps: usize,
+    },
+}
+
+/// Trains a run on `material`, from `state` where it was interrupted, and stores it in `folder`.
+///
+/// # Errors
+/// A config that trains nothing; a loss that is not finite; memory or disk that runs out; particles of another run that do
+/// not fit.
+pub fn run(
+    experiment: &Experiment,
+    session: &Session,
+    material: Material,
+    (folder, state): (&RunFolder, Option<&State>),
+    watch: &Watch,
+) -> Result<Outcome> {
+    let training = experiment.training.as_ref().context("the config has nothing to train")?;
+    around::announce(training, session)?;
+    let course = training.method.spec.course();
+    let (record, particles, remarks) = match course {
+        Course::Fit { run, .. } => {
+            let (particles, record) = around::adopt(run, experiment, session)?;
+            (record, particles, Vec::new())
+        }
+        Course::Train | Course::TrainThenFit(_) => {
+            let mut trainer = assemble(experiment, training, session, &material, (folder, watch))?;
+            if let Some(state) = state {
+                let file = folder.resume_file();
+                trainer
+                    .resume(state)
+                    .with_context(|| format!("{}: cannot resume (--force starts anew)", file.display()))?;
+                let (steps, epoch) = (trainer.progress.steps, trainer.progress.epoch + 1);
+                tracing::info!("resuming after {steps} steps (epoch {epoch})");
+            }
+            announce(training, &trainer, session);
+            let ending = trainer.train()?;
+            trainer.bar.finish_and_clear();
+            if ending == Ending::Interrupted {
+                return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
+            }
+            (watch.trained)()?;
+            // The method's state, the best particles and the cache end here.
+            (record_of(&trainer, session), trainer.posterior(), trainer.method.remarks()?)
+        }
+    };
+    if session.world.leads() {
+        record.write(folder)?;
+    }
+    remarks.iter().for_each(|remark| tracing::info!("{remark}"));
+    let posterior = match course.settings() {
+        Some(settings) => around::fit(particles, settings, (training, experiment.seed), session, &material)?,
+        None => particles,
+    };
+    Ok(Outcome::Finished(Finished { record, posterior: store(posterior, experiment, session, folder)? }))
+}
+
+/// Everything that the training loop needs.
+fn assemble<'a>(
+    experiment: &'a Experiment,
+    training: &'a Training,
+    session: &'a Session,
+    material: &'a Material,
+    (folder, watch): (&'a RunFolder, &Watch),
+) -> Result<Trainer<'a>> {
+    let subspace = session.subspace()?;
+    let particles = training.method.spec.particles();
+    let theta = session.initial_theta(experiment.seed, particles)?;
+    let parts = Parts {
+        theta: theta.shallow_clone(),
+        seed: experiment.seed,
+        optimizer: training.optimizer.spec.build(&theta),
+        geometry: Geometry::new(subspace.layout()),
+        clip_norm: training.train.clip_norm,
+    };
+    let method = training.method.spec.build(parts);
+    let (model, spec, world) = (&session.model, &training.train, &*session.world);
+    let team = world.team(particles as usize);
+    // The cache first: what it takes is not free for activations.
+    let prefix = prefix(training, session, material, folder)?;
+    let images = material.holdout.train.len();
+    let (layout, own, validates) =
+        (subspace.layout(), team.share().rows.len(), !material.holdout.validation.is_empty());
+    let step = Step { spec, model, layout, method: &*method, images, particles: particles as usize, own, validates };
+    let cutter = step.plan()?;
+    Ok(Trainer {
+        spec,
+        seed: experiment.seed,
+        model,
+        subspace,
+        progress: Progress::new(particles, method.diagnostics().len(), session.device),
+        method,
+        theta,
+        material,
+        folder,
+        world,
+        team,
+        stop: watch.stop.clone(),
+        bar: crate::base::logging::bar(0, "training"),
+        cutter,
+        prefix,
+    })
+}
+
+/// The output of the stages that are not trained, for the images that are trained on.
+fn prefix(
+    training: &Training,
+    session: &Session,
+    material: &Material,
+    folder: &RunFolder,
+) -> Result<Option<Rc<Prefix>>> {
+    let (model, spec, images) = (&session.model, &training.train, &material.train);
+    if images.is_augmented() {
+        if !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off) {
+            bail!("train.prefix_cache: data.*.augment changes the images in every epoch; leave one of them out");
+        }
+        return Ok(None);
+    }
+    let stage = model.network.first_stage(session.subspace()?.layout());
+    if stage == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
+        bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
+    }
+    let plan = Plan {
+        model,
+        stage,
+        images,
+        indices: &material.holdout.train,
+        batch_size: spec.eval_batch_size,
+        file: folder.path().join(match session.world.rank() {
+            0 => "prefix.cache".to_string(),
+            rank => format!("prefix-{rank}.cache"),
+        }),
+    };
+    Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
+}
+
+fn announce(training: &Training, trainer: &Trainer, session: &Session) {
+    let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
+    let holdout = &trainer.material.holdout;
+    tracing::info!(
+        "{} x {}: {particles} particles of {parameters} parameters ({} in all), {} training and {} validation images, {} on {}",
+        training.subspace.key,
+        training.method.key,
+        particles * parameters,
+        holdout.train.len(),
+        holdout.validation.len(),
+        crate::machine::device::precision_name(session.model.kind),
+        crate::machine::device::name(session.device),
+    );
+    if trainer.world.size() > 1 {
+        let share = trainer.team.share();
+        tracing::info!(
+            "{} processes of {} threads: {} particles and 1/{} of each batch in the first",
+            trainer.world.size(),
+            tch::get_num_threads(),
+            share.rows.len(),
+            share.members
+        );
+    }
+    let (steps, warmup) = (trainer.spec.epochs * trainer.steps_per_epoch(), trainer.spec.warmup_steps);
+    if warmup >= steps {
+        tracing::warn!("train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value");
+    }
+}
+
+/// What `run.json` says of a run that has been trained.
+fn record_of(trainer: &Trainer, session: &Session) -> Record {
+    let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
+    let rates: Vec<f64> = trainer.progress.rows.iter().filter_map(|row| row.images_per_second).collect();
+    Record {
+        bella_version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("BELLA_COMMIT").into(),
+        libtorch_version: crate::machine::device::LIBTORCH_VERSION.into(),
+        device: crate::machine::device::name(session.device),
+        processes: session.world.size(),
+        threads: tch::get_num_threads(),
+        precision: crate::machine::device::precision_name(session.model.kind).into(),
+        particles,
+        parameters_per_particle: parameters,
+        trainable_parameters: particles * parameters,
+        train_samples: trainer.material.holdout.train.len(),
+        validation_samples: trainer.material.holdout.validation.len(),
+        epochs: trainer.progress.epoch,
+        steps: trainer.progress.steps,
+        wall_seconds: trainer.wall_seconds(),
+        images_per_second: rates.iter().sum::<f64>() / rates.len() as f64,
+        // The process's peak covers the frozen base and everything else; a GPU's own memory is not in it.
+        peak_memory_bytes: if session.device == Device::Cpu { memory::peak_bytes() } else { None },
+        planned_memory_bytes: Some(memory::planned_bytes()),
+        selected_epoch: trainer.selected_epoch(),
+        self_check_difference: session.self_check_difference,
+    }
+}
+
+/// Writes the posterior, whose presence says that the run is finished.
+fn store(posterior: Posterior, experiment: &Experiment, session: &Session, folder: &RunFolder) -> Result<Posterior> {
+    let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
+    let stored = Stored { posterior, classes, file_hashes };
+    if session.world.leads() {
+        stored.write(&folder.posterior())?;
+    }
+    Ok(stored.posterior)
+}
