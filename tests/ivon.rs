@@ -38,7 +38,7 @@ fn a_hundred_steps_equal_those_of_the_public_package() {
     let (model, subspace) = model(&text, Kind::Double);
     let bytes = (Tensor::arange(8 * 3 * 32 * 32, (Kind::Int64, Device::Cpu)) * 7919).remainder(256);
     let bytes = bytes.to_kind(Kind::Uint8).view([8, 3, 32, 32]);
-    let batch = Batch { bytes, labels: Tensor::arange(8, (Kind::Int64, Device::Cpu)).remainder(10) };
+    let batch = Batch { samples: bytes, labels: Tensor::arange(8, (Kind::Int64, Device::Cpu)).remainder(10) };
     let mut theta = subspace.initial(1, 0).unwrap().to_kind(Kind::Double).unsqueeze(0);
 
     let noise = |step: i64| {

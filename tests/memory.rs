@@ -93,7 +93,7 @@ fn training_gradients_do_not_depend_on_the_cut() {
     let (model, subspace) = setting("[subspace.low-rank]\nrank = 2");
     let theta = particles(&*subspace);
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8);
-    let batch = Batch { bytes, labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
+    let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
     let objective = |parts: usize| {
         let cut = train::Cut { particle_chunk: 0, accumulate: parts, recompute: false };
         Likelihood::new(&model, &*subspace, cut, &batch, 1)
@@ -111,7 +111,7 @@ fn a_small_batch_leaves_the_cut_of_later_ones() {
     let (model, subspace) = setting("[subspace.low-rank]\nrank = 2");
     let theta = particles(&*subspace);
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8).narrow(0, 0, 2);
-    let batch = Batch { bytes, labels: Tensor::from_slice(&[0i64, 1]) };
+    let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1]) };
     let cutter = Rc::new(Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""));
     let objective = Likelihood::new(&model, &*subspace, train::Cut::WHOLE, &batch, 1);
     objective.cut_by(cutter.clone()).evaluate(&theta).unwrap();

@@ -89,8 +89,8 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
     let shape = Shape { structure: Structure::Diag, tokens: Tokens::Expand, wide: 512, kept: 10 };
     let mut fit = Fit::new(&maps, shape, Device::Cpu);
     for batch in set.batches(in_order(&indices, 4)) {
-        let Batch { bytes, .. } = batch.unwrap();
-        let images = model.preparation.prepare(&bytes.unsqueeze(0));
+        let Batch { samples, .. } = batch.unwrap();
+        let images = model.preparation.prepare(&samples.unsqueeze(0));
         fit.add(&Pass::new(&model, &*subspace, &maps, &theta, &images).unwrap()).unwrap();
     }
     let Curvature::Diag(expected) = fit.finish().unwrap() else { panic!("diagonal") };

@@ -189,15 +189,19 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
     let Outcome::Finished(Finished { posterior, record }) = outcome else { panic!("nobody stopped it") };
     assert_eq!(record.train_samples, 240);
 
+    let scores = scored(&experiment, &session, &posterior);
+    let score = |key: &str| value(&scores, key, Average::Probability).unwrap();
+    (score("accuracy"), score("nll"), posterior)
+}
+
+/// Every metric of a posterior on 200 other texts.
+fn scored(experiment: &Experiment, session: &Session, posterior: &Posterior) -> Scores {
     let (tests, indices) = (texts(200, 1), (0..200).collect::<Vec<u32>>());
-    let prepared = prepare(experiment.predictive(), session.subspace().unwrap(), &posterior, 1).unwrap();
+    let prepared = prepare(experiment.predictive(), session.subspace().unwrap(), posterior, 1).unwrap();
     let predictor = Predictor::new(&session.model, prepared.members(), Chunk::Auto);
     let logits = predictor.all_logits(&tests, &indices, 64, &indicatif::ProgressBar::hidden()).unwrap();
     let shape = Shape { members: predictor.members(), samples: 200, classes: 2 };
-    let predictions = Predictions::new(shape, logits, tests.split.labels.clone()).unwrap();
-    let scores = Scores::compute(&predictions).unwrap();
-    let score = |key: &str| value(&scores, key, Average::Probability).unwrap();
-    (score("accuracy"), score("nll"), posterior)
+    Scores::compute(&Predictions::new(shape, logits, tests.split.labels.clone()).unwrap()).unwrap()
 }
 
 const ADAMW: &str = "[optimizer.adamw]\nlr = 1e-2\n[train]\nepochs = 12\nbatch_size = 16\nschedule = \"constant\"";

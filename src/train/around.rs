@@ -49,12 +49,12 @@ pub(super) fn fit(
     Ok(Posterior::Laplace { mode, fitted })
 }
 
-/// The particles of the finished run `from`, with what they cost.
+/// What the particles of the finished run `from` cost, and the particles.
 ///
 /// # Errors
 /// A run that is not there or not finished, that differs in what the particles mean or have seen, or whose particles are
 /// Gaussians already.
-pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> Result<(Posterior, Record)> {
+pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> Result<(Record, Posterior)> {
     let key = format!("method.laplace.from = {from:?}");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;
     ensure!(run.is_finished(), "{key}: this run is not finished: continue it with `bella train`");
@@ -80,5 +80,5 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
     let asked = experiment.training.as_ref().map_or(1, |training| training.method.spec.particles());
     ensure!(particles == asked, "{key}: the run has {particles} particles: set method.laplace.particles = {particles}");
     tracing::info!("particles: {}", run.path().display());
-    Ok((Posterior::Points { theta }, Record::read(&run)?))
+    Ok((Record::read(&run)?, Posterior::Points { theta }))
 }

@@ -38,8 +38,16 @@ impl Trainer<'_> {
         self.folder.remove_old_resume_file()
     }
 
+    /// Goes on from a resume file, and says from where.
+    pub(super) fn go_on(&mut self, state: &State) -> Result<()> {
+        let file = self.folder.resume_file();
+        self.resume(state).with_context(|| format!("{}: cannot resume (--force starts anew)", file.display()))?;
+        tracing::info!("resuming after {} steps (epoch {})", self.progress.steps, self.progress.epoch + 1);
+        Ok(())
+    }
+
     /// Restores the run from its resume file.
-    pub(super) fn resume(&mut self, state: &State) -> Result<()> {
+    fn resume(&mut self, state: &State) -> Result<()> {
         if state.text("data")? != self.material.fingerprint {
             bail!("the training images are not those that the run was started with: put them back");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use tch::Device;
+use tch::{Device, Tensor};
 
 use super::chunks::Step;
 use super::prefix::{Plan, Prefix};
@@ -14,10 +14,11 @@ use super::{Ending, Material, Trainer, around};
 use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, PrefixCache, Training};
 use crate::machine::memory;
-use crate::methods::{Course, Parts};
+use crate::methods::{Course, Method, Parts};
 use crate::posterior::{Posterior, Stored};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
+use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 
 /// How a caller follows a run.
@@ -58,20 +59,12 @@ pub fn run(
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
     around::announce(training, session)?;
     let course = training.method.spec.course();
-    let (record, particles, remarks) = match course {
-        Course::Fit { run, .. } => {
-            let (particles, record) = around::adopt(run, experiment, session)?;
-            (record, particles, Vec::new())
-        }
+    let (record, particles) = match course {
+        Course::Fit { run, .. } => around::adopt(run, experiment, session)?,
         Course::Train | Course::TrainThenFit(_) => {
-            let mut trainer = assemble(experiment, training, session, &material, (folder, watch))?;
+            let mut trainer = assemble(experiment, session, &material, (folder, watch))?;
             if let Some(state) = state {
-                let file = folder.resume_file();
-                trainer
-                    .resume(state)
-                    .with_context(|| format!("{}: cannot resume (--force starts anew)", file.display()))?;
-                let (steps, epoch) = (trainer.progress.steps, trainer.progress.epoch + 1);
-                tracing::info!("resuming after {steps} steps (epoch {epoch})");
+                trainer.go_on(state)?;
             }
             announce(training, &trainer, session);
             let ending = trainer.train()?;
@@ -80,14 +73,14 @@ pub fn run(
                 return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
             }
             (watch.trained)()?;
+            trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
             // The method's state, the best particles and the cache end here.
-            (record_of(&trainer, session), trainer.posterior(), trainer.method.remarks()?)
+            (record_of(&trainer, session), trainer.posterior())
         }
     };
     if session.world.leads() {
         record.write(folder)?;
     }
-    remarks.iter().for_each(|remark| tracing::info!("{remark}"));
     let posterior = match course.settings() {
         Some(settings) => around::fit(particles, settings, (training, experiment.seed), session, &material)?,
         None => particles,
@@ -98,22 +91,15 @@ pub fn run(
 /// Everything that the training loop needs.
 fn assemble<'a>(
     experiment: &'a Experiment,
-    training: &'a Training,
     session: &'a Session,
     material: &'a Material,
     (folder, watch): (&'a RunFolder, &Watch),
 ) -> Result<Trainer<'a>> {
+    let training = experiment.training.as_ref().context("the config has nothing to train")?;
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
     let theta = session.initial_theta(experiment.seed, particles)?;
-    let parts = Parts {
-        theta: theta.shallow_clone(),
-        seed: experiment.seed,
-        optimizer: training.optimizer.spec.build(&theta),
-        geometry: Geometry::new(subspace.layout()),
-        clip_norm: training.train.clip_norm,
-    };
-    let method = training.method.spec.build(parts);
+    let method = method(training, subspace, &theta, experiment.seed);
     let (model, spec, world) = (&session.model, &training.train, &*session.world);
     let team = world.team(particles as usize);
     // The cache first: what it takes is not free for activations.
@@ -139,6 +125,17 @@ fn assemble<'a>(
         bar: crate::base::logging::bar(0, "training"),
         cutter,
         prefix,
+    })
+}
+
+/// The method at its start, `theta: [n, P]`.
+fn method(training: &Training, subspace: &dyn Subspace, theta: &Tensor, seed: u64) -> Box<dyn Method> {
+    training.method.spec.build(Parts {
+        theta: theta.shallow_clone(),
+        seed,
+        optimizer: training.optimizer.spec.build(theta),
+        geometry: Geometry::new(subspace.layout()),
+        clip_norm: training.train.clip_norm,
     })
 }
 
