@@ -135,23 +135,10 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
         posterior_bytes: stored * (theta.numel() * Kind::Float.elt_size_in_bytes()) as u64,
         train_images: training.train.batch_size as i64,
         prediction_images: plan.prediction_images,
-        matmul_rates: rate::matmul_rates(device, model.kind)?,
         ..Measured::default()
     };
     let setup = Setup { model: &model, geometry: &geometry, subspace: &*subspace, training, plan, particles };
-    if plan.steps > 0 {
-        guarded("training step", "lower --batch-size, or set --particle-chunk or --recompute", || {
-            setup.train(&mut theta, &mut found)
-        })?;
-        found.train_peak_bytes = peak::bytes(device, before);
-    }
-    if plan.predictions > 0 {
-        peak::reset();
-        guarded("prediction", "lower --prediction-images, or set --particle-chunk", || {
-            setup.predict(&theta, &mut found)
-        })?;
-        found.predict_peak_bytes = peak::bytes(device, before);
-    }
+    setup.run(&mut theta, &mut found, before)?;
     found.matmul_rates.extend(rate::matmul_rates(device, model.kind)?);
     Ok(found)
 }
@@ -171,6 +158,26 @@ fn expect_room(particles: i64, parameters: i64, device: Device) -> Result<()> {
 }
 
 impl Setup<'_> {
+    /// Trains and predicts as the plan says; peaks are counted above the `before` bytes that were in use at first.
+    fn run(&self, theta: &mut Tensor, found: &mut Measured, before: peak::Before) -> Result<()> {
+        let device = self.model.device;
+        if self.plan.steps > 0 {
+            peak::reset();
+            guarded("training step", "lower --batch-size, or set --particle-chunk or --recompute", || {
+                self.train(theta, found)
+            })?;
+            found.train_peak_bytes = peak::bytes(device, before);
+            // Only now: the memory that it takes is no part of the peak.
+            found.matmul_rates.extend(rate::matmul_rates(device, self.model.kind)?);
+        }
+        if self.plan.predictions > 0 {
+            peak::reset();
+            guarded("prediction", "lower --prediction-images, or set --particle-chunk", || self.predict(theta, found))?;
+            found.predict_peak_bytes = peak::bytes(device, before);
+        }
+        Ok(())
+    }
+
     fn train(&self, theta: &mut Tensor, found: &mut Measured) -> Result<()> {
         let optimizer_spent = nothing_spent();
         let inner = self.training.optimizer.spec.build(theta);

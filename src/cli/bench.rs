@@ -295,6 +295,11 @@ fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome
     if let Some(threads) = args.compute.threads {
         command.args(["--threads", &threads.to_string()]);
     }
+    answer(command)
+}
+
+/// The answer of a case that was measured in a process of its own.
+fn answer(mut command: Command) -> Result<Outcome> {
     let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a process for a case")?;
     let mut text = String::new();
     if let Some(out) = process.stdout.as_mut() {

@@ -10,6 +10,7 @@ use super::options::ComputeArgs;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
+use crate::data::versions::Version;
 use crate::data::{Fingerprint, Split, SplitName};
 use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Inside, experiment_csv, ood_csv};
 use crate::experiment::Experiment;
@@ -164,33 +165,37 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         validation: None,
     };
     if tests.args.calibrate {
-        let validation = evaluation.labelled(&opened.validation()?)?;
-        evaluation.validation = Some(validation);
+        evaluation.validation = Some(evaluation.labelled(&opened.validation()?)?);
     }
-    let versions = experiment.data.dataset.versions()?;
-    if versions.is_empty() || tests.args.split != SplitName::Test {
-        let sets = if tests.args.split == SplitName::Test { experiment.data.test_sets() } else { Vec::new() };
-        if sets.is_empty() {
-            evaluation.names_files = opened.names_files(&evaluation.set);
-            return on_split(opened, &evaluation, tests, opened.split(tests.args.split)?);
-        }
-        let mut rows = Vec::new();
-        for (label, set) in sets {
-            evaluation.names_files = opened.names_files(&label);
-            evaluation.set = label;
-            rows.extend(on_split(opened, &evaluation, tests, session.load_test(experiment, &*set)?)?);
-        }
+    let is_test = tests.args.split == SplitName::Test;
+    let versions = if is_test { experiment.data.dataset.versions()? } else { Vec::new() };
+    let sets = if is_test && versions.is_empty() { experiment.data.test_sets() } else { Vec::new() };
+    let mut rows = Vec::new();
+    for (label, set) in sets {
+        evaluation.names_files = opened.names_files(&label);
+        evaluation.set = label;
+        rows.extend(on_split(opened, &evaluation, tests, session.load_test(experiment, &*set)?)?);
+    }
+    if !rows.is_empty() {
         return Ok(rows);
+    }
+    evaluation.names_files = opened.names_files(&evaluation.set);
+    if versions.is_empty() {
+        return on_split(opened, &evaluation, tests, opened.split(tests.args.split)?);
     }
     ensure!(
         tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
         "{}: its images are corrupted already: --corrupt, --attack and --ood are for plain test sets",
         experiment.data.label
     );
-    evaluation.names_files = opened.names_files(&evaluation.set);
+    on_versions(opened, &evaluation, versions)
+}
+
+/// Published corrupted versions of a test set, one by one, and their means.
+fn on_versions(opened: &Opened, evaluation: &Evaluation, versions: Vec<Version>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for version in versions {
-        let split = session.load_version(experiment, &version)?;
+        let split = opened.session.load_version(&opened.experiment, &version)?;
         let fingerprint = Fingerprint::of(&split)?;
         let images = images(opened, split, fingerprint)?;
         let row = evaluation.plain(&images, &Condition::Published(version.clone()))?.0;

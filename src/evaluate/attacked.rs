@@ -90,13 +90,26 @@ impl Evaluation<'_> {
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64() / plan.epsilons.len() as f64;
-        let labels: Vec<i64> = set.split.labels.iter().map(|label| i64::from(*label)).collect();
+        self.keep_attacked(images, plan, (logits, pixels), seconds)
+    }
+
+    /// Saves the predictions of each epsilon from the logits `[m, B, C]` of its batches; the attacked pixels of the batches,
+    /// where there are any, become sets of images.
+    fn keep_attacked(
+        &self,
+        images: &TestImages,
+        plan: &AttackPlan,
+        (logits, pixels): (Vec<Vec<Tensor>>, Vec<Vec<Tensor>>),
+        seconds: f64,
+    ) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+        let attack = (plan.entry.build)(plan.settings);
+        let labels: Vec<i64> = images.set.split.labels.iter().map(|label| i64::from(*label)).collect();
         let labels = Tensor::from_slice(&labels);
         let (mut rows, mut adversarial) = (Vec::new(), Vec::new());
         for ((epsilon, parts), pixels) in plan.epsilons.iter().zip(&logits).zip(&pixels) {
             let kept =
                 self.keep(host_f32(&Tensor::cat(parts, 1))?, images, &plan.condition(&*attack, *epsilon), seconds)?;
-            if let (Some(file), true) = (kept.file.as_deref().and_then(Path::file_name), keep) {
+            if let (Some(file), false) = (kept.file.as_deref().and_then(Path::file_name), pixels.is_empty()) {
                 let (file, images) = (file.to_os_string(), Tensor::cat(pixels, 0));
                 adversarial.push(Adversarial { file, images, labels: labels.shallow_clone() });
             }

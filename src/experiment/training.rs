@@ -132,35 +132,8 @@ impl Training {
 
     /// Rules that join several tables.
     fn cross_check(&self, root: &Reader, validation: Validation) {
+        self.check_optimizer(root);
         let particles = self.method.spec.particles() as usize;
-        let rates = self.optimizer.spec.rates();
-        let own_update = self.method_entry().is_some_and(|entry| entry.update == Update::Own);
-        if rates.len() > 1 && rates.len() != particles {
-            let why = format!(
-                "{}.lr has {} learning rates for {particles} particles: give one, or one a particle",
-                self.optimizer.key,
-                rates.len()
-            );
-            root.problem("optimizer", why);
-        }
-        if own_update != (self.optimizer.key == "none") {
-            let why = if own_update {
-                format!(
-                    "method.{} is its own optimizer: write [optimizer.none] for [optimizer.{}]",
-                    self.method.key, self.optimizer.key
-                )
-            } else {
-                format!(
-                    "none: method.{} needs an optimizer: write [optimizer.adamw] or [optimizer.sgd]",
-                    self.method.key
-                )
-            };
-            root.problem("optimizer", why);
-        }
-        if own_update && self.train.clip_norm.is_some() {
-            let why = format!("clip_norm: method.{} has its own update; leave it out", self.method.key);
-            root.problem("train", why);
-        }
         let tuning = self.method.spec.course().settings().map(|laplace| laplace.tuning);
         if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
             root.problem(
@@ -174,14 +147,45 @@ impl Training {
             root.problem("train", format!("particle_chunk = {count}: must not exceed the {particles} particles"));
         }
         let gaussians = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
-        let gaussians_in_training = gaussians && self.subspace.key == "low-rank";
-        if self.train.loo_samples > 0 && !gaussians_in_training {
+        if self.train.loo_samples > 0 && !(gaussians && self.subspace.key == "low-rank") {
             let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
             root.problem("train", why);
         }
-        if self.train.accumulate.parts() > self.train.batch_size {
-            let parts = self.train.accumulate.parts();
+        let parts = self.train.accumulate.parts();
+        if parts > self.train.batch_size {
             root.problem("train", format!("accumulate = {parts}: must not exceed batch_size"));
+        }
+    }
+
+    /// The optimizer must be one where the method needs it, with a learning rate for each particle or one for all.
+    fn check_optimizer(&self, root: &Reader) {
+        let (particles, method, optimizer) = (self.method.spec.particles() as usize, &self.method.key, &self.optimizer);
+        let rates = optimizer.spec.rates();
+        if rates.len() > 1 && rates.len() != particles {
+            let why = format!(
+                "{}.lr has {} learning rates for {particles} particles: give one, or one a particle",
+                optimizer.key,
+                rates.len()
+            );
+            root.problem("optimizer", why);
+        }
+        let own_update = self.method_entry().is_some_and(|entry| entry.update == Update::Own);
+        match (own_update, optimizer.key == "none") {
+            (true, false) => {
+                let written = &optimizer.key;
+                let why =
+                    format!("method.{method} is its own optimizer: write [optimizer.none] for [optimizer.{written}]");
+                root.problem("optimizer", why);
+            }
+            (false, true) => {
+                let why =
+                    format!("none: method.{method} needs an optimizer: write [optimizer.adamw] or [optimizer.sgd]");
+                root.problem("optimizer", why);
+            }
+            _ => {}
+        }
+        if own_update && self.train.clip_norm.is_some() {
+            root.problem("train", format!("clip_norm: method.{method} has its own update; leave it out"));
         }
     }
 

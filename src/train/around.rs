@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Material;
+use super::material::Material;
 use crate::experiment::{Experiment, Training, load_config};
 use crate::laplace::Settings;
 use crate::laplace::fit::Fitter;

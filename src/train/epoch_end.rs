@@ -4,8 +4,10 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use tch::no_grad_guard;
 
+use super::material::Material;
 use super::progress::EpochRow;
-use super::{Clock, Material, Trainer, history, schedule};
+use super::trainer::{Clock, Trainer};
+use super::{history, schedule};
 use crate::analysis::sensitivity::sensitivities;
 use crate::data::batches::SampleSet;
 use crate::experiment::Selection;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use super::{ADVICE, Clock, Trainer};
+use super::trainer::{ADVICE, Clock, Trainer};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::machine::Chunk;

@@ -7,10 +7,12 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use tch::{Device, Tensor};
 
+use super::around;
 use super::chunks::Step;
+use super::material::Material;
 use super::prefix::{Plan, Prefix};
 use super::progress::Progress;
-use super::{Ending, Material, Trainer, around};
+use super::trainer::{Ending, Trainer};
 use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, PrefixCache, Training};
 use crate::machine::memory;

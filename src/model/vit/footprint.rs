@@ -7,14 +7,16 @@
 
 use tch::Kind;
 
-use super::forward::Vit;
-use super::{Activation, Geometry};
+use super::{Activation, Geometry, Traits};
 use crate::machine::memory::Need;
-use crate::model::network::{Graph, Network, Trained};
+use crate::model::network::{Graph, Trained};
 
 /// A pass through a vision transformer in a compute type.
 pub struct Pass<'a> {
-    pub vit: &'a Vit,
+    pub geometry: &'a Geometry,
+    pub traits: Traits,
+    /// The first block that is trained, where the graph leads down to weights.
+    pub first: usize,
     pub kind: Kind,
     pub graph: Graph<'a>,
 }
@@ -22,7 +24,7 @@ pub struct Pass<'a> {
 impl Pass<'_> {
     /// What the pass takes for each image, and for each image of each member.
     pub fn need(&self) -> Need {
-        let Geometry { grid, width, .. } = self.vit.geometry;
+        let Geometry { grid, width, .. } = *self.geometry;
         let token = self.kind.elt_size_in_bytes() as u64;
         let tokens = (1 + grid * grid) as u64;
         // Tensors that go leave holes between others that stay; measured on processors.
@@ -35,13 +37,13 @@ impl Pass<'_> {
 
     /// Numbers a token that all blocks keep.
     fn kept(&self) -> u64 {
-        let blocks = self.vit.geometry.blocks;
-        let width = self.vit.geometry.width as u64;
+        let blocks = self.geometry.blocks;
+        let width = self.geometry.width as u64;
         match self.graph {
             Graph::None => 0,
             Graph::Samples { .. } => (0..blocks).map(|block| self.block(block, None)).sum(),
             Graph::Weights { trained, recompute, .. } => {
-                let first = self.vit.first_stage(trained);
+                let first = self.first;
                 let kept = (first..blocks).map(|block| self.block(block, Some(trained)));
                 if recompute { (blocks - first) as u64 * width + kept.max().unwrap_or(0) } else { kept.sum() }
             }
@@ -50,7 +52,7 @@ impl Pass<'_> {
 
     /// Numbers a token that one block keeps, with the layers that `trained` trains.
     fn block(&self, block: usize, trained: Option<&dyn Trained>) -> u64 {
-        let Geometry { width, mlp, blocks, .. } = self.vit.geometry;
+        let Geometry { width, mlp, blocks, .. } = *self.geometry;
         let (width, mlp) = (width as u64, mlp as u64);
         let trains = |layer: &str| trained.is_some_and(|trained| trained.reaches(&format!("blocks.{block}.{layer}.")));
         let when = |layer: &str, amount: u64| if trains(layer) { amount } else { 0 };
@@ -58,15 +60,15 @@ impl Pass<'_> {
         if block + 1 == blocks {
             return attention;
         }
-        let hidden = if self.vit.traits.activation == Activation::QuickGelu { 2 * mlp } else { mlp };
+        let hidden = if self.traits.activation == Activation::QuickGelu { 2 * mlp } else { mlp };
         let layers = when("attn.proj", width) + when("ln_2", 2 * width) + when("mlp.fc", width) + when("mlp.proj", mlp);
         attention + hidden + layers
     }
 
     /// Numbers a token that live at once within a block, on the way there or, with a graph, back.
     fn live(&self) -> u64 {
-        let (width, mlp) = (self.vit.geometry.width as u64, self.vit.geometry.mlp as u64);
-        let there = if self.vit.traits.activation == Activation::QuickGelu { 4 * mlp } else { 2 * mlp + mlp / 2 };
+        let (width, mlp) = (self.geometry.width as u64, self.geometry.mlp as u64);
+        let there = if self.traits.activation == Activation::QuickGelu { 4 * mlp } else { 2 * mlp + mlp / 2 };
         let back = if matches!(self.graph, Graph::None) { 0 } else { mlp };
         there + back + 4 * width
     }
@@ -75,7 +77,7 @@ impl Pass<'_> {
     fn pixels(&self) -> (u64, u64) {
         const F32: u64 = 4;
         const F64: u64 = 8;
-        let size = self.vit.geometry.image_size() as u64;
+        let size = self.geometry.image_size() as u64;
         let numbers = 3 * size * size;
         // Stored bytes, pixels in f32, normalised ones, patches. Training normalises in place.
         let seen = numbers * (1 + 2 * F32 + 2 * self.kind.elt_size_in_bytes() as u64);
@@ -104,7 +106,7 @@ mod tests {
                 vec!["blocks.4.mlp.fc.A", "blocks.4.mlp.proj.A", "blocks.5.mlp.fc.A", "blocks.5.mlp.proj.A"]
             }
         }
-        let pass = |graph| Pass { vit: &vit, kind: Kind::Float, graph };
+        let pass = |graph| Pass { geometry: &vit.geometry, traits: vit.traits, first: 4, kind: Kind::Float, graph };
         assert_eq!(pass(Graph::None).kept(), 0);
         assert_eq!(pass(Graph::Samples { budgets: 1 }).kept(), 6 * 6 * 192 + 5 * 768);
         let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_samples: true };

@@ -83,7 +83,11 @@ impl Network for Vit {
     }
 
     fn need(&self, graph: Graph, kind: Kind) -> Need {
-        Pass { vit: self, kind, graph }.need()
+        let first = match graph {
+            Graph::Weights { trained, .. } => self.first_stage(trained),
+            Graph::None | Graph::Samples { .. } => 0,
+        };
+        Pass { geometry: &self.geometry, traits: self.traits, first, kind, graph }.need()
     }
 }
 

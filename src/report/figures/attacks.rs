@@ -108,22 +108,11 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
     let sweeps = sweeps(&material.series, "svgd.gamma", &[]);
     let mut budgets: Vec<f64> = vec![];
     let mut found = vec![];
-    for sweep in &sweeps {
-        for (gamma, series) in &sweep.steps {
-            for row in material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
-                let budget = match (row.get("attack"), row.get("condition")) {
-                    ("", "clean") => Some(0.0),
-                    ("fgsm", _) if on_members_mean(&row) => row.number("epsilon"),
-                    _ => None,
-                };
-                if let (Some(budget), Some(value)) = (budget, row.number(ACCURACY)) {
-                    // The clean row and the row of the attack with budget 0 are one.
-                    let twice = budget == 0.0 && !row.get("attack").is_empty();
-                    if !twice {
-                        budgets.push(budget);
-                        found.push((sweep.name.clone(), row.get("set").to_string(), *gamma, budget, 100.0 * value));
-                    }
-                }
+    for (sweep, gamma, series) in sweeps.iter().flat_map(|s| s.steps.iter().map(move |(gamma, at)| (s, gamma, at))) {
+        for row in material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
+            if let (Some(budget), Some(value)) = (budget_of(&row), row.number(ACCURACY)) {
+                budgets.push(budget);
+                found.push((sweep.name.clone(), row.get("set").to_string(), *gamma, budget, 100.0 * value));
             }
         }
     }
@@ -147,5 +136,14 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
              the members' mean probability).",
         ),
         None => Ok(None),
+    }
+}
+
+/// The budget of a row that is clean or attacked by FGSM. The row of an attack with budget 0 is the clean one again.
+fn budget_of(row: &RowView) -> Option<f64> {
+    match (row.get("attack"), row.get("condition")) {
+        ("", "clean") => Some(0.0),
+        ("fgsm", _) if on_members_mean(row) => row.number("epsilon").filter(|budget| *budget != 0.0),
+        _ => None,
     }
 }

@@ -59,35 +59,25 @@ impl<'a> Reader<'a> {
         }
         let Some(node) = self.node(key) else {
             if !matches!(self.source, Source::Bad(_)) {
-                let text = format!("{path} is required: one of {}", headers(&path, known));
-                self.push(self.origin().whole(), text);
+                self.push(self.origin().whole(), format!("{path} is required: one of {}", headers(&path, known)));
             }
             return None;
         };
         let Value::Table(variants) = &node.value else {
-            let why = match &node.value {
-                Value::String(word) if known.contains(&word.as_str()) => {
-                    format!("must be a table: write [{path}.{word}]")
-                }
-                _ => format!("must be a table: one of {}", headers(&path, known)),
+            let written = match &node.value {
+                Value::String(word) if known.contains(&word.as_str()) => format!("write [{path}.{word}]"),
+                _ => format!("one of {}", headers(&path, known)),
             };
-            self.complain(&path, node, &why);
+            self.complain(&path, node, &format!("must be a table: {written}"));
             return None;
         };
-        let mut usable = Vec::new();
-        for (name, node) in variants {
-            if known.contains(&name.as_str()) {
-                usable.push((name, node));
-            } else {
-                let hint = suggest::hint(name, known.iter().copied());
-                let known = known.join(", ");
-                let text = format!("unknown {key} `{name}`; known: {known}{hint}");
-                self.push(node.origin.clone(), text);
-            }
+        let (usable, others): (Vec<_>, Vec<_>) = variants.iter().partition(|(name, _)| known.contains(&name.as_str()));
+        for (name, node) in others {
+            let hint = suggest::hint(name, known.iter().copied());
+            self.push(node.origin.clone(), format!("unknown {key} `{name}`; known: {}{hint}", known.join(", ")));
         }
         if variants.is_empty() {
-            let why = format!("needs one of {}", headers(&path, known));
-            self.complain(&path, node, &why);
+            self.complain(&path, node, &format!("needs one of {}", headers(&path, known)));
         }
         if usable.len() > 1 {
             self.report_several(&path, &usable);
