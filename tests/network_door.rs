@@ -208,7 +208,7 @@ const ADAMW: &str = "[optimizer.adamw]\nlr = 1e-2\n[train]\nepochs = 12\nbatch_s
 
 #[track_caller]
 fn assert_learnt((accuracy, nll, _): &(f64, f64, Posterior)) {
-    assert!(*accuracy > 0.9 && *nll < 0.35, "accuracy {accuracy}, NLL {nll}");
+    assert!(*accuracy > 0.9 && *nll < 0.5, "accuracy {accuracy}, NLL {nll}");
 }
 
 #[test]

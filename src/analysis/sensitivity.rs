@@ -50,7 +50,7 @@ pub fn sensitivities(
     bar: &ProgressBar,
 ) -> Result<Vec<Sensitivity>> {
     let Posterior::Gaussians { mean, std } = posterior else {
-        bail!("sensitivities need Gaussians with independent columns: train with [method.ivon]")
+        bail!("sensitivities need a Gaussian posterior with independent columns: train with [method.ivon]")
     };
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
     let particles = mean.size()[0];
