@@ -12,6 +12,11 @@ pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// SHA-256 of a text.
+pub fn text_sha256(text: &str) -> String {
+    hex(Sha256::digest(text))
+}
+
 /// SHA-256 of a file's content. `key` is what named the file.
 ///
 /// # Errors

@@ -7,9 +7,12 @@ use clap::Args;
 use tch::Kind;
 
 use crate::model::archive::Archive;
+use crate::model::folder;
 use crate::model::head::{Head, Training};
 use crate::model::vit::Activation;
+use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
+use crate::model::vit::parts::Parts;
 use crate::schema::{Choice, Reader, Tree};
 use crate::subspace::low_rank;
 
@@ -17,7 +20,7 @@ use crate::subspace::low_rank;
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella inspect ViT-B-32.pt")]
 pub struct InspectArgs {
-    /// A TorchScript archive (.pt).
+    /// A TorchScript archive (.pt), or a folder with config.json and safetensors weights.
     file: PathBuf,
 
     /// Number of attention heads, where the search does not find it.
@@ -47,19 +50,19 @@ fn activation(word: &str) -> Result<Activation, String> {
 }
 
 pub fn run(args: &InspectArgs) -> Result<()> {
-    let archive = Archive::open(&args.file)?;
     let fixed = Fixed { heads: args.heads, activation: args.activation, eps: args.eps };
-    let identified = identify(&archive, fixed)?;
+    let (archive, identified) = if args.file.is_dir() {
+        (None, folder::identify(&args.file, fixed)?)
+    } else {
+        let archive = Archive::open(&args.file)?;
+        let identified = identify(&archive, fixed)?;
+        (Some(archive), identified)
+    };
     let Identified { vit, naming, base, head, evidence, stored } = &identified;
     let geometry = &vit.geometry;
     println!("file          {}", args.file.display());
     println!("naming        {naming}");
-    println!(
-        "image         {0} x {0} px, patch {1}, {2} tokens",
-        geometry.image_size(),
-        geometry.patch,
-        geometry.grid.pow(2) + 1
-    );
+    println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, vit.tokens());
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);
     println!("heads         {} of width {}", vit.traits.heads, geometry.width / vit.traits.heads);
     println!("activation    {}", vit.traits.activation);
@@ -68,7 +71,11 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("own head      {}", head.as_ref().map_or("none".into(), |h| format!("{} classes", h.weight.size()[0])));
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
-    print_text(identify_text(&archive, vit.traits));
+    print_parts(vit);
+    match &archive {
+        Some(archive) => print_text(identify_text(archive, vit.traits)),
+        None => println!("text tower    not read from folders"),
+    }
     print_trainable(&identified, args.rank)?;
     if args.parameters {
         for (name, tensor) in base.all() {
@@ -76,6 +83,20 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What distinguishes the network from a plain vision transformer.
+fn print_parts(vit: &Vit) {
+    let Parts { prefix, layer_scale, gated, rope, readout, .. } = vit.parts;
+    let mut parts = vec![format!("readout {readout}")];
+    let mut add = |there: bool, what: &str| parts.extend(there.then(|| what.to_string()));
+    add(layer_scale, "layer scale");
+    add(gated, "gated MLP");
+    add(rope.is_some(), "rotary positions");
+    if prefix != 1 {
+        parts.push(format!("{prefix} tokens in front of the patches"));
+    }
+    println!("parts         {}", parts.join(", "));
 }
 
 /// The text tower, or why there is none to use.
@@ -137,6 +158,15 @@ fn print_evidence(evidence: &Evidence) {
                     "runner-up     {} heads, {}, eps {:e}: {:.1e}",
                     traits.heads, traits.activation, traits.eps, difference.relative
                 );
+            }
+        }
+        Evidence::Config { reference } => {
+            println!("check         every tensor has its place; heads, activation and eps are those of config.json");
+            match reference {
+                Some(difference) => {
+                    println!("reference     relative difference {:.1e} (bound 1e-5)", difference.relative)
+                }
+                None => println!("reference     none (reference.safetensors with pixels and features)"),
             }
         }
         Evidence::Code { reason } => {

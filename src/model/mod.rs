@@ -1,6 +1,7 @@
 //! A model: a network with its frozen weights and a head, and what it does to samples before they enter.
 
 pub mod archive;
+pub mod folder;
 pub mod head;
 pub mod network;
 mod preprocess;
@@ -40,12 +41,19 @@ pub struct Loaded {
     interpolation: Interpolation,
 }
 
-/// Opens and self-checks the configured checkpoint.
-fn open_checkpoint(spec: &CheckpointSpec) -> Result<(Archive, Identified)> {
-    let archive = Archive::open(&spec.path)?;
+/// Opens the configured checkpoint: an archive, which is self-checked, or a folder.
+fn open_checkpoint(spec: &CheckpointSpec) -> Result<(Option<Archive>, Identified)> {
     let fixed = Fixed { heads: spec.heads, activation: spec.activation, eps: spec.eps };
-    let mut identified = identify(&archive, fixed)?;
-    if let Some(size) = spec.image_size {
+    let (archive, mut identified, usual) = if spec.path.is_dir() {
+        (None, folder::identify(&spec.path, fixed)?, folder::Preprocessing::of(&spec.path).image_size)
+    } else {
+        let archive = Archive::open(&spec.path)?;
+        let identified = identify(&archive, fixed)?;
+        (Some(archive), identified, None)
+    };
+    // A folder may say that its images are prepared at another size than the one of its position embeddings.
+    let usual = usual.filter(|size| size % identified.vit.geometry.patch == 0);
+    if let Some(size) = spec.image_size.or(usual) {
         identified.vit.resize(&mut identified.base, size)?;
     }
     Ok((archive, identified))
@@ -62,7 +70,7 @@ impl Loaded {
         let (archive, identified) = open_checkpoint(checkpoint)?;
         let (width, traits) = (identified.vit.width(), identified.vit.traits);
         let hash = || checkpoint.sha256().map(str::to_string);
-        let source = Checkpoint { archive: &archive, traits, hash: &hash, device };
+        let source = Checkpoint { archive: archive.as_ref(), traits, hash: &hash, device };
         let head = head.build(&Surroundings { width, classes, own: identified.head.as_ref(), checkpoint: source })?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { identified, head, normalize, interpolation })

@@ -27,8 +27,11 @@ words! {
 }
 
 impl Normalize {
-    /// Reads the key `normalize`, a word or a table.
-    pub fn read(reader: &Reader) -> Normalize {
+    /// Reads the key `normalize`, a word or a table; `usual` is what the checkpoint's own folder says.
+    pub fn read(reader: &Reader, usual: Option<Normalize>) -> Normalize {
+        if let (Some(usual), false) = (usual, reader.has("normalize")) {
+            return usual;
+        }
         if !reader.is_table("normalize") {
             return match reader
                 .choice("normalize")

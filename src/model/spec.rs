@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::Serialize;
 
+use super::folder::{Preprocessing, content};
 use super::preprocess::Normalize;
-use crate::base::hash::file_sha256;
+use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::Interpolation;
 use crate::model::vit::Activation;
 use crate::schema::{Bounds, Reader};
@@ -38,20 +39,24 @@ pub struct CheckpointSpec {
 impl CheckpointSpec {
     /// Reads the table.
     pub fn read(reader: Reader) -> CheckpointSpec {
+        let path = reader
+            .path("path")
+            .about(
+                "Network to start from: a TorchScript archive, or a folder with config.json and safetensors weights.",
+            )
+            .required_because("the TorchScript archive (.pt) or the folder to start from");
+        let usual = if path.is_dir() { Preprocessing::of(&path) } else { Preprocessing::default() };
         let spec = CheckpointSpec {
-            path: reader
-                .path("path")
-                .about("TorchScript archive to start from.")
-                .required_because("the TorchScript archive (.pt) to start from"),
+            path,
             image_size: reader
                 .integer("image_size", 1..=4096)
                 .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
                 .optional(),
-            normalize: Normalize::read(&reader),
+            normalize: Normalize::read(&reader, usual.normalize),
             interpolation: reader
                 .choice("interpolation")
                 .about("Filter by which images get the size of the network's input.")
-                .or(Interpolation::Bicubic),
+                .or(usual.interpolation.unwrap_or(Interpolation::Bicubic)),
             heads: reader
                 .integer("heads", 1..=1024)
                 .about("Number of attention heads, where the self-check cannot find it.")
@@ -77,7 +82,10 @@ impl CheckpointSpec {
         if let Some(known) = self.sha256.get() {
             return Ok(known);
         }
-        let hash = file_sha256(&self.path, "checkpoint.path")?;
+        let files = content(&self.path)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
+        let hashes = files.collect::<Result<Vec<String>>>()?;
+        // Several files, those of a folder, are known by the hash of their hashes.
+        let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
     }
 }

@@ -303,6 +303,7 @@ fn activated(activation: Activation) -> &'static str {
         Activation::Gelu => "torch.gelu(h)",
         Activation::GeluTanh => "torch.gelu(h, approximate=\"tanh\")",
         Activation::QuickGelu => "torch.mul(h, torch.sigmoid(torch.mul(h, 1.702)))",
+        Activation::Silu => "torch.silu(h)",
     }
 }
 

@@ -208,6 +208,11 @@ fn report(identified: &Identified) -> Option<f64> {
             tracing::debug!("self-check: relative difference {:.1e}", difference.relative);
             Some(difference.relative)
         }
+        Evidence::Config { reference: Some(difference) } => {
+            tracing::debug!("reference: relative difference {:.1e}", difference.relative);
+            Some(difference.relative)
+        }
+        Evidence::Config { reference: None } => None,
         Evidence::Code { reason } => {
             tracing::warn!("the archive's own forward does not run here, so the native one is not checked ({reason})");
             None

@@ -41,7 +41,8 @@ pub struct Surroundings<'a> {
 
 /// The archive that a head may read a text tower from.
 pub struct Checkpoint<'a> {
-    pub archive: &'a Archive,
+    /// Absent where the checkpoint is a folder.
+    pub archive: Option<&'a Archive>,
     /// The traits of the image tower.
     pub traits: Traits,
     /// SHA-256 of the archive's file; computed where asked for.

@@ -68,8 +68,12 @@ impl Prompts {
             tracing::info!("zero-shot head: {} classes, from the cache", classes.len());
             return Ok(weight);
         }
-        let shown = checkpoint.archive.path.display();
-        let text = identify_text(checkpoint.archive, checkpoint.traits)?.with_context(|| {
+        let archive = checkpoint.archive.context(
+            "head.zero-shot: texts are embedded by a TorchScript archive's own text tower, and the checkpoint is a folder: \
+             give head.zero-shot.weights, or use [head.linear]",
+        )?;
+        let shown = archive.path.display();
+        let text = identify_text(archive, checkpoint.traits)?.with_context(|| {
             format!(
                 "{shown}: has no text tower, so no head can be built from templates: set head.zero-shot.weights to text \
                  embeddings, or checkpoint.path to a full CLIP archive (scripts/export_torchscript.py)"
@@ -124,6 +128,7 @@ fn report(text: &IdentifiedText, texts: &[Vec<String>]) {
         Evidence::SelfCheck { difference, .. } => {
             tracing::debug!("text tower: self-check, relative difference {:.1e}", difference.relative);
         }
+        Evidence::Config { .. } => {}
         Evidence::Code { reason } => {
             tracing::warn!(
                 "the archive's own encode_text does not run here, so the native one is not checked ({reason})"

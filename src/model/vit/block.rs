@@ -2,6 +2,7 @@
 
 use tch::Tensor;
 
+use super::rope::Table;
 use super::{Activation, Traits};
 use crate::model::network::Weights;
 
@@ -23,14 +24,20 @@ pub enum Rows {
 }
 
 /// A stack of blocks, `blocks.0` and so on.
-pub struct Blocks {
+pub struct Blocks<'a> {
     pub width: i64,
     pub blocks: usize,
     pub traits: Traits,
     pub attention: Attention,
+    /// A learnt scale of what each half of a block adds.
+    pub layer_scale: bool,
+    /// A gate in the MLP.
+    pub gated: bool,
+    /// Rotary positions of the last tokens.
+    pub rope: Option<&'a Table>,
 }
 
-impl Blocks {
+impl Blocks<'_> {
     /// `x: [p, B, T, d] -> [p', B, T or 1, d]`, p' = n where particles differ.
     pub fn forward(&self, weights: &Weights, mut x: Tensor, rows: Rows) -> Tensor {
         for block in 0..self.blocks {
@@ -49,10 +56,30 @@ impl Blocks {
             Rows::All => (self.attend(weights, &name("attn.qkv"), &normed), x),
             Rows::First => (self.attend_first(weights, &name("attn.qkv"), &normed), x.narrow(2, 0, 1)),
         };
-        let x = x + weights.linear(&name("attn.proj")).forward(&attended);
-        let hidden = weights.linear(&name("mlp.fc")).forward(&weights.norm(&name("ln_2")).forward(&x, eps));
-        let hidden = activate(&hidden, self.traits.activation);
-        x + weights.linear(&name("mlp.proj")).forward(&hidden)
+        let x = x + self.scaled(weights, &name("ls_1"), weights.linear(&name("attn.proj")).forward(&attended));
+        let normed = weights.norm(&name("ln_2")).forward(&x, eps);
+        let hidden = weights.linear(&name("mlp.fc")).forward(&normed);
+        let hidden = match self.gated {
+            false => activate(&hidden, self.traits.activation),
+            true => {
+                let gate = weights.linear(&name("mlp.gate")).forward(&normed);
+                activate(&gate, self.traits.activation) * hidden
+            }
+        };
+        x + self.scaled(weights, &name("ls_2"), weights.linear(&name("mlp.proj")).forward(&hidden))
+    }
+
+    /// What half of a block adds, `[p, B, T, d]`, times its learnt scale where there is one.
+    fn scaled(&self, weights: &Weights, scale: &str, added: Tensor) -> Tensor {
+        match self.layer_scale {
+            true => added * weights.param(&format!("{scale}.gamma")).unsqueeze(1).unsqueeze(1),
+            false => added,
+        }
+    }
+
+    /// Queries or keys with their rotary positions.
+    fn turned(&self, x: &Tensor) -> Tensor {
+        self.rope.map_or_else(|| x.shallow_clone(), |table| table.turn(x))
     }
 
     /// Self-attention of all tokens.
@@ -60,7 +87,8 @@ impl Blocks {
         let qkv = weights.linear(layer).forward(x);
         let parts = self.split_heads(&qkv, 3);
         let causal = self.attention == Attention::Causal;
-        self.merge_heads(&attention(&parts[0], &parts[1], &parts[2], causal), qkv.size()[0])
+        let (query, key) = (self.turned(&parts[0]), self.turned(&parts[1]));
+        self.merge_heads(&attention(&query, &key, &parts[2], causal), qkv.size()[0])
     }
 
     /// Self-attention with the first token as the only query.
@@ -72,7 +100,7 @@ impl Blocks {
         let parts = self.split_heads(&key_value, 2);
         // One query and a mask: it sees the first token only.
         let causal = self.attention == Attention::Causal;
-        self.merge_heads(&attention(&query[0], &parts[0], &parts[1], causal), key_value.size()[0])
+        self.merge_heads(&attention(&query[0], &self.turned(&parts[0]), &parts[1], causal), key_value.size()[0])
     }
 
     /// `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
@@ -90,15 +118,16 @@ impl Blocks {
     }
 }
 
-fn attention(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tensor {
+pub(super) fn attention(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tensor {
     Tensor::scaled_dot_product_attention(query, key, value, None::<&Tensor>, 0.0, causal, None, false)
 }
 
 /// The MLP's activation, elementwise.
-fn activate(x: &Tensor, activation: Activation) -> Tensor {
+pub(super) fn activate(x: &Tensor, activation: Activation) -> Tensor {
     match activation {
         Activation::Gelu => x.gelu("none"),
         Activation::GeluTanh => x.gelu("tanh"),
         Activation::QuickGelu => x * (x * 1.702).sigmoid(),
+        Activation::Silu => x.silu(),
     }
 }

@@ -7,6 +7,7 @@
 
 use tch::Kind;
 
+use super::parts::{Parts, Readout};
 use super::{Activation, Geometry, Traits};
 use crate::machine::memory::Need;
 use crate::model::network::{Graph, Trained};
@@ -15,6 +16,7 @@ use crate::model::network::{Graph, Trained};
 pub struct Pass<'a> {
     pub geometry: &'a Geometry,
     pub traits: Traits,
+    pub parts: Parts,
     /// The first block that is trained, where the graph leads down to weights.
     pub first: usize,
     pub kind: Kind,
@@ -26,7 +28,7 @@ impl Pass<'_> {
     pub fn need(&self) -> Need {
         let Geometry { grid, width, .. } = *self.geometry;
         let token = self.kind.elt_size_in_bytes() as u64;
-        let tokens = (1 + grid * grid) as u64;
+        let tokens = (self.parts.prefix + grid * grid) as u64;
         // Tensors that go leave holes between others that stay; measured on processors.
         const HOLES: f64 = 1.2;
         let numbers = self.kept() + self.live() + 2 * width as u64;
@@ -57,10 +59,13 @@ impl Pass<'_> {
         let trains = |layer: &str| trained.is_some_and(|trained| trained.reaches(&format!("blocks.{block}.{layer}.")));
         let when = |layer: &str, amount: u64| if trains(layer) { amount } else { 0 };
         let attention = 6 * width + when("ln_1", 2 * width) + when("attn.qkv", width);
-        if block + 1 == blocks {
+        if block + 1 == blocks && self.parts.readout == Readout::Class {
             return attention;
         }
         let hidden = if self.traits.activation == Activation::QuickGelu { 2 * mlp } else { mlp };
+        // A gated MLP keeps the gate, what it becomes and what it multiplies; a learnt scale what it scales.
+        let hidden = if self.parts.gated { hidden + 2 * mlp } else { hidden };
+        let hidden = if self.parts.layer_scale { hidden + 2 * width } else { hidden };
         let layers = when("attn.proj", width) + when("ln_2", 2 * width) + when("mlp.fc", width) + when("mlp.proj", mlp);
         attention + hidden + layers
     }
@@ -106,7 +111,14 @@ mod tests {
                 vec!["blocks.4.mlp.fc.A", "blocks.4.mlp.proj.A", "blocks.5.mlp.fc.A", "blocks.5.mlp.proj.A"]
             }
         }
-        let pass = |graph| Pass { geometry: &vit.geometry, traits: vit.traits, first: 4, kind: Kind::Float, graph };
+        let pass = |graph| Pass {
+            geometry: &vit.geometry,
+            traits: vit.traits,
+            parts: Parts::PLAIN,
+            first: 4,
+            kind: Kind::Float,
+            graph,
+        };
         assert_eq!(pass(Graph::None).kept(), 0);
         assert_eq!(pass(Graph::Samples { budgets: 1 }).kept(), 6 * 6 * 192 + 5 * 768);
         let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_samples: true };

@@ -3,31 +3,32 @@
 //!
 //! Activations are `[p, B, T, d]` with p = 1 until particles differ, so that the frozen products run once on all rows.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use super::block::{Attention, Blocks, Rows};
 use super::footprint::Pass;
-use super::{Geometry, Traits};
+use super::parts::{Parts, Readout, Resize};
+use super::{Geometry, Traits, pool};
 use crate::machine::memory::Need;
 use crate::model::network::{Graph, Network, Parameters, Slot, SlotKind, Weights};
 
-/// A pre-norm vision transformer with a class token.
+/// A pre-norm vision transformer.
 #[derive(Clone, Debug)]
 pub struct Vit {
     pub geometry: Geometry,
     pub traits: Traits,
+    pub parts: Parts,
 }
 
 impl Network for Vit {
     fn slots(&self) -> Vec<Slot> {
         let Geometry { width, mlp, blocks, .. } = self.geometry;
-        let layers = [
-            ("attn.qkv", width, 3 * width),
-            ("attn.proj", width, width),
-            ("mlp.fc", width, mlp),
-            ("mlp.proj", mlp, width),
-        ];
+        let gate = self.parts.gated.then_some(("mlp.gate", width, mlp));
+        let layers = [("attn.qkv", width, 3 * width), ("attn.proj", width, width)]
+            .into_iter()
+            .chain(gate)
+            .chain([("mlp.fc", width, mlp), ("mlp.proj", mlp, width)]);
         let slot = |stage: usize, (target, inputs, outputs): (&str, i64, i64)| Slot {
             name: format!("blocks.{stage}.{target}"),
             target: target.to_string(),
@@ -36,7 +37,7 @@ impl Network for Vit {
             outputs,
             stage,
         };
-        (0..blocks).flat_map(|stage| layers.map(|layer| slot(stage, layer))).collect()
+        (0..blocks).flat_map(|stage| layers.clone().map(move |layer| slot(stage, layer))).collect()
     }
 
     /// A stage is a block.
@@ -47,7 +48,7 @@ impl Network for Vit {
     fn stage_of(&self, name: &str) -> usize {
         match name.strip_prefix("blocks.") {
             Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0),
-            None if ["ln_post.", "proj."].iter().any(|after| name.starts_with(after)) => self.geometry.blocks,
+            None if ["ln_post.", "proj.", "pool."].iter().any(|after| name.starts_with(after)) => self.geometry.blocks,
             None => 0,
         }
     }
@@ -56,30 +57,37 @@ impl Network for Vit {
         self.geometry.output
     }
 
-    /// `[1 + grid², d]`.
+    /// `[prefix + grid², d]`.
     fn entering(&self, _: usize) -> Vec<i64> {
-        vec![1 + self.geometry.grid * self.geometry.grid, self.geometry.width]
+        vec![self.tokens(), self.geometry.width]
     }
 
-    /// `[p', B, 1 + grid², d]` from normalised images `[p, B, 3, S, S]`.
+    /// `[p', B, prefix + grid², d]` from normalised images `[p, B, 3, S, S]`.
     fn enter(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let x = self.embed(weights, images);
         if weights.has("ln_pre.weight") { weights.norm("ln_pre").forward(&x, self.traits.eps) } else { x }
     }
 
-    /// One block; the last computes the class token only, since nothing else reaches the output.
+    /// One block; where nothing but the class token is read, the last computes that only.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
-        let Geometry { width, blocks, .. } = self.geometry;
-        let rows = if stage + 1 == blocks { Rows::First } else { Rows::All };
-        let stack = Blocks { width, blocks, traits: self.traits, attention: Attention::Full };
-        stack.block(weights, stage, x, rows)
+        let Geometry { width, blocks, grid, .. } = self.geometry;
+        let Parts { layer_scale, gated, rope, readout, .. } = self.parts;
+        let first = stage + 1 == blocks && readout == Readout::Class;
+        let table = rope.map(|rope| rope.table(grid, width / self.traits.heads, (x.kind(), x.device())));
+        let stack = Blocks {
+            width,
+            blocks,
+            traits: self.traits,
+            attention: Attention::Full,
+            layer_scale,
+            gated,
+            rope: table.as_ref(),
+        };
+        stack.block(weights, stage, x, if first { Rows::First } else { Rows::All })
     }
 
-    /// The class token's, from `[p, B, T, d]`.
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
-        let class = weights.norm("ln_post").forward(&x.narrow(2, 0, 1), self.traits.eps);
-        let class = if weights.has("proj.weight") { weights.linear("proj").forward(&class) } else { class };
-        class.squeeze_dim(2)
+        pool::features(weights, x, (&self.traits, &self.parts))
     }
 
     fn need(&self, graph: Graph, kind: Kind) -> Need {
@@ -87,13 +95,17 @@ impl Network for Vit {
             Graph::Weights { trained, .. } => self.first_stage(trained),
             Graph::None | Graph::Samples { .. } => 0,
         };
-        Pass { geometry: &self.geometry, traits: self.traits, first, kind, graph }.need()
+        Pass { geometry: &self.geometry, traits: self.traits, parts: self.parts, first, kind, graph }.need()
     }
 }
 
 impl Vit {
-    /// The same network with its weights for images of `image_size` pixels a side: position embeddings are interpolated
-    /// (bicubic, antialiased).
+    /// The number of tokens of an image.
+    pub fn tokens(&self) -> i64 {
+        self.parts.prefix + self.geometry.grid * self.geometry.grid
+    }
+
+    /// The same network with its weights for images of `image_size` pixels a side: position embeddings are interpolated.
     ///
     /// # Errors
     /// A size that the patches do not divide.
@@ -107,17 +119,22 @@ impl Vit {
             "checkpoint.image_size = {image_size}: must be a multiple of the patch size {patch}"
         );
         let new_grid = image_size / patch;
-        let position = base.get_mut("position").context("the checkpoint has no position embedding")?;
-        let class = position.narrow(0, 0, 1);
-        let patches = position.narrow(0, 1, grid * grid).reshape([1, grid, grid, width]).permute([0, 3, 1, 2]);
-        let resized = patches.internal_upsample_bicubic2d_aa([new_grid, new_grid], false, None, None);
-        let resized = resized.permute([0, 2, 3, 1]).reshape([new_grid * new_grid, width]);
-        *position = Tensor::cat(&[class, resized], 0);
+        if let Some(position) = base.get_mut("position") {
+            let lead = self.parts.positioned;
+            let patches = position.narrow(0, lead, grid * grid).reshape([1, grid, grid, width]).permute([0, 3, 1, 2]);
+            let to = [new_grid, new_grid];
+            let resized = match self.parts.resize {
+                Resize::Antialiased => patches.internal_upsample_bicubic2d_aa(to, false, None, None),
+                Resize::Plain => patches.upsample_bicubic2d(to, false, None, None),
+            };
+            let resized = resized.permute([0, 2, 3, 1]).reshape([new_grid * new_grid, width]);
+            *position = Tensor::cat(&[position.narrow(0, 0, lead), resized], 0);
+        }
         self.geometry.grid = new_grid;
         Ok(())
     }
 
-    /// Patches, class token and positions: `[p, B, 1 + grid², d]`.
+    /// Patches, tokens in front of them and positions: `[p, B, prefix + grid², d]`.
     fn embed(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let Geometry { patch, grid, width, .. } = self.geometry;
         let (particles, batch) = (images.size()[0], images.size()[1]);
@@ -126,10 +143,37 @@ impl Vit {
             .permute([0, 1, 3, 5, 2, 4, 6])
             .reshape([particles, batch, grid * grid, 3 * patch * patch]);
         let tokens = weights.linear("patch").forward(&patches);
-        let class = weights.param("class_token");
-        let lifted = tokens.size()[0].max(class.size()[0]);
-        let tokens = tokens.expand([lifted, -1, -1, -1], false);
-        let class = class.unsqueeze(1).unsqueeze(1).expand([lifted, batch, 1, width], false);
-        Tensor::cat(&[class, tokens], 2) + weights.param("position").unsqueeze(1)
+        // [p, k, d] of k tokens in front, the ones with positions first.
+        let front = |names: &[&str]| -> Vec<Tensor> {
+            let present = names.iter().filter(|name| weights.has(name));
+            present.map(|name| weights.param(name)).map(|t| if t.dim() == 2 { t.unsqueeze(1) } else { t }).collect()
+        };
+        let positions = || weights.param("position").unsqueeze(1);
+        let (lead, rest) = match self.parts.positioned {
+            0 => (vec![], front(&["class_token", "distillation_token", "registers"])),
+            all if all == self.parts.prefix => (front(&["class_token", "distillation_token", "registers"]), vec![]),
+            _ => (front(&["class_token", "distillation_token"]), front(&["registers"])),
+        };
+        let x = in_front(lead, tokens, batch, width);
+        let x = if weights.has("position") { x + positions() } else { x };
+        if rest.is_empty() {
+            return x;
+        }
+        let positioned = self.parts.positioned;
+        let (lead, patches) = (x.narrow(2, 0, positioned), x.narrow(2, positioned, grid * grid));
+        let x = in_front(rest, patches, batch, width);
+        if positioned == 0 { x } else { Tensor::cat(&[lead.expand([x.size()[0], -1, -1, -1], false), x], 2) }
     }
+}
+
+/// Tokens `[p, k, d]` that all images share, put in front of `x: [p, B, T, d]`.
+fn in_front(shared: Vec<Tensor>, x: Tensor, batch: i64, width: i64) -> Tensor {
+    if shared.is_empty() {
+        return x;
+    }
+    let lifted = shared.iter().map(|token| token.size()[0]).chain([x.size()[0]]).max().unwrap_or(1);
+    let expand = |token: &Tensor| token.unsqueeze(1).expand([lifted, batch, token.size()[1], width], false);
+    let mut all: Vec<Tensor> = shared.iter().map(expand).collect();
+    all.push(x.expand([lifted, -1, -1, -1], false));
+    Tensor::cat(&all, 2)
 }

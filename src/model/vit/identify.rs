@@ -12,7 +12,7 @@ use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 
-pub use super::settle::{Difference, Evidence, Fixed};
+pub use super::settle::{Difference, Evidence, Fixed, compare};
 
 /// Images, or texts, of the self-check's random batch.
 const CHECK_BATCH: i64 = 2;
@@ -33,7 +33,8 @@ pub struct Identified {
 /// A foreign module, or one whose forward the native one does not reproduce: the message says the best difference.
 pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let Named { naming, geometry, base, head } = recognise(archive.parameters()).with_context(|| shown.clone())?;
+    let Named { naming, geometry, parts, base, head } =
+        recognise(archive.parameters(), None).with_context(|| shown.clone())?;
     if let Some(heads) = fixed.heads {
         let width = geometry.width;
         ensure!(
@@ -44,7 +45,7 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     let candidates = Candidates::new(geometry.width, fixed, &Hints::read(archive.code()));
     let images = check_images(geometry.image_size());
     let native = |traits, width| {
-        let vit = Vit { geometry: geometry.clone(), traits };
+        let vit = Vit { geometry: geometry.clone(), traits, parts };
         let features = vit.forward(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
         match &head {
             Some(own) if width == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
@@ -61,7 +62,7 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
     let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
-    let vit = Vit { geometry: geometry.clone(), traits };
+    let vit = Vit { geometry: geometry.clone(), traits, parts };
     Ok(Identified { vit, naming: naming.key, base, head, evidence, stored: archive.kind() })
 }
 

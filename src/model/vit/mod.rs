@@ -8,10 +8,14 @@
 mod block;
 pub mod footprint;
 pub mod forward;
+mod fuse;
 mod hints;
 pub mod identify;
 pub mod namings;
+pub mod parts;
+mod pool;
 mod recognise;
+pub mod rope;
 pub mod settle;
 pub mod shapes;
 pub mod text;
@@ -29,12 +33,19 @@ pub use recognise::{Named, recognise};
 pub struct Naming {
     pub key: &'static str,
     pub about: &'static str,
-    /// A parameter without which the archive is not of this family, relative to the prefix.
-    pub landmark: &'static str,
+    /// Parameters of which one tells the family, relative to the prefix.
+    pub landmarks: &'static [&'static str],
     /// Prefixes under which the image tower may sit.
     pub prefixes: &'static [&'static str],
     /// Canonical name and layout of a parameter, `None` for one that the image path never uses.
     pub canonical: fn(&str) -> Option<(String, Form)>,
+    /// The same of a parameter outside the prefix.
+    pub beside: fn(&str) -> Option<(String, Form)>,
+}
+
+/// For namings whose archives hold anything else beside the image tower.
+pub fn anything_beside(_: &str) -> Option<(String, Form)> {
+    Some((String::new(), Form::Ignored))
 }
 
 /// What must be done to a stored tensor to have the canonical one.
@@ -43,6 +54,10 @@ pub enum Form {
     AsIs,
     /// `[1, …]` or `[1, 1, …]`: leading ones dropped.
     Squeezed,
+    /// `[1, k, d]` to `[k, d]`, k = 1 included.
+    Rows,
+    /// Nothing that images go through.
+    Ignored,
     /// `[d, 3, p, p]` convolution to `[d, 3·p·p]`.
     Flattened,
     /// `[d, out]` to `[out, d]`.
@@ -51,7 +66,7 @@ pub enum Form {
 
 words! {
     /// The activation between the two MLP layers.
-    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh" }
+    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu" }
 }
 
 /// What names and shapes tell about a vision transformer.

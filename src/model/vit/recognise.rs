@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
+use super::fuse::Loose;
+use super::parts::{Parts, Readout};
 use super::{Form, Geometry, NAMINGS, Naming, OwnHead};
 use crate::model::network::Parameters;
 
@@ -10,12 +12,13 @@ use crate::model::network::Parameters;
 pub struct Named {
     pub naming: &'static Naming,
     pub geometry: Geometry,
+    pub parts: Parts,
     pub base: Parameters,
     pub head: Option<OwnHead>,
 }
 
 /// Finds the naming that fits, or says why none does.
-pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Named> {
+pub fn recognise(parameters: &[(String, Tensor)], image_size: Option<i64>) -> Result<Named> {
     ensure!(
         !parameters.is_empty(),
         "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze or traced by tch?): export the \
@@ -23,9 +26,10 @@ pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Named> {
     );
     for naming in NAMINGS {
         for prefix in naming.prefixes {
-            let landmark = format!("{prefix}{}", naming.landmark);
-            if parameters.iter().any(|(name, _)| *name == landmark) {
-                return named(naming, prefix, parameters)
+            let is_landmark =
+                |name: &str| name.strip_prefix(prefix).is_some_and(|inner| naming.landmarks.contains(&inner));
+            if parameters.iter().any(|(name, _)| is_landmark(name)) {
+                return named(naming, prefix, parameters, image_size)
                     .with_context(|| format!("the checkpoint has {} names, but", naming.key));
             }
         }
@@ -38,12 +42,21 @@ pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Named> {
     )
 }
 
-fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)]) -> Result<Named> {
+fn named(
+    naming: &'static Naming,
+    prefix: &str,
+    parameters: &[(String, Tensor)],
+    image_size: Option<i64>,
+) -> Result<Named> {
     let mut canonical = Vec::new();
     let mut foreign = Vec::new();
     for (name, tensor) in parameters {
-        let Some(inner) = name.strip_prefix(prefix) else { continue };
-        match (naming.canonical)(inner) {
+        let found = match name.strip_prefix(prefix) {
+            Some(inner) => (naming.canonical)(inner),
+            None => (naming.beside)(name),
+        };
+        match found {
+            Some((_, Form::Ignored)) => {}
             Some((known, form)) => canonical.push((known, shaped(tensor, form))),
             None => foreign.push(name.as_str()),
         }
@@ -54,12 +67,26 @@ fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)])
         foreign[0],
         foreign.len()
     );
+    let blocks = block_count(&canonical);
+    Loose(&mut canonical).fuse(blocks)?;
     canonical.sort_by_key(|(name, _)| order_key(name));
     let head = take_head(&mut canonical)?;
-    let geometry = geometry(&canonical)?;
+    let is_mean = take_mean_norm(&mut canonical);
     let base = Parameters::new(canonical);
-    check_complete(&geometry, &base)?;
-    Ok(Named { naming, geometry, base, head })
+    let mut parts = Parts::of(&base)?;
+    if is_mean {
+        parts.readout = Readout::Mean;
+    }
+    // A classifier twice as wide reads two things: DINOv2's the class token and the mean of the patches, DeiT's two tokens.
+    let reads = |own: &OwnHead, width: i64| own.weight.size()[1] == width;
+    let width = base.get("patch.weight").map_or(0, |patch| patch.size()[0]);
+    if head.as_ref().is_some_and(|own| reads(own, 2 * width)) {
+        let distilled = base.get("distillation_token").is_some();
+        parts.readout = if distilled { Readout::ClassDistillation } else { Readout::ClassMean };
+    }
+    let geometry = geometry(&base, &parts, image_size)?;
+    check_complete(&geometry, &parts, &base)?;
+    Ok(Named { naming, geometry, parts, base, head })
 }
 
 /// The canonical tensor in f32, sharing nothing with the stored one.
@@ -74,6 +101,8 @@ pub(super) fn shaped(tensor: &Tensor, form: Form) -> Tensor {
             }
             squeezed
         }
+        Form::Rows => tensor.flatten(0, -2).copy(),
+        Form::Ignored => unreachable!("an ignored parameter has no canonical form"),
         Form::Flattened => tensor.flatten(1, -1).copy(),
         Form::Transposed => tensor.tr().contiguous(),
     }
@@ -81,8 +110,21 @@ pub(super) fn shaped(tensor: &Tensor, form: Form) -> Tensor {
 
 /// Order of a parameter in the forward: patch, class token, positions, ln_pre, blocks, ln_post, proj, head.
 fn order_key(name: &str) -> (usize, usize, usize, bool) {
-    const PARTS: [&str; 8] = ["patch", "class_token", "position", "ln_pre", "blocks", "ln_post", "proj", "head"];
-    const LAYERS: [&str; 6] = ["ln_1", "attn.qkv", "attn.proj", "ln_2", "mlp.fc", "mlp.proj"];
+    const PARTS: [&str; 11] = [
+        "patch",
+        "class_token",
+        "distillation_token",
+        "registers",
+        "position",
+        "ln_pre",
+        "blocks",
+        "ln_post",
+        "pool",
+        "proj",
+        "head",
+    ];
+    const LAYERS: [&str; 9] =
+        ["ln_1", "attn.qkv", "attn.proj", "ls_1", "ln_2", "mlp.gate", "mlp.fc", "mlp.proj", "ls_2"];
     let part = PARTS.iter().position(|p| name == *p || name.starts_with(&format!("{p}."))).unwrap_or(PARTS.len());
     let mut block = 0;
     let mut layer = 0;
@@ -94,44 +136,85 @@ fn order_key(name: &str) -> (usize, usize, usize, bool) {
 }
 
 fn take_head(parameters: &mut Vec<(String, Tensor)>) -> Result<Option<OwnHead>> {
-    let mut take = |wanted: &str| {
-        let at = parameters.iter().position(|(name, _)| name == wanted)?;
+    let mut take = |wanted: String| {
+        let at = parameters.iter().position(|(name, _)| *name == wanted)?;
         Some(parameters.remove(at).1)
     };
-    let (weight, bias) = (take("head.weight"), take("head.bias"));
-    let Some(weight) = weight else { return Ok(None) };
-    let (classes, _) = weight.size2().context("head.weight has another shape than [classes, width]")?;
-    let bias = bias.unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
-    Ok(Some(OwnHead { weight, bias }))
+    let mut head = |name: &str| -> Result<Option<OwnHead>> {
+        let (weight, bias) = (take(format!("{name}.weight")), take(format!("{name}.bias")));
+        let Some(weight) = weight else { return Ok(None) };
+        let (classes, _) = weight.size2().context("head.weight has another shape than [classes, width]")?;
+        let bias = bias.unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
+        Ok(Some(OwnHead { weight, bias }))
+    };
+    Ok(match (head("head")?, head("head_dist")?) {
+        // DeiT's prediction is the mean of both heads' logits: one head on both tokens side by side.
+        (Some(class), Some(distilled)) => Some(OwnHead {
+            weight: Tensor::cat(&[class.weight, distilled.weight], 1) / 2.0,
+            bias: (class.bias + distilled.bias) / 2.0,
+        }),
+        (class, _) => class,
+    })
 }
 
-fn geometry(parameters: &[(String, Tensor)]) -> Result<Geometry> {
+/// timm calls the last norm `fc_norm` where it comes after the mean of the patches.
+fn take_mean_norm(parameters: &mut [(String, Tensor)]) -> bool {
+    let mut found = false;
+    for (name, _) in parameters.iter_mut().filter(|(name, _)| name.starts_with("ln_mean.")) {
+        *name = name.replace("ln_mean.", "ln_post.");
+        found = true;
+    }
+    found
+}
+
+/// The geometry that names and shapes tell; `image_size` is needed where no position embeddings tell the grid.
+fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> Result<Geometry> {
     let size = |name: &str| -> Result<Vec<i64>> {
-        let found = parameters.iter().find(|(known, _)| known == name);
-        Ok(found.with_context(|| format!("it lacks the parameter that bella calls {name}"))?.1.size())
+        Ok(parameters.get(name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?.size())
     };
-    let (patch_weight, position, fc) = (size("patch.weight")?, size("position")?, size("blocks.0.mlp.fc.weight")?);
-    ensure!(patch_weight.len() == 2 && position.len() == 2 && fc.len() == 2, "its parameters have unusual shapes");
+    let (patch_weight, fc) = (size("patch.weight")?, size("blocks.0.mlp.fc.weight")?);
+    ensure!(patch_weight.len() == 2 && fc.len() == 2, "its parameters have unusual shapes");
     let width = patch_weight[0];
     let patch = ((patch_weight[1] / 3) as f64).sqrt().round() as i64;
     ensure!(patch_weight[1] == 3 * patch * patch, "its patch embedding is not a square one of three channels");
-    let grid = ((position[0] - 1) as f64).sqrt().round() as i64;
-    ensure!(
-        position[0] == grid * grid + 1,
-        "its {} position embeddings are not a class token and a square grid",
-        position[0]
-    );
-    let blocks = block_count(parameters);
-    let output = size("proj.weight").map_or(width, |s| s[0]);
+    let grid = match parameters.get("position") {
+        Some(position) => ((position.size()[0] - parts.positioned) as f64).sqrt().round() as i64,
+        None => {
+            let size = image_size.context("it has no position embeddings, and nothing else tells its image size")?;
+            ensure!(size % patch == 0, "its image size {size} is no multiple of its patch size {patch}");
+            size / patch
+        }
+    };
+    let blocks = block_count(parameters.all());
+    let features = size("proj.weight").map_or(width, |s| s[0]);
+    let two = matches!(parts.readout, Readout::ClassMean | Readout::ClassDistillation);
+    let output = if two { 2 * width } else { features };
     Ok(Geometry { width, blocks, patch, grid, mlp: fc[0], output })
 }
 
 /// Every parameter that the forward reads is there with the right shape.
-fn check_complete(geometry: &Geometry, base: &Parameters) -> Result<()> {
+fn check_complete(geometry: &Geometry, parts: &Parts, base: &Parameters) -> Result<()> {
     let Geometry { width, mlp, blocks, .. } = *geometry;
-    check_shape(base, "class_token", &[width])?;
+    if parts.readout != Readout::Map {
+        check_shape(base, "class_token", &[width])?;
+    }
     for norm in ["ln_post"].into_iter().chain(base.get("ln_pre.weight").map(|_| "ln_pre")) {
         check_norm(base, norm, width)?;
+    }
+    if parts.readout == Readout::Map {
+        check_norm(base, "pool.ln", width)?;
+        for (layer, rows, columns) in [("q", width, width), ("kv", 2 * width, width), ("proj", width, width)] {
+            check_shape(base, &format!("pool.{layer}.weight"), &[rows, columns])?;
+        }
+    }
+    for block in 0..blocks {
+        if parts.layer_scale {
+            check_shape(base, &format!("blocks.{block}.ls_1.gamma"), &[width])?;
+            check_shape(base, &format!("blocks.{block}.ls_2.gamma"), &[width])?;
+        }
+        if parts.gated {
+            check_shape(base, &format!("blocks.{block}.mlp.gate.weight"), &[mlp, width])?;
+        }
     }
     check_blocks(base, blocks, width, mlp)
 }
@@ -146,7 +229,10 @@ pub(super) fn check_blocks(parameters: &Parameters, blocks: usize, width: i64, m
             ("mlp.proj", width, mlp),
         ] {
             check_shape(parameters, &format!("blocks.{block}.{layer}.weight"), &[rows, columns])?;
-            check_shape(parameters, &format!("blocks.{block}.{layer}.bias"), &[rows])?;
+            let bias = format!("blocks.{block}.{layer}.bias");
+            if layer != "attn.qkv" || parameters.get(&bias).is_some() {
+                check_shape(parameters, &bias, &[rows])?;
+            }
         }
         for norm in ["ln_1", "ln_2"] {
             check_norm(parameters, &format!("blocks.{block}.{norm}"), width)?;

@@ -34,6 +34,8 @@ pub enum Evidence {
     SelfCheck { difference: Difference, runner_up: Option<(Traits, Difference)>, half: bool, normalised: bool },
     /// The archive does not run on this machine; its code told everything.
     Code { reason: String },
+    /// A folder, whose config tells everything; compared with the reference beside the weights where there is one.
+    Config { reference: Option<Difference> },
 }
 
 /// Values to try, the likeliest first.
@@ -194,7 +196,7 @@ impl SelfCheck<'_> {
 }
 
 /// Relative difference and cosine of two outputs; infinite where their shapes differ.
-fn compare(native: &Tensor, reference: &Tensor) -> Difference {
+pub fn compare(native: &Tensor, reference: &Tensor) -> Difference {
     if native.size() != reference.size() {
         return Difference { relative: f64::INFINITY, cosine: f64::NAN };
     }

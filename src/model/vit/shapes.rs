@@ -3,6 +3,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::forward::Vit;
+use super::parts::Parts;
 use super::{Activation, Geometry, Traits};
 use crate::model::network::Parameters;
 
@@ -48,7 +49,7 @@ impl Shape {
     /// A tower of this shape: matrices from N(0, 1 / in), norms at one, f32 on the CPU.
     pub fn random(&self, seed: i64) -> (Vit, Parameters) {
         tch::manual_seed(seed);
-        let vit = Vit { geometry: self.geometry.clone(), traits: self.traits };
+        let vit = Vit { geometry: self.geometry.clone(), traits: self.traits, parts: Parts::PLAIN };
         let base = Parameters::new(parameters(&self.geometry));
         (vit, base)
     }

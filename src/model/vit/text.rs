@@ -126,7 +126,8 @@ impl TextTower {
         let embedding = weights.param("token_embedding").squeeze_dim(0);
         let position = weights.param("position").squeeze_dim(0).narrow(0, 0, length);
         let x = (Tensor::embedding(&embedding, tokens, -1, false, false) + position).unsqueeze(0);
-        let blocks = Blocks { width, blocks, traits: self.traits, attention: Attention::Causal };
+        let (attention, layer_scale, gated, rope) = (Attention::Causal, false, false, None);
+        let blocks = Blocks { width, blocks, traits: self.traits, attention, layer_scale, gated, rope };
         let x = blocks.forward(&weights, x, Rows::All);
         let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);
         let x = weights.norm("ln_final").forward(&x.gather(2, &end, false), self.traits.eps);

@@ -1,14 +1,15 @@
 //! Names of OpenAI's CLIP archives and of open_clip: `visual.conv1.weight`, `visual.transformer.resblocks.0.mlp.c_fc.weight`.
 
-use crate::model::vit::{Form, Naming};
+use crate::model::vit::{Form, Naming, anything_beside};
 
 pub static NAMING: Naming = Naming {
     key: "clip",
     about: "OpenAI and open_clip CLIP image towers (ViT-B/32, B/16, L/14, …), full model or `visual` alone",
-    landmark: "transformer.resblocks.0.mlp.c_fc.weight",
+    landmarks: &["transformer.resblocks.0.mlp.c_fc.weight"],
     // With the text tower at the root, `visual.` comes first: `transformer.resblocks` alone would be the text blocks.
     prefixes: &["visual.", ""],
     canonical,
+    beside: anything_beside,
 };
 
 /// Canonical name and layout of an image-tower parameter; blocks are named alike in the text tower.

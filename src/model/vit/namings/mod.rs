@@ -3,8 +3,9 @@
 pub mod clip;
 mod timm;
 mod torchvision;
+mod transformers;
 
 use crate::model::vit::Naming;
 
 /// Every known naming, in the order they are tried.
-pub static NAMINGS: &[&Naming] = &[&clip::NAMING, &timm::NAMING, &torchvision::NAMING];
+pub static NAMINGS: &[&Naming] = &[&clip::NAMING, &timm::NAMING, &torchvision::NAMING, &transformers::NAMING];

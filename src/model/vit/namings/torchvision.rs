@@ -1,13 +1,14 @@
 //! Names of torchvision's `VisionTransformer`: `conv_proj.weight`, `encoder.layers.encoder_layer_0.mlp.0.weight`.
 
-use crate::model::vit::{Form, Naming};
+use crate::model::vit::{Form, Naming, anything_beside};
 
 pub static NAMING: Naming = Naming {
     key: "torchvision",
     about: "torchvision VisionTransformer (vit_b_16, vit_b_32, vit_l_16, …)",
-    landmark: "encoder.layers.encoder_layer_0.self_attention.in_proj_weight",
+    landmarks: &["encoder.layers.encoder_layer_0.self_attention.in_proj_weight"],
     prefixes: &["", "model."],
     canonical,
+    beside: anything_beside,
 };
 
 fn canonical(name: &str) -> Option<(String, Form)> {

@@ -1,0 +1,256 @@
+//! `config.json`: what names and shapes of the weights cannot tell.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::model::vit::identify::Fixed;
+use crate::model::vit::parts::Parts;
+use crate::model::vit::rope::Rope;
+use crate::model::vit::{Activation, Geometry, Traits};
+
+pub const FILE: &str = "config.json";
+
+/// Who wrote a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    Transformers,
+    Timm,
+}
+
+/// A class of transformers with the defaults of its config: an absent key means these.
+struct Class {
+    model_type: &'static str,
+    heads: i64,
+    activation: &'static str,
+    eps: f64,
+    image_size: i64,
+    patch: i64,
+}
+
+/// Every known class (transformers 5.23).
+const CLASSES: &[Class] = &[
+    class("vit", 12, "gelu", 1e-12, (224, 16)),
+    class("deit", 12, "gelu", 1e-12, (224, 16)),
+    class("vit_mae", 12, "gelu", 1e-12, (224, 16)),
+    class("dinov2", 12, "gelu", 1e-6, (224, 14)),
+    class("dinov2_with_registers", 12, "gelu", 1e-6, (224, 16)),
+    class("dinov3_vit", 6, "gelu", 1e-5, (224, 16)),
+    class("clip_vision_model", 12, "quick_gelu", 1e-5, (224, 32)),
+    class("siglip_vision_model", 12, "gelu_pytorch_tanh", 1e-6, (224, 16)),
+    class("siglip2_vision_model", 12, "gelu_pytorch_tanh", 1e-6, (224, 16)),
+];
+
+const fn class(
+    model_type: &'static str,
+    heads: i64,
+    activation: &'static str,
+    eps: f64,
+    (image_size, patch): (i64, i64),
+) -> Class {
+    Class { model_type, heads, activation, eps, image_size, patch }
+}
+
+/// Configs of two towers, and the class of the one for images.
+const NESTED: [(&str, &str); 3] =
+    [("clip", "clip_vision_model"), ("siglip", "siglip_vision_model"), ("siglip2", "siglip2_vision_model")];
+
+/// A folder's config.
+pub struct Config {
+    path: PathBuf,
+    kind: Kind,
+    /// The table of the image tower.
+    values: Value,
+}
+
+enum Kind {
+    Transformers(&'static Class),
+    /// The name of the architecture, from which timm takes what its config leaves out.
+    Timm(String),
+}
+
+impl Config {
+    /// # Errors
+    /// No config, one that is no JSON, a model type that is not known.
+    pub fn read(folder: &Path) -> Result<Config> {
+        let path = folder.join(FILE);
+        let shown = path.display();
+        ensure!(
+            path.is_file(),
+            "{}: has no {FILE}: give the folder as it was downloaded from its publisher, or a TorchScript archive (.pt)",
+            folder.display()
+        );
+        let text = std::fs::read_to_string(&path).with_context(|| format!("{shown}: cannot read"))?;
+        let values: Value = serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?;
+        if let Some(architecture) = values.get("architecture").and_then(Value::as_str) {
+            let kind = Kind::Timm(architecture.to_string());
+            return Ok(Config { path, kind, values });
+        }
+        let model_type = values.get("model_type").and_then(Value::as_str);
+        let model_type = model_type.with_context(|| format!("{shown}: has neither `model_type` nor `architecture`"))?;
+        let (model_type, values) = match NESTED.iter().find(|(outer, _)| *outer == model_type) {
+            Some((_, inner)) => (*inner, values.get("vision_config").cloned().unwrap_or(Value::Null)),
+            None => (model_type, values.clone()),
+        };
+        let known = CLASSES.iter().find(|class| class.model_type == model_type);
+        let class = known.with_context(|| {
+            let all: Vec<&str> = CLASSES.iter().map(|class| class.model_type).collect();
+            format!("{shown}: model_type = \"{model_type}\" is none that bella reads; known: {}", all.join(", "))
+        })?;
+        Ok(Config { path, kind: Kind::Transformers(class), values })
+    }
+
+    pub fn container(&self) -> Container {
+        match self.kind {
+            Kind::Transformers(_) => Container::Transformers,
+            Kind::Timm(_) => Container::Timm,
+        }
+    }
+
+    /// Pixels a side that the weights were trained at.
+    ///
+    /// # Errors
+    /// A value that is no positive number.
+    pub fn image_size(&self) -> Result<Option<i64>> {
+        match &self.kind {
+            Kind::Transformers(class) => self.integer("image_size", class.image_size).map(Some),
+            Kind::Timm(_) => {
+                let size = self.values.get("pretrained_cfg").and_then(|cfg| cfg.get("input_size")?.get(1)?.as_i64());
+                Ok(size)
+            }
+        }
+    }
+
+    /// Heads, activation and epsilon; `fixed` are those of the user's own config, which count more.
+    ///
+    /// # Errors
+    /// An activation that is not known; heads that do not divide the width.
+    pub fn traits(&self, geometry: &Geometry, fixed: Fixed) -> Result<Traits> {
+        let own = match &self.kind {
+            Kind::Transformers(class) => Traits {
+                heads: self.integer("num_attention_heads", class.heads)?,
+                activation: self.activation(class.activation)?,
+                eps: self.number("layer_norm_eps", class.eps)?,
+            },
+            Kind::Timm(architecture) => self.timm(architecture, geometry),
+        };
+        let traits = Traits {
+            heads: fixed.heads.unwrap_or(own.heads),
+            activation: fixed.activation.unwrap_or(own.activation),
+            eps: fixed.eps.unwrap_or(own.eps),
+        };
+        let (heads, width) = (traits.heads, geometry.width);
+        ensure!(heads > 0 && width % heads == 0, "{heads} heads do not divide the width {width}");
+        Ok(traits)
+    }
+
+    /// Rotary positions, where the family has them.
+    ///
+    /// # Errors
+    /// A base that is no positive number.
+    pub fn rope(&self) -> Result<Option<Rope>> {
+        match &self.kind {
+            Kind::Transformers(class) if class.model_type == "dinov3_vit" => {
+                Ok(Some(Rope { theta: self.number("rope_theta", 100.0)? }))
+            }
+            Kind::Timm(architecture) if architecture.contains("dinov3") => Ok(Some(Rope { theta: 100.0 })),
+            _ => Ok(None),
+        }
+    }
+
+    /// The config must not contradict what the weights say.
+    ///
+    /// # Errors
+    /// The first key that does.
+    pub fn check(&self, geometry: &Geometry, parts: &Parts) -> Result<()> {
+        let Kind::Transformers(class) = self.kind else { return Ok(()) };
+        let patch = self.integer("patch_size", class.patch)?;
+        let found = [
+            ("hidden_size", geometry.width),
+            ("num_hidden_layers", geometry.blocks as i64),
+            ("patch_size", geometry.patch),
+            ("image_size", geometry.image_size()),
+        ];
+        for (key, found) in found {
+            let said = match key {
+                "patch_size" => Some(patch),
+                _ => self.values.get(key).and_then(Value::as_i64),
+            };
+            ensure!(
+                said.is_none_or(|said| said == found),
+                "{FILE} says {key} = {}, but the weights have {found}: they are not of one model",
+                said.unwrap_or_default()
+            );
+        }
+        let registers = self.values.get("num_register_tokens").and_then(Value::as_i64).unwrap_or(parts.prefix - 1);
+        ensure!(
+            registers == parts.prefix - 1 || class.model_type == "deit",
+            "{FILE} says num_register_tokens = {registers}, but the weights have {}",
+            parts.prefix - 1
+        );
+        Ok(())
+    }
+
+    fn integer(&self, key: &str, default: i64) -> Result<i64> {
+        match self.values.get(key) {
+            None | Some(Value::Null) => Ok(default),
+            Some(value) => match value.as_i64() {
+                Some(number) if number > 0 => Ok(number),
+                _ => bail!("{}: {key} = {value}: must be a whole number above 0", self.path.display()),
+            },
+        }
+    }
+
+    fn number(&self, key: &str, default: f64) -> Result<f64> {
+        match self.values.get(key) {
+            None | Some(Value::Null) => Ok(default),
+            Some(value) => match value.as_f64() {
+                Some(number) if number > 0.0 => Ok(number),
+                _ => bail!("{}: {key} = {value}: must be a number above 0", self.path.display()),
+            },
+        }
+    }
+
+    fn activation(&self, default: &str) -> Result<Activation> {
+        let word = match self.values.get("hidden_act") {
+            None | Some(Value::Null) => default,
+            Some(value) => value.as_str().unwrap_or_default(),
+        };
+        // DINOv2's giant has a gate, whose activation its config does not tell.
+        if self.values.get("use_swiglu_ffn").and_then(Value::as_bool) == Some(true) {
+            return Ok(Activation::Silu);
+        }
+        match word {
+            "gelu" => Ok(Activation::Gelu),
+            "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
+            "quick_gelu" => Ok(Activation::QuickGelu),
+            "silu" | "swish" => Ok(Activation::Silu),
+            _ => bail!(
+                "{}: hidden_act = \"{word}\" is none that bella computes; known: gelu, gelu_pytorch_tanh, quick_gelu, silu",
+                self.path.display()
+            ),
+        }
+    }
+
+    /// What timm's architecture name and arguments tell.
+    fn timm(&self, architecture: &str, geometry: &Geometry) -> Traits {
+        let arguments = self.values.get("model_args");
+        let argument = |key: &str| arguments.and_then(|arguments| arguments.get(key)?.as_i64());
+        let usual = match geometry.width {
+            1152 | 1280 | 1408 | 1536 | 1664 if !architecture.contains("dinov3") => 16,
+            1280 => 20,
+            4096 => 32,
+            width => (width / 64).max(1),
+        };
+        let has = |part: &str| architecture.contains(part);
+        let tanh = has("siglip") && (has("so400m_patch16") || has("patch32_256") || has("large_patch16_siglip_512"));
+        let activation = match (has("quickgelu"), tanh || has("siglip_gap") || has("giantopt")) {
+            (true, _) => Activation::QuickGelu,
+            (_, true) => Activation::GeluTanh,
+            _ => Activation::Gelu,
+        };
+        let eps = if has("_clip_") || has("dinov3") || has("_pe_") { 1e-5 } else { 1e-6 };
+        Traits { heads: argument("num_heads").unwrap_or(usual), activation, eps }
+    }
+}

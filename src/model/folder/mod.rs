@@ -1,0 +1,101 @@
+//! Checkpoints as their publishers offer them: a folder with `config.json` and safetensors weights, from transformers or
+//! timm. Nothing in it is executed.
+//!
+//! What names and shapes cannot tell (heads, activation, epsilon, rotary positions) comes from the folder's config, where an
+//! absent key means the default of its class. Such a folder has no forward of its own to be checked against: instead every
+//! tensor must have a place in the native network and every place a tensor, and where `reference.safetensors` (`pixels` and
+//! `features`) lies beside the weights, the native features must agree with it.
+
+mod config;
+mod preprocessing;
+mod weights;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor, no_grad};
+
+use crate::model::network::{Network, Weights};
+use crate::model::vit::forward::Vit;
+use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, compare};
+use crate::model::vit::parts::{Parts, Resize};
+use crate::model::vit::{Named, recognise};
+use config::{Config, Container};
+
+pub use preprocessing::Preprocessing;
+pub use weights::files;
+
+/// The largest relative difference from a reference that is accepted, in f32.
+const MAX_DIFFERENCE: f64 = 1e-5;
+
+/// The name of the file that a network's own package may leave beside the weights.
+const REFERENCE: &str = "reference.safetensors";
+
+/// Reads the network of a folder.
+///
+/// # Errors
+/// A folder without config or weights, an unknown model type, tensors that are missing or left over, shapes that contradict the
+/// config, features that differ from the reference.
+pub fn identify(folder: &Path, fixed: Fixed) -> Result<Identified> {
+    let shown = || folder.display().to_string();
+    let config = Config::read(folder)?;
+    let tensors = weights::read(folder)?;
+    let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
+    let named = recognise(&tensors, config.image_size()?).with_context(shown)?;
+    let Named { naming, geometry, parts, base, head } = named;
+    let traits = config.traits(&geometry, fixed).with_context(shown)?;
+    let resize = match config.container() {
+        Container::Transformers => Resize::Plain,
+        Container::Timm => Resize::Antialiased,
+    };
+    let parts = Parts { rope: config.rope()?, resize, ..parts };
+    config.check(&geometry, &parts).with_context(shown)?;
+    let vit = Vit { geometry, traits, parts };
+    let reference = reference(folder, &vit, &base)?;
+    Ok(Identified { vit, naming: naming.key, base, head, evidence: Evidence::Config { reference }, stored })
+}
+
+/// The difference from the features that the folder's reference holds, if there is one.
+fn reference(folder: &Path, vit: &Vit, base: &crate::model::network::Parameters) -> Result<Option<Difference>> {
+    let path = folder.join(REFERENCE);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let tensors = weights::of_file(&path)?;
+    let get = |name: &str| -> Result<Tensor> {
+        let found = tensors.iter().find(|(known, _)| known == name);
+        Ok(found.with_context(|| format!("{}: has no tensor `{name}`", path.display()))?.1.to_kind(Kind::Float))
+    };
+    let (pixels, features) = (get("pixels")?, get("features")?);
+    let size = vit.geometry.image_size();
+    ensure!(
+        pixels.dim() == 4 && pixels.size()[1..] == [3, size, size],
+        "{}: `pixels` have shape {:?}, but the network takes [B, 3, {size}, {size}]",
+        path.display(),
+        pixels.size()
+    );
+    let native = no_grad(|| vit.forward(&Weights::frozen(base), &pixels.unsqueeze(0))).squeeze_dim(0);
+    let difference = compare(&native, &features);
+    ensure!(
+        difference.relative <= MAX_DIFFERENCE,
+        "{}: the native features differ from it by {:.1e} (cosine {:.5}), more than {MAX_DIFFERENCE:.0e}: set \
+         checkpoint.heads, checkpoint.activation or checkpoint.eps, or remove the file if it is of other weights",
+        path.display(),
+        difference.relative,
+        difference.cosine
+    );
+    Ok(Some(difference))
+}
+
+/// The files that a checkpoint consists of: the archive, or a folder's config and weights.
+///
+/// # Errors
+/// A folder without weights.
+pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let mut all = vec![path.join(config::FILE)];
+    all.extend(files(path)?);
+    Ok(all)
+}

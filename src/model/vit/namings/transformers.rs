@@ -1,0 +1,114 @@
+//! Names of Hugging Face's vision models on disk: `vit.encoder.layer.0.attention.attention.query.weight`,
+//! `vision_model.encoder.layers.0.self_attn.q_proj.weight`, `layer.0.mlp.up_proj.weight`.
+
+use crate::model::vit::{Form, Naming};
+
+pub static NAMING: Naming = Naming {
+    key: "transformers",
+    about: "Hugging Face folders: ViT, DeiT, MAE, DINOv2 (with registers), DINOv3, CLIP, SigLIP",
+    landmarks: &[
+        "embeddings.patch_embeddings.projection.weight",
+        "embeddings.patch_embeddings.weight",
+        "embeddings.patch_embedding.weight",
+    ],
+    prefixes: &["vit.", "deit.", "dinov2.", "dinov2_with_registers.", "dinov3_vit.", "vision_model.", "model.", ""],
+    canonical,
+    beside,
+};
+
+/// Layers of a block in every family, and what they are called here.
+const LAYERS: &[(&str, &str)] = &[
+    ("layernorm_before.", "ln_1."),
+    ("layernorm_after.", "ln_2."),
+    ("layer_norm1.", "ln_1."),
+    ("layer_norm2.", "ln_2."),
+    ("norm1.", "ln_1."),
+    ("norm2.", "ln_2."),
+    ("attention.attention.query.", "attn.q."),
+    ("attention.attention.key.", "attn.k."),
+    ("attention.attention.value.", "attn.v."),
+    ("attention.output.dense.", "attn.proj."),
+    ("attention.q_proj.", "attn.q."),
+    ("attention.k_proj.", "attn.k."),
+    ("attention.v_proj.", "attn.v."),
+    ("attention.o_proj.", "attn.proj."),
+    ("self_attn.q_proj.", "attn.q."),
+    ("self_attn.k_proj.", "attn.k."),
+    ("self_attn.v_proj.", "attn.v."),
+    ("self_attn.out_proj.", "attn.proj."),
+    ("intermediate.dense.", "mlp.fc."),
+    ("output.dense.", "mlp.proj."),
+    ("mlp.fc1.", "mlp.fc."),
+    ("mlp.fc2.", "mlp.proj."),
+    ("mlp.up_proj.", "mlp.fc."),
+    ("mlp.gate_proj.", "mlp.gate."),
+    ("mlp.down_proj.", "mlp.proj."),
+    ("mlp.weights_in.", "mlp.packed."),
+    ("mlp.weights_out.", "mlp.proj."),
+    ("layer_scale1.lambda1", "ls_1.gamma"),
+    ("layer_scale2.lambda1", "ls_2.gamma"),
+];
+
+/// Everything outside the blocks.
+const ROOT: &[(&str, &str, Form)] = &[
+    ("embeddings.patch_embeddings.projection.weight", "patch.weight", Form::Flattened),
+    ("embeddings.patch_embeddings.projection.bias", "patch.bias", Form::AsIs),
+    ("embeddings.patch_embeddings.weight", "patch.weight", Form::Flattened),
+    ("embeddings.patch_embeddings.bias", "patch.bias", Form::AsIs),
+    ("embeddings.patch_embedding.weight", "patch.weight", Form::Flattened),
+    ("embeddings.patch_embedding.bias", "patch.bias", Form::AsIs),
+    ("embeddings.cls_token", "class_token", Form::Squeezed),
+    ("embeddings.class_embedding", "class_token", Form::AsIs),
+    ("embeddings.distillation_token", "distillation_token", Form::Squeezed),
+    ("embeddings.register_tokens", "registers", Form::Rows),
+    ("embeddings.position_embeddings", "position", Form::Squeezed),
+    ("embeddings.position_embedding.weight", "position", Form::AsIs),
+    ("embeddings.position_ids", "", Form::Ignored),
+    ("embeddings.mask_token", "", Form::Ignored),
+    ("pre_layrnorm.weight", "ln_pre.weight", Form::AsIs),
+    ("pre_layrnorm.bias", "ln_pre.bias", Form::AsIs),
+    ("head.probe", "pool.query", Form::Squeezed),
+    ("head.attention.in_proj_weight", "pool.in_proj.weight", Form::AsIs),
+    ("head.attention.in_proj_bias", "pool.in_proj.bias", Form::AsIs),
+];
+
+/// Layers outside the blocks, with a weight and a bias.
+const PARTS: &[(&str, &str)] = &[
+    ("layernorm.", "ln_post."),
+    ("post_layernorm.", "ln_post."),
+    ("norm.", "ln_post."),
+    ("head.attention.out_proj.", "pool.proj."),
+    ("head.layernorm.", "pool.ln."),
+    ("head.mlp.fc1.", "pool.fc."),
+    ("head.mlp.fc2.", "pool.out."),
+];
+
+fn canonical(name: &str) -> Option<(String, Form)> {
+    for stack in ["encoder.layer.", "encoder.layers.", "layer.", "layers."] {
+        if let Some(rest) = name.strip_prefix(stack) {
+            let (block, layer) = rest.split_once('.')?;
+            let (from, to) = LAYERS.iter().find(|(from, _)| layer.starts_with(from))?;
+            return Some((format!("blocks.{block}.{to}{}", &layer[from.len()..]), Form::AsIs));
+        }
+    }
+    if let Some((_, to, form)) = ROOT.iter().find(|(from, ..)| *from == name) {
+        return Some((to.to_string(), *form));
+    }
+    if let Some((from, to)) = PARTS.iter().find(|(from, _)| name.starts_with(from)) {
+        return Some((format!("{to}{}", &name[from.len()..]), Form::AsIs));
+    }
+    beside(name)
+}
+
+/// Heads, projections, and what images never go through.
+fn beside(name: &str) -> Option<(String, Form)> {
+    let ignored = ["pooler.", "text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder."];
+    match name {
+        "visual_projection.weight" => Some(("proj.weight".into(), Form::AsIs)),
+        "classifier.weight" | "cls_classifier.weight" => Some(("head.weight".into(), Form::AsIs)),
+        "classifier.bias" | "cls_classifier.bias" => Some(("head.bias".into(), Form::AsIs)),
+        "distillation_classifier.weight" => Some(("head_dist.weight".into(), Form::AsIs)),
+        "distillation_classifier.bias" => Some(("head_dist.bias".into(), Form::AsIs)),
+        _ => ignored.iter().any(|start| name.starts_with(start)).then(|| (String::new(), Form::Ignored)),
+    }
+}

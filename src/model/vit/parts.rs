@@ -1,0 +1,94 @@
+//! The parts in which members of the vision-transformer family differ, as their parameters and their config tell.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use super::rope::Rope;
+use crate::model::network::Parameters;
+use crate::schema::words;
+
+words! {
+    /// How features are read off the tokens that leave the last block.
+    pub enum Readout {
+        /// The class token, normalised.
+        Class = "class",
+        /// The normalised class token beside the normalised distillation token (DeiT with both heads).
+        ClassDistillation = "class+distillation",
+        /// The mean of the patch tokens, normalised after it is taken.
+        Mean = "mean",
+        /// The normalised class token beside the mean of the normalised patch tokens.
+        ClassMean = "class+mean",
+        /// Attention of a learnt query over all normalised tokens (SigLIP's MAP head).
+        Map = "map",
+    }
+}
+
+words! {
+    /// How position embeddings are resized to another grid; all are bicubic.
+    pub enum Resize {
+        /// With antialiasing, as timm does.
+        Antialiased = "antialiased",
+        /// Without, as transformers does.
+        Plain = "plain",
+    }
+}
+
+/// Everything beside a plain block, a class token with learnt positions, and the class readout.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Parts {
+    /// Tokens in front of the patches: class, distillation, registers.
+    pub prefix: i64,
+    /// How many of them have position embeddings of their own.
+    pub positioned: i64,
+    /// A learnt scale of what each half of a block adds (`ls_1`, `ls_2`).
+    pub layer_scale: bool,
+    /// A gate in the MLP: act(gate(x)) · fc(x) in place of act(fc(x)).
+    pub gated: bool,
+    /// Rotary positions of the patches.
+    pub rope: Option<Rope>,
+    pub readout: Readout,
+    pub resize: Resize,
+}
+
+impl Parts {
+    /// A plain vision transformer.
+    pub const PLAIN: Parts = Parts {
+        prefix: 1,
+        positioned: 1,
+        layer_scale: false,
+        gated: false,
+        rope: None,
+        readout: Readout::Class,
+        resize: Resize::Antialiased,
+    };
+
+    /// Reads from the parameters' names and shapes what they tell; the rest is that of a plain one.
+    ///
+    /// # Errors
+    /// Position embeddings that fit no square grid.
+    pub fn of(parameters: &Parameters) -> Result<Parts> {
+        let rows = |name: &str| parameters.get(name).map(|t| if t.dim() == 1 { 1 } else { t.size()[0] });
+        let lead = ["class_token", "distillation_token"].iter().filter_map(|name| rows(name)).sum::<i64>();
+        let prefix = lead + rows("registers").unwrap_or(0);
+        let positioned = match rows("position") {
+            None => 0,
+            Some(rows) => match [lead, 0, prefix].into_iter().find(|some| is_square(rows - some)) {
+                Some(some) => some,
+                None => bail!("its {rows} position embeddings are not a class token and a square grid"),
+            },
+        };
+        Ok(Parts {
+            prefix,
+            positioned,
+            layer_scale: parameters.get("blocks.0.ls_1.gamma").is_some(),
+            gated: parameters.get("blocks.0.mlp.gate.weight").is_some(),
+            readout: if parameters.get("pool.query").is_some() { Readout::Map } else { Readout::Class },
+            ..Parts::PLAIN
+        })
+    }
+}
+
+fn is_square(count: i64) -> bool {
+    let side = (count.max(0) as f64).sqrt().round() as i64;
+    count > 0 && side * side == count
+}
