@@ -57,7 +57,7 @@ fn draw_means(canvas: &mut Canvas, frame: &Frame, paint: usize, joined: Joined, 
 fn draw_whiskers(canvas: &mut Canvas, mean: &Mean, x: i32, y: impl Fn(f64) -> i32, paint: usize) {
     let (low, high) = (y(mean.low), y(mean.high));
     if low - high <= 2 * RADIUS as i32 + 2 {
-        return; // no larger than the mark that will cover it
+        return; // The mark will cover the whiskers.
     }
     canvas.line(&[(x, low), (x, high)], color(paint), 2);
     for end in [low, high] {

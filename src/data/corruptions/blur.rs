@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn a_point_spreads_as_the_normal_density() {
         // x = numpy.zeros((9, 9)); x[4, 4] = 1
-        // numpy.round(255 * scipy.ndimage.gaussian_filter(x, 1.0, mode="nearest"))[4], and row 0 of the same with x[0,
-        // 0] = 1
+        // numpy.round(255 * scipy.ndimage.gaussian_filter(x, 1.0, mode="nearest"))[4], and
+        // row 0 of the same with x[0, 0] = 1
         for (point, row, expected) in [(40, 4, [0, 0, 5, 25, 41, 25, 5, 0, 0]), (0, 0, [125, 54, 10, 1, 0, 0, 0, 0, 0])]
         {
             let mut pixels = [0u8; 81];

@@ -32,7 +32,7 @@ fn saved_predictions_open_as_they_were() {
     assert_eq!(opened.metadata(), saved.metadata());
     opened.save(&again).unwrap();
     assert_eq!(fs::read(&path).unwrap(), fs::read(&again).unwrap());
-    opened.save(&path).unwrap(); // over the very file that is mapped
+    opened.save(&path).unwrap(); // This replaces the file that is mapped.
     assert_eq!(opened.all_logits(), saved.all_logits());
 }
 

@@ -87,7 +87,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     let mut places = distinct(own.iter().map(|reading| &reading.place));
     places.sort_by(|a, b| a.order.total_cmp(&b.order));
     if plan.joined && places.len() < 2 {
-        return None; // no line leads anywhere
+        return None; // One place alone makes no line.
     }
     let mut series = distinct(own.iter().map(|reading| reading.series));
     series.sort_unstable();

@@ -56,7 +56,7 @@ fn damaged_files_are_errors() {
         for at in 128..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x41;
-            error(&bytes); // may be read as something else, must not panic
+            error(&bytes); // The bytes may be read as something else, but must not panic.
         }
     }
     assert!(error(&[b"MATLAB 7.3 MAT-file".as_slice(), &[0; 200]].concat()).contains("it is of version 7.3"));
