@@ -18,8 +18,9 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads `files`, merges them left to right, then applies `sets` (`a.b.c=value` each). `choices` names the top-level
-    /// tables that hold one variant each, such as `[method.svgd]`: naming another variant replaces the first.
+    /// Reads `files`, merges them from left to right, and then applies `sets` (`a.b.c=value` each). `choices` names the
+    /// top-level tables that hold one variant each, such as `[method.svgd]`: naming another variant replaces the
+    /// previous one.
     ///
     /// # Errors
     /// Returns all files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
