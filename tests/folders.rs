@@ -92,7 +92,8 @@ fn train(place: &Place, config: &Path) -> assert_cmd::Command {
 
 #[test]
 fn particles_of_folders_train_and_are_attacked_in_every_subspace() {
-    let low_rank = "subspace.low-rank = { rank = 2, targets = [\"attn.qkv\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\"] }";
+    let low_rank =
+        "subspace.low-rank = { rank = 2, targets = [\"attn.qkv\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\"] }";
     for (name, subspace) in [
         ("hf-dinov2-registers", low_rank),
         ("hf-dinov3-gated", "subspace.low-rank = { rank = 2, targets = [\"mlp.gate\", \"mlp.proj\"] }"),
@@ -180,7 +181,9 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
             &["it lacks the parameter that bella calls blocks.1.mlp.proj.bias"],
         ),
         (
-            Box::new(|at| tensors(at, |all| all.push(("vit.extra.weight".into(), Tensor::zeros([1], tch::kind::FLOAT_CPU))))),
+            Box::new(|at| {
+                tensors(at, |all| all.push(("vit.extra.weight".into(), Tensor::zeros([1], tch::kind::FLOAT_CPU))))
+            }),
             &["it also has vit.extra.weight"],
         ),
         (
@@ -203,7 +206,10 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
             Box::new(|at| tensors(at, |all| all[0].1 = all[0].1.to_kind(Kind::Int8))),
             &["is stored as Int8", "not quantised"],
         ),
-        (Box::new(|at| std::fs::write(at.join("model.safetensors"), b"x").unwrap()), &["not a readable safetensors file"]),
+        (
+            Box::new(|at| std::fs::write(at.join("model.safetensors"), b"x").unwrap()),
+            &["not a readable safetensors file"],
+        ),
     ];
     for (change, parts) in cases {
         let folder = changed(&place, "hf-vit", change);

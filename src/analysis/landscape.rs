@@ -1,5 +1,6 @@
-//! The error over the plane through three particles (Bella, figure 1; the plane as in Garipov et al. 2018,
-//! arXiv 1802.10026): points are exact combinations of the particles' updates, in units of weight distance.
+//! The error over the plane through three particles (Bella, figure 1; the plane as in Garipov et al. 2018, arXiv
+//! 1802.10026). The points of the plane are exact combinations of the particles' updates. Coordinates are distances
+//! between weights.
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -15,20 +16,20 @@ use crate::predict::{Members, Predictor};
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 
-/// A plane with the first particle at (0, 0), the second on the x axis, the third above it.
+/// A plane with the first particle at (0, 0), the second on the x axis, and the third above the axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Plane {
-    /// ‖ΔW_2 − ΔW_1‖.
+    /// The distance between the first two particles, ‖ΔW_2 − ΔW_1‖.
     pub width: f64,
-    /// Where the third particle is.
+    /// The coordinates of the third particle.
     pub third: (f64, f64),
 }
 
 impl Plane {
-    /// Through rows `[3, P]` of theta.
+    /// The plane through the three rows of `theta: [3, P]`.
     ///
     /// # Errors
-    /// Three particles on one line.
+    /// Fails if the three particles lie on one line.
     pub fn through(subspace: &dyn Subspace, theta: &Tensor) -> Result<Plane> {
         let squared = Geometry::new(subspace.layout()).distances(theta);
         let squared = host_f64(&squared.sum_dim_intlist([0i64].as_slice(), false, Kind::Double))?;
@@ -36,26 +37,27 @@ impl Plane {
         let width = d12.sqrt();
         let x = (d12 + d13 - d23) / (2.0 * width);
         let y = (d13 - x * x).max(0.0).sqrt();
-        // Equal particles are as far apart as distances are rounded.
+        // Because of rounding, even equal particles have a small distance.
         const ROUNDING: f64 = 1e-6;
         let apart = width > ROUNDING * d13.sqrt() && y > ROUNDING * d13.sqrt();
         ensure!(apart, "the three particles lie on one line or on each other: they span no plane");
         Ok(Plane { width, third: (x, y) })
     }
 
-    /// The particles' coordinates.
+    /// The coordinates of the three particles.
     pub fn particles(&self) -> [(f64, f64); 3] {
         [(0.0, 0.0), (self.width, 0.0), self.third]
     }
 
-    /// Weights of the three particles at a point; they sum to 1.
+    /// The weights of the three particles at a point of the plane. They sum to 1.
     pub fn coefficients(&self, (x, y): (f64, f64)) -> [f64; 3] {
         let third = y / self.third.1;
         let second = (x - third * self.third.0) / self.width;
         [1.0 - second - third, second, third]
     }
 
-    /// A grid of `side` × `side` points around the triangle, row by row from below, `margin` of its extent on each side.
+    /// The points of a grid of `side` × `side` around the triangle, row by row from below. The grid extends beyond the
+    /// triangle on each side by `margin` times the triangle's extent.
     pub fn grid(&self, side: usize, margin: f64) -> Vec<(f64, f64)> {
         let (left, right) = (self.third.0.min(0.0), self.third.0.max(self.width));
         let axis = |from: f64, to: f64| {
@@ -68,7 +70,8 @@ impl Plane {
     }
 }
 
-/// Share of wrong images at each point of the plane through `theta: [3, P]`, `chunk` points in one forward.
+/// The share of wrong predictions on `images` at each of `points`, given as weights of the particles `theta: [3, P]`.
+/// One forward pass evaluates `chunk` points.
 pub fn errors(
     model: &Model,
     subspace: &dyn Subspace,
@@ -80,7 +83,8 @@ pub fn errors(
     let all: Vec<u32> = (0..images.samples() as u32).collect();
     let bar = crate::base::logging::bar(points.len() as u64, "points");
     let mut errors = Vec::new();
-    // A point is a row of its own (of rank 3 r where particles are of rank r), and layer weights made of it.
+    // Each point is a row of its own (of rank 3 r if the particles have rank r), and its layer weights are made from
+    // that row.
     let member = 3 * theta.size()[1] as u64 * (Kind::Float.elt_size_in_bytes() + model.kind.elt_size_in_bytes()) as u64;
     let task = Task {
         what: "landscape",

@@ -1,5 +1,5 @@
-//! Studies of trained particles: merging them, comparing them, the error on the plane through three of them, and how much
-//! each training image changes them.
+//! Analyses of trained particles: merging them, comparing them, the error on the plane through three of them, and the
+//! influence of each training image.
 
 pub mod landscape;
 pub mod merge;

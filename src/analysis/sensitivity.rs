@@ -1,5 +1,6 @@
-//! What removing one training image would do to its own prediction, from a Gaussian posterior and without training again
-//! (the memory-perturbation equation, Nickl et al. 2023, arXiv 2310.19273; IVON, section 4.4 and appendix C.6).
+//! Estimates how the removal of one training image would change its own prediction, from a Gaussian posterior and
+//! without training again (the memory-perturbation equation, Nickl et al. 2023, arXiv 2310.19273; IVON, section 4.4 and
+//! appendix C.6).
 //!
 //! | symbol | here |
 //! |---|---|
@@ -22,10 +23,10 @@ use crate::model::Model;
 use crate::posterior::Posterior;
 use crate::subspace::Subspace;
 
-/// One training image; means over particles.
+/// The measures of one training image, as means over the particles.
 #[derive(Clone, Copy, Debug)]
 pub struct Sensitivity {
-    /// In the training split.
+    /// The index of the image in the training split.
     pub index: u32,
     pub label: u32,
     pub loss: f64,
@@ -35,13 +36,14 @@ pub struct Sensitivity {
     pub error: f64,
 }
 
-/// Numbers of an image besides its index and label.
+/// The number of measures of an image, besides its index and label.
 const MEASURES: i64 = 5;
 
-/// Sensitivities of images `indices`, in that order.
+/// The sensitivities of the images `indices`, in this order.
 ///
 /// # Errors
-/// Particles that are points; a subspace whose Jacobians would be too large (full); those of reading images.
+/// Fails if the posterior is not made of Gaussians with independent columns, the Jacobians of the subspace would be too
+/// large (full), or an image cannot be read.
 pub fn sensitivities(
     model: &Model,
     subspace: &dyn Subspace,
@@ -83,12 +85,13 @@ pub fn sensitivities(
 /// The memory that the Jacobians of a batch may take, in bytes.
 const JACOBIAN_BYTES: i64 = 256 << 20;
 
-/// The number of images whose Jacobians fit into that.
+/// The number of images whose Jacobians fit into [`JACOBIAN_BYTES`].
 fn batch_size(classes: i64, parameters: i64) -> usize {
     (JACOBIAN_BYTES / (4 * classes * parameters)).clamp(1, 256) as usize
 }
 
-/// `[B, 5]`: loss, leave-one-out loss, sensitivity, variance, error; `std: [P]`, `labels: [B]`.
+/// The loss, leave-one-out loss, sensitivity, variance and error of each image, `[B, 5]`, with `std: [P]` and
+/// `labels: [B]`.
 fn measure(pass: &Pass, maps: &Maps, std: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let logits = pass.logits.detach().to_kind(Kind::Double);
     let (batch, classes) = logits.size2()?;

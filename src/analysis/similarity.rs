@@ -1,4 +1,5 @@
-//! How alike particles are: pairwise cosines and distances of their updates ΔW, per block and over all (Bella, Table 9).
+//! The similarity of particles: pairwise cosines and distances of their updates ΔW, for each block and over all blocks
+//! (Bella, Table 9).
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -7,17 +8,17 @@ use crate::base::tensor::host_f64;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 
-/// Cosines and distances of one block, or of all blocks together; rows and columns are particles.
+/// The cosines and distances of one block, or of all blocks together. Rows and columns are particles.
 pub struct Similarity {
     /// The block's name, or `all`.
     pub block: String,
-    /// n · n, row-major; `None` where an update is zero and has no direction.
+    /// The cosines of the updates, n · n, row-major. `None` if an update is zero and so has no direction.
     pub cosines: Vec<Option<f64>>,
-    /// ‖ΔW_i − ΔW_j‖_F, n · n, row-major.
+    /// The distances ‖ΔW_i − ΔW_j‖_F, n · n, row-major.
     pub distances: Vec<f64>,
 }
 
-/// Similarities of `theta: [n, P]`, first of all blocks together, then of each.
+/// The similarities of `theta: [n, P]`, first of all blocks together and then of each block.
 pub fn similarities(subspace: &dyn Subspace, theta: &Tensor) -> Result<Vec<Similarity>> {
     let particles = theta.size()[0];
     ensure!(particles > 1, "one particle has nothing to be compared with");
@@ -30,7 +31,8 @@ pub fn similarities(subspace: &dyn Subspace, theta: &Tensor) -> Result<Vec<Simil
     Ok(names.zip(values.chunks_exact(size * size)).map(|(block, squared)| of_block(block, squared, size)).collect())
 }
 
-/// From squared distances `[n + 1, n + 1]`, the origin last: ⟨i, j⟩ = (D_io + D_jo − D_ij) / 2.
+/// Computes the similarities from squared distances D, with inner products ⟨i, j⟩ = (D_io + D_jo − D_ij) / 2. The
+/// origin o has the last row and column. Shape `[n + 1, n + 1]`.
 fn of_block(block: &str, squared: &[f64], size: usize) -> Similarity {
     let (at, origin) = (|i: usize, j: usize| squared[i * size + j], size - 1);
     let pairs = || (0..origin).flat_map(|i| (0..origin).map(move |j| (i, j)));

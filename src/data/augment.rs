@@ -1,5 +1,5 @@
-//! Random views of training images: torchvision's `RandomResizedCrop`, `RandomHorizontalFlip` and `RandAugment`, in that
-//! order. A view is a pure function of (seed, epoch, particle, image), whatever the number of workers.
+//! Random views of training images: torchvision's `RandomResizedCrop`, `RandomHorizontalFlip` and `RandAugment`, in
+//! that order. A view is a pure function of the seed, epoch, particle and image, whatever the number of workers.
 
 mod randaugment;
 
@@ -14,47 +14,47 @@ use crate::schema::{Bounds, Reader, words};
 
 use randaugment::RandAugment;
 
-/// `[data.*.augment]`.
+/// The settings of `[data.*.augment]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Augment {
     crop: Crop,
-    /// Smallest and largest share of the image's area in a crop.
+    /// The smallest and the largest share of the image's area in a crop.
     scale: [f64; 2],
-    /// Smallest and largest width over height of a crop.
+    /// The smallest and the largest ratio of width to height of a crop.
     ratio: [f64; 2],
-    /// Probability of a horizontal flip.
+    /// The probability of a horizontal flip.
     flip: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     randaugment: Option<RandAugment>,
 }
 
-/// Where random views come from.
+/// The settings and the seed that determine random views.
 #[derive(Clone, Copy, Debug)]
 pub struct Views {
     pub augment: Augment,
     pub seed: u64,
-    /// The filter by which crops get the size of the set.
+    /// The filter that resizes crops to the size of the set.
     pub interpolation: Interpolation,
 }
 
 words! {
-    /// What is cut out of a training image.
+    /// The part of a training image that a view shows.
     enum Crop {
         /// A random rectangle of the stored image, resized to the size of the set.
         RandomResized = "random-resized",
-        /// What evaluation sees.
+        /// The image as evaluation sees it.
         Fixed = "fixed",
     }
 }
 
-/// Crops that are tried before torchvision falls back on a central one.
+/// The number of crops that are tried before torchvision falls back on a central one.
 const TRIES: usize = 10;
 
 /// A rectangle of source pixels: left, top, width, height.
 type Rectangle = [u32; 4];
 
 impl Augment {
-    /// Reads `[data.*.augment]`; `None` where it is absent.
+    /// Reads `[data.*.augment]`. `None` if the section is absent.
     pub fn read(reader: &Reader) -> Option<Augment> {
         if !reader.has("augment") {
             return None;
@@ -90,12 +90,12 @@ impl Augment {
         Some(augment)
     }
 
-    /// Whether views are crops of the stored images, not of what evaluation sees.
+    /// Whether views are crops of the stored images, as opposed to the images that evaluation sees.
     pub fn crops(&self) -> bool {
         self.crop == Crop::RandomResized
     }
 
-    /// torchvision's `RandomResizedCrop.get_params` for an image of `(width, height)`.
+    /// Draws a crop as torchvision's `RandomResizedCrop.get_params` does, for an image of `(width, height)`.
     fn rectangle(&self, (width, height): (u32, u32), rng: &mut ChaCha12Rng) -> Rectangle {
         let mut between = |low: f64, high: f64| low + (high - low) * uniform(rng);
         let sizes: [(f64, f64); TRIES] = std::array::from_fn(|_| {
@@ -114,7 +114,7 @@ impl Augment {
         }
     }
 
-    /// The largest central rectangle whose ratio is allowed.
+    /// The largest central rectangle with an allowed ratio.
     fn central(&self, width: u32, height: u32) -> Rectangle {
         let ratio = f64::from(width) / f64::from(height);
         let rounded = |value: f64, most: u32| (value.round_ties_even() as u32).clamp(1, most);
@@ -130,11 +130,11 @@ impl Augment {
 }
 
 impl Views {
-    /// The view of image `index` that `particle` has in `epoch`, at `size` (width, height); `image` is the stored image
-    /// where [`Augment::crops`], else one of that size.
+    /// The view of image `index` that `particle` has in `epoch`, with the given size `(width, height)`. If
+    /// [`Augment::crops`], `image` is the stored image; otherwise it already has that size.
     ///
     /// # Errors
-    /// An image without pixels.
+    /// Fails if the image has no pixels.
     pub fn view(
         &self,
         image: RgbImage,

@@ -1,5 +1,5 @@
-//! Labelled samples on the device: a small set of images stays there as bytes, a large one is decoded ahead of the step.
-//! Samples of other kinds, such as token ids, are served as they are.
+//! Labelled samples on the device. A small set of images stays there as bytes; a large one is decoded ahead of the
+//! training step. Samples of other kinds, such as token ids, are served unchanged.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,37 +21,37 @@ pub struct SampleSet {
     workers: usize,
 }
 
-/// Images to report on.
+/// The images of a test set.
 pub struct TestImages {
     pub set: SampleSet,
-    /// What identifies them in results.
+    /// The fingerprint that identifies the images in results.
     pub fingerprint: Fingerprint,
 }
 
-/// What is known of a split besides its pixels.
+/// The properties of a split besides its pixels.
 pub struct SplitFacts {
     pub labels: Vec<u32>,
     pub groups: Option<crate::data::Groups>,
 }
 
 enum Store {
-    /// `[N, …]` on the device; of images u8 `[N, 3, h, w]`.
+    /// The samples on the device, `[N, …]`; images are u8 `[N, 3, h, w]`.
     Resident(Tensor),
-    /// Files, or bytes that are augmented.
+    /// Image files, or images in memory that are augmented.
     Streamed(Arc<Source>),
 }
 
-/// Samples `[K, …]` as the set stores them (images: bytes `[K, 3, h, w]`) and labels `[K]`, on the device.
+/// Samples as the set stores them, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device.
 pub struct Batch {
     pub samples: Tensor,
     pub labels: Tensor,
 }
 
 impl TestImages {
-    /// A split as it was loaded.
+    /// Takes a split as it was loaded.
     ///
     /// # Errors
-    /// An image file that cannot be read; no room on the device.
+    /// Fails if an image file cannot be read or the device is out of memory.
     pub fn new(split: Split, device: Device, workers: usize) -> Result<TestImages> {
         let fingerprint = Fingerprint::of(&split)?;
         Ok(TestImages { set: SampleSet::new(split, device, workers)?, fingerprint })
@@ -59,15 +59,15 @@ impl TestImages {
 }
 
 impl SampleSet {
-    /// The images of a split, decoded ahead on `workers` threads where they are files.
+    /// Takes the images of a split. Image files are decoded ahead on `workers` threads.
     ///
     /// # Errors
-    /// No room on the device.
+    /// Fails if the device is out of memory.
     pub fn new(split: Split, device: Device, workers: usize) -> Result<SampleSet> {
         SampleSet::training(split, device, workers, None)
     }
 
-    /// Samples `[N, …]` of any kind with labels `[N]`, served as they are.
+    /// Takes samples `[N, …]` of any kind with labels `[N]`. They are served unchanged.
     pub fn of_tensor(samples: Tensor, labels: Vec<u32>, device: Device) -> SampleSet {
         let numbers: Vec<i64> = labels.iter().map(|label| i64::from(*label)).collect();
         SampleSet {
@@ -79,7 +79,7 @@ impl SampleSet {
         }
     }
 
-    /// Images to train on: `views` makes the random views of [`SampleSet::training_batches`].
+    /// Takes images to train on. `views` creates the random views of [`SampleSet::training_batches`].
     pub fn training(split: Split, device: Device, workers: usize, views: Option<Views>) -> Result<SampleSet> {
         let labels: Vec<i64> = split.labels.iter().map(|label| i64::from(*label)).collect();
         let store = match split.images {
@@ -96,7 +96,7 @@ impl SampleSet {
         Ok(SampleSet { store, labels, split: facts, device, workers })
     }
 
-    /// Whether [`SampleSet::training_batches`] differ from epoch to epoch in more than their order.
+    /// Whether [`SampleSet::training_batches`] differ between epochs in more than their order.
     pub fn is_augmented(&self) -> bool {
         matches!(&self.store, Store::Streamed(source) if source.views.is_some())
     }
@@ -105,13 +105,13 @@ impl SampleSet {
         self.split.labels.len()
     }
 
-    /// Serves the images of `plan`, one batch an entry, in order, as evaluation sees them.
+    /// Serves the images of `plan` in order, as evaluation sees them. Each entry is one batch.
     pub fn batches(&self, plan: Vec<Vec<u32>>) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
         self.serve(plan, |_, _| View::Plain)
     }
 
-    /// As [`SampleSet::batches`], in the random views of `epoch` where the set has such; each batch holds the images of
-    /// `particles`, one after the other.
+    /// Serves images like [`SampleSet::batches`], in the random views of `epoch` if the set has any. Each batch holds
+    /// the images of `particles`, one particle after the other.
     pub fn training_batches(
         &self,
         plan: Vec<Vec<u32>>,
@@ -122,7 +122,7 @@ impl SampleSet {
         self.serve(plan, move |position, size| View::Random { epoch, particle: particle(position, size) })
     }
 
-    /// `view` is asked with the position of an image in its batch and the size of the batch.
+    /// Serves batches. `view` receives the position of an image in its batch and the size of the batch.
     fn serve<'a>(
         &'a self,
         plan: Vec<Vec<u32>>,
@@ -153,7 +153,7 @@ impl SampleSet {
         }
     }
 
-    /// `[K]` on the device.
+    /// The labels at `indices` on the device, `[K]`.
     pub fn labels(&self, indices: &[u32]) -> Tensor {
         self.select(indices).1
     }
@@ -166,7 +166,7 @@ impl SampleSet {
     }
 }
 
-/// Images `indices` in batches of `size`, in order.
+/// Splits `indices` into batches of `size`, in order.
 pub fn in_order(indices: &[u32], size: usize) -> Vec<Vec<u32>> {
     indices.chunks(size.max(1)).map(<[u32]>::to_vec).collect()
 }

@@ -1,9 +1,10 @@
-//! Decoded and resized images on disk, packed into one memory-mapped file a split, so that later epochs and runs read
-//! pixels instead of decoding. What a file holds is in its name: a hash of the images' paths, sizes and times and of how
-//! they are resized. It is written once, under a lock, and renamed into place; every image is checked when it is read.
+//! Decoded and resized images on disk, packed into one memory-mapped file per split, so that later epochs and runs read
+//! pixels and need not decode. The name of a file identifies its contents: it is a hash of the images' paths, sizes and
+//! times and of the way they are resized. A file is written once, under a lock, and renamed into place. Every image is
+//! checked when it is read.
 //!
-//! Layout, little endian: [`MAGIC`], the key (32 bytes), N and bytes an image (u64), N entries (u64: 1 << 32 | CRC-32, or
-//! 0 for a file that cannot be decoded), then N images `[3, H, W]`.
+//! Layout, little endian: [`MAGIC`], the key (32 bytes), N and the bytes per image (u64), N entries (u64: 1 << 32 |
+//! CRC-32, or 0 for a file that cannot be decoded), then N images `[3, H, W]`.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -25,7 +26,7 @@ const HEADER_BYTES: usize = 16 + 32 + 8 + 8;
 const ENTRY_BYTES: usize = 8;
 const PRESENT: u64 = 1 << 32;
 
-/// A cache file, opened.
+/// An open cache file.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -34,17 +35,17 @@ pub struct Store {
     image_bytes: usize,
 }
 
-/// What a cache file of these images must be.
+/// The properties that the cache file of a list of images must have.
 struct Expected {
     key: [u8; 32],
     images: usize,
     image_bytes: usize,
 }
 
-/// Opens the cache of the images in `paths` in `folder`; makes it first where there is none, or where it is damaged.
+/// Opens the cache in `folder` of the images in `paths`. If there is none, or if it is damaged, it is created first.
 ///
 /// # Errors
-/// An image file that is missing; a folder or disk that cannot be written.
+/// Fails if an image file is missing, or if the folder or disk cannot be written.
 pub fn open(folder: &Path, paths: &[PathBuf], decode: Decode, request: &Request) -> Result<Store> {
     let expected = Expected::of(paths, decode)?;
     create_folder(folder)?;
@@ -56,7 +57,7 @@ pub fn open(folder: &Path, paths: &[PathBuf], decode: Decode, request: &Request)
             Err(why) => tracing::warn!("{why:#}; it is made anew"),
         }
     }
-    // another run may make the same file at this moment: the second one finds it
+    // Another run may be creating the same file. Whichever run waits for the lock then finds it.
     with_lock(&path, || {
         if let Ok(store) = Store::open(&path, &expected) {
             return Ok(store);
@@ -91,7 +92,7 @@ impl Expected {
         [&MAGIC[..], &self.key, &sizes[0], &sizes[1]].concat()
     }
 
-    /// Where the images begin.
+    /// The offset of the first image.
     fn start(&self) -> usize {
         HEADER_BYTES + ENTRY_BYTES * self.images
     }
@@ -102,7 +103,7 @@ impl Expected {
     }
 }
 
-/// Decodes every file into a new cache file.
+/// Decodes every file and writes a new cache file.
 fn write(path: &Path, (paths, decode): (&[PathBuf], Decode), expected: &Expected, request: &Request) -> Result<()> {
     write_atomic(path, |writer| {
         let out = Mutex::new((writer.get_ref(), vec![0u64; expected.images], Ok(())));
@@ -119,7 +120,7 @@ fn write(path: &Path, (paths, decode): (&[PathBuf], Decode), expected: &Expected
         let (mut file, entries, written) = out.into_inner().unwrap_or_else(PoisonError::into_inner);
         written?;
         let entries: Vec<u8> = entries.into_iter().flat_map(u64::to_le_bytes).collect();
-        // the last images may be missing
+        // If the last images could not be decoded, nothing was written for them and the file is still too short.
         file.set_len(expected.bytes()? as u64)?;
         file.rewind()?;
         Ok(file.write_all(&[expected.header(), entries].concat())?)
@@ -130,7 +131,8 @@ impl Store {
     fn open(path: &Path, expected: &Expected) -> Result<Store> {
         let failed = || format!("{}: cannot read", path.display());
         let file = File::open(path).with_context(failed)?;
-        // SAFETY: bella never changes a file that is in place; it renames whole ones over it, which leaves this one mapped.
+        // SAFETY: bella never changes a file that is in place. It renames a new file over it, which leaves this one
+        // mapped.
         let map = unsafe { Mmap::map(&file) }.with_context(failed)?;
         let right = map.len() == expected.bytes()? && map.starts_with(&expected.header());
         ensure!(right, "{}: not a whole cache of these images", path.display());
@@ -138,10 +140,10 @@ impl Store {
         Ok(Store { path: path.to_path_buf(), map, images, image_bytes })
     }
 
-    /// Image i, `[3, H, W]`; `None` where its file could not be decoded.
+    /// Image i, `[3, H, W]`. `None` if its file could not be decoded.
     ///
     /// # Errors
-    /// Bytes that are not those which were written.
+    /// Fails if the bytes differ from those that were written.
     pub fn image(&self, i: usize) -> Result<Option<&[u8]>> {
         ensure!(i < self.images, "image {i} is asked of a cache of {}", self.images);
         let at = HEADER_BYTES + ENTRY_BYTES * i;

@@ -1,5 +1,5 @@
-//! What lies on disk against what a data set should hold: classes, splits, images a class, groups, files that cannot be
-//! decoded. Every fault is found, not only the first.
+//! Compares the files on disk with the published properties of a data set: classes, splits, images per class, groups,
+//! and files that cannot be decoded. Every fault is found, not only the first.
 
 use std::collections::BTreeMap;
 
@@ -9,59 +9,59 @@ use super::read::class_folders::repeated;
 use super::request::Request;
 use super::split::{Split, SplitName};
 
-/// What is looked at, and how strictly.
+/// The parts to check, and how strictly.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// This split only.
+    /// The only split to check. `None` checks all.
     pub split: Option<SplitName>,
     pub decoding: Decoding,
     pub extent: Extent,
 }
 
-/// Whether image files are opened.
+/// Whether image files are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoding {
-    /// They are looked up, not opened.
+    /// Files are looked up but not opened.
     Skip,
     All,
 }
 
-/// Whether counts have to be the published ones.
+/// Whether counts must equal the published ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     Whole,
-    /// A user's own part of the set, or one cut by `subset`.
+    /// A user's own part of the set, or a part cut by `subset`.
     Part,
 }
 
-/// All that was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The number of classes, where they could be read.
+    /// The number of classes. `None` if they could not be read.
     pub classes: Option<usize>,
     pub published_classes: Option<usize>,
     pub parts: Vec<Part>,
-    /// What is wrong, a line each.
+    /// The faults, one line each.
     pub faults: Vec<String>,
 }
 
-/// A split, or a published corrupted version.
+/// The counts of a split or of a published corrupted version.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// `train`, `gaussian_noise:3`.
+    /// The name, such as `train` or `gaussian_noise:3`.
     pub name: String,
     pub images: usize,
-    /// As published, where that is known.
+    /// The published number of images, if it is known.
     pub published: Option<usize>,
-    /// Classes with at least one image.
+    /// The number of classes with at least one image.
     pub classes: usize,
-    /// Images of the rarest and of the most frequent of those.
+    /// The number of images of the rarest and of the most frequent of these classes.
     pub per_class: (usize, usize),
-    /// The number of groups, where the set has groups.
+    /// The number of groups. `None` if the set has no groups.
     pub groups: Option<usize>,
 }
 
-/// Looks through a data set. `request` bounds memory and threads.
+/// Checks a data set. `request` bounds the memory and threads.
 pub fn check(set: &dyn Dataset, scope: &Scope, request: &Request) -> Findings {
     let mut findings = Findings { published_classes: set.published().classes, ..Findings::default() };
     match set.classes() {

@@ -1,4 +1,4 @@
-//! What a data set is to the rest of the program.
+//! The interface between a data set and the rest of the program.
 
 use anyhow::{Result, bail};
 
@@ -9,69 +9,69 @@ use super::split::{Split, SplitName};
 use super::versions::Version;
 use crate::schema::Reader;
 
-/// A line of the registry: how one kind of data set is named and made from its config table.
+/// An entry of the registry: the name of one kind of data set, and its construction from a config table.
 pub struct Entry {
     /// The name in `[data.<key>]` and in results.
     pub key: &'static str,
-    /// One line for `bella list`.
+    /// A description in one line for `bella list`.
     pub about: &'static str,
-    /// Where the files come from, and where below `root` they have to lie.
+    /// The source of the files, and the places below `root` where they must lie.
     pub fetch: &'static str,
-    /// Reads the table; mistakes are recorded in the reader, and no file is opened.
+    /// Reads the table. Mistakes are recorded in the reader, and no file is opened.
     pub read: fn(&mut Reader) -> Box<dyn Dataset>,
 }
 
-/// A configured data set. Files are touched only by [`Dataset::classes`] and [`Dataset::load`].
+/// A configured data set. Only methods that return a `Result` touch files.
 pub trait Dataset: Send + Sync {
     /// The registry key.
     fn key(&self) -> &'static str;
 
-    /// Class names; the position is the label.
+    /// The names of the classes. The position of a name is its label.
     ///
     /// # Errors
-    /// Where the names come from files or folders that cannot be read.
+    /// Fails if the names come from files or folders that cannot be read.
     fn classes(&self) -> Result<Vec<String>>;
 
-    /// Name of the set in results, unless the config gives one.
+    /// The name of the set in results, unless the config gives one.
     fn label(&self) -> String {
         self.key().to_string()
     }
 
-    /// Reads one official split; files of other splits need not exist.
+    /// Reads one official split. The files of other splits need not exist.
     ///
     /// # Errors
-    /// A split that the set does not have, missing or malformed files, a label out of range.
+    /// Fails if the set does not have the split, files are missing or malformed, or a label is out of range.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split>;
 
     /// The splits that the set has.
     ///
     /// # Errors
-    /// Where that is up to files which cannot be read.
+    /// Fails if the splits depend on files that cannot be read.
     fn splits(&self) -> Result<Vec<SplitName>> {
         Ok(vec![SplitName::Train, SplitName::Test])
     }
 
-    /// What the publisher says of the set; nothing for a user's own images.
+    /// The sizes that the publisher states. Empty for a user's own images.
     fn published(&self) -> Published {
         Published::default()
     }
 
-    /// How its image files get the network's size; `None` for a set that is stored as pixels.
+    /// The way image files are resized for the network. `None` for a set that is stored as pixels.
     fn resize(&self) -> Option<Resize> {
         None
     }
 
-    /// Where the config names several test sets, which are evaluated one by one: the name of each, which is put behind the
-    /// set's label, and the set with it alone. Else empty.
+    /// The test sets if the config names several, which are evaluated one by one: for each, the name that is appended
+    /// to the label of the set, and the set with this test set alone. Empty otherwise.
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
         Vec::new()
     }
 
-    /// The published corrupted versions that the config asks for, each a test set of its own; empty for a set with plain
-    /// splits. A set has either versions or splits.
+    /// The published corrupted versions that the config asks for, each a test set of its own. A set has either versions
+    /// or splits, so this is empty for a set with splits.
     ///
     /// # Errors
-    /// All missing files or folders, in one message.
+    /// Fails if files or folders are missing, and names all of them in one message.
     fn versions(&self) -> Result<Vec<Version>> {
         Ok(Vec::new())
     }
@@ -79,7 +79,7 @@ pub trait Dataset: Send + Sync {
     /// Reads one of [`Dataset::versions`].
     ///
     /// # Errors
-    /// A version that the set does not have, missing or malformed files, a label out of range.
+    /// Fails if the set does not have the version, files are missing or malformed, or a label is out of range.
     fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
         bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
     }

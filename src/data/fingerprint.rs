@@ -1,5 +1,5 @@
-//! What identifies the images of a test set in results: the same wherever the files lie, and whether the images are in
-//! memory or read from files when needed.
+//! Identifies the images of a test set in results. The fingerprint does not depend on the folder of the files, nor on
+//! whether the images are kept in memory or read from files when needed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,18 +12,18 @@ use sha2::{Digest, Sha256};
 use super::{Files, Groups, Images, Split};
 use crate::schema::Choice;
 
-/// A longer image file is read in three blocks of this many bytes: its beginning, its middle and its end.
+/// The size in bytes of a block. Of a file longer than three blocks, only its beginning, middle and end are read.
 const BLOCK: u64 = 8 << 10;
 
-/// Hexadecimal digits that results show.
+/// The number of hexadecimal digits that results show.
 const SHOWN: usize = 12;
 
-/// SHA-256 of the images, labels and groups of a split.
+/// The SHA-256 hash of the images, labels and groups of a split.
 ///
-/// Of images that are read from files it holds their names without folders, their sizes, their contents (of files above
-/// 24 KiB three blocks of 8 KiB) and `data.*.resize`: at most 24 KiB are read of each file. The size and the filter are
-/// those of the checkpoint, so that checkpoints of different sizes are tested on the same images. Of images that are
-/// stored as pixels it holds the pixels.
+/// For images that are read from files, it covers their names without folders, their sizes, their contents (three
+/// blocks of 8 KiB for a file above 24 KiB) and `data.*.resize`. At most 24 KiB of each file are read. The image size
+/// and the filter belong to the checkpoint and are not covered, so that checkpoints of different sizes are tested on
+/// the same images. For images that are stored as pixels, it covers the pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -31,7 +31,7 @@ impl Fingerprint {
     /// The fingerprint of a split as it was loaded, before any corruption.
     ///
     /// # Errors
-    /// An image file that cannot be read.
+    /// Fails if an image file cannot be read.
     pub fn of(split: &Split) -> Result<Fingerprint> {
         let mut hash = Sha256::new();
         hash.update((split.labels.len() as u64).to_le_bytes());
@@ -48,14 +48,15 @@ impl Fingerprint {
         Ok(Fingerprint(hash.finalize().into()))
     }
 
-    /// The fingerprint of several image sets, as results show theirs, of which a result is the mean.
+    /// The fingerprint of a result that is the mean over several sets of images. `parts` are their fingerprints as
+    /// shown in results.
     pub fn of_all<'a>(parts: impl Iterator<Item = &'a str>) -> Fingerprint {
         let mut hash = Sha256::new();
         parts.for_each(|part| add_text(&mut hash, part.as_bytes()));
         Fingerprint(hash.finalize().into())
     }
 
-    /// Its first 12 hexadecimal digits, as results show it.
+    /// The first 12 hexadecimal digits, as shown in results.
     pub fn short(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>()[..SHOWN].to_string()
     }
@@ -75,7 +76,7 @@ fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// SHA-256 of a file's name, size and content, or of three blocks of a long content.
+/// The SHA-256 hash of a file's name, size and content. For a long file, three blocks stand for the content.
 fn of_file(path: &Path) -> Result<[u8; 32]> {
     let digest = || -> std::io::Result<[u8; 32]> {
         let mut file = File::open(path)?;
@@ -103,7 +104,7 @@ fn word<E: Choice + PartialEq>(choice: E) -> &'static str {
     E::CHOICES.iter().find(|(_, other)| *other == choice).map_or("", |(word, _)| *word)
 }
 
-/// The length comes first, so that no two lists of texts have the same bytes.
+/// Adds a text to the hash. Its length comes first, so that different lists of texts never have the same bytes.
 fn add_text(hash: &mut Sha256, text: &[u8]) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text);

@@ -1,5 +1,5 @@
-//! Images of a split: bytes in memory, or files that are decoded when needed.
-//! Layout is `[N, 3, H, W]` row-major u8 RGB in both cases.
+//! The images of a split: bytes in memory, or files that are decoded when needed. Both give u8 RGB in row-major layout,
+//! `[N, 3, H, W]`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use super::request::Request;
 /// The images of a split.
 #[derive(Clone, Debug)]
 pub enum Images {
-    /// In memory, ready to be moved to a device whole.
+    /// Images in memory, ready to be moved to a device as a whole.
     Packed(Packed),
-    /// On disk; see [`super::stream::stream`].
+    /// Images on disk; see [`super::stream::stream`].
     Files(Files),
 }
 
 /// Images in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// `[N, 3, height, width]`.
+    /// The bytes of all images, `[N, 3, height, width]`.
     pub pixels: Vec<u8>,
-    /// Rows of an image.
+    /// The height of each image.
     pub height: usize,
-    /// Columns of an image.
+    /// The width of each image.
     pub width: usize,
 }
 
-/// Images on disk with the way to decode them.
+/// Images on disk, with the settings for decoding them.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// One file an image.
+    /// The files, one for each image.
     pub paths: Vec<PathBuf>,
-    /// How a file becomes `[3, height, width]`.
+    /// The settings by which a file becomes `[3, height, width]`.
     pub decode: Decode,
-    /// A corruption put on each decoded image, if any, with its index in the uncorrupted split.
+    /// A corruption applied to each decoded image, if any, with the index of each image in the uncorrupted split.
     pub corruption: Option<(Applied, Vec<u32>)>,
     cached: Option<Cached>,
 }
@@ -49,7 +49,7 @@ pub struct Files {
 #[derive(Clone, Debug)]
 struct Cached {
     store: Arc<cache::Store>,
-    /// The place in `store` of each image.
+    /// The index in `store` of each image.
     places: Vec<u32>,
 }
 
@@ -62,12 +62,12 @@ impl Images {
         }
     }
 
-    /// Whether there is no image.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `(height, width)` of every image.
+    /// The `(height, width)` of every image.
     pub fn size(&self) -> (usize, usize) {
         match self {
             Images::Packed(packed) => (packed.height, packed.width),
@@ -78,7 +78,7 @@ impl Images {
     /// Image i, `[3, H, W]`.
     ///
     /// # Errors
-    /// No such image, or a file that cannot be decoded.
+    /// Fails if there is no such image or its file cannot be decoded.
     pub fn image(&self, i: usize) -> Result<Vec<u8>> {
         ensure!(i < self.len(), "image {i} is asked of a split of {}", self.len());
         match self {
@@ -90,7 +90,7 @@ impl Images {
     /// The random view of image i that `particle` has in `epoch`, `[3, H, W]`.
     ///
     /// # Errors
-    /// As [`Images::image`].
+    /// Fails like [`Images::image`].
     pub fn view(&self, i: usize, views: &Views, [epoch, particle]: [u64; 2]) -> Result<Vec<u8>> {
         let (height, width) = self.size();
         let image = match self {
@@ -111,11 +111,10 @@ impl Images {
         }
     }
 
-    /// `[B, 3, H, W]` bytes of the images at `indices`, decoded on the calling thread's rayon
-    /// pool where they are files.
+    /// The bytes of the images at `indices`, `[B, 3, H, W]`. Files are decoded on the calling thread's rayon pool.
     ///
     /// # Errors
-    /// A file that cannot be decoded.
+    /// Fails if a file cannot be decoded.
     pub fn gather(&self, indices: &[u32]) -> Result<Vec<u8>> {
         match self {
             Images::Packed(packed) => Ok(packed.gather(indices)),
@@ -126,11 +125,11 @@ impl Images {
         }
     }
 
-    /// The same images with a built-in corruption. The noise of image i depends on the seed and
-    /// i alone: not on threads, batches or the order of reading.
+    /// The same images with a built-in corruption. The noise of image i depends on the seed and on i alone, and not on
+    /// threads, batches or the order of reading.
     ///
     /// # Errors
-    /// An image that the corruption cannot take.
+    /// Fails if the corruption cannot be applied to an image.
     pub fn corrupted(&self, applied: Applied) -> Result<Images> {
         Ok(match self {
             Images::Packed(packed) => Images::Packed(packed.corrupted(applied)?),
@@ -143,7 +142,7 @@ impl Images {
 }
 
 impl Packed {
-    /// Bytes of one image.
+    /// The number of bytes of one image.
     pub fn image_bytes(&self) -> usize {
         3 * self.height * self.width
     }
@@ -153,7 +152,7 @@ impl Packed {
         self.pixels.len() / self.image_bytes()
     }
 
-    /// Whether there is no image.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.pixels.is_empty()
     }
@@ -164,7 +163,7 @@ impl Packed {
         &self.pixels[i * bytes..(i + 1) * bytes]
     }
 
-    /// `[B, 3, H, W]`: the images at `indices`.
+    /// The images at `indices`, `[B, 3, H, W]`.
     pub fn gather(&self, indices: &[u32]) -> Vec<u8> {
         let mut batch = Vec::with_capacity(indices.len() * self.image_bytes());
         indices.iter().for_each(|&i| batch.extend_from_slice(self.image(i as usize)));
@@ -182,15 +181,15 @@ impl Packed {
 }
 
 impl Files {
-    /// Image files as they are, one an image.
+    /// Image files without corruption or cache, one for each image.
     pub fn new(paths: Vec<PathBuf>, decode: Decode) -> Files {
         Files { paths, decode, corruption: None, cached: None }
     }
 
-    /// The same images, read from the cache that `request` names, which is made first where there is none.
+    /// The same images, read from the cache that `request` names. The cache is created first if it does not exist.
     ///
     /// # Errors
-    /// A cache folder that cannot be written, or that lacks the room.
+    /// Fails if the cache folder cannot be written or the disk is full.
     pub fn with_cache(self, request: &Request) -> Result<Files> {
         let Some(folder) = request.cache else { return Ok(self) };
         let store = Arc::new(cache::open(folder, &self.paths, self.decode, request)?);
@@ -202,10 +201,11 @@ impl Files {
         self.paths.get(i).with_context(|| format!("image {i} is asked of a split of {}", self.paths.len()))
     }
 
-    /// Image i, `[3, H, W]`, decoded and resized (or from the cache) and, where asked, corrupted.
+    /// Image i, `[3, H, W]`: decoded and resized, or read from the cache, and corrupted if there is a corruption.
     ///
     /// # Errors
-    /// The file cannot be read or decoded, or has another size than `resize = "none"` needs; a damaged cache.
+    /// Fails if the file cannot be read or decoded, if `resize = "none"` and it has another size than required, or if
+    /// the cache is damaged.
     pub fn image(&self, i: usize) -> Result<Vec<u8>> {
         let path = self.path(i)?;
         let packed = match &self.cached {
@@ -222,7 +222,7 @@ impl Files {
         Ok(pixels)
     }
 
-    /// Bytes that all images take once decoded.
+    /// The number of bytes of all images after decoding.
     pub fn decoded_bytes(&self) -> usize {
         self.paths.len().saturating_mul(self.decode.image_bytes())
     }
@@ -238,8 +238,8 @@ impl Files {
         Files { paths, decode: self.decode, corruption, cached }
     }
 
-    /// Decodes every file on `workers` threads and hands each result to `keep`, in any order.
-    /// Returns the failures, sorted by index.
+    /// Decodes every file on `workers` threads and passes each result to `keep`, in any order. Returns the failures,
+    /// sorted by index.
     pub(super) fn decode_all(
         &self,
         workers: usize,

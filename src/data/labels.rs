@@ -1,38 +1,40 @@
-//! Labels of a test set in terms of the classes that a model knows: by name where the names tell, else by position.
+//! Maps the labels of a test set to the classes that a model knows: by name if the names match, otherwise by position.
 
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
-/// Words that mean one class.
+/// Words for the same class.
 const ALIASES: [(&str, &str); 1] = [("car", "automobile")];
 
-/// How the labels of a test set become classes of the model.
+/// The way in which labels of the test set become classes of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// The same classes in the same order.
+    /// The test set has the same classes in the same order.
     Same,
-    /// As many classes, but not one name in common (`n01440764` and `tench`): by position, which is worth a warning.
+    /// The test set has as many classes but no name in common with the model (`n01440764` and `tench`). They are
+    /// matched by position, which deserves a warning.
     Renamed {
-        /// The test set's first name.
+        /// The first name in the test set.
         tested: String,
-        /// The model's first name.
+        /// The first name in the model.
         trained: String,
     },
-    /// By name: another order, or fewer classes than the model has.
+    /// The classes are matched by name: they are in another order, or fewer than those of the model.
     Mapped {
-        /// `to[label]` is the class of the model; one entry a class of the test set, all different.
+        /// `to[label]` is the class of the model. There is one entry for each class of the test set, and all are
+        /// different.
         to: Vec<u32>,
-        /// The model's classes.
+        /// The number of classes of the model.
         trained: usize,
     },
 }
 
 impl Mapping {
-    /// Replaces labels of the test set by classes of the model.
+    /// Replaces the labels of the test set by classes of the model.
     ///
     /// # Errors
-    /// A label beyond the classes of the test set.
+    /// Fails if a label is beyond the classes of the test set.
     pub fn relabel(&self, labels: &mut [u32]) -> Result<()> {
         let Mapping::Mapped { to, .. } = self else { return Ok(()) };
         for label in labels {
@@ -62,12 +64,12 @@ impl fmt::Display for Mapping {
     }
 }
 
-/// Matches the classes of a test set with those of a model. Names are equal up to case, spaces, `-` and `_`, and
-/// `car` is `automobile`; an exact match goes before.
+/// Matches the classes of a test set with those of a model. Case, spaces, `-` and `_` in names are ignored, and `car`
+/// equals `automobile`. An exact match is preferred.
 ///
 /// # Errors
-/// Names that the model does not know, unless the number of classes is the model's and it knows none of them; two names
-/// of one class; a name that fits several classes of the model.
+/// Fails if the model does not know some names, unless it knows none of them and the number of classes is the same; if
+/// two names match one class; or if one name matches several classes of the model.
 pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
     if trained == tested {
         return Ok(Mapping::Same);
@@ -100,7 +102,7 @@ pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
     Ok(if in_order { Mapping::Same } else { Mapping::Mapped { to, trained: count } })
 }
 
-/// The class that `name` means.
+/// The class of the model that `name` matches. `None` if there is none.
 fn find(trained: &[String], name: &str) -> Result<Option<u32>> {
     let exact: Vec<u32> = places(trained, |class| class == name);
     let fitting = if exact.is_empty() { places(trained, |class| plain(class) == plain(name)) } else { exact };
@@ -116,14 +118,14 @@ fn places(names: &[String], fits: impl Fn(&str) -> bool) -> Vec<u32> {
     (0..).zip(names).filter(|(_, name)| fits(name)).map(|(place, _)| place).collect()
 }
 
-/// A name without what does not tell classes apart.
+/// A name reduced to the parts that distinguish classes.
 fn plain(name: &str) -> String {
     let letters: String = name.chars().filter(|c| !matches!(c, '-' | '_') && !c.is_whitespace()).collect();
     let letters = letters.to_lowercase();
     ALIASES.iter().find(|(alias, _)| *alias == letters).map_or(letters, |(_, name)| name.to_string())
 }
 
-/// The first ten, and how many more there are.
+/// The first ten names, followed by the total number if there are more.
 fn some(names: &[&str]) -> String {
     let shown = names[..names.len().min(10)].join(", ");
     if names.len() > 10 { format!("{shown}, … ({} in all)", names.len()) } else { shown }

@@ -1,6 +1,6 @@
-//! Data sets: images as bytes, labels, official splits, groups, class names. Nothing here knows of models.
+//! Data sets: images as bytes, labels, official splits, groups and class names. Nothing here depends on models.
 //!
-//! [`sets`] has one file a data set, [`read`] the formats that several of them share.
+//! [`sets`] has one file for each data set, and [`read`] has the formats that several of them share.
 
 pub mod augment;
 pub mod batches;

@@ -1,27 +1,27 @@
-//! The order of training images, which of them are held out, and whose labels are replaced: each a pure function of the
-//! seed.
+//! Determines the order of training images, the images that are held out, and the images whose labels are replaced.
+//! Each is a pure function of the seed.
 
 use rand_chacha::ChaCha12Rng;
 
 use crate::base::random::{Purpose, below, permutation, stream};
 
-/// The order in which `particle` sees `samples` images in `epoch`; for one order shared by all
-/// particles ask for particle 0.
+/// The order in which `particle` sees `samples` images in `epoch`. For an order that all particles share, use particle
+/// 0.
 pub fn epoch_order(seed: u64, epoch: u64, particle: u64, samples: usize) -> Vec<u32> {
     permutation(&mut stream(seed, Purpose::Order, &[epoch, particle]), samples)
 }
 
-/// A training set cut in two; both lists are sorted and together hold every index once.
+/// A training set split in two. Both lists are sorted, and together they hold every index once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdout {
-    /// Indices to train on.
+    /// The indices to train on.
     pub train: Vec<u32>,
-    /// Indices held out.
+    /// The indices held out.
     pub validation: Vec<u32>,
 }
 
-/// Holds out `round(fraction * n)` of the n images of each class at random: `labels` is `[N]`. `fraction` is clamped to
-/// `[0, 1]`.
+/// Holds out `round(fraction * n)` of the n images of each class at random. `labels` has shape `[N]`. `fraction` is
+/// clamped to `[0, 1]`.
 pub fn stratified_validation_split(seed: u64, labels: &[u32], fraction: f64) -> Holdout {
     let classes = labels.iter().max().map_or(0, |&last| last as usize + 1);
     let mut members = vec![Vec::new(); classes];
@@ -41,7 +41,8 @@ pub fn stratified_validation_split(seed: u64, labels: &[u32], fraction: f64) -> 
     Holdout { train, validation }
 }
 
-/// Replaces `round(fraction * N)` of the labels `[N]` by another of `classes` classes, each as likely; returns which, sorted.
+/// Replaces `round(fraction * N)` of the labels `[N]` by another one of `classes` classes, all equally likely. Returns
+/// the indices of the replaced labels, sorted.
 pub fn replace_labels(seed: u64, labels: &mut [u32], classes: usize, fraction: f64) -> Vec<u32> {
     let (mut rng, replaced) = choose_replaced(seed, labels.len(), fraction);
     if classes < 2 {
@@ -55,12 +56,12 @@ pub fn replace_labels(seed: u64, labels: &mut [u32], classes: usize, fraction: f
     replaced
 }
 
-/// Which of `n` labels [`replace_labels`] replaces, sorted.
+/// The indices of the labels that [`replace_labels`] replaces among `n` labels, sorted.
 pub fn replaced_labels(seed: u64, n: usize, fraction: f64) -> Vec<u32> {
     choose_replaced(seed, n, fraction).1
 }
 
-/// Which labels are replaced, and the generator that then says by what.
+/// The sorted indices of the labels to replace, and the generator that then draws their replacements.
 fn choose_replaced(seed: u64, n: usize, fraction: f64) -> (ChaCha12Rng, Vec<u32>) {
     let mut rng = stream(seed, Purpose::LabelNoise, &[]);
     let mut replaced = permutation(&mut rng, n);
@@ -87,7 +88,7 @@ mod tests {
     fn epoch_order_is_fixed() {
         let order = epoch_order(1, 0, 0, 1000);
         assert!(is_permutation(&order, 1000));
-        // a change here gives every stored run another order
+        // A change here gives every stored run another order.
         assert_eq!(order[..10], [891, 87, 635, 175, 490, 61, 803, 435, 63, 778]);
     }
 

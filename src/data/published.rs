@@ -1,23 +1,23 @@
-//! What publishers say of their data sets, to count files against.
+//! The sizes that publishers state for their data sets, against which files are counted.
 
 use super::split::SplitName;
 
-/// Sizes that a publisher gives.
+/// The published sizes of a data set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// The number of classes.
     pub classes: Option<usize>,
-    /// Images of each split that is published.
+    /// The number of images of each published split.
     pub images: Vec<(SplitName, usize)>,
 }
 
 impl Published {
-    /// A set whose sizes are known.
+    /// The sizes of a data set for which they are known.
     pub fn new(classes: usize, images: &[(SplitName, usize)]) -> Published {
         Published { classes: Some(classes), images: images.to_vec() }
     }
 
-    /// Images of a split, where that is published.
+    /// The number of images of a split. `None` if it is not published.
     pub fn images_of(&self, split: SplitName) -> Option<usize> {
         self.images.iter().find(|(name, _)| *name == split).map(|(_, count)| *count)
     }

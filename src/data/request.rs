@@ -1,4 +1,4 @@
-//! How a split is to be read.
+//! The requirements and limits under which a split is read.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use super::resize::Interpolation;
 
 /// The image size that the caller needs, and the cache folder, memory and threads that it allows for decoding.
 pub struct Request<'a> {
-    /// Side in pixels of images that are decoded from files. Sets of one native size (CIFAR,
-    /// digits) keep theirs: the caller resizes on its device.
+    /// The side in pixels of images that are decoded from files. Sets with a native size (CIFAR, digits) keep it, and
+    /// the caller resizes on its device.
     pub image_size: usize,
-    /// The filter by which decoded images get their size.
+    /// The filter that resizes decoded images.
     pub interpolation: Interpolation,
-    /// The folder of decoded images that are kept on disk, if they are; never changes a result.
+    /// The folder in which decoded images are kept on disk, if they are. It never changes a result.
     pub cache: Option<&'a Path>,
-    /// Image files are decoded once into memory where all of them fit in this many bytes.
+    /// The memory in bytes for decoded images. If all images of a split fit, its files are decoded only once.
     pub memory_bytes: usize,
-    /// Threads that decode; never changes a result.
+    /// The number of threads that decode. It never changes a result.
     pub workers: usize,
-    /// Called with (done, total) images while files are decoded, from any thread.
+    /// Called with the numbers of finished and of all images while files are decoded, from any thread.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }

@@ -1,5 +1,5 @@
-//! Resizing as Pillow does it: a filter widened by the scale (antialiasing), first along rows, then along columns, with
-//! bytes in between. The order matters: the bytes in between are clipped.
+//! Resizes images like Pillow: with a filter widened by the scale (antialiasing), first along rows and then along
+//! columns. The intermediate values are bytes, which are clipped, so the order of the two passes matters.
 
 use anyhow::{Context, Result};
 use fast_image_resize as fir;
@@ -9,7 +9,7 @@ use image::RgbImage;
 use crate::schema::words;
 
 words! {
-    /// The filter by which images change their size.
+    /// The filter that resizes images.
     pub enum Interpolation {
         /// Pillow's `BICUBIC` (a = -0.5): CLIP.
         Bicubic = "bicubic",
@@ -26,7 +26,7 @@ impl Interpolation {
         }
     }
 
-    /// Pixels on either side of a source position that the unscaled filter reaches.
+    /// The number of pixels on either side of a source position that the unscaled filter reads.
     fn reach(self) -> f64 {
         match self {
             Interpolation::Bicubic => 2.0,
@@ -44,10 +44,10 @@ pub struct Window {
     pub height: u32,
 }
 
-/// `window` of `image` resized to `size` (width, height); what lies outside of it is not computed.
+/// Returns the part `window` of `image` resized to `size` (width, height). Pixels outside of `window` are not computed.
 ///
 /// # Errors
-/// An empty image or size.
+/// Fails if the image or the size is empty.
 pub fn resize(image: RgbImage, size: (u32, u32), window: Window, filter: Interpolation) -> Result<RgbImage> {
     let (width, height) = image.dimensions();
     let across = Line::new(width, size.0, window.left, window.width);
@@ -64,7 +64,7 @@ pub fn resize(image: RgbImage, size: (u32, u32), window: Window, filter: Interpo
     RgbImage::from_raw(window.width, window.height, pixels).context("resizing gave fewer pixels than asked")
 }
 
-/// One axis: which stretch of the source a window of the target covers, in source pixels.
+/// The stretch of the source that a window of the target covers along one axis, in source pixels.
 struct Line {
     start: f64,
     length: f64,
@@ -75,11 +75,11 @@ impl Line {
     fn new(source: u32, target: u32, first: u32, count: u32) -> Line {
         let scale = f64::from(source) / f64::from(target);
         let start = f64::from(first) * scale;
-        // rounding must not lead beyond the last pixel
+        // Rounding must not lead beyond the last pixel.
         Line { start, length: (f64::from(count) * scale).min(f64::from(source) - start), scale }
     }
 
-    /// The source pixels that the filter may read.
+    /// The range of source pixels that the filter may read.
     fn sources(&self, count: u32, filter: Interpolation) -> (u32, u32) {
         let reach = filter.reach() * self.scale.max(1.0) + 1.0;
         let first = (self.start - reach).floor().max(0.0) as u32;
@@ -87,7 +87,8 @@ impl Line {
     }
 }
 
-/// `[left, top, width, height]` of `source` at another size; only one side differs, so only that axis is filtered.
+/// Resizes the part `[left, top, width, height]` of `source` to a new size. Only one side differs, so only one axis is
+/// filtered.
 fn pass<'a>(
     source: &impl fir::IntoImageView,
     (width, height): (u32, u32),

@@ -1,4 +1,4 @@
-//! An official part of a data set, loaded: images, labels, groups.
+//! An official part of a data set, loaded: images, labels and groups.
 
 use sha2::{Digest, Sha256};
 
@@ -19,24 +19,24 @@ words! {
 }
 
 impl SplitName {
-    /// All names, in the order of their use.
+    /// All names in the order of their use.
     pub const ALL: [SplitName; 3] = [SplitName::Train, SplitName::Val, SplitName::Test];
 }
 
 /// One loaded split: N images with their labels.
 #[derive(Clone, Debug)]
 pub struct Split {
-    /// The data set's key and the split, `cifar10/test`.
+    /// The key of the data set and the split, such as `cifar10/test`.
     pub name: String,
-    /// The N images, `[N, 3, H, W]` bytes in memory or files to decode.
+    /// The N images: bytes `[N, 3, H, W]` in memory, or files to decode.
     pub images: Images,
-    /// `[N]`, each below the number of classes.
+    /// The labels, `[N]`, each below the number of classes.
     pub labels: Vec<u32>,
-    /// What else the images belong to (hospital, slide), where the set says.
+    /// The groups (hospital, slide) that the images belong to, if the set has groups.
     pub groups: Option<Groups>,
-    /// Files left out because they could not be decoded (`skip_corrupt = true`).
+    /// The number of files left out because they could not be decoded (`skip_corrupt = true`).
     pub corrupt_skipped: usize,
-    /// The files that packed images were decoded from; `None` for a set that is stored as pixels.
+    /// The files from which packed images were decoded. `None` for a set that is stored as pixels.
     pub decoded_from: Option<Files>,
 }
 
@@ -46,12 +46,13 @@ impl Split {
         self.labels.len()
     }
 
-    /// Whether there is no image.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// SHA-256 of labels and images (of files: names and sizes): whether a resumed run sees what it was started with.
+    /// The SHA-256 hash of labels and images (for files: of names and sizes). It shows whether a resumed run has the
+    /// images that it was started with.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
@@ -86,12 +87,12 @@ impl Split {
     }
 }
 
-/// A partition of the images beside the labels.
+/// A partition of the images, in addition to the labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// Group names; the position is the group.
+    /// The names of the groups. The position of a name is its group.
     pub names: Vec<String>,
-    /// `[N]`: the group of each image.
+    /// The group of each image, `[N]`.
     pub of: Vec<u32>,
 }
 

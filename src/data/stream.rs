@@ -1,5 +1,5 @@
-//! Batches decoded ahead of their consumer by worker threads.
-//! The order and the bytes depend on the request alone, never on the number of workers.
+//! Batches that worker threads decode ahead of their consumer. The order and the bytes depend on the request alone,
+//! never on the number of workers.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,10 +11,10 @@ use anyhow::{Result, anyhow};
 use super::augment::Views;
 use super::images::Images;
 
-/// Images with the way in which training sees them.
+/// Images with the views in which training sees them.
 pub struct Source {
     pub images: Images,
-    /// What makes a random view.
+    /// The random views. `None` if the images are not augmented.
     pub views: Option<Views>,
 }
 
@@ -25,17 +25,17 @@ pub struct Pick {
     pub view: View,
 }
 
-/// How an image is seen.
+/// The view of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// As evaluation sees it.
+    /// The image as evaluation sees it.
     Plain,
-    /// At random, where the source augments.
+    /// A random view, if the source augments.
     Random { epoch: u64, particle: u64 },
 }
 
 impl Source {
-    /// `[3, H, W]` of one pick: a pure function of the seed and the pick.
+    /// The image of one pick, `[3, H, W]`. It is a pure function of the seed and the pick.
     fn image(&self, pick: Pick) -> Result<Vec<u8>> {
         let i = pick.image as usize;
         match (&self.views, pick.view) {
@@ -45,10 +45,10 @@ impl Source {
     }
 }
 
-/// Reads or decodes the images of each batch and yields `[B, 3, H, W]` bytes, in the order
-/// asked. At most `depth` batches are in memory or in work at a time (at least one). A file that
-/// cannot be decoded makes its batch an error that names it; the iterator may be read on.
-/// Dropping the iterator stops the workers after the image each one has in hand.
+/// Reads or decodes the images of each batch and yields bytes `[B, 3, H, W]` in the order of `batches`. At most `depth`
+/// batches (and at least one) are in memory or in progress at a time. If a file cannot be decoded, its batch is an
+/// error that names the file, and the iterator can still be used. Dropping the iterator stops each worker after its
+/// current image.
 pub fn stream(
     source: Arc<Source>,
     batches: impl IntoIterator<Item = Vec<Pick>, IntoIter: Send + 'static>,
@@ -74,7 +74,7 @@ pub fn stream(
     Batches { shared, receiver, workers, pending: BTreeMap::new(), next: 0 }
 }
 
-/// The iterator of [`stream`].
+/// The iterator that [`stream`] returns.
 pub struct Batches {
     shared: Arc<Shared>,
     receiver: Receiver<Done>,
@@ -91,21 +91,21 @@ struct Shared {
 struct State {
     requests: Box<dyn Iterator<Item = Vec<Pick>> + Send>,
     current: Option<(Arc<Vec<Pick>>, usize)>,
-    /// Batches taken from `requests`; the one in `current` has number `started - 1`.
+    /// The number of batches taken from `requests`. The batch in `current` has the number `started - 1`.
     started: u64,
-    /// Batches that may be started before the consumer takes another one.
+    /// The number of batches that may be started before the consumer takes another one.
     limit: u64,
     stopped: bool,
 }
 
-/// One image to decode: place `position` of batch `batch`.
+/// One image to decode, at `position` of batch `batch`.
 struct Task {
     batch: u64,
     picks: Arc<Vec<Pick>>,
     position: usize,
 }
 
-/// A decoded image. An empty batch has none, and reports itself with `image = None`.
+/// A decoded image. An empty batch has no image and is reported with `image = None`.
 struct Done {
     batch: u64,
     size: usize,
@@ -118,14 +118,14 @@ struct Pending {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // the request is the caller's and may panic; `stopped` still has to be set then
+    // The iterator of requests belongs to the caller and may panic. `stopped` must still be set then.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// The next image to decode, waiting for room; `None` once there is nothing left to do.
+    /// The next image to decode, after waiting for room. `None` if there is nothing left to do.
     fn claim(&self, sender: &Sender<Done>) -> Option<Task> {
-        // poisoned by a panic of the request: what it would give next cannot be trusted
+        // The lock is poisoned if the iterator of requests panicked; its further results could not be trusted.
         let mut state = self.state.lock().ok()?;
         loop {
             if state.stopped {
@@ -165,7 +165,7 @@ fn work(shared: &Shared, source: &Source, sender: &Sender<Done>) {
 }
 
 impl Batches {
-    /// Files an image under its batch.
+    /// Stores an image in its batch.
     fn accept(&mut self, done: Done) {
         let pending = self
             .pending
@@ -177,7 +177,7 @@ impl Batches {
         }
     }
 
-    /// The next batch, if it is complete.
+    /// The next batch if it is complete.
     fn take(&mut self) -> Option<Result<Vec<u8>>> {
         if self.pending.get(&self.next)?.missing > 0 {
             return None;
@@ -190,7 +190,7 @@ impl Batches {
         Some(images.map(|images| images.concat()))
     }
 
-    /// Whether a worker ended by a panic, told once.
+    /// Whether a worker ended by a panic. The workers are joined, so later calls return `false`.
     fn panicked(&mut self) -> bool {
         let ended: Vec<_> = self.workers.drain(..).map(JoinHandle::join).collect();
         ended.iter().any(Result::is_err)
@@ -207,7 +207,7 @@ impl Iterator for Batches {
             }
             match self.receiver.recv() {
                 Ok(done) => self.accept(done),
-                // every worker has left: the requests are over, or they or a decoder panicked
+                // All workers have ended: the requests are exhausted, or the requests or a decoder panicked.
                 Err(_) => return self.panicked().then(|| Err(anyhow!("a thread that decodes images panicked"))),
             }
         }
@@ -219,7 +219,7 @@ impl Drop for Batches {
         lock(&self.shared.state).stopped = true;
         self.shared.room.notify_all();
         for worker in self.workers.drain(..) {
-            // nobody is left to tell of a panic
+            // During a drop, a panic of a worker cannot be reported.
             drop(worker.join());
         }
     }

@@ -1,5 +1,5 @@
-//! `subset`: a number of images per split, for all splits or for each.
-//! The choice has no seed: images are taken class by class in turn, in file order within a class.
+//! `subset`: a number of images for all splits or for each split. The choice needs no seed: images are taken from the
+//! classes in turn, in file order within each class.
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
@@ -9,28 +9,28 @@ use crate::schema::{Choice, Reader};
 
 const COUNT: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
 
-/// How many images of each split are used.
+/// The number of images of each split that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Subset {
-    /// The same number of every split.
+    /// The same number for every split.
     Each(usize),
-    /// A number for each split named, and all images of the others.
+    /// A number for each split named, and all images of the other splits.
     PerSplit {
-        /// Training images.
+        /// The number of training images.
         #[serde(skip_serializing_if = "Option::is_none")]
         train: Option<usize>,
-        /// Validation images.
+        /// The number of validation images.
         #[serde(skip_serializing_if = "Option::is_none")]
         val: Option<usize>,
-        /// Test images.
+        /// The number of test images.
         #[serde(skip_serializing_if = "Option::is_none")]
         test: Option<usize>,
     },
 }
 
 impl Subset {
-    /// Reads `subset = N` or `subset = { train = N, val = N, test = N }`; `None` where it is absent.
+    /// Reads `subset = N` or `subset = { train = N, val = N, test = N }`. `None` if it is absent.
     pub fn read(reader: &Reader) -> Option<Subset> {
         if !reader.is_table("subset") {
             return reader
@@ -56,11 +56,12 @@ impl Subset {
     }
 }
 
-/// The images of `labels` (`[N]`) that `subset` leaves of a split, ascending: of every class the first, then of every
-/// class the second, and so on until the number is reached; a class that has run out is passed over. `None` means all.
+/// The indices of the images of a split that `subset` keeps, ascending, for `labels: [N]`. The first image of every
+/// class is taken, then the second of every class, and so on until the number is reached; a class without further
+/// images is skipped. `None` means all images.
 ///
 /// # Errors
-/// More images than there are.
+/// Fails if the split has fewer images than `subset` asks for.
 pub fn chosen(subset: Option<Subset>, split: SplitName, labels: &[u32]) -> Result<Option<Vec<u32>>> {
     let Some(count) = subset.and_then(|subset| subset.count(split)) else {
         return Ok(None);

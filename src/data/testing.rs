@@ -1,4 +1,4 @@
-//! What tests of data sets share.
+//! Helpers that tests of data sets share.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{Dataset, Entry, Interpolation, Request, Split, SplitName};
 use crate::schema::{Reader, Tree};
 
-/// A data set of the table `root = …` with `extra` lines.
+/// The data set of a table `root = …` with `extra` lines.
 pub fn set(entry: &Entry, root: &Path, extra: &str) -> Box<dyn Dataset> {
     let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
     let mut reader = Reader::root(&tree);
@@ -15,7 +15,7 @@ pub fn set(entry: &Entry, root: &Path, extra: &str) -> Box<dyn Dataset> {
     reader.close(set).unwrap()
 }
 
-/// The mistakes of such a table.
+/// The mistakes found in such a table.
 pub fn mistakes(entry: &Entry, extra: &str) -> String {
     let tree = Tree::parse("test.toml", &format!("root = \"x\"\n{extra}")).unwrap();
     let mut reader = Reader::root(&tree);
@@ -23,7 +23,7 @@ pub fn mistakes(entry: &Entry, extra: &str) -> String {
     reader.close(set).err().map_or(String::new(), |problems| problems.to_string())
 }
 
-/// Two threads, four pixels a side, no image in memory.
+/// A request with two threads, images of four pixels a side, and no image in memory.
 pub const REQUEST: Request = Request {
     image_size: 4,
     interpolation: Interpolation::Bicubic,
@@ -41,7 +41,7 @@ pub fn error(set: &dyn Dataset, split: SplitName) -> String {
     format!("{:#}", load(set, split).unwrap_err())
 }
 
-/// A gray image of 4 by 4 pixels.
+/// Writes a gray image of 4 by 4 pixels.
 pub fn put(root: &Path, file: &str, gray: u8) {
     let path = root.join(file);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -61,7 +61,7 @@ pub fn grays(split: &Split) -> Vec<u8> {
     split.images.gather(&all).unwrap().chunks(48).map(|image| image[0]).collect()
 }
 
-/// A file of tests/fixtures/data.
+/// The path of a file in tests/fixtures/data.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/data").join(name)
 }

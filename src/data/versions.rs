@@ -6,9 +6,9 @@ use std::fmt;
 /// One corruption of the test images at one severity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// As the publisher writes it, `gaussian_noise`.
+    /// The name of the corruption as the publisher writes it, such as `gaussian_noise`.
     pub corruption: String,
-    /// From 1, the mildest, to 5.
+    /// The severity, from 1 (the mildest) to 5.
     pub severity: u8,
 }
 
@@ -18,10 +18,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// The severities that are published.
+/// The published severities.
 pub const SEVERITIES: [u8; 5] = [1, 2, 3, 4, 5];
 
-/// The 15 corruptions of the benchmark, then the four that its authors meant for validation.
+/// The 15 corruptions of the benchmark, followed by the four that its authors meant for validation.
 #[rustfmt::skip]
 pub static CORRUPTIONS: [&str; 19] = [
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
@@ -29,17 +29,18 @@ pub static CORRUPTIONS: [&str; 19] = [
     "speckle_noise", "gaussian_blur", "spatter", "saturate",
 ];
 
-/// Corruptions whose mean is reported under a name of its own.
+/// A group of corruptions whose mean is reported under a name of its own.
 pub struct Group {
-    /// The condition in results; `mean-15:3` is the mean at severity 3, `mean-15` the one over all five severities.
+    /// The condition in results. `mean-15:3` is the mean at severity 3, and `mean-15` the mean over all five
+    /// severities.
     pub key: &'static str,
-    /// Where the choice comes from.
+    /// The source of this choice.
     pub about: &'static str,
-    /// What the mean is over, each with the same weight.
+    /// The corruptions in the mean, all with the same weight.
     pub corruptions: &'static [&'static str],
 }
 
-/// All groups, from the smallest.
+/// All groups, starting with the smallest.
 pub static GROUPS: [Group; 3] = [
     Group {
         key: "mean-8",
@@ -63,25 +64,25 @@ pub static GROUPS: [Group; 3] = [
     Group { key: "mean-19", about: "the 15 and the four extra corruptions", corruptions: &CORRUPTIONS },
 ];
 
-/// A row of results that is the mean of others.
+/// A row of results that is the mean of other rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mean {
-    /// The condition, `mean-8:1` or `mean-8`.
+    /// The condition, such as `mean-8:1` or `mean-8`.
     pub condition: String,
-    /// The severity, where the mean is over one only.
+    /// The severity. `None` if the mean is over all severities.
     pub severity: Option<u8>,
-    /// What it is over: every corruption of its group, at the severity or at all five.
+    /// The versions in the mean: every corruption of the group, at the severity or at all five.
     pub versions: Vec<Version>,
 }
 
-/// The means whose every version is in `evaluated`; a mean over a part of its versions is never formed.
-/// `evaluated` may have any order and hold other versions too.
+/// The means whose versions are all in `evaluated`; a mean over only a part of its versions is never formed.
+/// `evaluated` may have any order and contain other versions too.
 pub fn means(evaluated: &[Version]) -> Vec<Mean> {
     all_means().filter(|mean| missing(mean, evaluated).is_empty()).collect()
 }
 
-/// What stops a mean over all severities from being formed: its condition and the versions that were not evaluated.
-/// Groups of which nothing was evaluated are not named.
+/// The means over all severities that cannot be formed: the condition of each, and the versions that were not
+/// evaluated. Groups of which nothing was evaluated are left out.
 pub fn incomplete(evaluated: &[Version]) -> Vec<(String, Vec<Version>)> {
     let over_all = all_means().filter(|mean| mean.severity.is_none());
     let gaps = over_all.map(|mean| (missing(&mean, evaluated), mean));

@@ -1,4 +1,4 @@
-//! Share of samples whose label is the most probable class, or among the five most probable.
+//! The share of samples whose label is the most probable class, or among the five most probable.
 
 use super::scores::mean;
 use super::{Average, Better, Metric, Resampled, Scope, Shown, Unit};

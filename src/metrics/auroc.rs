@@ -1,5 +1,6 @@
-//! How well an uncertainty score spots errors: the area under the ROC curve, which is the probability that a wrongly
-//! classified sample scores higher than a correctly classified one, ties counting half (midranks).
+//! The quality of an uncertainty score as a detector of errors. It is the area under the ROC curve: the probability
+//! that a wrongly classified sample has a higher score than a correctly classified one, where a tie counts half
+//! (midranks).
 
 use super::ranking::Ranking;
 use super::{Average, Better, Metric, Scope, Scores, Shown, Unit};

@@ -1,9 +1,10 @@
-//! The two ways of averaging members into one prediction. They differ a lot, so both are reported.
+//! The two ways of averaging members into one prediction. Their results differ a lot, so both are reported.
 
 use crate::schema::{Choice, words};
 
 words! {
-    /// How the members' outputs are averaged into one prediction. The word is the suffix of its columns.
+    /// The way the outputs of the members are averaged into one prediction. The word is the suffix of the metric
+    /// columns.
     pub enum Average {
         /// Softmax of the mean logits.
         Logit = "lm",
@@ -13,7 +14,7 @@ words! {
 }
 
 impl Average {
-    /// In the order of the columns.
+    /// Both averages in the order of the columns.
     pub const ALL: [Average; 2] = [Average::Logit, Average::Probability];
 
     /// The column suffix without underscore: `lm`, `pm`.
@@ -21,7 +22,7 @@ impl Average {
         self.word()
     }
 
-    /// The average in words, with its suffix, for readers of tables and figures.
+    /// A description of the average with its suffix, for readers of tables and figures.
     pub fn words(self) -> &'static str {
         match self {
             Average::Logit => "softmax of the averaged logits of all members (lm)",
@@ -29,7 +30,7 @@ impl Average {
         }
     }
 
-    /// What the suffixes of columns mean.
+    /// A sentence that explains the suffixes of columns.
     pub fn legend() -> String {
         let [lm, pm] = [Average::Logit, Average::Probability].map(Average::words);
         format!("A prediction is the {lm}, or the {pm}.")
@@ -44,7 +45,7 @@ pub struct PerAverage<T> {
 }
 
 impl<T> PerAverage<T> {
-    /// Both values from `make`.
+    /// Calls `make` for each average.
     pub fn each(mut make: impl FnMut(Average) -> T) -> Self {
         Self { logit: make(Average::Logit), probability: make(Average::Probability) }
     }
@@ -57,5 +58,5 @@ impl<T> PerAverage<T> {
     }
 }
 
-/// The temperatures that leave every prediction as it is.
+/// The temperatures that leave every prediction unchanged.
 pub const UNSCALED: PerAverage<f64> = PerAverage { logit: 1.0, probability: 1.0 };

@@ -1,5 +1,6 @@
-//! Paired bootstrap: how sure the difference of two predictors on one test set is. Each resample draws N samples with
-//! replacement, the same for both, and takes every metric again; binned ones from the resample's own bins.
+//! Paired bootstrap: the certainty of the difference between two predictors on one test set. Each resample draws N
+//! samples with replacement, the same ones for both predictors, and recomputes every metric on them. A binned metric is
+//! recomputed from the bins of the resample.
 
 use anyhow::{Result, ensure};
 use rand::Rng;
@@ -11,27 +12,29 @@ use super::{Average, METRICS, Metric, Resampled, Scores};
 use crate::base::random::{Purpose, stream};
 use crate::predictions::Predictions;
 
-/// Usual number of resamples.
+/// The usual number of resamples.
 pub const RESAMPLES: u32 = 10_000;
 
-/// One metric of two predictors.
+/// The comparison of two predictors by one metric.
 pub struct Difference {
     pub metric: &'static Metric,
     pub average: Average,
     pub a: f64,
     pub b: f64,
-    /// b − a.
+    /// The value of b minus the value of a.
     pub difference: f64,
-    /// 95 % percentile interval of the difference (2.5 % and 97.5 % quantiles, interpolated linearly).
+    /// The 95 % percentile interval of the difference (from the 2.5 % to the 97.5 % quantile, interpolated linearly).
     pub interval: [f64; 2],
-    /// Two-sided: 2 (1 + the smaller count of resampled differences on either side of 0, or at it) / (1 + resamples),
-    /// at most 1.
+    /// The two-sided p-value: 2 (1 + k) / (1 + resamples), at most 1. k is the number of resampled differences ≤ 0 or
+    /// that of resampled differences ≥ 0, whichever is smaller.
     pub p: f64,
 }
 
-/// Compares `b` with `a` by each of `averages`. Equal seeds give equal numbers, on any number of threads.
+/// Compares `b` with `a` by each of `averages`. Equal seeds give equal numbers, with any number of threads.
 ///
-/// Errors: no labels, other labels, samples or classes, a NaN or infinite logit, no resamples.
+/// # Errors
+/// Fails if labels are missing, the labels, samples or classes of the two differ, a logit is NaN or infinite, or
+/// `resamples` is 0.
 pub fn compare(
     a: &Predictions,
     b: &Predictions,
@@ -80,11 +83,11 @@ fn check(a: &Predictions, b: &Predictions) -> Result<()> {
 /// The contribution of every sample to the difference b − a of one metric.
 enum Part {
     Mean(Vec<f64>),
-    /// Bin and gap, of a and of b.
+    /// The bin and the gap of every sample, of a and of b.
     Binned([Vec<(u8, f64)>; 2]),
 }
 
-/// The metrics that are compared, with what they are made of.
+/// The metrics that are compared, each with the contributions of the samples.
 fn parts(a: &Scores, b: &Scores, average: Average) -> Vec<(&'static Metric, Part)> {
     let part = |resampled: Resampled| match resampled {
         Resampled::Mean(of) => Part::Mean(of(b, average).iter().zip(of(a, average)).map(|(b, a)| b - a).collect()),
@@ -111,7 +114,7 @@ impl Part {
     }
 }
 
-/// Σ over bins of |n (accuracy − confidence)|.
+/// Returns Σ over bins of |n (accuracy − confidence)|.
 fn sum_of_gaps(samples: &[(u8, f64)], drawn: &[usize]) -> f64 {
     let mut gaps = [0.0; BINS];
     for (bin, gap) in drawn.iter().map(|i| samples[*i]) {
@@ -126,13 +129,14 @@ fn resample(parts: &[(&Metric, Part)], seed: u64, resample: u32) -> Vec<f64> {
     parts.iter().map(|(_, part)| part.difference(&drawn)).collect()
 }
 
-/// The samples of a resample: N draws below N (from 64 bits each, uneven by N / 2^64).
+/// The indices of the samples in a resample: N draws from 0 to N − 1. Each draw uses 64 random bits, so its probability
+/// is uneven by at most N / 2^64.
 fn drawn(samples: usize, seed: u64, resample: u32) -> impl Iterator<Item = usize> {
     let mut rng = stream(seed, Purpose::Bootstrap, &[u64::from(resample)]);
     (0..samples).map(move |_| ((u128::from(rng.next_u64()) * samples as u128) >> 64) as usize)
 }
 
-/// Quantile of sorted values, interpolated linearly between neighbours.
+/// The quantile of sorted values, interpolated linearly between neighbours.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, rest) = (place as usize, place.fract());

@@ -1,4 +1,4 @@
-//! Brier score over all classes, not divided by their number.
+//! The Brier score, summed over all classes and not divided by their number.
 
 use super::scores::mean;
 use super::{Average, Better, Metric, Resampled, Scope, Shown, Unit};

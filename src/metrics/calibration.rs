@@ -1,22 +1,22 @@
-//! Calibration: how far confidence is from accuracy, over 15 equal bins of confidence, each open below and closed
-//! above (Guo et al. 2017, "On Calibration of Modern Neural Networks"). Empty bins count for nothing.
+//! Calibration: the distance between confidence and accuracy over 15 equal bins of confidence, each open below and
+//! closed above (Guo et al. 2017, "On Calibration of Modern Neural Networks"). Empty bins do not count.
 
 use super::{Average, Better, Metric, Resampled, Scope, Scores, Shown, Unit};
 
-/// Number of equal bins of (0, 1].
+/// The number of equal bins of (0, 1].
 pub const BINS: usize = 15;
 
 /// The samples whose confidence falls into one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
     pub count: usize,
-    /// Means over the bin's samples; 0 for an empty bin.
+    /// The mean over the samples of the bin. 0 for an empty bin, like `confidence`.
     pub accuracy: f64,
     pub confidence: f64,
 }
 
 impl Bin {
-    /// |accuracy − confidence|.
+    /// Returns |accuracy − confidence|.
     pub fn gap(&self) -> f64 {
         (self.accuracy - self.confidence).abs()
     }
@@ -78,21 +78,21 @@ pub static MCE: Metric = Metric {
     },
 };
 
-/// The bin and 1[correct] − confidence of every sample.
+/// The bin of every sample and its gap 1[correct] − confidence.
 fn gaps(scores: &Scores, average: Average) -> Vec<(u8, f64)> {
     let (confidence, correct) = (scores.confidence(average), &scores.averaged(average).correct);
     let gap = |i: usize| (bin_of(confidence[i]) as u8, f64::from(u8::from(correct[i])) - confidence[i]);
     (0..correct.len()).map(gap).collect()
 }
 
-/// The bins of a reliability diagram, lowest confidence first.
+/// The bins of a reliability diagram, from the lowest confidence to the highest.
 pub fn reliability(scores: &Scores, average: Average) -> [Bin; BINS] {
     let confidence = scores.confidence(average);
     let places = (0..confidence.len()).map(|i| (bin_of(confidence[i]), i));
     fill(scores, average, places)
 }
 
-/// Bins of equal count, highest confidence first.
+/// Bins with equal numbers of samples, from the highest confidence to the lowest.
 fn equal_count(scores: &Scores, average: Average) -> [Bin; BINS] {
     let order = scores.most_confident_first(average);
     let (size, larger) = (order.len() / BINS, order.len() % BINS);
@@ -100,7 +100,7 @@ fn equal_count(scores: &Scores, average: Average) -> [Bin; BINS] {
     fill(scores, average, sizes.zip(order))
 }
 
-/// Bins from pairs of (bin, sample).
+/// Fills the bins from pairs of bin and sample.
 fn fill(scores: &Scores, average: Average, places: impl Iterator<Item = (usize, usize)>) -> [Bin; BINS] {
     let (confidence, correct) = (scores.confidence(average), &scores.averaged(average).correct);
     let mut bins = [Bin::default(); BINS];
@@ -116,14 +116,15 @@ fn fill(scores: &Scores, average: Average, places: impl Iterator<Item = (usize, 
     bins
 }
 
-/// Mean of `value` over samples, each counting as its bin.
+/// The mean of `value` over all samples, where each sample has the value of its bin. `None` if there are no samples.
 fn weighted(bins: &[Bin; BINS], value: impl Fn(&Bin) -> f64) -> Option<f64> {
     let samples: usize = bins.iter().map(|bin| bin.count).sum();
     let sum: f64 = bins.iter().map(|bin| bin.count as f64 * value(bin)).sum();
     (samples > 0).then(|| sum / samples as f64)
 }
 
-/// The bin b with b/15 < confidence ≤ (b + 1)/15; rounding may carry confidence a hair above 1.
+/// The bin b with b/15 < confidence ≤ (b + 1)/15. Rounding may lift the confidence slightly above 1; it then counts in
+/// the last bin.
 pub(super) fn bin_of(confidence: f64) -> usize {
     (1..BINS).take_while(|edge| confidence > *edge as f64 / BINS as f64).count()
 }

@@ -1,4 +1,4 @@
-//! How much members differ in function space. All are empty for a single member.
+//! The differences between members in function space. All metrics are empty for a single member.
 
 use super::scores::mean;
 use super::{Better, Metric, Scope, Shown, Unit};

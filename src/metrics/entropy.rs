@@ -1,5 +1,5 @@
-//! Entropies of the averaged and of the members' predictions, and their difference, the mutual information between
-//! prediction and parameters (what the members do not agree on).
+//! The entropies of the averaged prediction and of the members' predictions. Their difference is the mutual information
+//! between prediction and parameters (the uncertainty on which the members disagree).
 
 use super::scores::mean;
 use super::{Average, Better, Metric, Scope, Scores, Shown, Unit};

@@ -1,9 +1,9 @@
-//! The registry of metrics. A new one is its file and its lines here.
+//! The registry of metrics. A new metric is one file and its lines here.
 
 use super::metric::Metric;
 use super::{accuracy, auroc, brier, calibration, diversity, entropy, nll, selective};
 
-/// All metrics, in the order of the columns.
+/// All metrics in the order of the columns.
 pub static METRICS: &[&Metric] = &[
     &accuracy::ACCURACY,
     &accuracy::TOP5,

@@ -1,4 +1,4 @@
-//! The entry of a metric, and the meaning of its columns.
+//! The entry of a metric in the registry, and the meaning of its columns.
 
 use super::average::Average;
 use super::scores::Scores;
@@ -11,7 +11,7 @@ pub enum Better {
     Neither,
 }
 
-/// Whether a metric has one value, or one per way of averaging members.
+/// Whether a metric has one value, or one for each way of averaging members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Two columns, `<key>_lm` and `<key>_pm`.
@@ -23,41 +23,42 @@ pub enum Scope {
 /// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// In [0, 1]; percent in rendered tables, fraction in files.
+    /// A number in [0, 1], shown in percent in rendered tables and as a fraction in files.
     Fraction,
     Nats,
     /// A plain number.
     One,
 }
 
-/// Where a metric is shown; files hold every metric, by every average.
+/// The outputs in which a metric is shown. Files hold every metric for both averages.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// The averages whose columns printed tables of result rows have.
+    /// The averages for which printed tables of result rows have a column.
     pub tables: &'static [Average],
-    /// The averages whose columns tables over seeds have.
+    /// The averages for which tables over seeds have a column.
     pub seeds: &'static [Average],
-    /// Whether it is reported after temperature scaling too.
+    /// Whether the metric is also reported after temperature scaling.
     pub scaled: bool,
 }
 
 impl Shown {
-    /// In files alone.
+    /// The metric is shown only in files.
     pub const IN_FILES: Shown = Shown { tables: &[], seeds: &[], scaled: false };
 }
 
-/// How `bella compare` takes a metric again on samples drawn with replacement.
+/// The way `bella compare` recomputes a metric on samples drawn with replacement.
 #[derive(Clone, Copy, Debug)]
 pub enum Resampled {
-    /// The mean of a number of every sample.
+    /// The metric is the mean of one number per sample.
     Mean(fn(&Scores, Average) -> Vec<f64>),
-    /// A bin and a gap of every sample; the sum over bins of |sum of gaps|, divided by the number of samples.
+    /// Each sample has a bin and a gap. The metric is the sum over bins of |sum of gaps|, divided by the number of
+    /// samples.
     Binned(fn(&Scores, Average) -> Vec<(u8, f64)>),
 }
 
 /// One metric of the registry.
 pub struct Metric {
-    /// Stem of the column name.
+    /// The stem of the column name.
     pub key: &'static str,
     /// The name in figures.
     pub short: &'static str,
@@ -69,14 +70,16 @@ pub struct Metric {
     pub better: Better,
     pub scope: Scope,
     pub shown: Shown,
-    /// `None`: `bella compare` leaves it out.
+    /// `None` if `bella compare` leaves the metric out.
     pub resampled: Option<Resampled>,
-    /// `None` where it is undefined (top-5 of five classes, MI of one member), never a stand-in number.
+    /// The value of the metric. `None` if it is undefined (top-5 of five classes, MI of one member); no other number
+    /// stands in.
     pub eval: fn(&Scores, Average) -> Option<f64>,
 }
 
 impl Metric {
-    /// The metric's columns with the averaging each stands for; for [`Scope::Shared`] the value is the same for both averages.
+    /// The metric's columns, each with the averaging it stands for. The value of a [`Scope::Shared`] metric is the same
+    /// for both averages.
     pub fn columns(&self) -> Vec<(String, Average)> {
         match self.scope {
             Scope::Shared => vec![(self.key.to_string(), Average::Probability)],
@@ -103,7 +106,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// The name with the unit of rendered numbers: `NLL (nats)`.
+    /// The name with the unit of rendered numbers, such as `NLL (nats)`.
     pub fn label(&self) -> String {
         match self.unit {
             Unit::Fraction => format!("{} (%)", self.short),
@@ -112,7 +115,7 @@ impl Column {
         }
     }
 
-    /// The factor from a number in files to a rendered one.
+    /// The factor that converts a number in files to a rendered one.
     pub fn factor(&self) -> f64 {
         if self.unit == Unit::Fraction { 100.0 } else { 1.0 }
     }

@@ -1,5 +1,5 @@
-//! Numbers from all predictions of a test set at once. A metric is a pure function of [`Scores`] and one line in
-//! [`METRICS`]; columns, tables and lists all follow from that slice.
+//! Metrics of all predictions on a test set. A metric is a pure function of [`Scores`] and one line in [`METRICS`];
+//! columns, tables and lists all follow from that slice.
 
 mod accuracy;
 mod auroc;
@@ -39,7 +39,7 @@ pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
     columns
 }
 
-/// All columns and their values, in registry order; undefined ones are `None`.
+/// All columns and their values in registry order. Undefined values are `None`.
 pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
     let columns = METRICS.iter().flat_map(|metric| {
         let values = metric.columns().into_iter();
@@ -48,13 +48,13 @@ pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
     columns.collect()
 }
 
-/// One metric by its key; `None` where it is unknown or undefined.
+/// The value of the metric with this key. `None` if the key is unknown or the value is undefined.
 pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
     METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
-/// The registered meaning of a column: a metric's (`ece_lm`, `mi`), one after temperature scaling (`ece_ts_lm`), or a measure
-/// of out-of-distribution detection (`fpr95`).
+/// The meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling (`ece_ts_lm`), or
+/// a measure of out-of-distribution detection (`fpr95`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
     let metric = metric.map(|metric| metric.column());

@@ -1,4 +1,4 @@
-//! Negative log-likelihood of the label.
+//! The negative log-likelihood of the label.
 
 use super::scores::mean;
 use super::{Average, Better, Metric, Resampled, Scope, Shown, Unit};

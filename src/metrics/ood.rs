@@ -1,24 +1,24 @@
-//! Telling samples from outside the training distribution by an uncertainty score. Positive means outside, and every
-//! score is higher for what looks more outside; no label of either set is used.
+//! Detection of samples from outside the training distribution by an uncertainty score. Outside samples are the
+//! positives, and a higher score means more likely outside. Labels of either set are not used.
 
 use anyhow::{Result, ensure};
 
 use super::ranking::Ranking;
 use super::{Average, Better, Column, Scope, Uncertainty, Unit};
 
-/// A score that should be higher outside. One of [`OOD_SCORES`].
+/// A score that should be higher for samples from outside. One of [`OOD_SCORES`].
 pub struct OodScore {
     pub key: &'static str,
-    /// The formula; high means outside.
+    /// The formula. High values mean outside.
     pub definition: &'static str,
     pub scope: Scope,
-    /// `[N]`, or `None` where it is undefined (mutual information of one member).
+    /// The score of each sample, `[N]`. `None` if it is undefined (mutual information of one member).
     pub eval: fn(&Uncertainty, Average) -> Option<Vec<f64>>,
 }
 
 /// A measure of how well a score separates the two sets. One of [`OOD_MEASURES`].
 pub struct OodMeasure {
-    /// The column.
+    /// The name of the measure's column.
     pub key: &'static str,
     pub definition: &'static str,
     pub unit: Unit,
@@ -106,31 +106,32 @@ static DETECTION_ERROR: OodMeasure = OodMeasure {
     eval: Ranking::detection_error,
 };
 
-/// One score of one pair of sets.
+/// The measures of one score on one pair of sets.
 pub struct OodRow {
     pub score: &'static OodScore,
-    /// `None` for a score that does not depend on the averaging.
+    /// `None` if the score does not depend on the averaging.
     pub average: Option<Average>,
-    /// In the order of [`OOD_MEASURES`]; `None` where the score is undefined.
+    /// The values in the order of [`OOD_MEASURES`]. `None` if the score is undefined.
     pub values: Vec<Option<f64>>,
 }
 
 impl OodRow {
-    /// The score's formula, its orientation, and what each measure means.
+    /// The formula of the score, its orientation and the definition of each measure.
     pub fn definition(&self) -> String {
         format!("{}; positive = outside, higher = more outside; {}", self.score.definition, measure_definitions())
     }
 }
 
-/// The definitions of all measures in a line.
+/// The definitions of all measures in one line.
 pub fn measure_definitions() -> String {
     let texts = OOD_MEASURES.iter().map(|measure| format!("{}: {}", measure.key, measure.definition));
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// Every score's row for samples `inside` and `outside` the training distribution.
+/// One row for every score, for samples `inside` and `outside` the training distribution.
 ///
-/// Errors: the two come from predictors with another number of classes or members.
+/// # Errors
+/// Fails if the two come from predictors with different numbers of classes or members.
 pub fn compare(inside: &Uncertainty, outside: &Uncertainty) -> Result<Vec<OodRow>> {
     let (a, b) = (inside.shape, outside.shape);
     ensure!(
@@ -178,7 +179,7 @@ mod tests {
         Uncertainty::compute(&Predictions::unlabelled(shape, logits).unwrap()).unwrap()
     }
 
-    /// Members agree and are sure inside; outside they are unsure, or sure of different classes.
+    /// Inside, the members are certain and agree. Outside, they are uncertain, or certain of different classes.
     fn pair() -> (Uncertainty, Uncertainty) {
         let inside = of(2, 2, vec![5.0, 0.0, 0.0, 6.0, 6.0, 0.0, 0.0, 5.0]);
         (inside, of(2, 2, vec![0.2, 0.0, 3.0, 0.0, 0.0, 0.4, 0.0, 3.0]))

@@ -1,14 +1,14 @@
-//! Samples of two kinds ranked by a score, and what the ROC and precision-recall curves over it enclose.
+//! Ranks samples of two kinds by a score and measures the areas and thresholds of the ROC and precision-recall curves.
 //! Counts are integers and ties stay together, so no result depends on the order of samples.
 
-/// Samples with one and the same score.
+/// The numbers of positive and negative samples that share one score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tied {
     positives: u64,
     negatives: u64,
 }
 
-/// Samples in groups of equal score, highest first; both kinds are there.
+/// Samples in groups of equal score, highest first. There is at least one sample of each kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranking {
     groups: Vec<Tied>,
@@ -16,7 +16,8 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// From (score, is positive) pairs; `None` unless both kinds are there. Scores are not NaN.
+    /// Ranks pairs of score and whether the sample is positive. Returns `None` unless both kinds occur. Scores must not
+    /// be NaN.
     pub fn new(samples: impl IntoIterator<Item = (f64, bool)>) -> Option<Self> {
         let mut samples: Vec<_> = samples.into_iter().collect();
         samples.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
@@ -29,13 +30,14 @@ impl Ranking {
         (total.positives > 0 && total.negatives > 0).then_some(Self { groups, total })
     }
 
-    /// The same samples with the kinds exchanged and the scores negated.
+    /// The same samples with the two kinds exchanged and the scores negated.
     pub fn flipped(&self) -> Self {
         let flip = |tied: &Tied| Tied { positives: tied.negatives, negatives: tied.positives };
         Self { groups: self.groups.iter().rev().map(flip).collect(), total: flip(&self.total) }
     }
 
-    /// P(a positive scores higher than a negative), ties half: Mann-Whitney U counted in halves, so that it is exact.
+    /// The probability that a positive has a higher score than a negative, where a tie counts half. It is the
+    /// Mann-Whitney U, counted in halves so that it is exact.
     pub fn auroc(&self) -> f64 {
         let twice_u = self.cuts().map(|(tied, above)| {
             let below = self.total.negatives - above.negatives;
@@ -44,7 +46,7 @@ impl Ranking {
         twice_u.sum::<u128>() as f64 / 2.0 / (self.total.positives as f64 * self.total.negatives as f64)
     }
 
-    /// Σ (recall_i − recall_{i−1}) precision_i over falling thresholds, without interpolation.
+    /// The average precision Σ (recall_i − recall_{i−1}) precision_i over falling thresholds, without interpolation.
     pub fn average_precision(&self) -> f64 {
         let terms = self.cuts().map(|(tied, above)| {
             let precision = above.positives as f64 / (above.positives + above.negatives) as f64;
@@ -53,14 +55,15 @@ impl Ranking {
         terms.sum::<f64>() / self.total.positives as f64
     }
 
-    /// False positive rate at the first falling threshold that finds at least `percent` of the positives.
+    /// The false positive rate at the first falling threshold that finds at least `percent` of the positives.
     pub fn false_positive_rate_at(&self, percent: u64) -> f64 {
         let enough = |above: &Tied| 100 * above.positives >= percent * self.total.positives;
         let cut = self.cuts().map(|(_, above)| above).find(enough).unwrap_or(self.total);
         cut.negatives as f64 / self.total.negatives as f64
     }
 
-    /// Smallest 0.5 (1 − TPR) + 0.5 FPR over all thresholds; 0.5, calling nothing positive, is always possible.
+    /// The smallest 0.5 (1 − TPR) + 0.5 FPR over all thresholds. It is at most 0.5, the error of calling no sample
+    /// positive.
     pub fn detection_error(&self) -> f64 {
         let error = |above: Tied| {
             let missed = 1.0 - above.positives as f64 / self.total.positives as f64;
@@ -69,7 +72,7 @@ impl Ranking {
         self.cuts().map(|(_, above)| error(above)).fold(0.5, f64::min)
     }
 
-    /// Each group with the counts of all samples down to and including it.
+    /// Each group with the counts of all samples in it and above it.
     fn cuts(&self) -> impl Iterator<Item = (Tied, Tied)> {
         self.groups.iter().scan(Tied::default(), |above, tied| {
             above.positives += tied.positives;
@@ -124,7 +127,7 @@ mod tests {
         assert_eq!((tied.auroc(), tied.detection_error(), tied.false_positive_rate_at(95)), (0.5, 0.5, 1.0));
     }
 
-    // 19 of 20 positives are exactly 95 %: the threshold of the 19th will do.
+    // 19 of 20 positives are exactly 95 %, so the threshold of the 19th is enough.
     #[test]
     fn ninety_five_percent_is_counted_exactly() {
         let positives = (0..20).map(|i| (f64::from(20 - i) + 0.5, true));

@@ -1,7 +1,9 @@
-//! The quantities of one sample, from its m rows of logits.
+//! The quantities of one sample, computed from its m rows of logits.
 //!
-//! With log p_kc from log-sum-exp, S_c = Σ_k p_kc and T_c = Σ_k log p_kc, the divergences take one pass over the
-//! members: Σ_{k≠l} KL(p_k‖p_l) = m Σ_kc p_kc log p_kc − Σ_c S_c T_c, and mean_k KL(p̄‖p_k) = Σ_c p̄_c (log p̄_c − T_c/m).
+//! With log p_kc from log-sum-exp, S_c = Σ_k p_kc and T_c = Σ_k log p_kc, the divergences need one pass over the
+//! members:
+//! Σ_{k≠l} KL(p_k‖p_l) = m Σ_kc p_kc log p_kc − Σ_c S_c T_c, and
+//! mean_k KL(p̄‖p_k) = Σ_c p̄_c (log p̄_c − T_c/m).
 
 use anyhow::Result;
 use rayon::prelude::*;
@@ -9,7 +11,7 @@ use rayon::prelude::*;
 use super::average::{Average, PerAverage};
 use crate::predictions::{Predictions, check_finite};
 
-/// The scores of one averaged prediction for one sample.
+/// The class and confidence of one averaged prediction for one sample.
 pub(super) struct Guess {
     pub predicted: u32,
     pub confidence: f64,
@@ -27,19 +29,20 @@ pub(super) struct Sample {
     pub energy: f64,
 }
 
-/// How one averaged prediction does on the label.
+/// The scores of one averaged prediction against the label.
 pub(super) struct Outcome {
-    /// Number of classes ahead of the label; 0 means correct.
+    /// The number of classes ranked before the label. 0 means correct.
     pub label_rank: usize,
     pub nll: f64,
     pub brier: f64,
 }
 
-/// Buffers of one worker thread, each `[C]` except the ones per member.
+/// The buffers of one worker thread. Each has shape `[C]`, except those with one entry per member.
 pub(super) struct Scratch {
-    /// The factor of the logits: members' for `_pm` and all shared quantities, mean logits for `_lm`.
+    /// The factors of the logits. That of the probability mean scales the members' logits, from which `_pm` and all
+    /// shared quantities follow; that of the logit mean scales the mean logits for `_lm`.
     inverse_temperature: PerAverage<f64>,
-    /// A member's probabilities while it is added, then those of the mean logits.
+    /// The probabilities of a member while it is added, and afterwards those of the mean logits.
     softmax: Vec<f64>,
     mean_probability: Vec<f64>,
     mean_log_probability: Vec<f64>,
@@ -50,7 +53,7 @@ pub(super) struct Scratch {
     label_log_probabilities: Vec<f64>,
 }
 
-/// Runs `work` on every sample in parallel; results are in the order of the samples.
+/// Runs `work` on every sample in parallel and returns the results in the order of the samples.
 pub(super) fn each_sample<T: Send>(
     predictions: &Predictions,
     temperatures: PerAverage<f64>,
@@ -76,7 +79,7 @@ impl Scratch {
         }
     }
 
-    /// Reads the sample's logits, the only pass over them.
+    /// Reads all logits of a sample in one pass and computes the quantities that need no label.
     pub fn read(&mut self, predictions: &Predictions, sample: usize) -> Result<Sample> {
         let members = predictions.members() as f64;
         self.reset();
@@ -94,9 +97,10 @@ impl Scratch {
         self.mean_logit_log_sum = softmax_in_place(&mut self.softmax);
         let (predictive_entropy, diversity_kl, cross) = self.divergences();
         let expected_entropy = -negative_entropies / members;
-        // Σ_kc p_kc log p_kc − (1/m) Σ_c S_c T_c, over m − 1: the mean over the m (m − 1) ordered pairs.
+        // This is (Σ_kc p_kc log p_kc − (1/m) Σ_c S_c T_c) / (m − 1), the mean over the m (m − 1) ordered pairs.
         let pairwise_kl = (negative_entropies - members * cross) / (members - 1.0).max(1.0);
-        // Each of the three is ≥ 0 in exact arithmetic; max takes off the rounding of equal members.
+        // Mutual information and the two divergences are ≥ 0 in exact arithmetic. `max` removes the rounding error of
+        // equal members.
         Ok(Sample {
             guess: PerAverage::each(|average| self.guess(average)),
             predictive_entropy,
@@ -109,7 +113,7 @@ impl Scratch {
         })
     }
 
-    /// How the sample that was read does on `label`.
+    /// The scores against `label` of the sample that was read last.
     pub fn outcome(&mut self, predictions: &Predictions, sample: usize, label: usize) -> PerAverage<Outcome> {
         let nll = PerAverage {
             logit: self.mean_logit_log_sum - self.mean_logit[label],
@@ -121,7 +125,7 @@ impl Scratch {
         })
     }
 
-    /// Probabilities `[C]` of the sample that was read.
+    /// The probabilities of the sample that was read last, `[C]`.
     pub fn probabilities(&self, average: Average) -> &[f64] {
         self.averaged(average).0
     }
@@ -134,7 +138,7 @@ impl Scratch {
         self.log_sums.clear();
     }
 
-    /// Adds one member's row `[C]` to the sums; returns Σ_c p_c log p_c.
+    /// Adds the row of one member, `[C]`, to the sums and returns Σ_c p_c log p_c.
     fn add_member(&mut self, row: &[f32]) -> f64 {
         let scale = self.inverse_temperature.probability;
         for (value, logit) in self.softmax.iter_mut().zip(row) {
@@ -157,7 +161,7 @@ impl Scratch {
         negative_entropy
     }
 
-    /// `H[p̄]`, mean_k KL(p̄‖p_k), and Σ_c p̄_c mean_k log p_kc.
+    /// Returns `H[p̄]`, mean_k KL(p̄‖p_k) and Σ_c p̄_c mean_k log p_kc.
     fn divergences(&self) -> (f64, f64, f64) {
         let (mut entropy, mut cross) = (0.0, 0.0);
         for (p, mean_log_p) in self.mean_probability.iter().zip(&self.mean_log_probability) {
@@ -169,8 +173,8 @@ impl Scratch {
         (entropy, -entropy - cross, cross)
     }
 
-    /// Probabilities, and what to rank classes by: the mean logits themselves, as their softmax may round different
-    /// logits to equal probabilities.
+    /// The probabilities, and the values by which classes are ranked. For the logit mean these are the mean logits
+    /// themselves, because softmax may round different logits to equal probabilities.
     fn averaged(&self, average: Average) -> (&[f64], &[f64]) {
         match average {
             Average::Logit => (&self.softmax, &self.mean_logit),
@@ -184,7 +188,8 @@ impl Scratch {
         Guess { predicted: predicted as u32, confidence: probabilities[predicted] }
     }
 
-    /// −log of the mean probability, from the members' log-probabilities, so that none underflows.
+    /// Returns −log of the mean probability. It is computed from the members' log-probabilities, so that none
+    /// underflows.
     fn probability_nll(&mut self, predictions: &Predictions, sample: usize, label: usize) -> f64 {
         let scale = self.inverse_temperature.probability;
         let of_label = |member| f64::from(predictions.logits(member, sample)[label]) * scale;
@@ -203,12 +208,12 @@ fn outcome(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Outc
     Outcome { label_rank: order.iter().enumerate().filter(ahead).count(), nll: nll.max(0.0), brier }
 }
 
-/// Index of the largest value, the first of equals.
+/// The index of the largest value. Of equal values, the first counts.
 pub fn argmax<T: PartialOrd>(values: &[T]) -> usize {
     values.iter().enumerate().fold(0, |best, (i, value)| if *value > values[best] { i } else { best })
 }
 
-/// Turns logits into probabilities; returns their log-sum-exp.
+/// Turns logits into probabilities and returns their log-sum-exp.
 fn softmax_in_place(values: &mut [f64]) -> f64 {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     values.iter_mut().for_each(|value| *value = (*value - max).exp());
@@ -222,7 +227,7 @@ pub(super) fn log_sum_exp(values: &[f64]) -> f64 {
     max + values.iter().map(|value| (value - max).exp()).sum::<f64>().ln()
 }
 
-/// Share of unordered pairs with different votes; 0 for a single one. Sorts `votes`.
+/// The share of unordered pairs with different votes. 0 if there is only one vote. Sorts `votes`.
 fn pair_disagreement(votes: &mut [usize]) -> f64 {
     votes.sort_unstable();
     let pairs = |count: usize| (count * count.saturating_sub(1)) as f64;

@@ -1,6 +1,6 @@
-//! One streaming pass over all predictions: per-sample quantities in f64, from which every metric follows.
-//! Log-probabilities come from log-sum-exp of the logits, so nothing is clamped and no probability underflows
-//! on its way to a logarithm. Memory: a few numbers a sample, whatever C and m.
+//! One streaming pass over all predictions that computes the per-sample quantities in f64 from which every metric
+//! follows. Log-probabilities come from log-sum-exp of the logits, so nothing is clamped and no probability underflows
+//! before its logarithm is taken. The memory is a few numbers per sample, independent of C and m.
 
 use anyhow::{Context, Result, ensure};
 
@@ -9,11 +9,11 @@ use super::sample::{Outcome, each_sample};
 use super::uncertainty::Uncertainty;
 use crate::predictions::Predictions;
 
-/// How one averaged prediction does on the labels, each `[N]`.
+/// The scores of one averaged prediction against the labels, each `[N]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Averaged {
     pub correct: Vec<bool>,
-    /// Whether the label is among the five most probable classes; `None` where C ≤ 5.
+    /// Whether the label is among the five most probable classes. `None` if C ≤ 5.
     pub in_top5: Option<Vec<bool>>,
     /// −log p_y in nats.
     pub nll: Vec<f64>,
@@ -21,7 +21,7 @@ pub struct Averaged {
     pub brier: Vec<f64>,
 }
 
-/// Everything the metrics read; one entry per sample in each vector.
+/// The per-sample quantities that the metrics read. Each vector has one entry per sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
     /// The quantities that need no label: predicted classes, confidences, entropies, spread.
@@ -30,14 +30,18 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// One parallel pass over the samples. Errors: unlabelled predictions, a NaN or infinite logit, named by member
-    /// and sample.
+    /// Computes the scores in one parallel pass over the samples.
+    ///
+    /// # Errors
+    /// Fails if the predictions have no labels or a logit is NaN or infinite; the message names the member and the
+    /// sample.
     pub fn compute(predictions: &Predictions) -> Result<Self> {
         Self::compute_scaled(predictions, UNSCALED)
     }
 
-    /// As [`Scores::compute`], with softmax(z_k / T) for every member (probability mean, and all that averages share)
-    /// and softmax(mean_k z_k / T) (logit mean), each by its own positive temperature T.
+    /// Computes scores like [`Scores::compute`], with logits divided by a positive temperature T. The probability mean
+    /// and all quantities that the averages share use softmax(z_k / T) for every member. The logit mean uses
+    /// softmax(mean_k z_k / T) with a T of its own.
     pub fn compute_scaled(predictions: &Predictions, temperatures: PerAverage<f64>) -> Result<Self> {
         for average in Average::ALL {
             let temperature = *temperatures.of(average);
@@ -66,7 +70,7 @@ impl Scores {
         &self.uncertainty.guesses.of(average).confidence
     }
 
-    /// Sample indices by falling confidence, ties in their own order.
+    /// The indices of the samples by falling confidence. Ties stay in the order of the samples.
     pub fn most_confident_first(&self, average: Average) -> Vec<usize> {
         let confidence = self.confidence(average);
         let mut order: Vec<usize> = (0..confidence.len()).collect();
@@ -80,7 +84,7 @@ impl Scores {
     }
 }
 
-/// The labels, `[N]`, or an error that says what an unlabelled set is good for.
+/// The labels, `[N]`. Without labels, the error says what an unlabelled set can be used for.
 pub(super) fn labels(predictions: &Predictions) -> Result<&[u32]> {
     predictions.labels().context(
         "predictions: have no labels (no tensor `labels`), so they cannot be scored; an unlabelled set serves as \
@@ -99,7 +103,7 @@ impl Averaged {
     }
 }
 
-/// Mean of `values`; `None` if there are none.
+/// The mean of `values`. `None` if there are none.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.into_iter().fold((0usize, 0.0), |(n, sum), value| (n + 1, sum + value));
     (count > 0).then(|| sum / count as f64)

@@ -1,5 +1,6 @@
-//! Selective prediction: what remains wrong when only the most confident share of samples is answered. Samples go by
-//! falling confidence, ties in their own order; coverage i/N answers the first i, risk is the share of errors in them.
+//! Selective prediction: the errors that remain if only the most confident share of samples is answered. Samples are
+//! sorted by falling confidence, and ties keep their order. The coverage i/N answers the first i samples; the risk is
+//! the share of errors among them.
 
 use super::{Average, Better, Metric, Scope, Scores, Shown, Unit};
 
@@ -83,7 +84,8 @@ pub static COVERAGE_AT_5: Metric = Metric {
     },
 };
 
-/// The risk-coverage curve at `points` even coverages (each rounded up to a whole sample), as (coverage, risk).
+/// The risk-coverage curve at `points` evenly spaced coverages, each rounded up to a whole sample, as pairs of coverage
+/// and risk.
 pub fn risk_coverage(scores: &Scores, average: Average, points: usize) -> Vec<(f64, f64)> {
     let errors = errors_by_confidence(scores, average);
     let samples = errors.len();
@@ -92,7 +94,7 @@ pub fn risk_coverage(scores: &Scores, average: Average, points: usize) -> Vec<(f
     answered.into_iter().map(|i| (i as f64 / samples as f64, errors[i - 1] as f64 / i as f64)).collect()
 }
 
-/// Number of errors among the 1, 2, … N most confident samples, `[N]`.
+/// The number of errors among the 1, 2, … N most confident samples, `[N]`.
 fn errors_by_confidence(scores: &Scores, average: Average) -> Vec<usize> {
     let correct = &scores.averaged(average).correct;
     let wrong = scores.most_confident_first(average).into_iter().map(|i| usize::from(!correct[i]));
@@ -114,14 +116,15 @@ mod tests {
     use super::*;
     use crate::predictions::{Predictions, Shape};
 
-    /// One member, two classes, true class 0; `logits` are those of class 0, so that |logit| orders by confidence.
+    /// Scores of one member with two classes, where the true class is 0. `logits` belong to class 0, so |logit| orders
+    /// the samples by confidence.
     fn scores(logits: &[f32]) -> Scores {
         let shape = Shape { members: 1, samples: logits.len(), classes: 2 };
         let rows = logits.iter().flat_map(|logit| [*logit, 0.0]).collect();
         Scores::compute(&Predictions::new(shape, rows, vec![0; logits.len()]).unwrap()).unwrap()
     }
 
-    // By hand. Order by confidence: right, right, wrong, right, wrong: errors 0, 0, 1, 1, 2.
+    // Worked by hand. By confidence the samples are right, right, wrong, right, wrong, so the errors are 0, 0, 1, 1, 2.
     #[test]
     fn five_samples_by_hand() {
         let scores = scores(&[-1.0, 5.0, -3.0, 2.0, 4.0]);
@@ -138,7 +141,7 @@ mod tests {
         assert_eq!(risk_coverage(&scores, Average::Logit, 1000), curve);
     }
 
-    // A later stretch may be within the risk again: errors 1, 1, 1, … reach 1/20 at the 20th sample.
+    // The risk may fall below the limit again later: with errors 1, 1, 1, … it reaches 1/20 at the 20th sample.
     #[test]
     fn coverage_at_risk_is_the_largest() {
         let mut logits = vec![-9.0];

@@ -1,5 +1,5 @@
 //! Temperature scaling (Guo et al. 2017): one positive number T that divides all logits, fitted to the NLL of held-out
-//! predictions. Probability mean: mean_k softmax(z_k / T); logit mean: softmax(mean_k z_k / T).
+//! predictions. The probability mean becomes mean_k softmax(z_k / T), and the logit mean softmax(mean_k z_k / T).
 
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
@@ -9,28 +9,29 @@ use super::scores::labels;
 use super::{Average, Better, Column, METRICS, Metric, PerAverage, Scores, Unit};
 use crate::predictions::{Predictions, check_finite};
 
-/// The temperatures that are searched. A minimum at either end is not one: see [`Fit::at_bound`].
+/// The range of temperatures that is searched. A value at either end is not a minimum; see [`Fit::at_bound`].
 pub const BOUNDS: [f64; 2] = [0.01, 100.0];
 
-/// Start of the search: this many temperatures, even in log T over [`BOUNDS`].
+/// The number of temperatures at which the search starts, evenly spaced in log T over [`BOUNDS`].
 const GRID: usize = 17;
 
-/// The metrics that are reported after scaling, beside the raw numbers: columns `<key>_ts_lm`, `<key>_ts_pm`.
+/// The metrics that are also reported after scaling, in the columns `<key>_ts_lm` and `<key>_ts_pm`.
 pub fn scaled() -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().copied().filter(|metric| metric.shown.scaled)
 }
 
-/// The temperature of least NLL on the predictions it was fitted to.
+/// The temperature with the least NLL on the predictions it was fitted to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
     pub temperature: f64,
-    /// Mean NLL at `temperature`, nats.
+    /// The mean NLL at `temperature`, in nats.
     pub nll: f64,
-    /// NLL still falls at the end of [`BOUNDS`] (labels all right, or worse than chance): there is no such temperature.
+    /// Whether the NLL still falls at an end of [`BOUNDS`], so that no temperature minimises it. This happens if all
+    /// labels are right, or if the predictions are worse than chance.
     pub at_bound: bool,
 }
 
-/// Mean NLL and its derivative at one log T.
+/// The mean NLL and its derivative at one log T.
 #[derive(Clone, Copy)]
 struct Point {
     log_temperature: f64,
@@ -38,10 +39,11 @@ struct Point {
     slope: f64,
 }
 
-/// Finds T in [`BOUNDS`] with the least mean NLL. For the logit mean NLL has one minimum (it is convex in 1/T); for the
-/// probability mean the one nearest to the best of 17 grid points is taken.
+/// Finds the T in [`BOUNDS`] with the least mean NLL. With the logit mean, the NLL has only one minimum, because it is
+/// convex in 1/T. With the probability mean, the minimum next to the best of 17 grid points is taken.
 ///
-/// Errors: unlabelled predictions, a NaN or infinite logit, named by member and sample.
+/// # Errors
+/// Fails if the predictions have no labels or a logit is NaN or infinite; the message names the member and the sample.
 pub fn fit(predictions: &Predictions, average: Average) -> Result<Fit> {
     let labels = labels(predictions)?;
     let nll = |log_temperature: f64| mean_nll(predictions, labels, average, log_temperature);
@@ -58,8 +60,9 @@ pub fn fit(predictions: &Predictions, average: Average) -> Result<Fit> {
     Ok(Fit { temperature: found.log_temperature.exp(), nll: found.nll, at_bound: beyond.is_none() })
 }
 
-/// The minimum between `inner`, from where NLL falls towards `outer`, and `outer`, where it is higher or rises again:
-/// false position on the slope (Illinois rule), bisection while both slopes have one sign.
+/// Finds the minimum between `inner` and `outer`. The NLL falls from `inner` towards `outer`, and at `outer` it is
+/// higher or rises again. Uses the false position method on the slope (Illinois rule), and bisection while both slopes
+/// have the same sign.
 fn descend(mut inner: Point, mut outer: Point, nll: impl Fn(f64) -> Result<Point>) -> Result<Point> {
     let (mut inner_pull, mut outer_pull) = (inner.slope, outer.slope);
     let (mut kept_inner, mut kept_outer) = (false, false);
@@ -88,7 +91,7 @@ fn descend(mut inner: Point, mut outer: Point, nll: impl Fn(f64) -> Result<Point
 fn mean_nll(predictions: &Predictions, labels: &[u32], average: Average, log_temperature: f64) -> Result<Point> {
     let scale = (-log_temperature).exp();
     let buffer = || vec![0.0; predictions.classes()];
-    // Collected and added up in order: a parallel sum would differ from run to run in its last digits.
+    // The terms are collected and added in order, because a parallel sum would vary in its last digits from run to run.
     let terms: Vec<(f64, f64)> = (0..predictions.samples())
         .into_par_iter()
         .map_init(buffer, |row, sample| {
@@ -104,7 +107,7 @@ fn mean_nll(predictions: &Predictions, labels: &[u32], average: Average, log_tem
     Ok(Point { log_temperature, nll: sum.0 / samples, slope: sum.1 / samples })
 }
 
-/// −log p_y and its derivative by log T.
+/// Returns −log p_y of the logit mean and its derivative with respect to log T.
 fn logit_mean(
     predictions: &Predictions,
     sample: usize,
@@ -124,7 +127,7 @@ fn logit_mean(
     Ok((-log_probability, -slope))
 }
 
-/// −log mean_k p_ky and its derivative by log T.
+/// Returns −log mean_k p_ky and its derivative with respect to log T.
 fn probability_mean(
     predictions: &Predictions,
     sample: usize,
@@ -147,9 +150,9 @@ fn probability_mean(
     Ok(((slopes.len() as f64).ln() - log_sum, -slope))
 }
 
-/// log p_y of scaled logits a, and its derivative by log T, Σ_c p_c a_c − a_y. Overwrites `scaled`.
+/// Returns log p_y of scaled logits a and its derivative with respect to log T, Σ_c p_c a_c − a_y. Overwrites `scaled`.
 fn label_term(scaled: &mut [f64], label: usize) -> (f64, f64) {
-    // Taking a_y off first keeps the differences exact where logits are large.
+    // Subtracting a_y first keeps the differences exact if logits are large.
     let of_label = scaled[label];
     scaled.iter_mut().for_each(|logit| *logit -= of_label);
     let largest = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -160,10 +163,11 @@ fn label_term(scaled: &mut [f64], label: usize) -> (f64, f64) {
     (-(largest + sum.ln()), weighted / sum)
 }
 
-/// Fits both temperatures on `validation` and gives `temperature_*`, `nll_ts_*`, `ece_ts_*` and `brier_ts_*` of `test`;
-/// empty, with a warning, where there is no least NLL inside [`BOUNDS`].
+/// Fits both temperatures on `validation` and returns the columns `temperature_*`, `nll_ts_*`, `ece_ts_*` and
+/// `brier_ts_*` of `test`. If the NLL has no minimum inside [`BOUNDS`], they are empty and a warning is logged.
 ///
-/// Errors: no labels, another number of classes or members, a NaN or infinite logit.
+/// # Errors
+/// Fails if labels are missing, the numbers of classes or members differ, or a logit is NaN or infinite.
 pub fn scaled_columns(validation: &Predictions, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
     let (a, b) = (validation.shape(), test.shape());
     ensure!(

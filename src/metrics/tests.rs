@@ -1,4 +1,4 @@
-//! Golden and hand-worked cases for the metrics, and properties that hold for any predictions.
+//! Tests of the metrics: golden numbers, cases worked by hand, and properties that hold for any predictions.
 
 use super::*;
 use crate::predictions::{Predictions, Shape};
@@ -16,7 +16,8 @@ fn value(scores: &Scores, column: &str) -> Option<f64> {
     found.unwrap_or_else(|| panic!("no column {column}")).1
 }
 
-/// Inputs are f32 roundings of the f64 numbers that the goldens come from, hence the tolerance.
+/// Checks values with a tolerance, because inputs are f32 roundings of the f64 numbers that the golden values come
+/// from.
 fn assert_values(scores: &Scores, tolerance: f64, expected: &[(&str, f64)]) {
     for (column, want) in expected {
         let got = value(scores, column).unwrap_or_else(|| panic!("{column} is empty"));
@@ -130,8 +131,8 @@ fn seven_classes_match_scikit_learn_and_torchmetrics() {
     assert_values(&seven_classes(), 1e-6, &SEVEN);
 }
 
-// By hand: p = (.8, .2), (.3, .7) for member 0 and (.6, .4), (.9, .1) for member 1; y = 0, 1.
-// Mean probabilities (.7, .3), (.6, .4); logit means have odds √(4 · 1.5) = √6 and √(3/7 · 9) = √(27/7).
+// Worked by hand: p = (.8, .2), (.3, .7) for member 0 and (.6, .4), (.9, .1) for member 1; y = 0, 1. The mean
+// probabilities are (.7, .3) and (.6, .4). The logit means have the odds √(4 · 1.5) = √6 and √(3/7 · 9) = √(27/7).
 #[test]
 fn two_samples_by_hand() {
     let logits = [0.8, 0.2, 0.3, 0.7, 0.6, 0.4, 0.9, 0.1].map(|p: f64| p.ln() as f32);
@@ -165,7 +166,8 @@ fn two_samples_by_hand() {
     assert_values(&scores, 1e-6, &expected);
 }
 
-// Both confidences lie in the last bin (14/15, 1]; |0.5 - 0.975| = 0.475. An extra bin for exactly 1 would give 0.525.
+// Both confidences lie in the last bin (14/15, 1], and |0.5 - 0.975| = 0.475. An extra bin for exactly 1 would give
+// 0.525.
 #[test]
 fn full_confidence_shares_the_last_bin() {
     let scores = scores(1, &[1, 0], vec![1000.0, 0.0, 19f32.ln(), 0.0]);
@@ -180,7 +182,8 @@ fn extreme_logits_have_exact_nll() {
     assert!(evaluate(&scores).iter().all(|(_, value)| value.is_none_or(f64::is_finite)));
 }
 
-// Members sure of opposite classes: p̄ = (1/2, 1/2), MI = log 2, and each KL of the pair is the logit gap itself.
+// The members are certain of opposite classes, so p̄ = (1/2, 1/2), MI = log 2, and each KL of the pair is the logit
+// gap.
 #[test]
 fn opposite_extreme_members_disagree_fully() {
     let scores = scores(2, &[1], vec![1e4, -1e4, -1e4, 1e4]);

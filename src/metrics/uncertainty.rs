@@ -1,4 +1,4 @@
-//! What predictions say without labels: class, confidence, entropies, disagreement of members, energy, per sample.
+//! Per-sample quantities that need no labels: class, confidence, entropies, disagreement of members and energy.
 
 use anyhow::{Result, ensure};
 
@@ -6,52 +6,55 @@ use super::average::{Average, PerAverage, UNSCALED};
 use super::sample::{Sample, Scratch, each_sample};
 use crate::predictions::{Predictions, Shape};
 
-/// The averaged predictions themselves, each `[N]`.
+/// The classes and confidences of the averaged predictions, each `[N]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guesses {
-    /// Class of the largest probability (the first of equals).
+    /// The class with the largest probability. Of equal ones, the first counts.
     pub predicted: Vec<u32>,
     /// The largest probability.
     pub confidence: Vec<f64>,
 }
 
-/// Per-sample disagreement of at least two members, each `[N]`, in nats except `disagreement`.
+/// The disagreement between at least two members for each sample, `[N]`. All but `disagreement` are in nats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     /// `H[p̄] − mean_k H[p_k]`.
     pub mutual_information: Vec<f64>,
     /// mean_k KL(p̄ ‖ p_k).
     pub diversity_kl: Vec<f64>,
-    /// mean over ordered pairs k ≠ l of KL(p_k ‖ p_l).
+    /// The mean of KL(p_k ‖ p_l) over ordered pairs k ≠ l.
     pub pairwise_kl: Vec<f64>,
-    /// Share of member pairs whose predicted classes differ.
+    /// The share of member pairs whose predicted classes differ.
     pub disagreement: Vec<f64>,
 }
 
-/// Everything that needs no label; one entry per sample in each vector.
+/// The per-sample quantities that need no label. Each vector has one entry per sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Uncertainty {
-    /// m, N and C of the predictions.
+    /// The sizes m, N and C of the predictions.
     pub shape: Shape,
     pub guesses: PerAverage<Guesses>,
-    /// `H[p̄]`, nats.
+    /// The entropy `H[p̄]` in nats.
     pub predictive_entropy: Vec<f64>,
-    /// `mean_k H[p_k]`, nats.
+    /// The mean entropy `mean_k H[p_k]` in nats.
     pub expected_entropy: Vec<f64>,
     /// `None` for a single member, which cannot disagree.
     pub spread: Option<Spread>,
-    /// −log Σ_c exp z_c of the mean logits z: high where no class has a large logit.
+    /// −log Σ_c exp z_c of the mean logits z. It is high if no class has a large logit.
     pub energy: Vec<f64>,
 }
 
 impl Uncertainty {
-    /// One parallel pass over the samples. Errors: a NaN or infinite logit, named by member and sample.
+    /// Computes the quantities in one parallel pass over the samples.
+    ///
+    /// # Errors
+    /// Fails if a logit is NaN or infinite; the message names the member and the sample.
     pub fn compute(predictions: &Predictions) -> Result<Self> {
         let samples = each_sample(predictions, UNSCALED, |scratch, i| scratch.read(predictions, i))?;
         Ok(Self::gather(predictions.shape(), &samples, |sample| sample))
     }
 
-    /// Columns from rows; `of` finds the label-free part of a row.
+    /// Gathers the quantities of all rows. `of` returns the label-free part of a row.
     pub(super) fn gather<T>(shape: Shape, rows: &[T], of: impl Fn(&T) -> &Sample) -> Self {
         let column = |get: fn(&Sample) -> f64| rows.iter().map(|row| get(of(row))).collect::<Vec<_>>();
         let guesses = |average| Guesses {
@@ -74,7 +77,10 @@ impl Uncertainty {
     }
 }
 
-/// Class probabilities `[C]` of one sample. Errors: no such sample, a NaN or infinite logit.
+/// The class probabilities of one sample, `[C]`.
+///
+/// # Errors
+/// Fails if there is no such sample or one of its logits is NaN or infinite.
 pub fn distribution(predictions: &Predictions, sample: usize, average: Average) -> Result<Vec<f64>> {
     let samples = predictions.samples();
     ensure!(sample < samples, "predictions: sample {sample}: must be below {samples}, the number of samples");
@@ -92,8 +98,8 @@ mod tests {
         Predictions::unlabelled(Shape { members: 2, samples: 2, classes: 2 }, logits.to_vec()).unwrap()
     }
 
-    // By hand: members (.8, .2), (.6, .4) on sample 0 and (.3, .7), (.9, .1) on sample 1. Mean probabilities (.7, .3),
-    // (.6, .4); the mean logits are halves of log .48, log .08 and log .27, log .07.
+    // Worked by hand: members (.8, .2), (.6, .4) on sample 0 and (.3, .7), (.9, .1) on sample 1. The mean probabilities
+    // are (.7, .3) and (.6, .4); the mean logits are half of log .48, log .08 and half of log .27, log .07.
     #[test]
     fn unlabelled_samples_by_hand() {
         let found = Uncertainty::compute(&two_members()).unwrap();

@@ -1,4 +1,5 @@
-//! Optimizers over the whole matrix `theta` `[n, P]`. One file an optimizer, registered in [`OPTIMIZERS`].
+//! Optimizers that update the whole matrix `theta: [n, P]`. Each has a file of its own and is registered in
+//! [`OPTIMIZERS`].
 
 mod entries;
 use anyhow::Result;
@@ -9,12 +10,13 @@ use crate::schema::Reader;
 
 pub use entries::OPTIMIZERS;
 
-/// Moves `theta` along a direction that is handed to it as the gradient.
+/// An optimizer that moves `theta` along a given direction, which it receives as the gradient.
 pub trait Optimizer {
-    /// One step; `factor` is the schedule's share of the learning rate. Shapes `[n, P]`.
+    /// Makes one step. `factor` is the schedule's factor for the learning rate. `theta` and `gradient` have shape
+    /// `[n, P]`.
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64);
 
-    /// Everything that a resumed run needs.
+    /// Stores everything that a resumed run needs.
     fn save(&self, state: &mut State);
 
     /// Restores what [`save`](Self::save) stored.
@@ -23,10 +25,10 @@ pub trait Optimizer {
 
 /// The settings of an optimizer, as read from `[optimizer.*]`.
 pub trait OptimizerSpec {
-    /// The learning rates: one, or one a particle.
+    /// The learning rates: a single one, or one per particle.
     fn rates(&self) -> &[f64];
 
-    /// Zero moments for `theta: [n, P]`.
+    /// Creates the optimizer with zero moments for `theta: [n, P]`.
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
 
     fn resolved(&self) -> toml::Table;
@@ -39,13 +41,13 @@ pub struct Entry {
     pub read: fn(&Reader) -> Box<dyn OptimizerSpec>,
 }
 
-/// Learning rates, one or n, as a column `[n, 1]`, to be multiplied with rows of `theta: [n, P]`.
+/// The learning rates (one or n) as a column `[n, 1]`, which is multiplied with the rows of `theta: [n, P]`.
 pub(crate) fn rate_column(rates: &[f64], theta: &Tensor) -> Tensor {
     let rates = Tensor::from_slice(rates).to_kind(theta.kind()).to_device(theta.device());
     rates.view([-1, 1]).expand([theta.size()[0], 1], false)
 }
 
-/// Scales each row of `gradient` `[n, P]` to an L2 norm of at most `max_norm`, a particle at a time.
+/// Scales each row (particle) of `gradient: [n, P]` to an L2 norm of at most `max_norm`.
 pub fn clip_rows(gradient: &Tensor, max_norm: f64) -> Tensor {
     let norms = gradient.norm_scalaropt_dim(2.0, [1], true);
     let scale = (max_norm / (norms + 1e-12)).clamp_max(1.0);

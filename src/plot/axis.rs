@@ -1,24 +1,24 @@
-//! Axes: numbers with round ticks, powers of ten, or names at equal distances.
+//! The axes of a panel: numbers with round ticks, powers of ten, or names at equal distances.
 
-/// An axis with its title, the unit in brackets.
+/// An axis with its title. A unit in the title stands in brackets.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub title: String,
     pub ticks: Ticks,
 }
 
-/// How values lie on an axis.
+/// The way values are placed on an axis.
 #[derive(Clone, Debug)]
 pub enum Ticks {
     Numbers(Scale),
-    /// Powers of ten, between two positive values.
+    /// Powers of ten between two positive values.
     Log(f64, f64),
-    /// Places 0, 1, 2, …, named.
+    /// The places 0, 1, 2, …, each with a name.
     Names(Vec<String>),
 }
 
 impl Ticks {
-    /// Around all values, with room for a mark above the largest; `None` where there are none.
+    /// An axis that holds all values, with room for a mark above the largest. `None` if there are no values.
     pub fn around(values: impl Iterator<Item = f64> + Clone) -> Option<Self> {
         let (low, high) = (values.clone().reduce(f64::min)?, values.reduce(f64::max)?);
         Some(Self::Numbers(Scale::around([low, high + 0.08 * (high - low)].into_iter())))
@@ -34,7 +34,7 @@ impl Axis {
         Self { title: title.into(), ticks }
     }
 
-    /// The number of named places; `None` for an axis of numbers.
+    /// The number of named places. `None` for an axis of numbers.
     pub fn places(&self) -> Option<usize> {
         match &self.ticks {
             Ticks::Names(names) => Some(names.len()),
@@ -42,7 +42,7 @@ impl Axis {
         }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The position of a value along the axis, from 0 to 1.
     pub fn share(&self, value: f64) -> f64 {
         match &self.ticks {
             Ticks::Numbers(scale) => scale.share(value),
@@ -51,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// A value as text, one digit finer than the ticks of an axis of numbers.
+    /// Formats a value. On an axis of numbers it has one digit more than the ticks.
     pub fn value(&self, value: f64) -> String {
         match &self.ticks {
             Ticks::Numbers(scale) => scale.value(value),
@@ -59,7 +59,7 @@ impl Axis {
         }
     }
 
-    /// Places with their labels.
+    /// The positions of the ticks with their labels.
     pub fn labels(&self) -> Vec<(f64, String)> {
         match &self.ticks {
             Ticks::Numbers(scale) => scale.ticks().map(|tick| (tick, scale.tick(tick))).collect(),
@@ -74,7 +74,7 @@ impl Axis {
     }
 }
 
-/// 230,400 as `230k`: as many digits as an axis needs.
+/// Formats a number with a unit letter and at most two decimals: 230,400 becomes `230.4k`.
 fn compact(value: f64) -> String {
     [(1e9, "G"), (1e6, "M"), (1e3, "k")]
         .into_iter()
@@ -91,7 +91,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// From 0, unless the values are so close that the differences would not be seen.
+    /// A scale that holds all values. It starts at 0, unless the values are so close that their differences would not
+    /// be seen.
     pub fn around(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) =
             values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
@@ -102,13 +103,13 @@ impl Scale {
         Self { low, high: high.max(low + 2.0 * step), step }
     }
 
-    /// From `low` to `high` and no further.
+    /// A scale from exactly `low` to exactly `high`.
     pub fn between(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low + low.abs().max(1.0) * 0.1 };
         Self { low, high, step: round_step((high - low) / 5.0) }
     }
 
-    /// Where a value lies, from 0 at the low end to 1 at the high end.
+    /// The position of a value, from 0 at the low end to 1 at the high end.
     pub fn share(&self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
     }
@@ -127,13 +128,13 @@ impl Scale {
         format!("{value:.*}", self.decimals())
     }
 
-    /// A value, one digit finer than the ticks.
+    /// Formats a value with one digit more than the ticks.
     pub fn value(&self, value: f64) -> String {
         format!("{value:.*}", self.decimals() + 1)
     }
 }
 
-/// The smallest of 1, 2, 5, 10, … × a power of ten that is no less than `least`.
+/// The smallest of 1, 2, 5 or 10 times a power of ten that is not below `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|digit| digit * power).find(|step| *step >= least).unwrap_or(10.0 * power)

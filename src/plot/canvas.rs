@@ -1,10 +1,10 @@
-//! A canvas that writes SVG: text, lines, rectangles, polygons, and the marks of series. Coordinates are whole pixels, y
-//! points down. Series have a colour and a shape each, so that they can be told apart without colour vision; colours after
-//! Okabe and Ito, "Color Universal Design" (2008).
+//! A canvas that writes SVG: text, lines, rectangles, polygons and the marks of series. Coordinates are whole pixels,
+//! and y points down. Each series has a colour and a shape, so that readers without colour vision can distinguish them.
+//! The colours follow Okabe and Ito, "Color Universal Design" (2008).
 
 use std::fmt::{self, Write};
 
-/// A colour; draws over what lies below it with `opacity` between 0 and 1.
+/// A colour that covers what lies below it with `opacity` between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Color {
     pub rgb: [u8; 3],
@@ -16,12 +16,12 @@ impl Color {
         Color { rgb: [red, green, blue], opacity: 1.0 }
     }
 
-    /// The colour, seen through to the share `opacity`.
+    /// The same colour with the given opacity.
     pub fn faint(self, opacity: f64) -> Color {
         Color { opacity, ..self }
     }
 
-    /// The attributes that fill or stroke a shape with this colour.
+    /// The SVG attributes that paint `what` (`fill` or `stroke`) of a shape with this colour.
     fn paint(self, what: &str) -> String {
         match self.opacity {
             1.0 => format!("{what}=\"{self}\""),
@@ -53,7 +53,7 @@ const COLORS: [Color; 7] = [
     Color::new(86, 180, 233),
 ];
 
-/// Corners on a circle of radius 1; the circle itself is the shape without corners.
+/// The corners of each mark on a circle of about radius 1. The mark without corners is the circle itself.
 const SHAPES: [&[(f64, f64)]; 5] = [
     &[],
     &[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
@@ -62,19 +62,19 @@ const SHAPES: [&[(f64, f64)]; 5] = [
     &[(0.0, 1.2), (1.1, -0.85), (-1.1, -0.85)],
 ];
 
-/// The colour of a series; with its shape it repeats after 35 of them.
+/// The colour of a series. The pair of colour and shape repeats after 35 series.
 pub fn color(series: usize) -> Color {
     COLORS[series % COLORS.len()]
 }
 
-/// Whether a mark is painted in its colour or white inside.
+/// Whether the inside of a mark is painted in its colour or white.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     Solid,
     Hollow,
 }
 
-/// Which end of a text lies at its point.
+/// The part of a text that lies at its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Left,
@@ -82,7 +82,7 @@ pub enum Side {
     Right,
 }
 
-/// How text is set: `size` in pixels, anchored at `side`.
+/// The style of a text: `size` in pixels, anchored at `side`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Style {
     size: f64,
@@ -101,12 +101,12 @@ impl Style {
     }
 }
 
-/// A place on the canvas.
+/// A point on the canvas.
 pub type Point = (i32, i32);
 
 const FAMILY: &str = "Helvetica, Arial, Liberation Sans, sans-serif";
 
-/// An SVG that is being drawn, on white.
+/// An SVG being drawn, on a white background.
 #[derive(Clone, Debug)]
 pub struct Canvas {
     svg: String,
@@ -121,7 +121,7 @@ impl Canvas {
         canvas
     }
 
-    /// The SVG.
+    /// Closes the drawing and returns it as SVG text.
     pub fn finish(mut self) -> String {
         self.svg.push_str("</svg>\n");
         self.svg
@@ -132,7 +132,7 @@ impl Canvas {
         let _ = writeln!(self.svg, "{tag}");
     }
 
-    /// Writes `words` with their middle line at `at`.
+    /// Writes `words` vertically centred at `at`.
     pub fn text(&mut self, words: &str, (x, y): Point, style: Style) {
         let anchor = match style.side {
             Side::Left => "start",
@@ -193,7 +193,7 @@ fn list(points: &[Point]) -> String {
     points.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Text as XML holds it; control characters, which XML does not know, become spaces.
+/// Escapes text for XML. Control characters are not allowed in XML and become spaces.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

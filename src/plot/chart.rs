@@ -1,4 +1,4 @@
-//! A chart: panels in a grid under one legend, with a few lines of notes, as SVG text.
+//! A chart as SVG text: a grid of panels below one legend, followed by a few lines of notes.
 
 use super::canvas::{Canvas, MUTED, Side, Style};
 use super::frame::{BOTTOM, Frame, LEFT, SMALLEST_TITLE, TEXT_SIZE, TOP};
@@ -14,8 +14,9 @@ const MARGIN: i32 = 14;
 const GAP: i32 = 22;
 const NOTE_LINE: i32 = 18;
 
-/// Least pixels of a mark that stands beside others, and of their place: below them marks touch and labels become
-/// unreadable. A place grows for the words of its label up to the last number; longer ones are cut.
+/// `LEAST_SLOT` is the smallest width in pixels of a mark that stands beside others, and `LEAST_PLACE` that of a place
+/// on the axis. With less, marks touch and labels become unreadable. A place grows with the longest word of its label
+/// up to `MOST_WORD` pixels; longer words are cut.
 const LEAST_SLOT: i32 = 15;
 const LEAST_PLACE: i32 = 76;
 const MOST_WORD: f64 = 160.0;
@@ -25,17 +26,17 @@ const MOST_WORD: f64 = 160.0;
 pub struct Chart {
     pub legend: Vec<Entry>,
     pub panels: Vec<Panel>,
-    /// Panels side by side, or fewer where they are too narrow.
+    /// The number of panels side by side. Fewer are used if they would be too narrow.
     pub columns: usize,
-    /// The plot of a panel in pixels; `None`: as wide as the chart allows.
+    /// The width of a panel's plot in pixels. `None` makes it as wide as the chart allows.
     pub plot_width: Option<i32>,
     pub plot_height: i32,
-    /// Whether the chart becomes wider than [`WIDTH`] where marks side by side need more room.
+    /// Whether the chart may become wider than [`WIDTH`] if marks side by side need more room.
     pub grows: bool,
     pub notes: Vec<String>,
 }
 
-/// Panels side by side: three where there are many and every title fits, else two.
+/// The number of small panels side by side: three if there are many and every title fits, otherwise two.
 pub fn small_columns(panels: &[Panel]) -> usize {
     let third = f64::from((WIDTH - 2 * MARGIN - 2 * GAP) / 3);
     let fits = panels.iter().all(|panel| BOLD * width(&panel.title, SMALLEST_TITLE) <= third - 8.0);
@@ -48,7 +49,7 @@ pub fn small_columns(panels: &[Panel]) -> usize {
 }
 
 impl Panel {
-    /// The fewest pixels that the plot needs.
+    /// The least width of the plot in pixels.
     fn least_width(&self) -> i32 {
         let (Some(places), marks @ 1..) = (self.x.places(), self.side_by_side()) else { return 0 };
         let words = self.x.labels().iter().map(|(_, label)| longest_word(label, TEXT_SIZE)).fold(0.0, f64::max);
@@ -56,17 +57,17 @@ impl Panel {
         places as i32 * LEAST_PLACE.max(LEAST_SLOT * (marks + 1)).max(word)
     }
 
-    /// Pixels to the right of the plot.
+    /// The width to the right of the plot in pixels.
     fn right(&self) -> i32 {
         if self.layers.iter().any(|layer| matches!(layer, Layer::Map(_))) { map::KEY_WIDTH } else { 0 }
     }
 }
 
-/// Places of all parts, in pixels.
+/// The positions of all parts in pixels.
 struct Layout<'a> {
     legend: Legend<'a>,
     columns: i32,
-    /// The plot of a panel, and the distance from one panel to the next.
+    /// The width of a panel's plot. `step` is the distance from one panel to the next, right and down.
     plot_width: i32,
     step: (i32, i32),
     notes: Vec<String>,

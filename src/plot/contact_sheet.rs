@@ -1,5 +1,5 @@
-//! A contact sheet: thumbnails in rows under headings, each with a few lines of text, as one PNG.
-//! Text and frames are an SVG that is rasterised; the thumbnails are put on it as pixels.
+//! A contact sheet as one PNG: thumbnails in rows under headings, each with a few lines of text. Text and frames are
+//! drawn as SVG and rasterised; the thumbnails are then copied onto it as pixels.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::plot::{Canvas, INK, MUTED, Side, Style, raster};
 /// One image with its text.
 #[derive(Clone, Debug)]
 pub struct Tile {
-    /// `[3, height, width]`.
+    /// The bytes of the image, `[3, height, width]`.
     pub pixels: Vec<u8>,
     pub height: usize,
     pub width: usize,
-    /// The first is set bold; what is too long for its column is cut, with an ellipsis.
+    /// The lines of text. The first one is bold; a line that is too long for its column is cut and ends in an ellipsis.
     pub lines: Vec<String>,
 }
 
@@ -30,22 +30,21 @@ pub struct Section {
     pub tiles: Vec<Tile>,
 }
 
-/// Pixels of the sheet per unit of the lengths below.
+/// The number of pixels of the sheet per unit of the lengths below.
 const SCALE: usize = 2;
-/// The square that a thumbnail is fitted into.
+/// The side of the square that each thumbnail is fitted into.
 const THUMBNAIL: usize = 128;
 const GAP: usize = 14;
 const MARGIN: usize = 20;
 const HEADING: usize = 34;
 const LINE: usize = 15;
-/// Between a thumbnail and its first line, and between rows of tiles.
+/// The space between rows of tiles. Half of it separates a thumbnail from its first line.
 const SPACE: usize = 12;
 
-/// Draws the sections from top to bottom, `columns` tiles a row, into the PNG `path`.
-///
+/// Draws the sections from top to bottom, with `columns` tiles in a row, and writes them to the PNG file `path`.
 /// # Errors
-/// No tile, no column, a tile whose pixels do not fit its size, a sheet beyond what can be drawn, a path that cannot be
-/// written.
+/// Fails if there is no tile or no column, the pixels of a tile do not match its size, the sheet is too large to draw,
+/// or `path` cannot be written.
 pub fn draw(sections: &[Section], columns: usize, path: &Path) -> Result<()> {
     ensure!(columns > 0, "contact sheet: at least one column is needed");
     ensure!(sections.iter().any(|section| !section.tiles.is_empty()), "contact sheet: there is no image to show");
@@ -60,7 +59,7 @@ pub fn draw(sections: &[Section], columns: usize, path: &Path) -> Result<()> {
     write_atomic(path, |out| Ok(out.write_all(bytes.get_ref())?))
 }
 
-/// Where everything goes.
+/// The positions of the headings and tiles, and the size of the sheet.
 struct Layout<'a> {
     headings: Vec<(usize, &'a str)>,
     tiles: Vec<Placed<'a>>,
@@ -113,7 +112,7 @@ impl<'a> Layout<'a> {
 }
 
 impl Placed<'_> {
-    /// Puts the thumbnail into the middle of its square.
+    /// Copies the thumbnail to the middle of its square.
     fn draw(&self, sheet: &mut RgbaImage) -> Result<()> {
         let square = THUMBNAIL * SCALE;
         let thumbnail = self.tile.thumbnail(square)?;
@@ -126,8 +125,8 @@ impl Placed<'_> {
 }
 
 impl Tile {
-    /// The image at the size that just fits into a square: small ones repeat their pixels, so that they stay as they
-    /// are, others are averaged down.
+    /// The image scaled to just fit into a square. A small image repeats its pixels, so that they stay visible; a
+    /// larger one is scaled smoothly.
     fn thumbnail(&self, square: usize) -> Result<RgbImage> {
         let (height, width) = (self.height, self.width);
         let needed = 3 * height * width;
@@ -150,7 +149,7 @@ impl Tile {
     }
 }
 
-/// As much of `line` as fits into its column, by widths of letters of `size` pixels.
+/// The beginning of `line` that fits into its column, in letters of `size` pixels.
 fn cut(line: &str, size: f64) -> String {
     shorten(line, size, (THUMBNAIL + GAP / 2) as f64)
 }
@@ -190,7 +189,7 @@ mod tests {
         assert_eq!(at(MARGIN + THUMBNAIL + GAP + 100, first + 127), [255, 0, 0]);
         assert_eq!(at(MARGIN + 64, second + 64), [255, 0, 0]);
         assert_eq!(at(MARGIN + THUMBNAIL + GAP + 64, second + 64), [255, 255, 255]);
-        // twice as wide as high: a band in the middle of its square
+        // This image is twice as wide as high, so it is a band in the middle of its square.
         let third = second + row(2) + HEADING;
         assert_eq!(at(MARGIN + 1, third + 33), [0, 0, 255]);
         assert_eq!(at(MARGIN + 1, third + 30), [255, 255, 255]);
@@ -208,7 +207,7 @@ mod tests {
         };
         assert_eq!(dark(&sheet("")), 0);
         assert!(dark(&sheet("horse")) > 100);
-        // a line of any length stays within its column
+        // A line of any length stays within its column.
         let long = sheet(&"W".repeat(500));
         assert_eq!(long.width() as usize, SCALE * (2 * MARGIN + THUMBNAIL));
         assert_eq!(cut("abcdefghijklmnopqrstuvwxyz", 11.0), "abcdefghijklmnopqrstuv…");

@@ -1,4 +1,4 @@
-//! The frame of one panel on the canvas: title, grid, ticks and labels, and where values lie in it.
+//! The frame of one panel on the canvas: title, grid, ticks and labels. It also converts values to pixels.
 
 use std::ops::Range;
 
@@ -6,7 +6,8 @@ use super::canvas::{BAND, Canvas, GRID, INK, MUTED, Point, Side, Style};
 use super::panel::Panel;
 use super::text::{BOLD, shorten, width, wrap};
 
-/// Around the plot of a panel: tick labels; title and unit; tick labels and axis title.
+/// The margins around the plot of a panel. `LEFT` holds the tick labels, `TOP` the title and the unit, and `BOTTOM` the
+/// axis title below the tick labels.
 pub(super) const LEFT: i32 = 46;
 pub(super) const TOP: i32 = 50;
 pub(super) const BOTTOM: i32 = 26;
@@ -17,10 +18,10 @@ pub(super) const SMALLEST_TITLE: f64 = 13.0;
 const VALUE_SIZES: [f64; 2] = [13.0, 12.0];
 const LABEL_LINE: i32 = 16;
 const MOST_LABEL_LINES: usize = 3;
-/// Room within the axes above the largest and below the smallest mark, where values are written beside marks.
+/// The room within the axes above the largest and below the smallest mark, if values are written beside marks.
 const INSET: i32 = 24;
 
-/// Where the axes of a panel lie on the canvas.
+/// The position of a panel's axes on the canvas.
 pub(super) struct Frame<'a> {
     pub x: Range<i32>,
     pub y: Range<i32>,
@@ -33,7 +34,7 @@ impl<'a> Frame<'a> {
         Self { x, y, panel, inset: if panel.values { INSET } else { 0 } }
     }
 
-    /// The place of two values; those beyond an axis stay at its edge.
+    /// The pixel of a pair of values. Values beyond the end of an axis are drawn at its edge.
     pub fn pixel(&self, (x, y): (f64, f64)) -> Point {
         let at = |from: i32, to: i32, share: f64| {
             (f64::from(from) + share.clamp(0.0, 1.0) * f64::from(to - from)).round() as i32
@@ -42,10 +43,11 @@ impl<'a> Frame<'a> {
         (x, at(self.y.end - self.inset, self.y.start + self.inset, self.panel.y.share(y)))
     }
 
-    /// How far the mark `rank` of `count` side by side is moved from its place, and the room it has, in pixels.
+    /// The horizontal shift of the mark `rank` among `count` marks that share a place, and the width available to it,
+    /// in pixels.
     pub fn slot(&self, rank: usize, count: usize) -> (f64, f64) {
         let Some(places) = self.panel.x.places() else { return (0.0, f64::INFINITY) };
-        // Some room on either side keeps places apart.
+        // The extra 0.3 leaves a gap between neighbouring places.
         let slot = self.width() / places as f64 / (count as f64 + 0.3);
         ((rank as f64 - (count as f64 - 1.0) / 2.0) * slot, slot)
     }
@@ -54,19 +56,20 @@ impl<'a> Frame<'a> {
         f64::from(self.x.end - self.x.start)
     }
 
-    /// A value as it is written beside its mark.
+    /// Formats a value as it is written beside its mark.
     pub fn value(&self, value: f64) -> String {
         self.panel.y.value(value)
     }
 
-    /// The largest font size at which all values of the panel fit into `slot` pixels, if they are to be written.
+    /// The largest font size at which every value of the panel fits into `slot` pixels. `None` if values are not
+    /// written.
     pub fn value_size(&self, slot: f64) -> Option<f64> {
         let means = || self.panel.layers.iter().flat_map(|layer| layer.means());
         let fits = |size: &f64| means().all(|mean| width(&self.value(mean.mean), *size) + 1.0 <= slot);
         VALUE_SIZES.into_iter().find(fits).filter(|_| self.panel.values)
     }
 
-    /// Draws all of the panel but its layers.
+    /// Draws everything of the panel except its layers.
     pub fn draw(&self, canvas: &mut Canvas) {
         let left = self.x.start - LEFT + 6;
         let room = self.width() + f64::from(LEFT - 6);
@@ -79,7 +82,7 @@ impl<'a> Frame<'a> {
         self.draw_columns(canvas);
     }
 
-    /// Every other place on grey, where several marks share a place.
+    /// Shades every other place grey if several marks share a place.
     fn draw_bands(&self, canvas: &mut Canvas) {
         let Some(places) = self.panel.x.places().filter(|_| self.panel.side_by_side() > 0) else { return };
         let edge = |place: usize| self.x.start + (place as f64 * self.width() / places as f64).round() as i32;
@@ -125,12 +128,12 @@ fn label_lines(label: &str, room: f64) -> Vec<String> {
 }
 
 impl Panel {
-    /// Pixels of each label below a plot of `plot_width` pixels.
+    /// The width in pixels of each label below a plot of `plot_width` pixels.
     fn label_room(&self, plot_width: f64) -> f64 {
         plot_width / self.x.labels().len().max(1) as f64 - 4.0
     }
 
-    /// Pixels that the labels below a plot of `plot_width` pixels take.
+    /// The height in pixels of the labels below a plot of `plot_width` pixels.
     pub(super) fn label_height(&self, plot_width: f64) -> i32 {
         let room = self.label_room(plot_width);
         let lines = self.x.labels().iter().map(|(_, label)| label_lines(label, room).len()).max();
@@ -138,7 +141,8 @@ impl Panel {
     }
 }
 
-/// The title at the largest size at which it fits into `room` pixels, or cut at the smallest.
+/// The title and the largest size at which it fits into `room` pixels. If none fits, the title is cut at the smallest
+/// size.
 fn fit_title(title: &str, room: f64) -> (String, f64) {
     match TITLE_SIZES.into_iter().find(|size| BOLD * width(title, *size) <= room) {
         Some(size) => (title.to_string(), size),

@@ -1,4 +1,4 @@
-//! How the layers of a panel are drawn on its axes.
+//! Draws the layers of a panel on its axes.
 
 use super::canvas::{Canvas, Fill, INK, MUTED, Point, Side, Style, WHITE, color};
 use super::frame::Frame;
@@ -57,7 +57,7 @@ fn draw_means(canvas: &mut Canvas, frame: &Frame, paint: usize, joined: Joined, 
 fn draw_whiskers(canvas: &mut Canvas, mean: &Mean, x: i32, y: impl Fn(f64) -> i32, paint: usize) {
     let (low, high) = (y(mean.low), y(mean.high));
     if low - high <= 2 * RADIUS as i32 + 2 {
-        return; // no larger than the mark that will cover it
+        return; // The mark will cover the whiskers.
     }
     canvas.line(&[(x, low), (x, high)], color(paint), 2);
     for end in [low, high] {
@@ -66,7 +66,7 @@ fn draw_whiskers(canvas: &mut Canvas, mean: &Mean, x: i32, y: impl Fn(f64) -> i3
     mean.seeds.iter().for_each(|seed| canvas.dot((x, y(*seed)), 2, INK.faint(0.75)));
 }
 
-/// The largest value above its mark, a second one below.
+/// Writes the largest value above its mark and any other value below.
 fn draw_values(canvas: &mut Canvas, frame: &Frame, place: &[Mean], x: i32, size: f64) {
     let mut order: Vec<_> = place.iter().collect();
     order.sort_by(|one, other| other.mean.total_cmp(&one.mean));
@@ -93,7 +93,7 @@ fn draw_area(canvas: &mut Canvas, frame: &Frame, paint: usize, points: &[(f64, f
     draw_curve(canvas, frame, paint, points);
 }
 
-/// A grey circle with a white inside and a white label: seen on dark and on light ground.
+/// A grey circle with a white inside and a white label, visible on dark and on light backgrounds.
 fn draw_named(canvas: &mut Canvas, name: &str, (x, y): Point) {
     canvas.mark(0, (x, y), 6.0, Fill::Hollow);
     let right = x + 16 + width(name, 14.0).ceil() as i32;

@@ -1,4 +1,4 @@
-//! The legend of a chart: entries from left to right in as many lines as they need.
+//! The legend of a chart: entries from left to right, in as many lines as they need.
 
 use super::canvas::{Canvas, Fill, INK, Point, Side, Style, color};
 use super::text::{shorten, width};
@@ -6,7 +6,7 @@ use super::text::{shorten, width};
 const SIZE: f64 = 16.0;
 const LINE: i32 = 26;
 
-/// A name in the legend; `paint` numbers colour and mark.
+/// A name in the legend. `paint` is the number of its colour and mark.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub name: String,
@@ -14,7 +14,7 @@ pub struct Entry {
     pub swatch: Swatch,
 }
 
-/// How an entry is shown in the legend.
+/// The symbol of an entry in the legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swatch {
     Mark,
@@ -22,15 +22,15 @@ pub enum Swatch {
     Area,
 }
 
-/// The legend as it is laid out.
+/// The legend with the positions of its entries.
 pub(super) struct Legend<'a> {
-    /// Each entry, its name as far as there is room, and the place of its swatch.
+    /// Each entry with its name, cut if it is too long, and the position of its swatch.
     entries: Vec<(&'a Entry, String, Point)>,
     pub bottom: i32,
 }
 
 impl<'a> Legend<'a> {
-    /// Entries within `margin` of both sides of a chart of `chart_width` pixels.
+    /// Places the entries in a chart of `chart_width` pixels, with `margin` pixels free on both sides.
     pub fn place(entries: &'a [Entry], chart_width: i32, margin: i32) -> Self {
         let (mut x, mut y) = (margin, margin + LINE / 2);
         let mut placed = vec![];

@@ -1,32 +1,32 @@
-//! Values over a plane as colours, with a key. Dark to light, even in lightness, told apart without colour vision
-//! (cividis, Nuñez et al. 2018).
+//! Draws values over a plane as colours, with a key. The colours run from dark to light in even steps and can be
+//! distinguished without colour vision (cividis, Nuñez et al. 2018).
 
 use std::ops::Range;
 
 use super::canvas::{Canvas, Color, MUTED, Side, Style};
 
-/// Steps of colour between the smallest and the largest value.
+/// The number of colour steps between the smallest and the largest value.
 const LEVELS: usize = 12;
-/// Pixels along each side of the squares that a map is painted with.
+/// The side in pixels of the squares that a map is painted with.
 const CELL: i32 = 3;
-/// Pixels to the right of the plot for the colours and their values.
+/// The width in pixels of the key to the right of the plot.
 pub(super) const KEY_WIDTH: i32 = 66;
 
 const COLORS: [(f64, f64, f64); 5] =
     [(0.0, 34.0, 78.0), (66.0, 78.0, 108.0), (125.0, 124.0, 120.0), (188.0, 175.0, 111.0), (254.0, 232.0, 56.0)];
 
-/// Values on a full grid of a plane.
+/// Values on a full grid of points in a plane.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// Ascending coordinates, at least two along each axis.
+    /// The coordinates along x in ascending order, at least two. The same holds for `ys`.
     pub xs: Vec<f64>,
     pub ys: Vec<f64>,
-    /// `[y][x]`.
+    /// The values, indexed `[y][x]`.
     pub values: Vec<Vec<f64>>,
 }
 
 impl Grid {
-    /// The value at a place of the plane, linear between the points of the grid.
+    /// The value at a point of the plane, interpolated linearly between the points of the grid.
     fn at(&self, x: f64, y: f64) -> f64 {
         let between = |axis: &[f64], value: f64| {
             let upper = axis.partition_point(|one| *one <= value).clamp(1, axis.len() - 1);
@@ -39,12 +39,12 @@ impl Grid {
     }
 }
 
-/// A grid that fills its panel from the first to the last coordinate.
+/// A grid drawn as a map that fills its panel from the first to the last coordinate.
 #[derive(Clone, Debug)]
 pub struct Map(pub Grid);
 
 impl Map {
-    /// The plot of a panel whose longer side has at most `size` pixels and whose axes have one scale.
+    /// The width and height of a plot whose longer side has at most `size` pixels and whose two axes share one scale.
     pub fn plot_size(grid: &Grid, size: i32) -> (i32, i32) {
         let extent = |axis: &[f64]| axis[axis.len() - 1] - axis[0];
         let unit = f64::from(size / CELL) / extent(&grid.xs).max(extent(&grid.ys));
@@ -57,7 +57,7 @@ impl Map {
         let low = all().fold(f64::INFINITY, f64::min);
         let high = all().fold(f64::NEG_INFINITY, f64::max).max(low + 1e-9);
         let level = |value: f64| (((value - low) / (high - low) * LEVELS as f64) as usize).min(LEVELS - 1);
-        // The value in the middle of a cell; y points down on the canvas.
+        // The value at the middle of a cell. y points down on the canvas, so it is inverted.
         let value = |column: i32, row: i32| {
             let share = |at: i32, range: &Range<i32>| {
                 (f64::from(at) + 0.5) * f64::from(CELL) / f64::from(range.end - range.start)
@@ -68,7 +68,7 @@ impl Map {
         for row in 0..(y.end - y.start) / CELL {
             let levels: Vec<_> = (0..(x.end - x.start) / CELL).map(|column| level(value(column, row))).collect();
             let (mut left, top) = (x.start, y.start + row * CELL);
-            // Neighbours of one level are one rectangle.
+            // Neighbouring cells of one level are drawn as one rectangle.
             for run in levels.chunk_by(|a, b| a == b) {
                 let right = left + run.len() as i32 * CELL;
                 canvas.rectangle((left, top), (right, top + CELL), shade(run[0]));
@@ -79,7 +79,7 @@ impl Map {
     }
 }
 
-/// The colours with the values they stand for.
+/// Draws the key: the colours with the values they stand for.
 fn draw_key(canvas: &mut Canvas, left: i32, y: &Range<i32>, low: f64, high: f64) {
     let share = |level: usize| level as f64 / LEVELS as f64;
     let edge = |level: usize| y.end - (f64::from(y.end - y.start) * share(level)).round() as i32;

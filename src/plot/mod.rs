@@ -1,5 +1,6 @@
-//! The chart engine behind every picture: a canvas that writes SVG, text widths, axes, layers, charts of panels under one
-//! legend, and the way from SVG to PNG. It knows nothing of results; what is drawn comes from the modules above it.
+//! The chart engine behind every picture: a canvas that writes SVG, text widths, axes, layers, charts of panels under
+//! one legend, and the conversion from SVG to PNG. It knows nothing of results; the modules above it decide what is
+//! drawn.
 
 mod axis;
 pub mod canvas;

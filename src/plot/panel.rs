@@ -4,19 +4,19 @@ use super::axis::Axis;
 use super::canvas::Fill;
 use super::map::Map;
 
-/// One pair of axes with what is drawn on them.
+/// A pair of axes with the layers drawn on them.
 #[derive(Clone, Debug)]
 pub struct Panel {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
     pub layers: Vec<Layer>,
-    /// Whether the values of means are written beside their marks, as far as there is room.
+    /// Whether the values of means are written beside their marks, if there is room.
     pub values: bool,
 }
 
 impl Panel {
-    /// How many marks stand side by side at a place; 0 where none do.
+    /// The number of marks side by side at each place. 0 if marks do not stand side by side.
     pub(super) fn side_by_side(&self) -> i32 {
         let count = |layer: &Layer| match layer {
             Layer::Means { joined: Joined::Apart { count, .. }, .. } => *count as i32,
@@ -26,7 +26,7 @@ impl Panel {
     }
 }
 
-/// One part of a panel; `paint` numbers colour and mark, as in the legend.
+/// One part of a panel. `paint` is the number of its colour and mark, as in the legend.
 #[derive(Clone, Debug)]
 pub enum Layer {
     /// Means with whiskers over seeds, each with a mark.
@@ -49,21 +49,22 @@ pub enum Layer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
     Line,
-    /// One of `count` layers whose marks stand side by side at every named place.
+    /// The layer is one of `count` layers whose marks stand side by side at every named place.
     Apart {
         rank: usize,
         count: usize,
     },
 }
 
-/// How strong a bar is.
+/// The strength of a bar's colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Full,
     Pale,
 }
 
-/// Several seeds at one place. Means of one layer at one place stand side by side, joined by a line.
+/// The mean of several seeds at one place. Several means of one layer at one place stand side by side, joined by a
+/// line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mean {
     pub x: f64,
@@ -75,7 +76,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// `None` without values.
+    /// Returns `None` if there are no seeds.
     pub fn of(x: f64, seeds: &[f64]) -> Option<Self> {
         let low = seeds.iter().copied().reduce(f64::min)?;
         let high = seeds.iter().copied().reduce(f64::max)?;
@@ -89,7 +90,7 @@ impl Mean {
 }
 
 impl Layer {
-    /// The means of the layer.
+    /// The means of the layer. Empty for other kinds of layers.
     pub(super) fn means(&self) -> &[Mean] {
         match self {
             Self::Means { points, .. } => points,

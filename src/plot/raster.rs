@@ -1,5 +1,5 @@
-//! SVG to PNG with a font of its own, so that pictures hold the same text on every machine. The font is DejaVu Sans
-//! Condensed, about as wide as the Helvetica that the figures are laid out for.
+//! Converts SVG to PNG with a built-in font, so that pictures hold the same text on every machine. The font is DejaVu
+//! Sans Condensed, which is about as wide as the Helvetica that the figures are laid out for.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,15 +8,16 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::fontdb::Database;
 use resvg::usvg::{Options, Tree};
 
-/// The only family there is; its faces are the condensed ones.
+/// The only font family available. Its faces are the condensed ones.
 const FAMILY: &str = "DejaVu Sans";
 
-/// The most pixels a picture may have (400 MB of memory); a larger one is a wrong scale.
+/// The largest number of pixels of a picture (400 MB of memory). A larger picture means that the scale is wrong.
 const MOST_PIXELS: f64 = 1e8;
 
 /// The bytes of a PNG that shows `svg` at `scale` pixels per SVG unit. Images must be embedded as data URLs.
 ///
-/// Errors: no SVG, a scale or size that gives no pixel or more than 10⁸.
+/// # Errors
+/// Fails if `svg` is not an SVG, or if the picture would have no pixel or more than 10⁸.
 pub fn png(svg: &str, scale: f32) -> Result<Vec<u8>> {
     let tree = Tree::from_str(svg, &options()).context("picture: is no SVG that can be drawn")?;
     let size = tree.size();
@@ -28,7 +29,7 @@ pub fn png(svg: &str, scale: f32) -> Result<Vec<u8>> {
     pixels.encode_png().context("picture: cannot be encoded as PNG")
 }
 
-/// Nothing of the machine: no system fonts, no files beside the SVG.
+/// Options that do not depend on the machine: no system fonts, and no files besides the SVG.
 fn options() -> Options<'static> {
     static FONTS: OnceLock<Arc<Database>> = OnceLock::new();
     let mut options = Options { font_family: FAMILY.to_string(), fontdb: fonts(&FONTS), ..Options::default() };

@@ -1,9 +1,9 @@
-//! Text metrics: an estimate of widths (an SVG does not know the reader's fonts), line breaks and cuts.
+//! Text metrics: estimated widths (an SVG does not know the reader's fonts), line breaks and cuts.
 
-/// How much wider bold letters are than those that widths are estimated for.
+/// The ratio of the width of bold letters to that of regular ones, for which widths are estimated.
 pub const BOLD: f64 = 1.09;
 
-/// Pixels that `text` takes at font size `size`: widths of Helvetica and Arial, a little more to be safe.
+/// The width of `text` in pixels at font size `size`: that of Helvetica and Arial plus a small margin.
 pub fn width(text: &str, size: f64) -> f64 {
     let em = |letter: char| match letter {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' => 0.25,
@@ -17,8 +17,8 @@ pub fn width(text: &str, size: f64) -> f64 {
     1.04 * size * text.chars().map(em).sum::<f64>()
 }
 
-/// `text` broken at its line breaks, and each part, at spaces, hyphens and underscores, into at most `lines` lines of
-/// `limit` pixels; what does not fit ends in an ellipsis.
+/// Breaks `text` at its line breaks, and each part at spaces, hyphens and underscores into at most `lines` lines of
+/// `limit` pixels. A line that does not fit ends in an ellipsis.
 pub fn wrap(text: &str, size: f64, limit: f64, lines: usize) -> Vec<String> {
     text.split('\n').flat_map(|part| wrap_part(part, size, limit, lines)).collect()
 }
@@ -45,12 +45,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive([' ', '-', '_', '\n'])
 }
 
-/// Pixels of the widest part of `text` that [`wrap`] does not break.
+/// The width in pixels of the widest part of `text` that [`wrap`] does not break.
 pub fn longest_word(text: &str, size: f64) -> f64 {
     words(text).map(|word| width(word.trim_end(), size)).fold(0.0, f64::max)
 }
 
-/// `text`, or as much of its beginning as fits into `limit` pixels before an ellipsis.
+/// `text`, or the longest beginning of it that fits into `limit` pixels together with an ellipsis.
 pub fn shorten(text: &str, size: f64, limit: f64) -> String {
     if width(text, size) <= limit {
         return text.to_string();
@@ -62,7 +62,7 @@ pub fn shorten(text: &str, size: f64, limit: f64) -> String {
     format!("{}…", short.trim_end())
 }
 
-/// `text` with a capital letter.
+/// `text` with its first letter in upper case.
 pub fn capital(text: &str) -> String {
     let first = text.chars().next().map_or(0, char::len_utf8);
     text[..first].to_uppercase() + &text[first..]

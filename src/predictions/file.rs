@@ -1,6 +1,6 @@
-//! The predictions file: safetensors with `logits` F32 `[m, N, C]`, and optionally `labels` and `groups` U32 `[N]`. In files
-//! of other programs, logits may be of any floating type and ids of any integer type.
-//! Name lists are JSON arrays in the header's metadata. Read through a memory map, written without a copy.
+//! The predictions file: safetensors with `logits` F32 `[m, N, C]` and optionally `labels` and `groups` U32 `[N]`. In
+//! files of other programs, logits may have any floating type and ids any integer type. Lists of names are JSON arrays
+//! in the header's metadata. Files are read through a memory map and written without a copy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,16 +22,17 @@ use crate::base::files::write_atomic;
 compile_error!("safetensors files are little-endian and are read in place");
 
 impl Predictions {
-    /// Opens a saved file as a memory map; logits are not read before they are used.
+    /// Opens a saved file as a memory map. Logits are not read until they are used, and `Scores::compute` checks them
+    /// for NaN then. The file must not be changed in place while it is open; [`Predictions::save`] never does that.
     ///
-    /// Errors: no safetensors file, truncated, a tensor missing or of another type or shape, a label
-    /// or group out of range. Logits are checked for NaN where they are read, by `Scores::compute`.
-    /// The file must not be changed in place while open; [`Predictions::save`] never does.
+    /// # Errors
+    /// Fails if the file is not safetensors or is truncated, a tensor is missing or has another type or shape, or a
+    /// label or group is out of range.
     pub fn open(path: &Path) -> Result<Self> {
         map(path).with_context(|| format!("predictions file {}", path.display()))
     }
 
-    /// Writes `path` atomically. Equal predictions give equal bytes.
+    /// Writes the predictions to `path` atomically. Equal predictions give equal bytes.
     pub fn save(&self, path: &Path) -> Result<()> {
         let Shape { members, samples, classes } = self.shape;
         let mut tensors = vec![("logits", "F32", vec![members, samples, classes], bytes_of(self.all_logits()))];
@@ -40,7 +41,8 @@ impl Predictions {
                 tensors.push((name, "U32", vec![samples], bytes_of(ids)));
             }
         }
-        // Not through the safetensors crate: its metadata order is random, and it copies or does not sync.
+        // The safetensors crate is not used: it writes metadata in random order, and either copies the data or does not
+        // sync.
         let metadata = serde_json::to_value(header_metadata(self)?)?;
         let mut entries = BTreeMap::from([("__metadata__", metadata)]);
         let mut start = 0;
@@ -51,7 +53,7 @@ impl Predictions {
             entries.insert(name, serde_json::to_value(entry)?);
         }
         let mut header = serde_json::to_string(&entries)?;
-        // Spaces up to a multiple of 8 bytes, so that the mapped tensors are aligned.
+        // Spaces pad the header to a multiple of 8 bytes, so that the mapped tensors are aligned.
         header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
         write_atomic(path, |writer| {
             writer.write_all(&(header.len() as u64).to_le_bytes())?;
@@ -104,15 +106,16 @@ fn map(path: &Path) -> Result<Predictions> {
     Ok(predictions)
 }
 
-/// Byte range of a tensor in the file, where its values can be read in place: they have the type, and lie aligned.
+/// The byte range of a tensor in the file. `None` if its values cannot be read in place because they have another type
+/// or are not aligned.
 fn in_place(map: &Mmap, tensor: &TensorView, dtype: Dtype) -> Option<Range<usize>> {
     let start = tensor.data().as_ptr() as usize - map.as_ptr() as usize;
-    // The map starts on a page; a foreign writer may have left the header unpadded.
+    // The map starts at a page boundary, but another program may have written the header without padding.
     let fits = tensor.dtype() == dtype && start.is_multiple_of(4);
     fits.then(|| start..start + tensor.data().len())
 }
 
-/// An optional tensor of ids `[N]`.
+/// The ids of an optional tensor, `[N]`.
 fn ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Option<Values<u32>>> {
     if !tensors.names().contains(&name) {
         return Ok(None);
@@ -135,7 +138,7 @@ fn take_names(metadata: &mut BTreeMap<String, String>, key: &str) -> Result<Vec<
     }
 }
 
-/// Metadata and the name lists, the latter as JSON arrays, in key order.
+/// The metadata and the lists of names in the order of their keys. Lists are stored as JSON arrays.
 fn header_metadata(predictions: &Predictions) -> Result<BTreeMap<&str, String>> {
     let metadata = predictions.metadata.iter();
     let mut entries: BTreeMap<_, _> = metadata.map(|(k, v)| (k.as_str(), v.clone())).collect();

@@ -1,7 +1,8 @@
-//! All members' logits on one image set, with labels and groups: what evaluation writes and every metric reads.
-//! A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
-//! Kept as a safetensors file (`logits`, `labels`, `groups`) that is memory-mapped, not copied, when opened. Files of others
-//! may have other types of numbers, which are copied.
+//! The logits of all members on one image set, with labels and groups. Evaluation writes them and every metric reads
+//! them. A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
+//!
+//! Predictions are kept in a safetensors file (`logits`, `labels`, `groups`), which is memory-mapped when opened and
+//! not copied. Files of other programs may have other number types; these are copied.
 
 mod bytes;
 mod file;
@@ -16,11 +17,11 @@ use memmap2::Mmap;
 
 use bytes::{as_f32, as_u32};
 
-/// Keys of the metadata that hold the names of classes and groups.
+/// The keys of the metadata that hold the names of classes and groups.
 const CLASS_NAMES: &str = "class_names";
 const GROUP_NAMES: &str = "group_names";
 
-/// Sizes of one prediction set: m members, N samples, C classes.
+/// The sizes of one prediction set: m members, N samples, C classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub members: usize,
@@ -38,7 +39,7 @@ pub struct Predictions {
 }
 
 struct Storage {
-    /// The file that mapped values lie in.
+    /// The file that holds the mapped values. `None` if all values are owned.
     map: Option<Mmap>,
     logits: Values<f32>,
     labels: Option<Values<u32>>,
@@ -48,7 +49,7 @@ struct Storage {
 /// The numbers of one tensor.
 enum Values<T> {
     Owned(Vec<T>),
-    /// The bytes of the mapped file that hold them.
+    /// The byte range of the numbers in the mapped file.
     Mapped(Range<usize>),
 }
 
@@ -69,16 +70,18 @@ impl Storage {
 }
 
 impl Predictions {
-    /// Takes logits `[m, N, C]` (row-major) and labels `[N]`.
+    /// Creates predictions from logits `[m, N, C]` (row-major) and labels `[N]`.
     ///
-    /// Errors: an empty axis, fewer than two classes, lengths that do not fit `shape`, a label ≥ C, a NaN or infinite
-    /// logit (named by member and sample).
+    /// # Errors
+    /// Fails if an axis is empty, there are fewer than two classes, a length does not match `shape`, a label is not
+    /// below C, or a logit is NaN or infinite; the message then names the member and the sample.
     pub fn new(shape: Shape, logits: Vec<f32>, labels: Vec<u32>) -> Result<Self> {
         shape.check_labels(&labels)?;
         Self::owned(shape, logits, Some(labels))
     }
 
-    /// As [`Predictions::new`] for a set whose true classes are unknown, or none of the C.
+    /// Creates predictions like [`Predictions::new`] for a set whose true classes are unknown or not among the C
+    /// classes.
     pub fn unlabelled(shape: Shape, logits: Vec<f32>) -> Result<Self> {
         Self::owned(shape, logits, None)
     }
@@ -93,8 +96,11 @@ impl Predictions {
         Ok(made)
     }
 
-    /// Errors if there is a NaN or infinite logit, naming the first. Files are not checked when they are opened but
-    /// while their metrics are computed; this tells which of several files it is.
+    /// Checks all logits. A file is otherwise not checked until its metrics are computed; a check beforehand shows
+    /// which of several files is damaged.
+    ///
+    /// # Errors
+    /// Fails at the first NaN or infinite logit and names it.
     pub fn check_all_finite(&self) -> Result<()> {
         let Shape { samples, classes, .. } = self.shape;
         let mut rows = self.all_logits().chunks_exact(classes).enumerate();
@@ -109,7 +115,7 @@ impl Predictions {
         Ok(self)
     }
 
-    /// Adds a group id per sample, `[N]`, and the groups' names.
+    /// Adds a group id for each sample, `[N]`, and the names of the groups.
     pub fn with_groups(mut self, ids: Vec<u32>, names: Vec<String>) -> Result<Self> {
         self.shape.check_groups(&ids, &names)?;
         self.storage.groups = Some(Values::Owned(ids));
@@ -117,7 +123,7 @@ impl Predictions {
         Ok(self)
     }
 
-    /// Adds free text about the predictions: set, condition, run, method, …
+    /// Adds free text about the predictions by key: set, condition, run, method, …
     pub fn with_metadata(mut self, metadata: BTreeMap<String, String>) -> Result<Self> {
         for key in [CLASS_NAMES, GROUP_NAMES] {
             ensure!(!metadata.contains_key(key), "predictions: metadata key `{key}` is reserved; choose another");
@@ -153,33 +159,33 @@ impl Predictions {
         self.storage.floats(&self.storage.logits)
     }
 
-    /// True classes, `[N]`, each < C; `None` for an unlabelled set.
+    /// The true classes, `[N]`, each below C. `None` for an unlabelled set.
     pub fn labels(&self) -> Option<&[u32]> {
         self.storage.labels.as_ref().map(|labels| self.storage.ids(labels))
     }
 
-    /// Group ids, `[N]`, where the data set has groups.
+    /// The group ids, `[N]`. `None` if the data set has no groups.
     pub fn groups(&self) -> Option<&[u32]> {
         self.storage.groups.as_ref().map(|groups| self.storage.ids(groups))
     }
 
-    /// Names of the groups; empty without groups.
+    /// The names of the groups. Empty if there are no groups.
     pub fn group_names(&self) -> &[String] {
         &self.group_names
     }
 
-    /// Names of the classes, `[C]`; empty if unknown.
+    /// The names of the classes, `[C]`. Empty if they are unknown.
     pub fn class_names(&self) -> &[String] {
         &self.class_names
     }
 
-    /// Free text by key: set, condition, run, method, …
+    /// Free text about the predictions by key: set, condition, run, method, …
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
 }
 
-/// Errors if a row of logits holds NaN or infinity, naming where.
+/// Fails if a row of logits holds NaN or infinity and names the first such logit.
 pub fn check_finite(row: &[f32], member: usize, sample: usize) -> Result<()> {
     match row.iter().position(|logit| !logit.is_finite()) {
         None => Ok(()),
@@ -191,7 +197,7 @@ pub fn check_finite(row: &[f32], member: usize, sample: usize) -> Result<()> {
 }
 
 impl Shape {
-    /// m · N · C, or an error if an axis is empty or the product overflows.
+    /// Returns m · N · C. Fails if an axis is empty, there are fewer than two classes, or the product overflows.
     fn logit_count(self) -> Result<usize> {
         ensure!(
             self.members > 0 && self.samples > 0 && self.classes > 1,

@@ -1,9 +1,10 @@
-//! Numbers of a foreign predictions file: logits of every floating type, ids of every integer type.
+//! Converts the numbers of another program's predictions file: logits of every floating type, ids of every integer
+//! type.
 
 use anyhow::{Result, bail, ensure};
 use safetensors::{Dtype, tensor::TensorView};
 
-/// Logits in f32. Those in f64 are rounded.
+/// The logits in f32. Logits in f64 are rounded.
 pub(super) fn floats(name: &str, tensor: &TensorView) -> Result<Vec<f32>> {
     let bytes = tensor.data();
     Ok(match tensor.dtype() {
@@ -16,7 +17,7 @@ pub(super) fn floats(name: &str, tensor: &TensorView) -> Result<Vec<f32>> {
     })
 }
 
-/// Labels or groups `[N]` in u32.
+/// The labels or groups in u32, `[N]`.
 pub(super) fn ids(name: &str, tensor: &TensorView) -> Result<Vec<u32>> {
     let bytes = tensor.data();
     let wide: Vec<i128> = match tensor.dtype() {
@@ -38,12 +39,12 @@ pub(super) fn ids(name: &str, tensor: &TensorView) -> Result<Vec<u32>> {
     wide.into_iter().enumerate().map(narrow).collect()
 }
 
-/// One value for every `SIZE` bytes.
+/// Converts every `SIZE` bytes to one value.
 fn each<const SIZE: usize, T>(bytes: &[u8], value: impl Fn([u8; SIZE]) -> T) -> Vec<T> {
     bytes.as_chunks().0.iter().map(|chunk| value(*chunk)).collect()
 }
 
-/// IEEE 754 binary16; every one is an f32.
+/// Converts an IEEE 754 binary16 number. Every such number is exactly representable in f32.
 fn of_f16(bits: u16) -> f32 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let fraction = f32::from(bits & 0x3ff);

@@ -1,33 +1,33 @@
-//! Numbers over seeds: mean, standard deviation, 95 % interval of the mean (Student's t), count.
+//! Statistics over seeds: the mean, the standard deviation, the 95 % interval of the mean (Student's t) and the count.
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
 use super::sources::{RowView, Sources};
 use crate::results::series::Series;
 
-/// CAMELYON17-WILDS asks for ten seeds, since results on its test hospital vary that much.
+/// The number of seeds that WILDS asks for on CAMELYON17, because results on its test hospital vary that much.
 pub const CAMELYON_SEEDS: usize = 10;
 
-/// A sample of seeds in a few numbers.
+/// The count, mean and spread of a sample with one value per seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     pub count: usize,
     pub mean: f64,
-    /// `None` for one value.
+    /// `None` if there is only one value.
     pub spread: Option<Spread>,
 }
 
 /// The statistics that need at least two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// With n − 1.
+    /// The standard deviation with denominator n − 1.
     pub sd: f64,
-    /// Half of the 95 % interval: t · sd / √n.
+    /// Half the width of the 95 % interval: t · sd / √n.
     pub half_width: f64,
 }
 
 impl Summary {
-    /// `None` for no values.
+    /// Summarises `values`. Returns `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {
@@ -42,13 +42,13 @@ impl Summary {
         Some(Self { count, mean, spread })
     }
 
-    /// Ends of the 95 % interval.
+    /// The ends of the 95 % interval of the mean. `None` if there is only one value.
     pub fn interval(&self) -> Option<(f64, f64)> {
         self.spread.map(|spread| (self.mean - spread.half_width, self.mean + spread.half_width))
     }
 }
 
-/// The t that Student's distribution of `degrees` ≥ 1 degrees of freedom exceeds with probability 2.5 %.
+/// The value that Student's t distribution with `degrees` ≥ 1 degrees of freedom exceeds with probability 2.5 %.
 fn t_quantile(degrees: usize) -> f64 {
     let (mut low, mut high) = (0.0, FRAC_PI_2);
     for _ in 0..200 {
@@ -58,12 +58,12 @@ fn t_quantile(degrees: usize) -> f64 {
     (degrees as f64).sqrt() * low.tan()
 }
 
-/// P(|T| ≤ √ν tan θ) for integer ν: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+/// Returns P(|T| ≤ √ν tan θ) for integer ν by the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4.
 fn central_probability(theta: f64, degrees: usize) -> f64 {
     let (sine, cosine) = theta.sin_cos();
     let odd = degrees % 2 == 1;
     let (mut term, mut sum) = (if odd { cosine } else { 1.0 }, 0.0);
-    // The last power of the cosine is ν − 2.
+    // The series ends with the power ν − 2 of the cosine.
     let mut power = usize::from(odd);
     while power + 2 <= degrees {
         sum += term;
@@ -73,14 +73,14 @@ fn central_probability(theta: f64, degrees: usize) -> f64 {
     if odd { 2.0 / PI * (theta + sine * sum) } else { sine * sum }
 }
 
-/// A test set under a condition, which a row measures.
+/// The test set and the condition that a result row measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub set: String,
     pub condition: String,
 }
 
-/// A series under one condition, over its seeds.
+/// The rows of one series on one test set under one condition, one for each seed.
 pub struct Aggregate<'a> {
     pub series: String,
     pub group: Group,
@@ -88,18 +88,19 @@ pub struct Aggregate<'a> {
 }
 
 impl Aggregate<'_> {
-    /// Number of seeds.
+    /// The number of seeds.
     pub fn seeds(&self) -> usize {
         self.rows.len()
     }
 
-    /// A metric over seeds; `None` where no row has it. Its count may be below the number of seeds.
+    /// Summarises a metric over the seeds. The count may be below the number of seeds, because rows without the metric
+    /// are left out; `None` if no row has it.
     pub fn summary(&self, column: &str) -> Option<Summary> {
         Summary::of(&self.rows.iter().filter_map(|row| row.number(column)).collect::<Vec<_>>())
     }
 }
 
-/// Every series × condition of the results, in the order of the legend.
+/// One aggregate for each series, test set and condition of the results; series come in the order of the legend.
 pub fn aggregates(sources: &Sources) -> Vec<Aggregate<'_>> {
     sources.series().iter().flat_map(|series| of_series(sources, series)).collect()
 }
@@ -116,7 +117,7 @@ fn of_series<'a>(sources: &'a Sources, series: &Series) -> Vec<Aggregate<'a>> {
     found
 }
 
-/// The warning that a result on CAMELYON17 over few seeds deserves.
+/// The warning shown with a result on CAMELYON17 that has fewer seeds than [`CAMELYON_SEEDS`].
 pub fn seed_warning(set: &str, seeds: usize) -> Option<String> {
     let few = set.to_lowercase().contains("camelyon17") && seeds < CAMELYON_SEEDS;
     few.then(|| format!("{set}: {seeds} of the {CAMELYON_SEEDS} seeds that WILDS asks for on CAMELYON17"))

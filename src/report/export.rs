@@ -1,4 +1,4 @@
-//! Tables and figures as files, and a table in the form that was asked for.
+//! Writes tables and figures to files, and renders one table in the format that was asked for.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::plot::raster::png;
 use crate::results::table::Surface;
 use crate::schema::words;
 
-/// Pixels of a PNG per unit of the SVG.
+/// The number of PNG pixels per unit of the SVG.
 const PNG_SCALE: f32 = 2.0;
 
 words! {
-    /// How a table is printed.
+    /// The format in which a table is printed.
     pub enum Format { Terminal = "terminal", Markdown = "markdown", Csv = "csv", Latex = "latex" }
 }
 
-/// The table in this form, ending in a line break.
+/// The table in the given format, ending in a line break.
 pub fn text(table: &RenderedTable, format: Format) -> Result<String> {
     Ok(match format {
         Format::Terminal => table.to_terminal(Surface::of_stdout()),
@@ -30,7 +30,7 @@ pub fn text(table: &RenderedTable, format: Format) -> Result<String> {
     })
 }
 
-/// Writes `<key>.md`, `<key>.csv` and `<key>.tex` of every table that has rows into `folder`, which is created.
+/// Writes every table that has rows to `<key>.md`, `<key>.csv` and `<key>.tex` in `folder`, which is created if needed.
 pub fn tables(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
     create_folder(folder)?;
     for table in tables.iter().filter(|table| !table.rows.is_empty()) {
@@ -41,7 +41,7 @@ pub fn tables(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
     Ok(())
 }
 
-/// Writes `<key>.svg` and `<key>.png` of every figure that could be drawn into `folder`, which is created.
+/// Writes every figure that could be drawn to `<key>.svg` and `<key>.png` in `folder`, which is created if needed.
 pub fn figures(folder: &Path, figures: &[Figure]) -> Result<()> {
     create_folder(folder)?;
     for figure in figures {
@@ -53,7 +53,7 @@ pub fn figures(folder: &Path, figures: &[Figure]) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the file at `path` atomically.
+/// Writes `text` to the file at `path`, which is replaced atomically.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     write_atomic(path, |writer| Ok(writer.write_all(text.as_bytes())?))
 }
@@ -70,7 +70,7 @@ mod tests {
         let out = folder.path().join("new/out");
         let rendered = all(&Sources::default()).unwrap();
         tables(&out, &rendered).unwrap();
-        // No results: the two tables of our own have no rows.
+        // Without results, the tables `results` and `ood` have no rows.
         assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3 * (rendered.len() - 2));
         let latex = std::fs::read_to_string(out.join("bella-1.tex")).unwrap();
         assert!(latex.contains("\\label{tab:bella-1}") && latex.ends_with("\\end{table}\n"));
@@ -92,7 +92,7 @@ mod tests {
         figures(folder.path(), &[figure("a", Some(svg)), figure("b", None)]).unwrap();
         assert_eq!(std::fs::read_to_string(folder.path().join("a.svg")).unwrap(), svg);
         let png = std::fs::read(folder.path().join("a.png")).unwrap();
-        // Width and height in the header: 2 pixels per unit.
+        // The width and height in the header, at 2 pixels per unit.
         assert_eq!((&png[1..4], &png[16..24]), (&b"PNG"[..], &[0, 0, 0, 8, 0, 0, 0, 6][..]));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }

@@ -1,5 +1,5 @@
-//! The figures of a report: each is drawn from what a results folder holds, or says which command would make its data.
-//! A new figure is one entry in `KINDS`.
+//! The figures of a report. Each figure is drawn from the contents of a results folder; if they are missing, it names
+//! the command that would produce them. A new figure is one entry in `KINDS`.
 
 mod ablations;
 mod attacks;
@@ -18,25 +18,25 @@ use anyhow::{Context as _, Result};
 use self::drawing::{Drawing, Material};
 use super::sources::Sources;
 
-/// A figure as it will be seen.
+/// A figure of the report, drawn if the results allow it.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Stem of its file name.
+    /// The stem of the figure's file names.
     pub key: &'static str,
     pub title: &'static str,
-    /// The published figure it stands beside; empty if there is none.
+    /// The published figure that this one corresponds to. Empty if there is none.
     pub paper: &'static str,
-    /// The quantities shown, and the results that they come from.
+    /// Text that names the quantities shown and the results they come from.
     pub caption: String,
-    /// `None`: not run.
+    /// `None` if the results hold no data for this figure.
     pub svg: Option<String>,
-    /// Makes results that it is drawn from; sweeps need it with several values.
+    /// A command that produces the data of this figure. A sweep needs it once for each of several values.
     pub command: &'static str,
-    /// Reasons why a part could not be drawn, a line each.
+    /// The reasons why a part of the figure could not be drawn, one line each.
     pub problems: Vec<String>,
 }
 
-/// One figure of the registry; `draw` is `None` where the results hold nothing for it.
+/// One figure of the registry. `draw` returns `None` if the results hold no data for the figure.
 struct Kind {
     key: &'static str,
     title: &'static str,
@@ -47,7 +47,7 @@ struct Kind {
 
 const TRAIN: &str = "bella train --config EXPERIMENT.toml";
 
-/// In the order of the page.
+/// All figures in the order of the page.
 static KINDS: &[Kind] = &[
     Kind { key: "training", title: "Training curves", paper: "", command: TRAIN, draw: training::draw },
     Kind {
@@ -143,13 +143,14 @@ static KINDS: &[Kind] = &[
     },
 ];
 
-/// All figures in the order of the page. What cannot be read or drawn is said in the figure's `problems`.
+/// All figures in the order of the page. Anything that cannot be read or drawn is reported in the figure's `problems`.
 pub fn all(sources: &Sources) -> Vec<Figure> {
     let series = sources.series();
     let (measured, unread) = samples::measure(sources, &series);
     let material = Material { sources, series, measured };
     let mut figures: Vec<_> = KINDS.iter().map(|kind| kind.figure(&material)).collect();
-    // Files that figures share are named once, at the first figure that reads predictions.
+    // Several figures read the same predictions. A file that cannot be read is reported once, at the first of these
+    // figures.
     if let Some(figure) = figures.iter_mut().find(|figure| figure.key == "mi-density") {
         figure.problems.extend(unread);
     }

@@ -1,5 +1,5 @@
-//! The report as one HTML page that needs nothing else: no scripts, fonts or pictures from elsewhere. Light and dark as
-//! the reader's system is, for a telephone, a wide screen and paper.
+//! The report as one self-contained HTML page, without external scripts, fonts or pictures. It follows the light or
+//! dark mode of the reader's system and suits phones, wide screens and print.
 
 mod overview;
 
@@ -13,20 +13,20 @@ use super::tables::{RenderedTable, escape_html, with_code};
 
 const STYLE: &str = include_str!("html/style.css");
 
-/// Longer tables are folded.
+/// The number of rows above which a table is folded.
 const MOST_OPEN_ROWS: usize = 60;
 
-/// The tables and figures of the page, besides the overview of the runs.
+/// The tables and figures of the page. The overview of the runs comes from the results folder.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
-    /// Published tables with our cells.
+    /// The published tables with our results beside them.
     pub paper_tables: &'a [RenderedTable],
-    /// Tables of our results alone.
+    /// The tables of our results alone.
     pub result_tables: &'a [RenderedTable],
     pub figures: &'a [Figure],
 }
 
-/// The page. All text of files is escaped. Errors: none but those of writing text.
+/// The report as HTML. All text that comes from files is escaped.
 pub fn page(sources: &Sources, contents: Contents) -> Result<String> {
     let mut html = String::new();
     writeln!(html, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">")?;
@@ -97,7 +97,7 @@ fn table_of_contents(contents: Contents) -> Result<String> {
     Ok(html)
 }
 
-/// A line of the contents; `absent` where nothing of ours was run.
+/// An entry of the table of contents. `absent` is set if bella has no result for it.
 struct Entry {
     anchor: String,
     text: String,
@@ -113,7 +113,7 @@ fn tables(anchor: &str, title: &str, about: &str, tables: &[RenderedTable]) -> R
     writeln!(html, "<section aria-labelledby=\"{anchor}\">\n<h2 id=\"{anchor}\">{title}</h2>\n<p>{about}</p>")?;
     for table in filled {
         let title = escape_html(&table.title);
-        // A region that scrolls must be reachable by keyboard, and needs a name.
+        // A scrolling region must be reachable by keyboard and needs a name for screen readers.
         let region = format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table: {title}\">");
         let figure = table.to_html().replacen("<div class=\"scroll\">", &region, 1);
         match folded(table) {
@@ -131,7 +131,8 @@ fn tables(anchor: &str, title: &str, about: &str, tables: &[RenderedTable]) -> R
     Ok(html)
 }
 
-/// Why a table is shown folded: nothing of ours in it, or more rows than one reads.
+/// The reason why a table is folded: it has no result of ours, or more than [`MOST_OPEN_ROWS`] rows. `None` if it is
+/// open.
 fn folded(table: &RenderedTable) -> Option<String> {
     match (table.matched, table.rows.len()) {
         (0, _) => Some("not run".to_string()),

@@ -1,5 +1,6 @@
-//! The report: a results folder read once ([`sources`]), numbers of the papers ([`paper`]) beside ours as [`tables`],
-//! numbers over seeds ([`aggregate`]), [`figures`], and the page that holds all of it ([`html`]).
+//! The report of a results folder. The folder is read once ([`sources`]). Numbers of the papers ([`paper`]) are set
+//! beside ours as [`tables`], numbers are aggregated over seeds ([`aggregate`]), drawn as [`figures`], and put together
+//! on one page ([`html`]).
 
 pub mod aggregate;
 pub mod export;

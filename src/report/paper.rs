@@ -1,5 +1,5 @@
-//! The published numbers of `results/paper/`, compiled in: one cell per line, with what a row of ours must have to stand
-//! beside it.
+//! The published numbers of `results/paper/`, compiled into the binary. Each line holds one cell of a table and the
+//! conditions under which a result row of ours is comparable with it.
 
 use std::ops::RangeInclusive;
 
@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail, ensure};
 /// One table of a paper.
 #[derive(Debug)]
 pub struct PaperTable {
-    /// `bella-1`.
+    /// The name of the table, such as `bella-1`.
     pub key: String,
     pub title: String,
-    /// Paper and table number.
+    /// The paper and the number of the table in it.
     pub source: String,
     pub note: String,
-    /// In the order of the paper, row by row.
+    /// The cells in the order of the paper, row by row.
     pub cells: Vec<Cell>,
 }
 
@@ -23,38 +23,39 @@ pub struct PaperTable {
 pub struct Cell {
     pub row: String,
     pub column: String,
-    /// As the paper prints it; empty where it prints nothing.
+    /// The number as the paper prints it. Empty if the paper prints nothing.
     pub printed: String,
-    /// In the units of our results.
+    /// The number in the units of our results.
     pub value: Option<f64>,
     pub sd: Option<f64>,
     pub unit: Unit,
-    /// Column of our results; empty where bella does not measure it.
+    /// The column of our results that is compared. Empty if bella does not measure it.
     pub metric: String,
-    /// All of these must hold for a row of ours.
+    /// The demands that a result row of ours must meet, all of them.
     pub demands: Vec<Demand>,
-    /// Ours is the mean over these severities of the demanded corruption, which `demands` leave open.
+    /// If set, our number is the mean over these severities of a corruption, and `demands` say nothing about the
+    /// condition.
     pub severities: Option<Severities>,
     pub origin: Origin,
 }
 
-/// A published corruption over several severities.
+/// A published corruption and the severities over which it is averaged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Severities {
     pub corruption: String,
     pub range: RangeInclusive<u8>,
 }
 
-/// Where our number comes from.
+/// The origin of our number for a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Rows that fit.
+    /// The result rows that meet the demands.
     Rows,
     /// The mean over the other cells of the same model in the table.
     MeanOfCells,
 }
 
-/// How a number is shown.
+/// The unit in which a number is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Percent,
@@ -66,7 +67,7 @@ pub enum Unit {
     Megabytes,
 }
 
-/// The condition that a column of a row must meet.
+/// The requirement that a result row must meet in one column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
     pub column: String,
@@ -75,9 +76,9 @@ pub struct Demand {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wanted {
-    /// Any text but none.
+    /// Any text that is not empty.
     Something,
-    /// One of these; the empty text stands for an empty or missing cell.
+    /// One of these texts. The empty text stands for an empty or missing cell.
     OneOf(Vec<String>),
 }
 
@@ -90,7 +91,7 @@ impl Demand {
         Self { column: column.to_string(), wanted }
     }
 
-    /// Whether a cell fits; numbers compare as numbers (`0.10` is `0.1`).
+    /// Whether a cell meets the demand. Numbers are compared by value: `0.10` equals `0.1`.
     pub fn fits(&self, cell: &str) -> bool {
         let same = |wanted: &String| match (wanted.parse::<f64>(), cell.parse::<f64>()) {
             (Ok(wanted), Ok(cell)) => (wanted - cell).abs() <= 1e-9 * wanted.abs(),
@@ -104,12 +105,13 @@ impl Demand {
 }
 
 impl Cell {
-    /// Whether a row of ours can ever stand here: bella measures it and knows the method.
+    /// Whether a result row of ours can ever be compared with this cell: bella measures the quantity and has the
+    /// method.
     pub fn is_comparable(&self) -> bool {
         !self.metric.is_empty() && self.demands.iter().any(|demand| demand.column == "method")
     }
 
-    /// Whether both cells are of one model: what is asked of method and predictive is the same.
+    /// Whether both cells belong to one model: their demands agree in everything but the set and the condition.
     pub fn is_same_model(&self, other: &Cell) -> bool {
         let model = |cell: &Cell| {
             let of_model = |demand: &&Demand| !["set", "condition"].contains(&demand.column.as_str());
@@ -121,7 +123,7 @@ impl Cell {
 
 const INDEX: &str = include_str!("../../results/paper/tables.csv");
 
-/// The files of the folder, in the order of the report.
+/// The files of the folder in the order of the report.
 const FILES: &[(&str, &str)] = &[
     ("bella-1", include_str!("../../results/paper/bella-1.csv")),
     ("bella-2", include_str!("../../results/paper/bella-2.csv")),
@@ -139,12 +141,15 @@ const FILES: &[(&str, &str)] = &[
     ("ibdr-2", include_str!("../../results/paper/ibdr-2.csv")),
 ];
 
-/// Keys of all tables, in the order of the report.
+/// The keys of all tables in the order of the report.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(key, _)| *key)
 }
 
-/// All tables. Errors: a line of the compiled-in files breaks their rules (checked by the tests).
+/// All published tables.
+///
+/// # Errors
+/// Fails if a line of the compiled-in files breaks their rules. Tests check that none does.
 pub fn tables() -> Result<Vec<PaperTable>> {
     FILES.iter().map(|(key, text)| read(key, text).with_context(|| format!("results/paper/{key}.csv"))).collect()
 }
@@ -158,7 +163,7 @@ fn read(key: &str, text: &str) -> Result<PaperTable> {
     Ok(PaperTable { key: key.into(), title: text("title"), source: text("source"), note: text("note"), cells })
 }
 
-/// One line of a CSV by column name.
+/// The cells of one line of a CSV file, each with the name of its column.
 struct Line(Vec<(String, String)>);
 
 impl Line {
@@ -215,7 +220,8 @@ fn cell(line: &Line) -> Result<Cell> {
     Ok(cell)
 }
 
-/// `contrast:1-5` leaves the condition open and asks for the mean over severities.
+/// Adds the demand for a condition. A range such as `contrast:1-5` leaves the condition open and asks for the mean over
+/// these severities instead.
 fn demand_condition(cell: &mut Cell, wanted: &str) -> Result<()> {
     let Some((corruption, (first, last))) = wanted.split_once(':').and_then(|(c, r)| Some((c, r.split_once('-')?)))
     else {
@@ -242,7 +248,7 @@ fn unit(text: &str) -> Result<Unit> {
 }
 
 impl Unit {
-    /// A value of our results as it is shown in a table of this unit.
+    /// Formats a value, given in the units of our results, for a table of this unit.
     pub fn show(self, value: f64) -> String {
         match self {
             Unit::Percent => format!("{:.2}", 100.0 * value),
@@ -257,7 +263,7 @@ impl Unit {
         }
     }
 
-    /// Beside a column's title.
+    /// The text beside a column's title. Empty if the unit needs none.
     pub fn label(self) -> &'static str {
         match self {
             Unit::Percent => "%",

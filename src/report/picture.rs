@@ -1,5 +1,5 @@
-//! The picture of an experiment: its runs and test conditions compared in small panels (accuracy, NLL, ECE, mutual
-//! information), as one SVG. Marks are means over seeds, whiskers reach from the smallest to the largest seed.
+//! The picture of an experiment: one SVG whose small panels compare the runs under each test condition (accuracy, NLL,
+//! ECE, mutual information). Marks are means over seeds; whiskers reach from the smallest to the largest value.
 
 mod comparison;
 mod measured;
@@ -18,10 +18,11 @@ use crate::base::files::write_atomic;
 use crate::plot::{Chart, Entry, Fill, Swatch};
 use crate::results::store::Table;
 
-/// Draws the runs of `table` (rows of a results file) to the SVG file `path`, which is replaced atomically.
+/// Draws the runs of `table` (the rows of a results file) to the SVG file `path`, which is replaced atomically.
 ///
-/// Errors: another file extension than `.svg`, a folder that does not exist, no rows, no column `method` or
-/// `condition`, a cell that is no finite number, no metric that could be drawn.
+/// # Errors
+/// Fails if `path` does not end in `.svg`, its folder does not exist, the table has no rows or no column `method` or
+/// `condition`, a cell is not a finite number, or no row has a metric that could be drawn.
 pub fn draw(table: &Table, path: &Path) -> Result<()> {
     let name = || format!("picture {}", path.display());
     ensure!(path.extension() == Some(OsStr::new("svg")), "{}: the file name must end in .svg", name());
@@ -33,7 +34,7 @@ pub fn draw(table: &Table, path: &Path) -> Result<()> {
     write_atomic(path, |writer| Ok(writer.write_all(svg.as_bytes())?))
 }
 
-/// In the order of the picture, all for the average of logits. Single models have no mutual information.
+/// The quantities in the order of the picture, all for averaged logits. Single models have no mutual information.
 static QUANTITIES: &[Quantity] = &[
     Quantity { of: "accuracy_lm", columns: &[("accuracy_lm", Fill::Solid)] },
     Quantity { of: "nll_lm", columns: &[("nll_lm", Fill::Solid)] },
@@ -41,7 +42,7 @@ static QUANTITIES: &[Quantity] = &[
     Quantity { of: "mi", columns: &[("mi_correct_lm", Fill::Hollow), ("mi_wrong_lm", Fill::Solid)] },
 ];
 
-/// Fails if no row has a value of any quantity.
+/// The chart of all quantities that have values. Fails if no row has a value of any of them.
 fn chart(comparison: &Comparison) -> Result<Chart> {
     let mut measured = vec![];
     for quantity in QUANTITIES {

@@ -1,5 +1,6 @@
-//! What a results folder holds: result rows, out-of-distribution rows, and the files of each run. What is half-written
-//! or unreadable is named in `problems` and counts as not run: never a wrong number, never the end of a report.
+//! Reads a results folder: the result rows, the out-of-distribution rows and the files of each run. A file that is
+//! incomplete or unreadable is named in `problems` and its results count as not run. It never yields a wrong number and
+//! never aborts the report.
 
 mod run_files;
 
@@ -16,20 +17,21 @@ use run_files::{folders, listed};
 
 pub use run_files::{PredictionsFile, RunFiles};
 
-/// A results folder as read once.
+/// The contents of a results folder, read once.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// Rows of all `<experiment>.csv`: one per run, set, images, condition and predictive. Sets whose rows measure
-    /// different images have a name for each of them.
+    /// The rows of all `<experiment>.csv` files, one for each run, set, images, condition and predictive. If rows of
+    /// one set measure different images, the set has a different name for each of them.
     pub results: Table,
-    /// Rows of all files of out-of-distribution results: one per run, set, foreign set, images, score and average.
+    /// The rows of all files of out-of-distribution results, one for each run, set, foreign set, images, score and
+    /// average.
     pub ood: Table,
     pub runs: Vec<RunFiles>,
-    /// Files that could not be read, a line each with the reason.
+    /// The files that could not be read, one line each with the reason.
     pub problems: Vec<String>,
 }
 
-/// One row of a table by column name.
+/// One row of a table, with access to its cells by column name.
 #[derive(Clone, Copy, Debug)]
 pub struct RowView<'a> {
     table: &'a Table,
@@ -41,17 +43,17 @@ impl<'a> RowView<'a> {
         Self { table, row }
     }
 
-    /// A cell; empty where there is none.
+    /// The cell of a column. Empty if the table has no such column.
     pub fn get(&self, column: &str) -> &'a str {
         self.table.get(self.row, column).unwrap_or_default()
     }
 
-    /// The name of the set as the row was stored, where `set` or `ood_set` has been given one for its images.
+    /// The name of the set as stored in the row. `set` and `ood_set` may have been renamed after the images of the row.
     pub fn stored_name(&self, column: &'static str) -> &'a str {
         self.get(images::stored_name(self.table, column))
     }
 
-    /// A cell as a finite number.
+    /// The cell of a column as a number. `None` if it is not a finite number.
     pub fn number(&self, column: &str) -> Option<f64> {
         self.get(column).parse().ok().filter(|value: &f64| value.is_finite())
     }
@@ -63,9 +65,10 @@ pub fn rows(table: &Table) -> impl Iterator<Item = RowView<'_>> {
 }
 
 impl Sources {
-    /// Reads every `*.csv` at the top of `folder` and the run folders below `runs/`.
+    /// Reads every `*.csv` directly in `folder` and the run folders below `runs/`.
     ///
-    /// Errors: no such folder, or nothing in it that could be read.
+    /// # Errors
+    /// Fails if the folder does not exist or holds nothing that could be read.
     pub fn open(folder: &Path) -> Result<Self> {
         ensure!(folder.is_dir(), "no results folder {}: run `bella train` first, or name another", folder.display());
         let mut sources = Self::default();
@@ -81,9 +84,10 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Reads results files that the user named, and the run folders beside them.
+    /// Reads the results files that the user named and the run folders beside them.
     ///
-    /// Errors: a file that cannot be read, or is no results file; no rows at all.
+    /// # Errors
+    /// Fails if a file cannot be read or is not a results file, or if there are no rows at all.
     pub fn of_files(files: &[PathBuf]) -> Result<Self> {
         let mut sources = Self::default();
         let mut folders = vec![];
@@ -105,12 +109,12 @@ impl Sources {
         rows(&self.results)
     }
 
-    /// Series of the result rows, in the order of a legend.
+    /// The series of the result rows, in the order of the legend.
     pub fn series(&self) -> Vec<Series<'_>> {
         of_table(&self.results, RESULT_KEYS)
     }
 
-    /// Series of the out-of-distribution rows.
+    /// The series of the out-of-distribution rows.
     pub fn ood_series(&self) -> Vec<Series<'_>> {
         of_table(&self.ood, OOD_KEYS)
     }
@@ -119,20 +123,20 @@ impl Sources {
         self.runs.iter().find(|files| files.run == run)
     }
 
-    /// The predictions of the plain members of a run.
+    /// The file with the predictions of a run's plain members.
     pub fn predictions(&self, run: &str, set: &str, condition: &str) -> Option<PathBuf> {
         let fits =
             |file: &&PredictionsFile| file.set == set && file.condition == condition && file.predictive.is_empty();
         Some(self.run(run)?.predictions.iter().find(fits)?.path.clone())
     }
 
-    /// The run that a row is of.
+    /// The run that a row belongs to.
     pub fn run_of(&self, row: &RowView) -> Option<&RunFiles> {
         let fits = |files: &&RunFiles| files.run == row.get("run") && files.experiment == row.get("experiment");
         self.runs.iter().find(fits)
     }
 
-    /// The predictions behind a result row.
+    /// The predictions file that a result row was computed from.
     pub fn predictions_of(&self, row: &RowView) -> Option<PathBuf> {
         let wanted = [row.stored_name("set"), row.get("condition"), row.get("predictive")];
         let fits = |file: &&PredictionsFile| {
@@ -142,7 +146,7 @@ impl Sources {
         Some(self.run_of(row)?.predictions.iter().find(fits)?.path.clone())
     }
 
-    /// The training curve of a run, a row per epoch.
+    /// The training curve of a run, one row per epoch.
     pub fn history(&self, run: &str) -> Option<&Table> {
         self.run(run)?.history.as_ref()
     }
@@ -159,7 +163,7 @@ impl Sources {
         }
     }
 
-    /// Adds the rows of `table` to the results or the out-of-distribution rows.
+    /// Adds the rows of `table` to the result rows or to the out-of-distribution rows.
     fn take(&mut self, path: &Path, mut table: Table) -> Result<()> {
         let has = |columns: &[&str]| columns.iter().all(|column| table.index(column).is_some());
         let ood = has(OOD_KEYS);
@@ -179,7 +183,8 @@ impl Sources {
         Ok(())
     }
 
-    /// A file that does not end in a line break was cut off within its last row, whose last number may be shortened.
+    /// Drops the last row of a file that does not end in a line break. The file was cut off within this row, so its
+    /// last number may lack digits.
     fn drop_torn_row(&mut self, path: &Path, table: &mut Table) -> Result<()> {
         let bytes = fs::read(path).with_context(|| format!("results file {}", path.display()))?;
         if bytes.last().is_some_and(|byte| *byte != b'\n') && table.rows.pop().is_some() {
@@ -191,7 +196,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Empties metric cells that hold no finite number.
+    /// Empties the cells of metric columns that do not hold a finite number.
     fn blank_broken_numbers(&mut self, path: &Path, table: &mut Table) {
         for (index, column) in table.columns.iter().enumerate().filter(|(_, name)| is_number(name)) {
             for (place, row) in table.rows.iter_mut().enumerate() {
@@ -219,8 +224,8 @@ impl Sources {
         self.fill_from_configs();
     }
 
-    /// Cells of columns that are younger than their row are filled from the config of the run, lest the row counts as
-    /// another series than later ones of that run.
+    /// Fills empty cells from the config of the run. A row that is older than a column lacks its cell and would
+    /// otherwise count as a different series than later rows of the same run.
     fn fill_from_configs(&mut self) {
         if self.results.index("checkpoint").is_none() && !self.results.rows.is_empty() {
             self.results.columns.push("checkpoint".into());

@@ -1,5 +1,5 @@
-//! The tables of a report: each table of a paper with our result beneath every published row, and the plain tables of
-//! what the results folder holds.
+//! The tables of a report: each published table with our results below every row, and plain tables of the contents of
+//! the results folder.
 
 mod latex;
 mod matching;
@@ -19,31 +19,40 @@ pub use ours::{ood, result_columns, results, seeds, seeds_csv};
 pub use rendered::{NOT_RUN, RenderedTable, escape_html, with_code};
 use rendered::{OURS, PUBLISHED};
 
-/// Stands where there is nothing to compare: no published number, or a quantity that bella does not measure.
+/// The text of a cell without a number: the paper prints none, or bella does not measure the quantity.
 const NOTHING: &str = "–";
 
-/// Tables of our own, before those of the papers.
+/// The tables of our results, which come before those of the papers.
 const OWN: &[&str] = &["results", "ood"];
 
-/// Every name that `--table` accepts.
+/// All names that `--table` accepts.
 pub fn keys() -> Vec<&'static str> {
     OWN.iter().copied().chain(paper::keys()).collect()
 }
 
-/// The tables of the papers with what fits of ours. Errors: the published numbers cannot be read.
+/// The published tables with our matching results.
+///
+/// # Errors
+/// Fails if the published numbers cannot be read.
 pub fn papers(sources: &Sources) -> Result<Vec<RenderedTable>> {
     let matcher = Matcher::new(sources);
     Ok(paper::tables()?.iter().map(|table| of_paper(table, &matcher)).collect())
 }
 
-/// All tables, own ones first. Errors: the published numbers cannot be read.
+/// All tables, starting with those of our results.
+///
+/// # Errors
+/// Fails if the published numbers cannot be read.
 pub fn all(sources: &Sources) -> Result<Vec<RenderedTable>> {
     let mut tables = vec![results(sources), ood(sources)];
     tables.extend(papers(sources)?);
     Ok(tables)
 }
 
-/// The tables with these keys; `all` is every one. Errors: an unknown key (the known ones are listed).
+/// The tables with the given keys. The key `all` selects every table.
+///
+/// # Errors
+/// Fails for an unknown key and lists the known ones.
 pub fn named(sources: &Sources, wanted: &[String]) -> Result<Vec<RenderedTable>> {
     let known = keys();
     for key in wanted {
@@ -55,7 +64,7 @@ pub fn named(sources: &Sources, wanted: &[String]) -> Result<Vec<RenderedTable>>
     Ok(all(sources)?.into_iter().filter(|table| every || wanted.contains(&table.key)).collect())
 }
 
-/// A paper's table with what fits of ours.
+/// A published table with our matching results.
 fn of_paper(table: &PaperTable, matcher: &Matcher) -> RenderedTable {
     let found: Vec<Vec<Found>> = table.cells.iter().map(|cell| matcher.find(cell)).collect();
     let grid = Grid::of(table, &found);
@@ -86,13 +95,13 @@ fn of_paper(table: &PaperTable, matcher: &Matcher) -> RenderedTable {
     rendered
 }
 
-/// A table laid out in rows and columns.
+/// A published table laid out in rows and columns.
 struct Grid<'a> {
     table: &'a PaperTable,
     found: &'a [Vec<Found>],
     rows: Vec<&'a String>,
     columns: Vec<&'a String>,
-    /// Checkpoints of ours that have a result here.
+    /// The checkpoints for which we have a result in this table.
     checkpoints: Vec<&'a String>,
 }
 
@@ -107,7 +116,7 @@ impl<'a> Grid<'a> {
         Self { table, found, rows, columns, checkpoints }
     }
 
-    /// Checkpoints with a result in this row; a nameless one where there is none.
+    /// The checkpoints for which we have a result in this row, or one empty name if there are none.
     fn checkpoints_of(&self, row: &str) -> Vec<&str> {
         let in_row = |found: &(&Cell, &Vec<Found>)| found.0.row == row;
         let of_row: Vec<_> =
@@ -156,7 +165,7 @@ impl<'a> Grid<'a> {
         let several = found.len() > 1;
         let text = |one: &&Found| {
             let text = Summary::of(&one.values).map_or(NOT_RUN.to_string(), |summary| show(&summary, cell.unit));
-            // Different settings that the paper's table does not tell apart: each is shown, none is chosen.
+            // The paper's table does not distinguish these settings, so each is shown and none is chosen.
             if several { format!("{text} [{}]", one.series) } else { text }
         };
         match found.is_empty() {
@@ -165,7 +174,8 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// Over the cells of the same model, each with exactly one series; `None` unless all are there.
+    /// The mean over the cells of the same model, for an average column. `None` unless each of these cells has exactly
+    /// one series.
     fn mean_of_cells(&self, average: &Cell, checkpoint: &str) -> Option<f64> {
         let mut means = vec![];
         for (cell, found) in self.table.cells.iter().zip(self.found) {
@@ -209,11 +219,11 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// `68.37 ± 0.22 (2 seeds)`, in the unit of the table.
+/// The mean, spread and number of seeds in the unit of the table, such as `68.37 ± 0.22 (2 seeds)`.
 fn show(summary: &Summary, unit: Unit) -> String {
     let mean = unit.show(summary.mean);
     match summary.spread {
-        // Costs that are equal by construction need no spread.
+        // Quantities that are equal by construction, such as costs, need no spread.
         Some(spread) if spread.sd == 0.0 => format!("{mean} ({} seeds)", summary.count),
         Some(spread) => format!("{mean} ± {} ({} seeds)", unit.show(spread.sd), summary.count),
         None => mean,

@@ -1,32 +1,32 @@
-//! Which images a row of results measures. Rows of one test set that measure different images get names of their own, so
-//! that no table, figure or mean over seeds takes them for one.
+//! Distinguishes rows by the images they measure. If rows of one test set measure different images, each set of images
+//! gets a name of its own, so that no table, figure or mean over seeds mixes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::store::{ImageColumns, Table};
 
-/// The test set of a row.
+/// The columns for the images of a row's test set.
 pub const TESTED: ImageColumns = ImageColumns { fingerprint: "images", count: "samples" };
 
-/// The foreign set of an out-of-distribution row.
+/// The columns for the images of the foreign set in an out-of-distribution row.
 pub const FOREIGN: ImageColumns = ImageColumns { fingerprint: "ood_images", count: "ood_samples" };
 
-/// The name of a set as the row was stored, where the cell has been given a name of its own.
+/// The columns that keep the stored name of a set when `set` or `ood_set` is renamed.
 const STORED: &[(&str, &str)] = &[("set", "stored_set"), ("ood_set", "stored_ood_set")];
 
-/// Images by their number and fingerprint, as cells.
+/// The number and the fingerprint of a set of images, as cells.
 type Images = (String, String);
 
-/// Gives every set name that stands for different images a name per image set: `digits [797 images]` and
-/// `digits [50 images]`, with the fingerprint where the numbers are equal. A row without a fingerprint counts as of the
-/// images of other rows of its set where those of its number are unique.
+/// Renames every set whose rows measure different images, with one name per set of images: `digits [797 images]` and
+/// `digits [50 images]`. If two of them have the same number of images, the names carry the fingerprints. A row without
+/// a fingerprint takes that of other rows with the same set and number of images, if it is unique.
 pub fn distinguish(table: &mut Table) {
     for (column, images) in [("set", TESTED), ("ood_set", FOREIGN)] {
         distinguish_sets(table, column, &images);
     }
 }
 
-/// The column that holds the stored name of a set, `set` or `ood_set`.
+/// The column that holds the stored name of a set. `column` is `set` or `ood_set`.
 pub fn stored_name(table: &Table, column: &'static str) -> &'static str {
     let stored = STORED.iter().find(|(shown, _)| *shown == column).map(|(_, stored)| *stored);
     stored.filter(|stored| table.index(stored).is_some()).unwrap_or(column)
@@ -55,7 +55,7 @@ fn distinguish_sets(table: &mut Table, column: &'static str, columns: &ImageColu
     }
 }
 
-/// Fills the fingerprints of rows that are older than the column.
+/// Fills in the fingerprints of rows that are older than the column, where other rows determine them.
 fn adopt_fingerprints(table: &mut Table, column: &str, columns: &ImageColumns) {
     let Some(fingerprint) = table.index(columns.fingerprint) else { return };
     let key = |row: usize| [cell(table, row, column), part(table, row), cell(table, row, columns.count)];
@@ -69,7 +69,7 @@ fn adopt_fingerprints(table: &mut Table, column: &str, columns: &ImageColumns) {
     found.into_iter().for_each(|(row, value)| table.rows[row][fingerprint] = value);
 }
 
-/// Names of their own for the images of those sets whose rows measure different ones.
+/// The new names for the images of those sets whose rows measure different ones.
 fn names(table: &Table, column: &str, columns: &ImageColumns) -> BTreeMap<(String, Images), String> {
     let mut sets: BTreeMap<&str, BTreeMap<&str, BTreeSet<Images>>> = BTreeMap::new();
     for row in 0..table.rows.len() {
@@ -94,13 +94,13 @@ fn names(table: &Table, column: &str, columns: &ImageColumns) -> BTreeMap<(Strin
     names
 }
 
-/// Versions that a publisher corrupted are image sets of their own; in all other conditions the images are those of the
-/// test set.
+/// The part of a set that a row measures. Each version that a publisher corrupted has images of its own; under all
+/// other conditions the images are those of the test set.
 fn part(table: &Table, row: usize) -> &str {
     if cell(table, row, "shift_source") == "published" { cell(table, row, "condition") } else { "" }
 }
 
-/// `None` where the row says nothing of its images.
+/// The images of a row. `None` if the row has neither their number nor their fingerprint.
 fn images(table: &Table, row: usize, columns: &ImageColumns) -> Option<Images> {
     let images = [columns.count, columns.fingerprint].map(|column| cell(table, row, column).to_string());
     let [count, fingerprint] = images;

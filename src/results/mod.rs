@@ -1,4 +1,4 @@
-//! Result rows: one CSV per experiment that several processes may add to, and the tables rendered from it.
+//! Result rows: one CSV file per experiment, which several processes may extend, and the tables rendered from it.
 
 pub mod images;
 pub mod ood;

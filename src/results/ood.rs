@@ -1,10 +1,10 @@
-//! Out-of-distribution detection as cells of a row.
+//! Converts the results of out-of-distribution detection to cells of a row.
 
 use super::store::Row;
 use crate::metrics::Average;
 use crate::metrics::ood::{OOD_MEASURES, OodRow};
 
-/// Adds the cells `average`, `score`, one a measure (empty where undefined), and `definition`.
+/// Adds the cells `average` and `score`, one cell for each measure (empty if undefined), and `definition`.
 pub fn describe(found: &OodRow, row: &mut Row) {
     row.push("average", found.average.map_or("", Average::suffix));
     row.push("score", found.score.key);

@@ -1,5 +1,5 @@
-//! Rows of a results file sorted into series: runs that differ in nothing but the seed, each with the name it has in
-//! the literature.
+//! Sorts the rows of a results file into series: runs that differ in nothing but the seed. Each series has the name it
+//! has in the literature.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,38 +8,39 @@ use super::images::{FOREIGN, TESTED};
 use super::store::Table;
 use crate::methods::registered;
 
-/// Columns that tell series apart besides the settings of method and optimizer, whose columns have a dot.
+/// The columns that distinguish series, besides the settings of method and optimizer, whose column names have a dot.
 const IDENTITY: &[&str] = &["experiment", "checkpoint", "subspace", "method", "particles", "rank", "predictive"];
 
-/// What one row of a results file is a measurement of, besides its run and predictive.
+/// The columns that define what a result row measures, besides its run and predictive.
 pub const RESULT_KEYS: &[&str] = &["set", "condition"];
 
-/// What one row of an out-of-distribution file is a measurement of, besides its run and predictive.
+/// The columns that define what an out-of-distribution row measures, besides its run and predictive.
 pub const OOD_KEYS: &[&str] = &["set", "ood_set", "score", "average"];
 
-/// Settings: (column, value), empty cells left out.
+/// The settings of a series as pairs of column and value, without empty cells.
 pub type Settings<'a> = Vec<(&'a str, &'a str)>;
 
-/// Runs that are equal in everything but the seed.
+/// The runs that are equal in everything but the seed.
 #[derive(Clone, Debug)]
 pub struct Series<'a> {
-    /// As in a legend: `Bella-SVGD (n=5)`, with the settings that tell it from others of the same name.
+    /// The name for a legend, such as `Bella-SVGD (n=5)`. It includes the settings that distinguish it from other
+    /// series of the same name.
     pub name: String,
     pub settings: Settings<'a>,
-    /// Row numbers in the table, of all seeds, in its order.
+    /// The row numbers of all seeds, in the order of the table.
     pub rows: Vec<usize>,
 }
 
 impl Series<'_> {
-    /// A setting; empty where it has none.
+    /// The value of a setting. Empty if the series does not have it.
     pub fn setting(&self, column: &str) -> &str {
         setting(&self.settings, column)
     }
 }
 
-/// The series of a table in the order of a legend: the checkpoint first, whole models before low-rank ones. `keys` are
-/// the columns that say what a row measures: [`RESULT_KEYS`] or [`OOD_KEYS`]. Of rows of one run with equal keys the
-/// last one counts; rows without any setting belong to no series.
+/// The series of a table in the order of a legend: the checkpoint first, and full models before low-rank ones. `keys`
+/// are the columns that define what a row measures: [`RESULT_KEYS`] or [`OOD_KEYS`]. If rows of one run have equal
+/// keys, the last one counts. Rows without any setting belong to no series.
 pub fn of_table<'a>(table: &'a Table, keys: &[&str]) -> Vec<Series<'a>> {
     let rows = latest(table, keys);
     let settings = separate(table, &rows, keys);
@@ -63,7 +64,7 @@ fn text<'a>(table: &'a Table, row: usize, column: &str) -> &'a str {
     table.get(row, column).unwrap_or_default()
 }
 
-/// Rows without those that a later row of the same run, images and keys stands for (a file given twice).
+/// The rows that no later row of the same run, images and keys replaces. Such rows occur if a file is given twice.
 fn latest(table: &Table, keys: &[&str]) -> Vec<usize> {
     let columns = ["experiment", "run", "predictive", TESTED.fingerprint, FOREIGN.fingerprint].iter().chain(keys);
     let key = |row| columns.clone().map(|column| text(table, row, column)).collect::<Vec<_>>();
@@ -76,8 +77,8 @@ fn latest(table: &Table, keys: &[&str]) -> Vec<usize> {
         .collect()
 }
 
-/// Settings of every row. Two runs of one seed that agree in all columns differ in something the file does not say:
-/// such series are split by run, lest different experiments pass as seeds of one.
+/// The settings of every row. If two runs with the same seed agree in all columns, they differ in something that the
+/// file does not record. Such series are split by run, so that different experiments do not count as seeds of one.
 fn separate<'a>(table: &'a Table, rows: &[usize], keys: &[&str]) -> Vec<Settings<'a>> {
     let columns: Vec<_> =
         table.columns.iter().map(String::as_str).filter(|name| IDENTITY.contains(name) || name.contains('.')).collect();
@@ -103,7 +104,8 @@ fn setting<'a>(series: &[(&'a str, &'a str)], column: &str) -> &'a str {
     series.iter().find(|(name, _)| *name == column).map_or("", |(_, value)| value)
 }
 
-/// The untrained checkpoint first, then whole models before low-rank ones, methods in the order of their registry.
+/// The sort key of a series: the untrained checkpoint first, then full models before low-rank ones, then methods in the
+/// order of their registry.
 fn rank_in_legend(series: &Settings) -> (bool, bool, usize) {
     let method = setting(series, "method");
     let methods = registered();
@@ -111,14 +113,14 @@ fn rank_in_legend(series: &Settings) -> (bool, bool, usize) {
     (method != "checkpoint", setting(series, "subspace") == "low-rank", place)
 }
 
-/// By the first setting that is a number in both and differs.
+/// Compares two series by the first setting that is a number in both and differs.
 fn by_numbers(one: &Settings, other: &Settings) -> Ordering {
     let number = |text: &str| text.parse::<f64>().ok();
     let pairs = one.iter().filter_map(|(column, value)| Some((number(value)?, number(setting(other, column))?)));
     pairs.map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Names of all series; those that would be equal carry the settings in which they differ.
+/// The names of all series. Names that would be equal carry the settings in which they differ.
 pub fn names(series: &[Settings]) -> Vec<String> {
     let bases: Vec<_> = series.iter().map(|one| base_name(one)).collect();
     let name = |(this, base): (&Settings, &String)| {
@@ -137,12 +139,12 @@ pub fn names(series: &[Settings]) -> Vec<String> {
     series.iter().zip(&bases).map(name).collect()
 }
 
-/// `svgd.drive` is `drive` in a legend that names the method already.
+/// The name of a setting without its method: `svgd.drive` becomes `drive`, because the legend already names the method.
 fn short(column: &str) -> &str {
     column.split_once('.').map_or(column, |(_, key)| key)
 }
 
-/// The name that a combination of subspace, method, particles and predictive has in the literature.
+/// The name that a combination of subspace, method, predictive and number of particles has in the literature.
 pub fn base_name(settings: &[(&str, &str)]) -> String {
     let particles = match setting(settings, "particles") {
         "" | "1" => String::new(),

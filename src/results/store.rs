@@ -1,5 +1,6 @@
-//! A CSV that collects one row per run, test set and condition. Columns may be added later (union of headers, empty
-//! cells), rows are never lost: every change is an atomic rewrite under a lock that other processes respect.
+//! A CSV file that collects one row per run, test set and condition. Columns may be added later: the header becomes the
+//! union of all columns, and older rows have empty cells. No row is lost, because every change rewrites the file
+//! atomically under a lock that other processes respect.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,7 +12,8 @@ use crate::base::files::{with_lock, write_atomic};
 
 const WAY_OUT: &str = "mend the file or move it away";
 
-/// One row to be stored: (column, value) in the order new columns are to appear; an empty value is an empty cell.
+/// One row to be stored, as pairs of column and value. New columns are added in this order. An empty value is an empty
+/// cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     cells: Vec<(String, String)>,
@@ -26,7 +28,7 @@ impl Row {
         self.cells.push((column.into(), value.into()));
     }
 
-    /// Adds a number with all its digits (it reads back to the same f64), or an empty cell.
+    /// Adds a number with all its digits, so that it reads back to the same f64. `None` adds an empty cell.
     pub fn push_number(&mut self, column: impl Into<String>, value: Option<f64>) {
         self.push(column, value.map(|number| number.to_string()).unwrap_or_default());
     }
@@ -40,25 +42,25 @@ impl Row {
     }
 }
 
-/// The cells by which two rows measure the same.
+/// The cells that decide whether two rows measure the same thing.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
-    /// Columns in which they must be equal.
+    /// The columns that must be equal.
     pub keys: &'a [&'a str],
-    /// The image sets that they measure.
+    /// The sets of images that must be the same.
     pub images: &'a [ImageColumns],
 }
 
-/// The two columns that say which images a row measures.
+/// The two columns that identify the images of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageColumns {
-    /// The fingerprint of the images; empty in rows of versions of bella that did not write it.
+    /// The fingerprint of the images. Empty in rows from versions of bella that did not write it.
     pub fingerprint: &'static str,
     /// The number of images.
     pub count: &'static str,
 }
 
-/// A whole CSV as text: every row has one cell per column, empty where there is no value.
+/// A whole CSV file as text. Every row has one cell per column, empty if there is no value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     pub columns: Vec<String>,
@@ -72,26 +74,26 @@ impl Table {
         (0..self.rows.len()).find(fits).map(|place| self.row(place))
     }
 
-    /// Place of a column.
+    /// The index of a column.
     pub fn index(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|name| name == column)
     }
 
-    /// A cell; `None` if there is no such column or row.
+    /// A cell. `None` if there is no such column or row.
     pub fn get(&self, row: usize, column: &str) -> Option<&str> {
         Some(self.rows.get(row)?.get(self.index(column)?)?.as_str())
     }
 
-    /// Adds `row` at the end; its new columns are appended and empty in older rows.
+    /// Adds `row` at the end. Its new columns are appended, with empty cells in older rows.
     pub fn append(&mut self, row: &Row) {
         let cells = self.align(row);
         self.rows.push(cells);
     }
 
-    /// Puts `row` in the place of the row that measures the same, which it returns, or else at the end. The old row goes
-    /// as a whole: none of its cells survive in columns that `row` lacks.
+    /// Replaces the row that measures the same as `row` and returns it, or adds `row` at the end if there is none. The
+    /// old row is replaced as a whole: none of its cells survive in columns that `row` lacks.
     ///
-    /// An old row without a fingerprint measures the same if it is of as many images.
+    /// An old row without a fingerprint counts as measuring the same images if it has as many of them.
     pub fn upsert(&mut self, row: &Row, identity: &Identity) -> Option<Row> {
         let cells = self.align(row);
         let equal = |old: &[String], column: &str| self.index(column).is_none_or(|at| old[at] == cells[at]);
@@ -118,14 +120,14 @@ impl Table {
         }
     }
 
-    /// A row with the names of its columns.
+    /// The row at `place`, with the names of its columns.
     fn row(&self, place: usize) -> Row {
         let mut row = Row::new();
         self.columns.iter().zip(&self.rows[place]).for_each(|(column, value)| row.push(column, value));
         row
     }
 
-    /// Cells of `row` in the order of the table's columns, after adding the columns it lacks.
+    /// The cells of `row` in the order of the table's columns. Columns that the table lacks are added first.
     fn align(&mut self, row: &Row) -> Vec<String> {
         for (column, _) in &row.cells {
             if self.index(column).is_none() {
@@ -138,21 +140,26 @@ impl Table {
     }
 }
 
-/// Reads a CSV with a header. Errors name file and line: missing file, ragged row, repeated or empty column, no UTF-8.
+/// Reads a CSV file with a header.
+///
+/// # Errors
+/// Fails, naming the file and the line, if the file is missing or is not UTF-8, a row has the wrong number of cells, a
+/// quote is not closed, or a column is repeated or has no name.
 pub fn read(path: &Path) -> Result<Table> {
     parse(path).with_context(|| format!("results file {}", path.display()))
 }
 
-/// Adds `row` to the CSV at `path`, which is created if it is not there, or replaces the row with the same values in all
-/// `keys`, which `row` must have. Its folder must exist.
+/// Adds `row` to the CSV file at `path`, which is created if it does not exist, or replaces the row with the same
+/// values in all `keys`. `row` must have these columns, and the folder must exist.
 ///
-/// Errors leave the file untouched: a damaged CSV (named with its line), a column given twice, no room on the disk.
+/// # Errors
+/// Fails if the CSV file is damaged (the message names the line), a column is given twice, or the disk is full. The
+/// file is then left unchanged.
 pub fn upsert_row(path: &Path, row: &Row, keys: &[&str]) -> Result<()> {
     upsert_measurement(path, row, &Identity { keys, images: &[] }).map(drop)
 }
 
-/// As [`upsert_row`], for a row that measures certain images, and so replaces none that measures others. Returns the row that
-/// was replaced.
+/// Stores `row` like [`upsert_row`], but replaces only a row that measures the same images. Returns the replaced row.
 pub fn upsert_measurement(path: &Path, row: &Row, identity: &Identity) -> Result<Option<Row>> {
     ensure!(!identity.keys.is_empty(), "results row: no key columns to find the row to replace");
     let of_images = identity.images.iter().flat_map(|images| [images.fingerprint, images.count]);
@@ -193,7 +200,7 @@ fn parse(path: &Path) -> Result<Table> {
             Err(error) => bail!("line {}: {}; {WAY_OUT}", line_of(&error), reason(&error)),
         }
     }
-    // The reader takes an open quote up to the end of the file, and with it all rows below.
+    // The reader takes an unclosed quote up to the end of the file, including all rows below it.
     let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
     ensure!(quotes % 2 == 0, "line {last_line}: a quote that is never closed; {WAY_OUT}");
     Ok(Table { columns, rows })

@@ -1,5 +1,5 @@
-//! Readable tables from result rows: chosen columns, percent where files hold fractions, numbers right-aligned, the
-//! best of each group marked by the metric's own direction.
+//! Renders result rows as readable tables: chosen columns, fractions in percent, numbers right-aligned, and the best
+//! value of each group marked in the direction of the metric.
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
@@ -8,36 +8,37 @@ use std::io::{IsTerminal, stdout};
 use super::store::Table;
 use crate::metrics::{self, Better, Unit};
 
-/// Where a table is shown.
+/// The medium on which a table is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
-    /// ASCII only, as wide as needed; the best cell carries `*`.
+    /// Plain ASCII text, as wide as needed. The best cell is marked with `*`.
     Plain,
-    /// A terminal of `width` columns: lines, bold best cells, too many columns continue below.
+    /// A terminal of `width` columns, with ruled lines and the best cells in bold. Columns that do not fit continue
+    /// below.
     Terminal { width: u16 },
 }
 
 impl Surface {
-    /// The surface that standard output is.
+    /// The surface of standard output.
     pub fn of_stdout() -> Self {
-        // A launcher of several processes puts a terminal without a size in between.
+        // A launcher of several processes inserts a terminal without a size.
         let width = comfy_table::Table::new().width().filter(|width| *width > 0).unwrap_or(80);
         let terminal = stdout().is_terminal() && crate::machine::parallel::processes() == 1;
         if terminal { Surface::Terminal { width } } else { Surface::Plain }
     }
 }
 
-/// The choice of columns to render, and where.
+/// The columns to render and the surface to render them for.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Columns in order; those the rows lack, or leave empty in every row, are left out.
+    /// The columns in order. Columns that the table lacks, or that are empty in every row, are left out.
     pub columns: Vec<String>,
-    /// The best cell is sought among rows that agree in these columns; empty: among all rows.
+    /// The best cell is determined among rows that agree in these columns, or among all rows if there are none.
     pub group_by: Vec<String>,
     pub surface: Surface,
 }
 
-/// Renders `table` as text that ends in a line break; without rows or columns, a line that says so.
+/// Renders `table` as text that ends in a line break. Without rows or columns, the text is a line that says so.
 pub fn render(table: &Table, spec: &Spec) -> String {
     let columns: Vec<_> = spec.columns.iter().filter_map(|name| Column::of(table, name)).collect();
     if columns.is_empty() {
@@ -57,13 +58,13 @@ pub fn render(table: &Table, spec: &Spec) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Texts {
     pub titles: Vec<String>,
-    /// One text per title.
+    /// The rows, with one text per title.
     pub rows: Vec<Vec<String>>,
-    /// How many of the first columns come before the first number that is more than a name.
+    /// The number of columns before the first metric.
     pub labels: usize,
 }
 
-/// The chosen columns of `table` as texts: those it lacks or leaves empty throughout are left out.
+/// The chosen columns of `table` as texts. Columns that it lacks, or that are empty throughout, are left out.
 pub fn texts(table: &Table, columns: &[&str]) -> Texts {
     let chosen: Vec<_> = columns.iter().filter_map(|name| Column::of(table, name)).collect();
     let columns: Vec<_> = chosen.iter().map(|column| column.render(table, &group_keys(table, &[]))).collect();
@@ -75,7 +76,7 @@ pub fn texts(table: &Table, columns: &[&str]) -> Texts {
     }
 }
 
-/// A column to show, with what the metric registry knows of it.
+/// A column to show, with the unit and direction from the metric registry.
 struct Column<'a> {
     name: &'a str,
     index: usize,
@@ -85,7 +86,7 @@ struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// `None` if the table lacks the column or it is empty throughout.
+    /// Returns `None` if the table lacks the column or the column is empty throughout.
     fn of(table: &Table, name: &'a str) -> Option<Self> {
         let index = table.index(name)?;
         let mut filled = table.rows.iter().map(|row| &row[index]).filter(|cell| !cell.is_empty()).peekable();
@@ -125,18 +126,18 @@ impl<'a> Column<'a> {
     }
 }
 
-/// A column as it will be seen.
+/// A column with its formatted cells.
 struct Rendered {
     title: String,
     cells: Vec<String>,
     best: Vec<bool>,
     numeric: bool,
-    /// Is a metric; other columns name the row and are repeated in every block.
+    /// Whether the column is a metric. Other columns name the row and are repeated in every block.
     measured: bool,
 }
 
 impl Rendered {
-    /// Columns taken on a terminal, with the padding and one line.
+    /// The width of the column on a terminal, with its padding and one ruled line.
     fn width(&self) -> usize {
         let cells = self.cells.iter().chain([&self.title]);
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0) + 3
@@ -148,7 +149,7 @@ fn group_keys<'a>(table: &'a Table, group_by: &[String]) -> Vec<Vec<&'a str>> {
     (0..table.rows.len()).map(key).collect()
 }
 
-/// Whether no row of the same group beats `row`, and there is another one to compare with.
+/// Whether no row of the same group beats `row` and there is another row to compare with.
 fn is_best(better: Better, values: &[Option<f64>], groups: &[Vec<&str>], row: usize) -> bool {
     let Some(value) = values[row] else {
         return false;
@@ -163,7 +164,8 @@ fn is_best(better: Better, values: &[Option<f64>], groups: &[Vec<&str>], row: us
         })
 }
 
-/// Splits metric columns over as many blocks as the width asks for, each led by the columns that name the rows.
+/// Splits the metric columns into as many blocks as the width requires. Each block starts with the columns that name
+/// rows.
 fn blocks(columns: &[Rendered], surface: Surface) -> Vec<Vec<&Rendered>> {
     let limit = match surface {
         Surface::Plain => usize::MAX,

@@ -1,18 +1,18 @@
-//! Ranges of numbers, and how messages state them.
+//! Ranges of numbers and the texts by which messages state them.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::node::Value;
 
-/// What a number must be: its kind and its limits ("" for none).
+/// The requirement on a number: its kind and its limits (empty if there are none).
 pub struct Rule {
     kind: &'static str,
     limits: String,
 }
 
 impl Rule {
-    /// The rule as a message about a missing value states it: "a whole number, at least 2".
+    /// The rule as stated in a message about a missing value: "a whole number, at least 2".
     pub fn full(&self) -> String {
         match self.limits.as_str() {
             "" => self.kind.to_owned(),
@@ -21,12 +21,12 @@ impl Rule {
         }
     }
 
-    /// The rule as a message about a value of another kind states it.
+    /// The rule as stated in a message about a value of another kind.
     pub fn must_be(&self) -> String {
         format!("must be {}", self.full())
     }
 
-    /// The rule as a message about a value beyond the limits states it.
+    /// The rule as stated in a message about a value beyond the limits.
     pub fn must_fit(&self) -> String {
         match self.limits.as_str() {
             limits if limits.is_empty() || limits.starts_with("from") => self.must_be(),
@@ -35,7 +35,7 @@ impl Rule {
     }
 }
 
-/// The rule "a whole number within `range`" of a type that reaches from `least` to `most`.
+/// The rule "a whole number within `range`" for a type whose values reach from `least` to `most`.
 pub fn range_rule<T: Display + PartialEq>(range: &RangeInclusive<T>, least: T, most: T) -> Rule {
     let (low, high) = (range.start(), range.end());
     let limits = match (*low == least, *high == most) {
@@ -48,7 +48,7 @@ pub fn range_rule<T: Display + PartialEq>(range: &RangeInclusive<T>, least: T, m
     Rule { kind: "a whole number", limits }
 }
 
-/// The limits of a real number; never NaN or infinite.
+/// The limits of a real number. NaN and infinity are never within them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bounds {
     Any,
@@ -56,9 +56,9 @@ pub enum Bounds {
     AtLeast(f64),
     /// x > the limit.
     Above(f64),
-    /// Both limits belong to it.
+    /// Both limits are included.
     Between(f64, f64),
-    /// The second limit does not belong to it.
+    /// The first limit is included and the second is not.
     FromBelow(f64, f64),
 }
 
@@ -112,7 +112,7 @@ impl Bounds {
     pub fn check(self, value: &Value) -> Result<f64, String> {
         let x = match value {
             Value::Float(x) => *x,
-            // Exact up to 2^53, far beyond any setting.
+            // The conversion is exact up to 2^53, far beyond any setting.
             Value::Integer(i) => *i as f64,
             _ => return Err(self.rule().must_be()),
         };

@@ -1,10 +1,10 @@
-//! Enums whose variants configs, options and files name by a word. Each word is written once, in `words!`.
+//! Enums whose variants are named by a word in configs, options and files. Each word is written once, in `words!`.
 
 use std::fmt;
 
 use super::suggest::hint;
 
-/// An enum that is named by a word; `words!` implements it.
+/// An enum whose variants are named by words. `words!` implements it.
 pub trait Choice: Copy + PartialEq + 'static {
     /// Every word with its variant, in the order in which messages list them.
     const CHOICES: &'static [(&'static str, Self)];
@@ -14,7 +14,7 @@ pub trait Choice: Copy + PartialEq + 'static {
         Self::CHOICES.iter().find(|(_, choice)| *choice == self).map_or("", |(word, _)| word)
     }
 
-    /// The variant of `word`.
+    /// The variant with this word.
     fn of_word(word: &str) -> Option<Self> {
         Self::CHOICES.iter().find(|(known, _)| *known == word).map(|(_, choice)| *choice)
     }
@@ -30,7 +30,7 @@ pub trait Choice: Copy + PartialEq + 'static {
         words.join(", ")
     }
 
-    /// "; did you mean `x`?", or nothing where no word is near `given`.
+    /// The text "; did you mean `x`?", or an empty text if no word is close to `given`.
     fn hint(given: &str) -> String {
         hint(given, Self::CHOICES.iter().map(|(word, _)| *word))
     }
@@ -45,7 +45,7 @@ pub struct UnknownWord {
 }
 
 impl UnknownWord {
-    /// The word `given` where one of `E` was expected.
+    /// The error that `given` is not a word of `E`.
     pub fn of<E: Choice>(given: &str) -> UnknownWord {
         UnknownWord { given: given.to_string(), known: E::list(), hint: E::hint(given) }
     }
@@ -59,15 +59,15 @@ impl fmt::Display for UnknownWord {
 
 impl std::error::Error for UnknownWord {}
 
-/// A word of an option and its help, which is the variant's documentation without the final period.
+/// A word of a command-line option with its help, which is the variant's documentation without the final period.
 pub fn possible_value(word: &'static str, documentation: &'static str) -> clap::builder::PossibleValue {
     let help = documentation.trim();
     let value = clap::builder::PossibleValue::new(word);
     if help.is_empty() { value } else { value.help(help.strip_suffix('.').unwrap_or(help)) }
 }
 
-/// Declares an enum with the word of each variant: what a config, an option of the command line and a file name it by.
-/// Messages list the words in the order of the variants.
+/// Declares an enum and the word of each variant, which names it in configs, command-line options and files. Messages
+/// list the words in the order of the variants.
 macro_rules! words {
     ($(#[$meta:meta])* $visibility:vis enum $name:ident {
         $($(#[doc = $documentation:literal])* $variant:ident = $word:literal),+ $(,)?

@@ -1,8 +1,8 @@
-//! Laying one layer of config over another.
+//! Merges one layer of a config into another.
 
 use super::node::{Node, Table, Value};
 
-/// Lays `over` on `base`; of the tables named in `choices` only the variants that `over` names remain.
+/// Merges `over` into `base`. In the tables named in `choices`, only the variants that `over` names remain.
 pub fn merge_root(base: &mut Table, over: Table, choices: &[&str]) {
     for (key, node) in over {
         if choices.contains(&key.as_str())
@@ -16,7 +16,7 @@ pub fn merge_root(base: &mut Table, over: Table, choices: &[&str]) {
     }
 }
 
-/// Tables merge key by key; any other value replaces what was there.
+/// Merges one entry. Tables are merged key by key; any other value replaces the previous one.
 fn merge_entry(base: &mut Table, key: String, over: Node) {
     let Node { value, written, origin } = over;
     match (base.get_mut(&key).map(|n| &mut n.value), value) {

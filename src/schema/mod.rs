@@ -1,5 +1,5 @@
-//! The library that reads configs: TOML files and `--set` arguments merged to a [`Tree`], read through a [`Reader`] that
-//! checks every value and collects every mistake. It knows no key of any config.
+//! A library that reads configs. TOML files and `--set` arguments are merged to a [`Tree`] and read through a
+//! [`Reader`], which checks every value and collects every mistake. The library knows no key of any config.
 
 mod bounds;
 mod choice;
@@ -24,7 +24,7 @@ pub use suggest::suggest;
 pub use survey::{Absence, Asked, Given, Survey};
 pub use tree::Tree;
 
-/// A settings struct as a TOML table, for the resolved config.
+/// Converts a settings struct to a TOML table for the resolved config.
 pub fn table(settings: &impl Serialize) -> toml::Table {
     match toml::Table::try_from(settings) {
         Ok(table) => table,

@@ -1,23 +1,24 @@
-//! Values of a config, each with the text it was written as and the place where it stands.
+//! The values of a config, each with its original text and the place where it was written.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A table's entries by key.
+/// The entries of a table by key.
 pub type Table = BTreeMap<String, Node>;
 
-/// Where a value was written. Ordered as the mistakes are listed: by file, by line, then the `--set` arguments.
+/// The place where a value was written. The order is that in which mistakes are listed: by file, by line, then the
+/// `--set` arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// The `order`-th file; `line` counts from 1, and is 0 for the file as a whole.
+    /// Line `line` of the `order`-th file. Lines count from 1; 0 stands for the file as a whole.
     File { order: usize, line: usize, file: Arc<str> },
     /// The `order`-th `--set` argument.
     Set { order: usize },
 }
 
 impl Origin {
-    /// The same file without a line.
+    /// The same file without the line.
     pub fn whole(&self) -> Origin {
         match self {
             Origin::File { order, file, .. } => Origin::File { order: *order, file: file.clone(), line: 0 },
@@ -48,7 +49,7 @@ pub enum Value {
     Datetime,
 }
 
-/// A value, the text it was written as (one line, shortened; empty for a table), and where.
+/// A value with its text as written (on one line, shortened; empty for a table) and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub value: Value,

@@ -1,10 +1,10 @@
-//! The mistakes found in a config, one line each, in the order of files and lines.
+//! The mistakes found in a config, one line each, sorted by file and line.
 
 use std::fmt;
 
 use super::node::Origin;
 
-/// One mistake: where, and one line of text.
+/// One mistake: its place and one line of text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     origin: Origin,
@@ -17,21 +17,21 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All mistakes; displayed one a line, sorted by file, line and text.
+/// All mistakes. They are displayed one per line, sorted by file, line and text.
 #[derive(Clone, Debug, Default)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Records a mistake; `text` becomes one line.
+    /// Records a mistake. `text` is put on one line.
     pub fn push(&mut self, origin: Origin, text: impl Into<String>) {
         let text = one_line(&text.into());
         self.0.push(Problem { origin, text });
     }
 
-    /// `value`, if there were no mistakes.
+    /// Returns `value` if there were no mistakes.
     ///
     /// # Errors
-    /// The mistakes.
+    /// Returns the recorded mistakes, if there are any.
     pub fn into_result<T>(self, value: T) -> Result<T, Problems> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Line breaks and runs of blanks become one space, other control characters are escaped.
+/// Replaces line breaks and runs of blanks by one space and escapes other control characters.
 pub fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut line = String::with_capacity(text.len());
@@ -66,7 +66,7 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// `text` on one line, cut to 60 characters.
+/// Puts `text` on one line and cuts it to 60 characters.
 pub fn excerpt(text: &str) -> String {
     const LONGEST: usize = 60;
     let line = one_line(text);

@@ -1,5 +1,5 @@
-//! A cursor on one table of the config tree that checks values as they are read and collects every mistake.
-//! A section's code asks for its keys, then calls `finish`, which reports the keys that nobody asked for.
+//! A cursor on one table of the config tree, which checks values as they are read and collects every mistake. The code
+//! of a section asks for its keys and then calls `finish`, which reports the keys that nobody asked for.
 
 mod field;
 mod lists;
@@ -23,31 +23,31 @@ use field::State;
 
 type Shared = Rc<RefCell<Problems>>;
 
-/// A cursor on one table. Must be `finish`ed (the root: `close`d).
+/// A cursor on one table. It must be `finish`ed; the root must be `close`d.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    /// Dotted, empty for the root.
+    /// The dotted path of the table, empty for the root.
     path: String,
     source: Source<'a>,
     problems: Shared,
     asked: RefCell<BTreeSet<String>>,
-    /// Takes note of every key, where keys are only surveyed.
+    /// Records every key if the reader only surveys keys.
     survey: Option<Rc<Survey>>,
     finished: bool,
 }
 
-/// What a reader stands on.
+/// The table that a reader reads from.
 #[derive(Clone, Debug)]
 enum Source<'a> {
     Table(&'a Table, Origin),
-    /// No such table: every key is absent. The origin is the enclosing table's.
+    /// The table is absent, so every key is absent. The origin is that of the enclosing table.
     Missing(Origin),
-    /// Not a table, which has been reported: every key reads as bad, silently.
+    /// The value is not a table. This has been reported, so every key reads as bad without another message.
     Bad(Origin),
 }
 
 impl<'a> Reader<'a> {
-    /// A cursor on the whole config.
+    /// Creates a cursor on the whole config.
     pub fn root(tree: &'a Tree) -> Reader<'a> {
         let origin = tree.root.origin.clone();
         let source = match &tree.root.value {
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         Reader::new(String::new(), source, Shared::default(), None)
     }
 
-    /// A cursor on no config, whose keys `survey` takes note of.
+    /// Creates a cursor without a config, whose keys are recorded in `survey`.
     pub fn surveyed(survey: &Rc<Survey>) -> Reader<'static> {
         Reader::new(String::new(), Source::Missing(Origin::Set { order: 0 }), Shared::default(), Some(survey.clone()))
     }
@@ -66,12 +66,12 @@ impl<'a> Reader<'a> {
         Reader { path, source, problems, asked: RefCell::default(), survey, finished: false }
     }
 
-    /// A cursor on a table below this one.
+    /// Creates a cursor on a table below this one.
     fn below(&self, path: String, source: Source<'a>) -> Reader<'a> {
         Reader::new(path, source, self.problems.clone(), self.survey.clone())
     }
 
-    /// A whole number within `range`.
+    /// Reads a whole number within `range`.
     pub fn integer(&self, key: &str, range: RangeInclusive<i64>) -> Field<i64> {
         let rule = bounds::range_rule(&range, i64::MIN, i64::MAX);
         self.field(key, rule.full(), |value| match value {
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A whole number within `range`, such as a number of things.
+    /// Reads a whole number within `range`, such as a number of things.
     pub fn count(&self, key: &str, range: RangeInclusive<usize>) -> Field<usize> {
         let rule = bounds::range_rule(&range, usize::MIN, usize::MAX);
         self.field(key, rule.full(), |value| match value {
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A count, or `None` for the word "auto".
+    /// Reads a count within `range`. `None` stands for the word "auto".
     pub fn count_or_auto(&self, key: &str, range: RangeInclusive<usize>) -> Field<Option<usize>> {
         let rule = bounds::range_rule(&range, usize::MIN, usize::MAX);
         let or_auto = |rule: String| format!("{rule}, or \"auto\"");
@@ -104,12 +104,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A finite number within `bounds`; whole numbers count.
+    /// Reads a finite number within `bounds`. Whole numbers are accepted.
     pub fn float(&self, key: &str, bounds: Bounds) -> Field<f64> {
         self.field(key, bounds.rule().full(), |value| bounds.check(value))
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn boolean(&self, key: &str) -> Field<bool> {
         self.field(key, "true or false".to_owned(), |value| match value {
             Value::Boolean(flag) => Ok(*flag),
@@ -117,23 +117,24 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A text that is not empty.
+    /// Reads a text that is not empty.
     pub fn string(&self, key: &str) -> Field<String> {
         self.field(key, "a text in quotes".to_owned(), text)
     }
 
-    /// A path that is not empty, made absolute from the working folder, so that a stored config works from anywhere.
+    /// Reads a path that is not empty. It is made absolute from the working folder, so that a stored config can be used
+    /// from any folder.
     pub fn path(&self, key: &str) -> Field<PathBuf> {
         let absolute = |path: String| std::path::absolute(&path).unwrap_or(PathBuf::from(path));
         self.field(key, "a path in quotes".to_owned(), text).map(absolute)
     }
 
-    /// One of the words of `E`.
+    /// Reads one of the words of `E`.
     pub fn choice<E: Choice>(&self, key: &str) -> Field<E> {
         self.field(key, word_rule::<E>(), word::<E>)
     }
 
-    /// Records a mistake at `key`, or at this table where the key is absent.
+    /// Records a mistake at `key`, or at this table if the key is absent.
     pub fn problem(&self, key: &str, why: impl AsRef<str>) {
         let why = why.as_ref();
         match self.node(key) {
@@ -148,10 +149,10 @@ impl<'a> Reader<'a> {
         self.finish_keys();
     }
 
-    /// Finishes the root and gives `value`, if there were no mistakes.
+    /// Finishes the root reader and returns `value` if there were no mistakes.
     ///
     /// # Errors
-    /// All mistakes recorded by this reader and the readers of its sections, which must be finished before.
+    /// Returns all mistakes recorded by this reader and by the readers of its sections, which must be finished before.
     pub fn close<T>(mut self, value: T) -> Result<T, Problems> {
         self.finish_keys();
         self.problems.take().into_result(value)
@@ -175,7 +176,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value of `key`, noted as asked for.
+    /// The value of `key`, which is recorded as asked for.
     fn node(&self, key: &str) -> Option<&'a Node> {
         self.asked.borrow_mut().insert(key.to_owned());
         match &self.source {
@@ -184,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads `key` by `check`, whose error is what the value must be; `rule` says so where it is missing.
+    /// Reads `key` with `check`, whose error states what the value must be. `rule` states the same for a missing value.
     fn field<T>(&self, key: &str, rule: String, check: impl FnOnce(&Value) -> Result<T, String>) -> Field<T> {
         let state = match (self.node(key), &self.source) {
             (Some(node), _) => match check(&node.value) {
@@ -231,12 +232,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a word of `E` must be.
+/// The rule for a value that must be a word of `E`.
 fn word_rule<E: Choice>() -> String {
     format!("one of {}", E::list())
 }
 
-/// The choice that a value names.
+/// Converts a value to the choice that it names.
 fn word<E: Choice>(value: &Value) -> Result<E, String> {
     let rule = word_rule::<E>();
     match value {

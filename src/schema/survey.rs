@@ -1,5 +1,5 @@
-//! Surveys: reading without a config, to learn which keys the readers know. The code that reads an experiment runs as it is;
-//! its readers stand on nothing and note each key with its rule, its default and its meaning.
+//! Surveys, which read without a config to learn the keys that the readers know. The code that reads an experiment runs
+//! unchanged; its readers find no values and record each key with its rule, its default and its meaning.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,30 +7,31 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-/// One key as a reader asked for it.
+/// One key that a reader asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
-    /// Dotted.
+    /// The dotted key.
     pub key: String,
-    /// What the value has to be: type and range.
+    /// The requirement on the value: its type and range.
     pub rule: String,
     pub absence: Absence,
-    /// One sentence; empty where the reader gives none.
+    /// The meaning in one sentence. Empty if the reader gives none.
     pub about: String,
 }
 
 /// The meaning of an absent key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Absence {
-    /// A mistake.
+    /// The key is required.
     Required,
-    /// Nothing is set.
+    /// The setting stays unset.
     Unset,
-    /// This value, as TOML.
+    /// The default value, as TOML.
     Default(String),
 }
 
-/// What readers are told of keys whose kind they look at first. One survey for each finds all that they can ask for.
+/// The kind of value that a survey assumes for keys whose kind the readers check first. One survey with each kind finds
+/// every key that they can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     Nothing,
@@ -43,15 +44,16 @@ impl Given {
     pub const ALL: [Given; 4] = [Given::Nothing, Given::Table, Given::Text, Given::List];
 }
 
-/// A survey under way. Of a table that holds one of several variants the one numbered `turn` is read, counted around.
+/// A survey in progress. In a table that holds one of several variants, variant `turn` is read, counted modulo their
+/// number.
 #[derive(Debug)]
 pub struct Survey {
     pub given: Given,
     turn: usize,
-    /// A table with a number of its own, since defaults in other tables depend on its variant.
+    /// A table whose variant has a number of its own, because defaults in other tables depend on it.
     leading: (&'static str, usize),
     asked: RefCell<Vec<Asked>>,
-    /// Keys that were taken as given, of which nothing is learnt about their absence.
+    /// The keys that were assumed as given. The survey learns nothing about their absence.
     assumed: RefCell<BTreeSet<String>>,
 }
 
@@ -67,7 +69,7 @@ impl Survey {
         known.get(turn % known.len().max(1)).copied()
     }
 
-    /// Whether `key` is taken as given.
+    /// Whether `key` is assumed as given. If so, it is recorded.
     pub(super) fn assumes(&self, key: String, given: bool) -> bool {
         if given {
             self.assumed.borrow_mut().insert(key);
@@ -75,13 +77,13 @@ impl Survey {
         given
     }
 
-    /// Everything that was asked for, in order.
+    /// All keys that were asked for, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.borrow().clone()
     }
 }
 
-/// The note of one key in a survey, completed as its reader says more of it.
+/// The entry of one key in a survey, completed while its reader describes it.
 #[derive(Clone, Debug)]
 pub(super) struct Note {
     survey: Rc<Survey>,
@@ -100,7 +102,7 @@ impl Note {
         Note { survey, place }
     }
 
-    /// The first meaning counts.
+    /// Sets the meaning, unless it has been set before.
     pub fn about(&self, about: &str) {
         let mut asked = self.survey.asked.borrow_mut();
         if asked[self.place].about.is_empty() {
@@ -120,13 +122,13 @@ impl Note {
     }
 
     pub fn default(&self, value: &impl Serialize) {
-        // TOML has no word for "none", which is what "auto" stands for.
+        // TOML has no null, so `None` is written as "auto".
         let value = toml::Value::try_from(value).map_or("\"auto\"".to_owned(), |value| value.to_string());
         self.absent(Absence::Default(value));
     }
 }
 
-/// `text` with a capital letter.
+/// Returns `text` with its first letter in upper case.
 pub(super) fn capital(text: &str) -> String {
     let first = text.chars().next().map_or(0, char::len_utf8);
     text[..first].to_uppercase() + &text[first..]

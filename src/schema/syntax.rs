@@ -1,11 +1,11 @@
-//! TOML text and `--set` arguments to tables whose values know their origin.
+//! Parses TOML text and `--set` arguments to tables whose values know their origin.
 
 use toml::de::{DeTable, DeValue};
 
 use super::node::{Node, Origin, Table, Value};
 use super::problems::{Problems, excerpt, one_line};
 
-/// The text being converted, and what its values' origins are.
+/// The text being converted and the origin of its values.
 struct Source<'a> {
     text: &'a str,
     line_starts: Vec<usize>,
@@ -18,7 +18,7 @@ impl<'a> Source<'a> {
         Source { text, line_starts: std::iter::once(0).chain(breaks).collect(), origin }
     }
 
-    /// The origin of byte `at`.
+    /// The origin of the byte at `at`.
     fn origin_at(&self, at: usize) -> Origin {
         match self.origin {
             Origin::File { order, file, .. } => Origin::File {
@@ -30,7 +30,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The text of the line that holds byte `at`.
+    /// The text of the line that holds the byte at `at`.
     fn line_at(&self, at: usize) -> &str {
         let line = self.line_starts.partition_point(|&start| start <= at);
         let start = self.line_starts.get(line.saturating_sub(1));
@@ -46,7 +46,7 @@ impl<'a> Source<'a> {
         entries.collect()
     }
 
-    /// The value that is written at `span`, reported at the line of byte `at`.
+    /// Converts the value written at `span`. Its origin is the line of the byte at `at`.
     fn node(&self, value: &DeValue<'_>, at: usize, span: std::ops::Range<usize>, problems: &mut Problems) -> Node {
         let origin = self.origin_at(at);
         let written = match value {
@@ -75,7 +75,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The table of a TOML text, or none after recording its syntax errors (one a line).
+/// Parses a TOML text. If it has syntax errors, they are recorded (one per line of the text) and the result is `None`.
 pub fn parse_file(text: &str, origin: &Origin, problems: &mut Problems) -> Option<Table> {
     let source = Source::new(text, origin);
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -86,7 +86,7 @@ pub fn parse_file(text: &str, origin: &Origin, problems: &mut Problems) -> Optio
     for error in errors {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
         let place = source.origin_at(at);
-        // One slip often upsets the rest of its line.
+        // One slip often causes further errors on the same line.
         if last_line.replace(place.clone()) == Some(place.clone()) {
             continue;
         }
@@ -97,8 +97,8 @@ pub fn parse_file(text: &str, origin: &Origin, problems: &mut Problems) -> Optio
     None
 }
 
-/// The table that `a.b.c=value` describes, or none after recording why it describes none.
-/// What is no TOML value is taken as text, so that words and paths need no quotes.
+/// Parses `a.b.c=value` to a table. If this fails, the reason is recorded and the result is `None`. A value that is not
+/// TOML is taken as text, so that words and paths need no quotes.
 pub fn parse_set(argument: &str, order: usize, problems: &mut Problems) -> Option<Table> {
     let origin = Origin::Set { order };
     let mut fail = |why: &str| {
@@ -138,7 +138,7 @@ pub fn parse_set(argument: &str, order: usize, problems: &mut Problems) -> Optio
     }
 }
 
-/// The words of a dotted key, read by TOML's own rules (so a word may be quoted).
+/// Splits a dotted key into its words by TOML's own rules, so that a word may be quoted.
 fn parse_key(key: &str) -> Option<Vec<String>> {
     if key.contains(['\n', '\r']) {
         return None;

@@ -1,8 +1,8 @@
-//! A config as written: several TOML files and `--set key=value` arguments, parsed, merged and kept with the place of every
-//! value.
+//! A config as written: several TOML files and `--set key=value` arguments, parsed and merged. Every value keeps the
+//! place where it was written.
 //!
-//! Files merge left to right, then the `--set` arguments; the choice tables that the caller names replace each other's
-//! variants. Every mistake is collected, none stops the reading of the rest.
+//! Files are merged from left to right, followed by the `--set` arguments. In the choice tables that the caller names,
+//! a variant replaces the previous one. All mistakes are collected; none stops the reading of the rest.
 
 use std::path::PathBuf;
 
@@ -18,11 +18,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads `files`, merges them left to right, then applies `sets` (`a.b.c=value` each). `choices` names the top-level
-    /// tables that hold one variant each, such as `[method.svgd]`: naming another variant replaces the first.
+    /// Reads `files`, merges them from left to right, and then applies `sets` (`a.b.c=value` each). `choices` names the
+    /// top-level tables that hold one variant each, such as `[method.svgd]`: naming another variant replaces the
+    /// previous one.
     ///
     /// # Errors
-    /// All files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
+    /// Returns all files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
     pub fn load(files: &[PathBuf], sets: &[String], choices: &[&str]) -> Result<Tree, Problems> {
         let mut problems = Problems::default();
         let mut layers = Vec::new();
@@ -44,10 +45,10 @@ impl Tree {
         problems.into_result(Tree::new(table, &names))
     }
 
-    /// Parses one text, called `name` in messages.
+    /// Parses one text, which messages call `name`.
     ///
     /// # Errors
-    /// All its syntax errors.
+    /// Returns all syntax errors of the text.
     pub fn parse(name: &str, text: &str) -> Result<Tree, Problems> {
         let mut problems = Problems::default();
         let origin = Origin::File { order: 0, file: name.into(), line: 0 };
@@ -55,7 +56,7 @@ impl Tree {
         problems.into_result(Tree::new(table, &[name.to_owned()]))
     }
 
-    /// This tree laid over `base`, as a file that follows it; `choices` as in [`Tree::load`].
+    /// Merges this tree into `base`, like a file that follows it. `choices` has the same meaning as in [`Tree::load`].
     pub fn over(self, base: Tree, choices: &[&str]) -> Tree {
         let Node { value, written, origin } = self.root;
         let (Value::Table(mut table), Value::Table(own)) = (base.root.value, value) else {
@@ -70,7 +71,7 @@ impl Tree {
         matches!(&self.root.value, Value::Table(table) if table.contains_key(key))
     }
 
-    /// Whether nothing is said.
+    /// Whether the config has no entry.
     pub fn is_empty(&self) -> bool {
         matches!(&self.root.value, Value::Table(table) if table.is_empty())
     }

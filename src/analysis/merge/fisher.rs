@@ -1,5 +1,5 @@
-//! Squared gradients of single images at labels drawn from the model: the diagonal of the Fisher matrix (the baseline "SG" of
-//! Daheim et al. 2024).
+//! Squared gradients of single images at labels drawn from the model, which estimate the diagonal of the Fisher matrix
+//! (the baseline "SG" of Daheim et al. 2024).
 
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
@@ -12,14 +12,14 @@ use crate::model::Model;
 use crate::model::network::Graph;
 use crate::subspace::Subspace;
 
-/// Bytes that the copies of one particle may take, an image each.
+/// The memory that the copies of one particle, one for each image, may take, in bytes.
 const COPIES_BYTES: i64 = 256 << 20;
 
-/// Σ_n (∂ log p(y_n | x_n) / ∂θ)² over images `indices`, y_n ~ p(· | x_n): `[P]`, for `theta: [1, P]`. Every image is seen by
-/// a copy of the particle, so that one backward gives the gradients of all.
+/// Returns Σ_n (∂ log p(y_n | x_n) / ∂θ)² over the images `indices`, with y_n ~ p(· | x_n), for `theta: [1, P]`. Each
+/// image is passed through its own copy of the particle, so that one backward pass yields all gradients. Shape `[P]`.
 ///
 /// # Errors
-/// Gradients that are not finite.
+/// Fails if some gradients are not finite.
 pub fn squared_gradients(
     model: &Model,
     subspace: &dyn Subspace,
@@ -35,7 +35,7 @@ pub fn squared_gradients(
     let mut rng = stream(seed, Purpose::Posterior, &[1]);
     let at_once = (COPIES_BYTES / (8 * parameters)).clamp(1, 64) as usize;
     let graph = Graph::Weights { trained: layout, recompute: false, own_samples: true };
-    // The sum, and the rows, leaves and gradients of the copies.
+    // The memory of the sum, and of the rows, leaves and gradients of the copies.
     let fixed = (8 * parameters + 12 * parameters * at_once as i64) as u64;
     let cutter = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;
     for batch in set.batches(in_order(indices, cutter.cut().images)) {
@@ -60,7 +60,8 @@ pub fn squared_gradients(
     Ok(sum)
 }
 
-/// Labels `[k, 1]` from logits `[k, 1, C]`: the first class at which the summed probability passes `uniform: [k]`.
+/// Draws labels `[k, 1]` from logits `[k, 1, C]`: the first class at which the summed probability exceeds
+/// `uniform: [k]`.
 fn drawn(logits: &Tensor, uniform: &Tensor) -> Tensor {
     let classes = logits.size()[2];
     let below = logits.softmax(-1, Kind::Double).cumsum(-1, Kind::Double);

@@ -1,5 +1,5 @@
-//! Merging models that were fine-tuned from one checkpoint, each parameter by how certain each model is of it (Daheim et al.
-//! 2024, arXiv 2310.12808; with IVON's posterior: IVON, section 4.3.2 and appendix C.5).
+//! Merges models that were fine-tuned from one checkpoint. Each parameter is weighted by how certain each model is of
+//! it (Daheim et al. 2024, arXiv 2310.12808; with IVON's posterior: IVON, section 4.3.2 and appendix C.5).
 //!
 //! | symbol | here |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | H̄ = H_0 + Σ_t α_t H_t | [`weighted`] |
 //! | θ_0 + Σ_t α_t H̄⁻¹ (H_0 + H_t) (θ_t − θ_0) | its result |
 //!
-//! Low-rank runs are merged in ΔW: factors of different starts span different spaces.
+//! Low-rank runs are merged in ΔW, because factors with different starting points span different spaces.
 
 pub mod fisher;
 
@@ -21,7 +21,7 @@ use crate::schema::words;
 use crate::subspace::{Combined, Dense, Space, Subspace};
 
 words! {
-    /// Where the precisions of the models come from.
+    /// The source of the models' precisions.
     pub enum By {
         /// All equal: Σ_t α (θ_t − θ_0), the plain mean where the shares sum to 1.
         Mean = "mean",
@@ -32,26 +32,27 @@ words! {
     }
 }
 
-/// What models are merged with.
+/// The settings of a merge.
 pub struct Settings {
-    /// α.
+    /// The share α of each model.
     pub share: f64,
-    /// H_0.
+    /// The precision H_0 of the checkpoint.
     pub prior: f64,
 }
 
-/// What a run brings: its particles as rows of one layout.
+/// The particles that one run contributes, as rows of one layout.
 pub struct Contribution {
-    /// θ_t − θ_0, `[n, P']`.
+    /// The updates θ_t − θ_0, `[n, P']`.
     pub updates: Tensor,
-    /// 1 / (H_0 + H_t), `[n, P']`; `None` where all are equal.
+    /// The variances 1 / (H_0 + H_t), `[n, P']`. `None` if all models count equally.
     pub variances: Option<Tensor>,
-    /// What the columns are.
+    /// The subspace that gives the columns their meaning.
     pub subspace: Box<dyn Subspace>,
 }
 
 impl Contribution {
-    /// Particles `theta: [n, P]` with the variances of their columns, where there are any, in the space to merge in.
+    /// Converts particles `theta: [n, P]`, with the variances of their columns if there are any, to the space to merge
+    /// in.
     pub fn new(subspace: &dyn Subspace, theta: &Tensor, variances: Option<Tensor>, space: Space) -> Contribution {
         match space {
             Space::Weights => {
@@ -67,15 +68,15 @@ impl Contribution {
     }
 }
 
-/// One model of them all.
+/// Merges all runs into one model.
 ///
 /// # Errors
-/// Runs that trained different layers; merged weights that are not finite.
+/// Fails if the runs trained different layers, or if merged weights are not finite.
 pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
     let mut layouts = runs.iter().map(|run| &run.subspace.layout().columns);
     let first = layouts.next().context("there is nothing to merge")?;
     ensure!(layouts.all(|other| other == first), "the runs trained different layers: merge runs of equal [subspace.*]");
-    // In parts: what is computed in between takes several times the memory of the updates.
+    // The columns are merged in parts, because the intermediate results take several times the memory of the updates.
     let columns = runs.iter().map(|run| run.updates.size()[1]).next().context("there is nothing to merge")?;
     let starts = (0..columns).step_by(COLUMNS as usize);
     let parts: Vec<Tensor> =
@@ -89,10 +90,10 @@ pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
     Ok(Combined { subspace, theta })
 }
 
-/// Columns that are merged at once.
+/// The number of columns that are merged at once.
 const COLUMNS: i64 = 1 << 22;
 
-/// Columns `start..start + count` of the merged update, `[1, count]`.
+/// The columns `start..start + count` of the merged update, `[1, count]`.
 fn merged_columns(runs: &[Contribution], start: i64, count: i64, settings: &Settings) -> Tensor {
     let columns = |t: &Tensor| t.narrow(1, start, count);
     let updates = Tensor::cat(&runs.iter().map(|run| columns(&run.updates)).collect::<Vec<_>>(), 0);
@@ -103,7 +104,8 @@ fn merged_columns(runs: &[Contribution], start: i64, count: i64, settings: &Sett
     }
 }
 
-/// Σ_t α H̄⁻¹ P_t Δ_t with H̄ = H_0 + Σ_t α (P_t − H_0), `[1, P]`, for updates Δ and precisions P `[T, P]`; in f64.
+/// Returns Σ_t α H̄⁻¹ P_t Δ_t with H̄ = H_0 + Σ_t α (P_t − H_0), computed in f64, for updates Δ and precisions P, both
+/// `[T, P]`. Shape `[1, P]`.
 pub fn weighted(updates: &Tensor, precisions: &Tensor, settings: &Settings) -> Tensor {
     let over = [0i64];
     let precisions = precisions.to_kind(Kind::Double);
@@ -120,7 +122,7 @@ mod tests {
         Settings { share, prior }
     }
 
-    // By hand: P = 1, 3 and 5, 5; updates 2, 4 and -1, 1.
+    // Worked by hand with P = 1, 3 and 5, 5 and updates 2, 4 and -1, 1:
     // share 1/2, prior 0: (1*2 + 3*4) / (1 + 3) = 3.5; (5*-1 + 5*1) / 10 = 0.
     // share 1, prior 0.5: (2 + 12) / (0.5 + 0.5 + 2.5) = 4; 0.
     #[test]

@@ -1,5 +1,6 @@
-//! RandAugment (Cubuk et al. 2019, arXiv 1909.13719) with torchvision's fourteen operations and magnitudes: each of
-//! `operations` draws is uniform, signs are fair coins, new pixels are black, geometry takes the nearest pixel.
+//! RandAugment (Cubuk et al. 2019, arXiv 1909.13719) with torchvision's fourteen operations and magnitudes. Each of the
+//! `operations` is drawn uniformly, and its sign is the toss of a fair coin. Geometric operations take the nearest
+//! pixel, and new pixels are black.
 
 use image::{Rgb, RgbImage};
 use rand_chacha::ChaCha12Rng;
@@ -10,37 +11,37 @@ use crate::schema::Reader;
 
 mod color;
 
-/// `[data.*.augment.randaugment]`.
+/// The settings of `[data.*.augment.randaugment]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RandAugment {
-    /// Operations an image.
+    /// The number of operations on each image.
     operations: usize,
-    /// 0 to 30.
+    /// The strength of each operation, from 0 to 30.
     magnitude: usize,
 }
 
-/// torchvision's `num_magnitude_bins`, less one.
+/// The largest magnitude: torchvision's `num_magnitude_bins` minus one.
 const STRONGEST: f64 = 30.0;
 
-/// One operation, ready to be applied.
+/// One operation with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operation {
     Identity,
     ShearX(f64),
     ShearY(f64),
-    /// Whole pixels.
+    /// The shift in whole pixels.
     TranslateX(f64),
     TranslateY(f64),
-    /// Degrees, counter-clockwise.
+    /// The angle in degrees, counter-clockwise.
     Rotate(f64),
-    /// Factors: 1 changes nothing.
+    /// The factor. 1 leaves the image unchanged.
     Brightness(f32),
     Color(f32),
     Contrast(f32),
     Sharpness(f32),
-    /// Bits that are kept.
+    /// The number of bits that are kept.
     Posterize(u32),
-    /// Values from here on are inverted.
+    /// The value from which on values are inverted.
     Solarize(f64),
     AutoContrast,
     Equalize,
@@ -66,7 +67,7 @@ impl RandAugment {
         })
     }
 
-    /// Operation `which` of torchvision's order at this magnitude, for an image of `(width, height)`.
+    /// Operation number `which` in torchvision's order, at this magnitude, for an image of `(width, height)`.
     fn operation(&self, which: u64, sign: f64, (width, height): (u32, u32)) -> Operation {
         let share = self.magnitude as f64 / STRONGEST;
         let signed = |most: f64| sign * most * share;
@@ -93,7 +94,7 @@ impl RandAugment {
 
 impl Operation {
     pub fn apply(self, image: RgbImage) -> RgbImage {
-        // Rows of the matrix that leads from a target pixel to its source; shears and shifts are torchvision's with sign.
+        // Each matrix maps a target pixel to its source. The sign of a shift is inverted, as in torchvision.
         match self {
             Operation::Identity => image,
             Operation::ShearX(by) => mapped(&image, [1.0, by, 0.0, 0.0, 1.0, 0.0]),
@@ -113,17 +114,17 @@ impl Operation {
     }
 }
 
-/// The image turned about its centre.
+/// The image rotated about its centre.
 fn rotated(image: &RgbImage, degrees: f64) -> RgbImage {
     let (x, y) = (f64::from(image.width()) / 2.0, f64::from(image.height()) / 2.0);
-    // Pillow rounds the entries so that right angles are exact
+    // Pillow rounds the entries so that right angles are exact.
     let rounded = |value: f64| (value * 1e15).round() / 1e15;
     let (cos, sin) = (rounded((-degrees.to_radians()).cos()), rounded((-degrees.to_radians()).sin()));
     mapped(image, [cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y])
 }
 
-/// The pixel at `(a x + b y + c, d x + e y + f)` of pixel centres, the nearest one; black outside. In 16.16 fixed point, as
-/// Pillow computes it.
+/// An image whose pixel at `(x, y)` is the source pixel nearest to `(a x + b y + c, d x + e y + f)`, in coordinates of
+/// pixel centres, or black outside of the source. Computed in 16.16 fixed point, like Pillow.
 fn mapped(image: &RgbImage, [a, b, c, d, e, f]: [f64; 6]) -> RgbImage {
     let (width, height) = image.dimensions();
     let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;

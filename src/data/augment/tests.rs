@@ -65,7 +65,8 @@ fn crops_have_the_area_and_ratio_asked_for() {
         lefts += u32::from(left > (200 - width) / 2);
     }
     assert!(areas.iter().all(|area| (0.19..0.61).contains(area)));
-    // uniform on [0.2, 0.6]: five standard errors of the mean are 0.013; few draws do not fit and are drawn again
+    // The shares are uniform on [0.2, 0.6], so five standard errors of the mean are 0.013. The few draws that do not
+    // fit are drawn again.
     let mean = areas.iter().sum::<f64>() / 2000.0;
     assert!((mean - 0.4).abs() < 0.02, "{mean}");
     assert!((850..1150).contains(&lefts), "{lefts}");
@@ -73,7 +74,8 @@ fn crops_have_the_area_and_ratio_asked_for() {
 
 #[test]
 fn images_that_no_crop_fits_give_their_centre() {
-    // torchvision's fallback for (width, height): round(30 * 4 / 3) = 40 of 4000 columns, and the transposed case
+    // torchvision's fallback for (width, height) takes round(30 * 4 / 3) = 40 of the 4000 columns, and likewise for
+    // rows.
     let augment = views("augment.scale=[1.0, 1.0]").augment;
     let mut rng = stream(1, Purpose::Check, &[]);
     assert_eq!(augment.rectangle((4000, 30), &mut rng), [1980, 0, 40, 30]);
@@ -101,6 +103,6 @@ fn half_of_the_views_are_mirrored() {
     let seen = |image| views.view(picture(), (50, 30), [0, 0, image]).unwrap();
     let count = (0..400).map(seen).filter(|view| *view == mirrored).count();
     assert!((0..400).map(seen).all(|view| view == mirrored || view == picture()));
-    // five standard deviations: 50
+    // Five standard deviations are 50.
     assert!((150..250).contains(&count), "{count}");
 }

@@ -5,7 +5,7 @@ use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
 use crate::data::resize::Interpolation;
 
-/// Five images, the fourth damaged.
+/// Five image files, of which the fourth is damaged.
 fn files(folder: &Path) -> Files {
     let path = |i: u8| folder.join(format!("{i}.png"));
     for i in 0..5u8 {
@@ -35,7 +35,7 @@ fn cached_images_are_the_decoded_ones() {
         assert_eq!(cached.image(i).unwrap(), files.image(i).unwrap());
     }
     assert!(format!("{:#}", cached.image(3).unwrap_err()).contains("3.png"));
-    // pixels no longer come from the files
+    // The pixels no longer come from the files.
     let expected = files.image(2).unwrap();
     let time = files.paths[2].metadata().unwrap().modified().unwrap();
     let bytes = std::fs::metadata(&files.paths[2]).unwrap().len() as usize;
@@ -78,7 +78,7 @@ fn damage_is_noticed() {
     let error = damaged.image(1).unwrap_err().to_string();
     assert!(error.contains("image 1 is damaged: delete the file"), "{error}");
     drop(damaged);
-    // a file of another length is made anew at once
+    // A file of another length is recreated at once.
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     assert_eq!(files.with_cache(&request(folder.path())).unwrap().image(1).unwrap(), expected);
 }

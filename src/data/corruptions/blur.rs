@@ -1,4 +1,4 @@
-//! Blur: a Gaussian over rows and columns, edges continued by their last value.
+//! Gaussian blur over rows and columns. Beyond an edge, its last value is repeated.
 
 use super::picture::{Corruption, Picture, byte};
 
@@ -23,7 +23,7 @@ fn blur(picture: &mut Picture, sigma: f64) {
     }
 }
 
-/// Convolves each of `lines` lines of `length` values; `index(line, at)` is where a value lies.
+/// Convolves each of `lines` lines of `length` values. `index(line, at)` is the position of a value.
 fn along(
     values: &[f64],
     kernel: &[f64],
@@ -44,7 +44,7 @@ fn along(
     result
 }
 
-/// The normal density at whole distances up to 4 sigma, scaled to sum 1.
+/// The normal density at whole distances up to 4 sigma, scaled to sum to 1.
 fn kernel(sigma: f64) -> Vec<f64> {
     let radius = (4.0 * sigma + 0.5) as i64;
     let weights: Vec<f64> = (-radius..=radius).map(|d| (-0.5 * (d as f64 / sigma).powi(2)).exp()).collect();
@@ -59,7 +59,8 @@ mod tests {
     #[test]
     fn a_point_spreads_as_the_normal_density() {
         // x = numpy.zeros((9, 9)); x[4, 4] = 1
-        // numpy.round(255 * scipy.ndimage.gaussian_filter(x, 1.0, mode="nearest"))[4], and the same with x[0, 0] = 1, row 0
+        // numpy.round(255 * scipy.ndimage.gaussian_filter(x, 1.0, mode="nearest"))[4], and
+        // row 0 of the same with x[0, 0] = 1
         for (point, row, expected) in [(40, 4, [0, 0, 5, 25, 41, 25, 5, 0, 0]), (0, 0, [125, 54, 10, 1, 0, 0, 0, 0, 0])]
         {
             let mut pixels = [0u8; 81];

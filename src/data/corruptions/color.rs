@@ -1,4 +1,4 @@
-//! Colour: contrast, and value and saturation of the HSV model.
+//! Corruptions of colour: the contrast, and the value and saturation of the HSV model.
 
 use super::picture::Corruption;
 
@@ -41,19 +41,19 @@ fn extremes(color: [f64; 3]) -> (f64, f64) {
     (color.into_iter().fold(1.0, f64::min), color.into_iter().fold(0.0, f64::max))
 }
 
-/// Hue and saturation kept, value (the largest channel) raised, at most to 1.
+/// Raises the value (the largest channel) by `more`, to at most 1. Hue and saturation stay the same.
 fn with_value(color: [f64; 3], more: f64) -> [f64; 3] {
     let (_, value) = extremes(color);
     let raised = (value + more).min(1.0);
-    // black has no hue: it becomes gray
+    // Black has no hue, so it becomes gray.
     if value == 0.0 { [raised; 3] } else { color.map(|x| x * raised / value) }
 }
 
-/// Hue and value kept, saturation (max - min) / max replaced, within `[0, 1]`.
+/// Replaces the saturation (max - min) / max by `f` of it, limited to `[0, 1]`. Hue and value stay the same.
 fn with_saturation(color: [f64; 3], f: impl Fn(f64) -> f64) -> [f64; 3] {
     let (least, value) = extremes(color);
     if least == value {
-        // gray has no hue: taken as red, as HSV conversion does
+        // Gray has no hue, so it is taken as red, as in HSV conversion.
         let rest = value * (1.0 - f(0.0).clamp(0.0, 1.0));
         return [value, rest, rest];
     }

@@ -1,4 +1,4 @@
-//! Digital: fewer pixels, JPEG compression.
+//! Digital corruptions: fewer pixels and JPEG compression.
 
 use anyhow::{Context, Result};
 use fast_image_resize as fir;

@@ -1,6 +1,6 @@
-//! Corruptions that bella generates itself, for sets without a published corrupted version.
-//! Written from the definitions of Hendrycks and Dietterich (2019) with constants in their spirit: results on them are
-//! not results on CIFAR-10-C.
+//! Corruptions that bella generates itself, for sets without a published corrupted version. They are written from the
+//! definitions of Hendrycks and Dietterich (2019) with similar constants. Results on them are not results on
+//! CIFAR-10-C.
 
 mod blur;
 mod color;
@@ -16,7 +16,7 @@ use crate::base::random::{Purpose, stream};
 pub use picture::Corruption;
 use picture::Picture;
 
-/// Every corruption, in the order in which they are listed.
+/// All corruptions in the order in which they are listed.
 pub static CORRUPTIONS: &[&Corruption] = &[
     &noise::GAUSSIAN,
     &noise::SHOT,
@@ -30,7 +30,7 @@ pub static CORRUPTIONS: &[&Corruption] = &[
     &digital::JPEG,
 ];
 
-/// A corruption with all that decides its result.
+/// A corruption with its severity and seed, which together determine its result.
 #[derive(Clone, Copy)]
 pub struct Applied {
     corruption: &'static Corruption,
@@ -42,7 +42,7 @@ impl Corruption {
     /// This corruption at `severity`.
     ///
     /// # Errors
-    /// A severity beyond 1 to 5.
+    /// Fails if the severity is not from 1 to 5.
     pub fn at(&'static self, severity: usize, seed: u64) -> Result<Applied> {
         ensure!((1..=5).contains(&severity), "{}:{severity}: the severity must be from 1 to 5", self.key);
         Ok(Applied { corruption: self, severity, seed })
@@ -50,10 +50,10 @@ impl Corruption {
 }
 
 impl Applied {
-    /// Reads `gaussian-noise:3`. The noise is a function of `seed` and the image's index.
+    /// Parses text such as `gaussian-noise:3`. The noise is a function of `seed` and the image's index.
     ///
     /// # Errors
-    /// No severity, one beyond 1 to 5, or an unknown name.
+    /// Fails if there is no severity, the severity is not from 1 to 5, or the name is unknown.
     pub fn parse(text: &str, seed: u64) -> Result<Applied> {
         let form = "write a name and a severity, such as gaussian-noise:3";
         let (key, severity) = text.split_once(':').with_context(|| format!("corruption `{text}`: {form}"))?;
@@ -67,20 +67,20 @@ impl Applied {
         Ok(Applied { corruption, severity, seed })
     }
 
-    /// The corruption's name.
+    /// The name of the corruption.
     pub fn key(&self) -> &'static str {
         self.corruption.key
     }
 
-    /// 1 to 5.
+    /// The severity, from 1 to 5.
     pub fn severity(&self) -> u8 {
         self.severity as u8
     }
 
-    /// Damages image number `index` of its split, `pixels: [3, height, width]`, in place.
+    /// Corrupts image number `index` of its split in place. `pixels: [3, height, width]`.
     ///
     /// # Errors
-    /// An image that a codec cannot hold (JPEG: 65,535 pixels a side).
+    /// Fails if a codec cannot hold the image (JPEG: 65,535 pixels on a side).
     pub fn apply(&self, pixels: &mut [u8], height: usize, width: usize, index: u32) -> Result<()> {
         let mut rng = stream(self.seed, Purpose::Corruption, &[u64::from(index)]);
         (self.corruption.apply)(&mut Picture { pixels, height, width }, self.severity, &mut rng)

@@ -1,4 +1,4 @@
-//! Noise: each value of each channel is disturbed on its own.
+//! Corruptions by noise. Each value of each channel is disturbed independently.
 
 use rand_chacha::ChaCha12Rng;
 
@@ -48,7 +48,7 @@ pub static SPECKLE: Corruption = Corruption {
     },
 };
 
-/// Poisson counts by inversion, with one table of sums for each of the values that the image has.
+/// Draws Poisson counts by inversion, with one table of sums for each byte value in the image.
 fn shot(picture: &mut Picture, photons: f64, rng: &mut ChaCha12Rng) {
     let mut sums: Vec<Option<Vec<f64>>> = vec![None; 256];
     for value in picture.pixels.iter_mut() {
@@ -59,9 +59,9 @@ fn shot(picture: &mut Picture, photons: f64, rng: &mut ChaCha12Rng) {
     }
 }
 
-/// P(count <= k) for k = 0, 1, … until it is 1 to 1e-12.
+/// P(count <= k) for k = 0, 1, … until it is within 1e-12 of 1.
 fn poisson_sums(mean: f64) -> Vec<f64> {
-    // exp(-500) is still a normal f64, so the sum may start at its smallest term
+    // exp(-500) is still a normal f64, so the sum can start with its smallest term.
     let mut term = (-mean).exp();
     let mut sums = vec![term];
     while sums[sums.len() - 1] < 1.0 - 1e-12 && (sums.len() as f64) < mean + 12.0 * mean.sqrt() + 20.0 {

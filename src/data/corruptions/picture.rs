@@ -1,15 +1,15 @@
-//! What a corruption is, and the image that it works on.
+//! The definition of a corruption, and the image that it works on.
 
 use anyhow::Result;
 use rand_chacha::ChaCha12Rng;
 
-/// A way to damage an image, at severities 1 to 5.
+/// A way to corrupt an image, at severities 1 to 5.
 pub struct Corruption {
     /// The name in configs and results.
     pub key: &'static str,
-    /// One line for `bella list`.
+    /// A description in one line for `bella list`.
     pub about: &'static str,
-    /// Damages one image in place at `severity` 1 to 5.
+    /// Corrupts one image in place. The severity is from 1 to 5.
     pub(super) apply: fn(&mut Picture, severity: usize, &mut ChaCha12Rng) -> Result<()>,
 }
 
@@ -26,7 +26,7 @@ impl Picture<'_> {
         self.pixels.iter_mut().for_each(|value| *value = byte(f(f64::from(*value) / 255.0)));
     }
 
-    /// Replaces every pixel's (r, g, b) in `[0, 1]`.
+    /// Replaces the colour (r, g, b) of every pixel, in `[0, 1]`, by `f` of it, clipped and rounded.
     pub fn map_colors(&mut self, f: impl Fn([f64; 3]) -> [f64; 3]) {
         let plane = self.height * self.width;
         for i in 0..plane {
@@ -36,7 +36,7 @@ impl Picture<'_> {
     }
 }
 
-/// `[0, 1]` to a byte, clipped, to the nearest.
+/// Converts a value in `[0, 1]` to the nearest byte. Values outside are clipped.
 pub fn byte(value: f64) -> u8 {
     (value * 255.0).round().clamp(0.0, 255.0) as u8
 }

@@ -3,7 +3,7 @@ use crate::data::{Images, Packed};
 
 const SIDE: usize = 32;
 
-/// Four images of smooth colours.
+/// Four images with smooth colours.
 fn images() -> Packed {
     let value = |i: usize| (i % SIDE * 9 + i / SIDE % SIDE * 5 + i / (SIDE * SIDE) * 23) % 230 + 10;
     Packed { pixels: (0..4 * 3 * SIDE * SIDE).map(|i| value(i) as u8).collect(), height: SIDE, width: SIDE }
@@ -49,7 +49,7 @@ fn noise_has_its_stated_size() {
         corruption.at(3, 1).unwrap().apply(&mut pixels, 64, 64, 0).unwrap();
         (squared_difference(&Packed { pixels, ..gray }, &gray)).sqrt() / 255.0
     };
-    // x = 128 / 255: 0.08; sqrt(x / 100); 0.12 x; sqrt(0.03 / 2 (x^2 + (1 - x)^2))
+    // With x = 128 / 255, the expected deviations are 0.08; sqrt(x / 100); 0.12 x; sqrt(0.03 / 2 (x^2 + (1 - x)^2)).
     for (corruption, expected) in
         [(&noise::GAUSSIAN, 0.08), (&noise::SHOT, 0.07085), (&noise::SPECKLE, 0.06024), (&noise::IMPULSE, 0.08660)]
     {

@@ -17,7 +17,7 @@ fn of(root: &Path, extra: &str) -> Fingerprint {
     Fingerprint::of(&load(&*folder(root, extra), 0)).unwrap()
 }
 
-/// Bitmaps, whose sizes do not depend on what they show.
+/// Writes two bitmaps, whose file sizes do not depend on their pixels.
 fn two_images(root: &Path, gray: u8) {
     put(root, "ant/a.bmp", gray);
     put(root, "bee/a.bmp", 7);
@@ -58,7 +58,7 @@ fn contents_names_labels_groups_and_resizing_matter() {
     assert!(Fingerprint::of(&grouped).unwrap() != plain);
 }
 
-// A change in the middle of a file of 30 KiB is seen, and a file that is gone is named.
+// A change in the middle of a file of 30 KiB changes the hash, and a missing file is named.
 #[test]
 fn long_files_are_read_in_blocks() {
     let place = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! CIFAR-10-C and CIFAR-100-C as published (Hendrycks and Dietterich 2019; Zenodo records 2535967 and 3555552): one
-//! `.npy` file a corruption, u8 `[50000, 32, 32, 3]`, the 10,000 test images at severity 1, then at 2, … 5; `labels.npy`.
+//! CIFAR-10-C and CIFAR-100-C as published (Hendrycks and Dietterich 2019; Zenodo records 2535967 and 3555552). There
+//! is one `.npy` file per corruption, u8 `[50000, 32, 32, 3]`: the 10,000 test images at severity 1, then at 2, … 5.
+//! The labels are in `labels.npy`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,10 +20,10 @@ use crate::schema::{Reader, suggest};
 
 const SIDE: u64 = 32;
 
-/// Images of each severity; the files have five times as many.
+/// The number of images of each severity. The files hold five times as many.
 const IMAGES: u64 = 10_000;
 
-/// What tells the two sets apart.
+/// The properties in which the two sets differ.
 pub struct Published {
     /// The registry key.
     pub key: &'static str,
@@ -30,9 +31,9 @@ pub struct Published {
     pub folder: &'static str,
     /// The registry key of the set that the images come from.
     pub clean: &'static str,
-    /// Class names; the position is the label.
+    /// The class names. The position of a name is its label.
     pub classes: &'static [&'static str],
-    /// MD5 of each file, by its name without `.npy`.
+    /// The MD5 checksum of each file, by its name without `.npy`.
     pub sums: &'static [(&'static str, &'static str)],
 }
 
@@ -43,15 +44,15 @@ struct CifarC {
     severities: Vec<i64>,
     /// Whether files are compared with the published checksums.
     verify: bool,
-    /// Images of each version.
+    /// The number of images to use of each version.
     #[serde(skip_serializing_if = "Option::is_none")]
     subset: Option<Subset>,
     #[serde(skip)]
     published: &'static Published,
-    /// Of each severity.
+    /// The number of images of each severity in the files.
     #[serde(skip)]
     images: u64,
-    /// Files whose checksum was right: five severities share one file.
+    /// The files whose checksum was right. Five severities share one file, which is checked once.
     #[serde(skip)]
     verified: Mutex<BTreeSet<PathBuf>>,
 }
@@ -85,7 +86,7 @@ fn read_sized(published: &'static Published, images: u64, reader: &mut Reader) -
     CifarC { root, corruptions, severities, verify, subset, published, images, verified: Mutex::default() }
 }
 
-/// Reads `severities`, each from 1 to 5 and once; all by default.
+/// Reads `severities`, each from 1 to 5 and named once. The default is all of them.
 pub fn read_severities(reader: &Reader) -> Vec<i64> {
     let severities = reader
         .integers("severities", 1..=5)
@@ -110,7 +111,7 @@ impl Dataset for CifarC {
         Ok(Vec::new())
     }
 
-    /// There is no plain split: a mixture of corruptions would be a test set that nobody reports on.
+    /// Always fails. A mixture of corruptions would be a test set that nobody reports on, so there is no plain split.
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
         let Published { key, clean, .. } = self.published;
         match split {
@@ -126,7 +127,7 @@ impl Dataset for CifarC {
         self.check_files()?;
         let of = |corruption: &String| {
             let corruption = corruption.clone();
-            // the range was checked when the config was read
+            // The range was checked when the config was read.
             self.severities.iter().map(move |&s| Version { corruption: corruption.clone(), severity: s as u8 })
         };
         Ok(self.corruptions.iter().flat_map(of).collect())
@@ -167,7 +168,7 @@ impl CifarC {
         cifar::folder(&self.root, self.published.folder).join(format!("{name}.npy"))
     }
 
-    /// All missing files in one message.
+    /// Fails if files are missing and names all of them in one message.
     fn check_files(&self) -> Result<()> {
         let folder = cifar::folder(&self.root, self.published.folder);
         let wanted = self.corruptions.iter().map(String::as_str).chain(["labels"]);
@@ -186,7 +187,7 @@ impl CifarC {
         Ok(())
     }
 
-    /// All labels, `[5 * images]`.
+    /// The labels of all severities, `[5 * images]`.
     fn labels(&self, file: &Path) -> Result<Vec<u32>> {
         let classes = self.published.classes.len();
         let check = |(i, label): (usize, i64)| {
@@ -198,7 +199,7 @@ impl CifarC {
         npy::integers(file, 5 * self.images)?.into_iter().enumerate().map(check).collect()
     }
 
-    /// Compares a file with its published checksum, once.
+    /// Compares a file with its published checksum, once per file.
     fn verify(&self, file: &Path) -> Result<()> {
         let name = file.file_stem().map(|name| name.to_string_lossy());
         let published = self.published.sums.iter().find(|(of, _)| name.as_deref() == Some(*of));
@@ -233,7 +234,7 @@ fn md5_of(path: &Path) -> Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// `[N, 32, 32, 3]` to `[N, 3, 32, 32]`.
+/// Converts `[N, 32, 32, 3]` to `[N, 3, 32, 32]`.
 fn planar(interleaved: &[u8]) -> Vec<u8> {
     let plane = (SIDE * SIDE) as usize;
     let mut pixels = Vec::with_capacity(interleaved.len());

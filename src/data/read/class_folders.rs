@@ -1,4 +1,4 @@
-//! Image files in one folder a class: what `image-folder` and `image-folder-c` share.
+//! Image files in one folder per class, as used by `image-folder` and `image-folder-c`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::{Request, Resize, Split, SplitName};
 use crate::schema::Reader;
 
-/// How class folders become a split.
+/// The settings by which class folders become a split.
 #[derive(Serialize)]
 pub struct ClassFolders {
-    /// Class folders in the order of their labels; sorted names where absent.
+    /// The class folders in the order of their labels. If absent, the sorted names of all folders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<String>>,
     #[serde(flatten)]
@@ -35,11 +35,12 @@ impl ClassFolders {
         ClassFolders { classes, files: ImageFiles::read(key, reader, Resize::ShorterSideCrop), key }
     }
 
-    /// Reads all images of the class folders in `folder`; labels are places in `classes`, `part` is the split or
-    /// version that the folder holds.
+    /// Reads all images of the class folders in `folder`. The label of a class is its position in `classes`; `part` is
+    /// the split or version that the folder holds.
     ///
     /// # Errors
-    /// A class folder that is empty or not one of `classes`; an image that cannot be decoded, unless such are skipped.
+    /// Fails if a class folder is empty or not one of `classes`, or if an image cannot be decoded and such images are
+    /// not skipped.
     pub fn load(
         &self,
         folder: &Path,
@@ -51,7 +52,7 @@ impl ClassFolders {
     }
 }
 
-/// `classes`: names in the order of their labels, each once.
+/// Reads `classes`: the names in the order of their labels, each once.
 pub fn read_classes(reader: &Reader) -> Option<Vec<String>> {
     let classes = reader
         .strings("classes")
@@ -63,10 +64,10 @@ pub fn read_classes(reader: &Reader) -> Option<Vec<String>> {
     classes
 }
 
-/// All image files below `folder`, sorted by class and path, with their labels.
+/// Lists all image files below `folder`, sorted by class and path, with their labels.
 ///
 /// # Errors
-/// A class folder that is empty or not one of `classes`.
+/// Fails if a class folder is empty or not one of `classes`.
 pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
     let label_of: BTreeMap<&str, u32> = classes.iter().zip(0..).map(|(name, label)| (name.as_str(), label)).collect();
     let mut found = Vec::new();
@@ -94,19 +95,20 @@ pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
     Ok(Listing { paths, labels, groups: None })
 }
 
-/// The name that comes twice, if one does.
+/// The first name that is repeated, if any.
 pub fn repeated(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)).map(|(_, name)| name)
 }
 
-/// The root's name with the folders inside it: results of two folders must not be taken for each other.
+/// The name of the root followed by the folders inside it, so that results of two folders have different names.
 pub fn label(key: &str, root: &Path, inside: &str) -> String {
     let root = root.file_name().map_or(key.to_string(), |name| name.to_string_lossy().into_owned());
     let inside = Path::new(inside).components().filter(|part| matches!(part, Component::Normal(_)));
     inside.fold(root, |label, part| format!("{label}/{}", part.as_os_str().to_string_lossy()))
 }
 
-/// Names of the folders in `folder`, sorted by code point; hidden ones do not count. `expected` is what should be there.
+/// The names of the folders in `folder` without hidden ones, sorted by code point. `expected` describes the layout in
+/// messages.
 pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in entries(folder)? {
@@ -122,8 +124,8 @@ pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Adds the image files below `folder`, known by their extension, each folder's in the order of their names. What is hidden
-/// does not count, nor a link to a folder, which may lead back to it.
+/// Adds the image files below `folder`, recognised by their extension, in the order of their names in each folder.
+/// Hidden entries are skipped, and so are links to folders, which may lead back to `folder`.
 pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     let mut inside = entries(folder)?;
     inside.sort();
@@ -140,15 +142,15 @@ pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the extension is that of a format which can be decoded.
+/// Whether the extension belongs to a format that can be decoded.
 pub fn is_image(path: &Path) -> bool {
     ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled())
 }
 
-/// What lies in `folder`, in no order.
+/// The entries of `folder`, in no particular order.
 ///
 /// # Errors
-/// The folder cannot be listed.
+/// Fails if the folder cannot be listed.
 pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = || format!("{}: cannot list the folder", folder.display());
     let listed: std::io::Result<Vec<PathBuf>> =

@@ -1,4 +1,4 @@
-//! CSV files with a header: columns by name, rows by line.
+//! CSV files with a header, read as columns by name and rows by line.
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Reads `path`; cells lose the spaces around them.
+    /// Reads `path`. Spaces around cells are removed.
     ///
     /// # Errors
-    /// A file that cannot be read, has no row, or has a row with another number of cells than the header.
+    /// Fails if the file cannot be read, has no row, or has a row whose number of cells differs from the header's.
     pub fn read(path: &Path) -> Result<Columns> {
         let failed = || format!("{}: cannot read as CSV", path.display());
         let missing = || format!("{}: cannot open; `bella data check` says what to fetch", path.display());
@@ -27,15 +27,15 @@ impl Columns {
         Ok(Columns { path: path.to_path_buf(), header, rows })
     }
 
-    /// The place of a column, if there is one.
+    /// The index of a column. `None` if there is no such column.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.header.iter().position(|column| column == name)
     }
 
-    /// The place of a column.
+    /// The index of a column.
     ///
     /// # Errors
-    /// No such column.
+    /// Fails if there is no such column.
     pub fn place(&self, name: &str) -> Result<usize> {
         self.find(name).with_context(|| {
             let known = self.header.iter().collect::<Vec<_>>().join(", ");
@@ -43,13 +43,13 @@ impl Columns {
         })
     }
 
-    /// Every row with its place in the file, `metadata.csv:12`, for messages.
+    /// Every row with its place in the file, such as `metadata.csv:12`, for messages.
     pub fn rows(&self) -> impl Iterator<Item = (Place<'_>, &StringRecord)> {
         self.rows.iter().map(|row| (Place { path: &self.path, row }, row))
     }
 }
 
-/// Where a row stands.
+/// The place of a row in its file.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     path: &'a Path,

@@ -1,4 +1,5 @@
-//! Image files with their labels: what every set of files shares once it knows which image belongs where.
+//! Image files with their labels. Every set of image files uses this module once it knows the label and split of each
+//! file.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use crate::data::subset::chosen;
 use crate::data::{Decode, Files, Groups, Images, Packed, Request, Resize, Split, SplitName, Subset};
 use crate::schema::Reader;
 
-/// `resize`, `skip_corrupt` and `subset` of `[data.<key>]`: how files become a split.
+/// The settings `resize`, `skip_corrupt` and `subset` of `[data.<key>]`, by which files become a split.
 #[derive(Clone, Serialize)]
 pub struct ImageFiles {
     resize: Resize,
@@ -24,14 +25,14 @@ pub struct ImageFiles {
     key: &'static str,
 }
 
-/// N files, each with its label and, where the set says, its group.
+/// A list of N files, each with its label and its group if the set has groups.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// One file an image.
+    /// The files, one for each image.
     pub paths: Vec<PathBuf>,
-    /// `[N]`, each below the number of classes.
+    /// The labels, `[N]`, each below the number of classes.
     pub labels: Vec<u32>,
-    /// What else the images belong to.
+    /// The groups that the images belong to, if any.
     pub groups: Option<Groups>,
 }
 
@@ -47,7 +48,7 @@ impl Listing {
 }
 
 impl ImageFiles {
-    /// Reads the keys; `resize` is as the set's papers do it unless the config says.
+    /// Reads the settings. `resize` is the default, which follows the papers on the set.
     pub fn read(key: &'static str, reader: &Reader, resize: Resize) -> ImageFiles {
         let resize =
             reader.choice("resize").about("The way in which images get the size of the network's input.").or(resize);
@@ -58,7 +59,8 @@ impl ImageFiles {
         ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
     }
 
-    /// With [`Resize::None`] images have the size of the first, or where damaged ones are skipped of the first readable one.
+    /// With [`Resize::None`], images have the size of the first one, or of the first readable one if damaged images are
+    /// skipped.
     fn decode(&self, request: &Request, paths: &[PathBuf]) -> Result<Decode> {
         let first = Decode::new(self.resize, request, &paths[0]);
         match (&first, self.skip_corrupt) {
@@ -74,10 +76,11 @@ impl ImageFiles {
         self.resize
     }
 
-    /// Makes a split of listed files; `part` is its name, or that of a version of it.
+    /// Loads the listed files as a split. `part` is the name of the split or of a version of it.
     ///
     /// # Errors
-    /// No image; a file that is missing, empty or cannot be decoded (the last two unless such are skipped).
+    /// Fails if there is no image, or if a file is missing, empty or cannot be decoded. Empty and undecodable files do
+    /// not count if such images are skipped.
     pub fn load(&self, mut listing: Listing, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
         let name = format!("{}/{part}", self.key);
         ensure!(!listing.paths.is_empty(), "{name}: has no images");
@@ -95,7 +98,7 @@ impl ImageFiles {
                 let (packed, failures) = unpack(&files, request)?;
                 self.without(all(Images::Packed(packed), Some(files)), &failures)
             }
-            // a split has to know its size: one pass only looks for files to leave out
+            // The split must know its size, so this pass over all files only finds those to leave out.
             (false, true) => {
                 let failures = files.decode_all(request.workers, request.progress, |_, _| ())?;
                 self.without(all(Images::Files(files), None), &failures)
@@ -104,7 +107,8 @@ impl ImageFiles {
         }
     }
 
-    /// A file that is not there is found before the first batch, not in the middle of an epoch.
+    /// Checks that all files exist and are not empty, so that a fault is reported before the first batch and not in the
+    /// middle of an epoch.
     fn check_files(&self, name: &str, paths: &[PathBuf]) -> Result<()> {
         let fault = |path: &PathBuf| match path.metadata() {
             Ok(file) if file.len() > 0 || self.skip_corrupt => None,
@@ -122,7 +126,7 @@ impl ImageFiles {
         Ok(())
     }
 
-    /// Deals with the files that cannot be decoded: leaves them out if so configured.
+    /// Leaves out the files that cannot be decoded if the config says so, and fails otherwise.
     fn without(&self, split: Split, failures: &[(usize, anyhow::Error)]) -> Result<Split> {
         if failures.is_empty() {
             return Ok(split);
@@ -139,19 +143,19 @@ impl ImageFiles {
     }
 }
 
-/// The first five.
+/// The first five texts.
 pub fn some(texts: &[String]) -> String {
     let more = if texts.len() > 5 { "; …" } else { "" };
     format!("{}{more}", texts[..texts.len().min(5)].join("; "))
 }
 
-/// Decodes all files into memory; images that fail stay black.
+/// Decodes all files into memory. Images that cannot be decoded stay black.
 fn unpack(files: &Files, request: &Request) -> Result<(Packed, Vec<(usize, anyhow::Error)>)> {
     let Decode { height, width, .. } = files.decode;
     let bytes = files.decode.image_bytes();
     let pixels = Mutex::new(vec![0; files.decoded_bytes()]);
     let failures = files.decode_all(request.workers, request.progress, |i, image| {
-        // a copy is short against the decoding that went before
+        // Copying under the lock is fast compared with the decoding before it.
         let mut pixels = pixels.lock().unwrap_or_else(PoisonError::into_inner);
         pixels[i * bytes..(i + 1) * bytes].copy_from_slice(&image);
     })?;

@@ -1,5 +1,5 @@
-//! MATLAB's `.mat` files of version 5 (MAT-File Format, MathWorks): arrays of numbers, texts and structs, compressed or
-//! not, little-endian. Anything else in a file is passed over.
+//! Reads MATLAB's `.mat` files of version 5 (MAT-File Format, MathWorks), little-endian: arrays of numbers, texts and
+//! structs, compressed or not. Other contents of a file are skipped.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,29 +8,29 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::ZlibDecoder;
 
-/// The variables of a file, by name.
+/// The variables of a file by name.
 pub type Variables = BTreeMap<String, Value>;
 
-/// One variable.
+/// The value of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Stored as bytes, with the shape; the first index moves fastest.
+    /// Numbers stored as bytes, with the shape. The first index moves fastest.
     Bytes(Vec<usize>, Vec<u8>),
-    /// Stored as any other number, with the shape; the first index moves fastest.
+    /// Numbers of any other type, with the shape. The first index moves fastest.
     Numbers(Vec<usize>, Vec<f64>),
-    /// Characters.
+    /// A text.
     Text(String),
-    /// An array of structs: the fields of each element.
+    /// An array of structs, with the fields of each element.
     Structs(Vec<BTreeMap<String, Value>>),
-    /// A kind that no data set here needs.
+    /// A kind of value that no data set here needs.
     Other,
 }
 
 impl Value {
-    /// Whole numbers, whatever type they are stored in.
+    /// The value as whole numbers, whatever type they are stored in.
     ///
     /// # Errors
-    /// No numbers, or fractions, or negative ones.
+    /// Fails if the value is not an array of numbers, or if some are fractions or negative.
     pub fn whole(&self) -> Result<Vec<u32>> {
         match self {
             Value::Bytes(_, bytes) => Ok(bytes.iter().map(|&byte| u32::from(byte)).collect()),
@@ -50,17 +50,17 @@ impl Value {
 /// Reads all variables of `path`.
 ///
 /// # Errors
-/// A file that cannot be read, is of another version, or is damaged.
+/// Fails if the file cannot be read, is of another version, or is damaged.
 pub fn read(path: &Path) -> Result<Variables> {
     let bytes = std::fs::read(path)
         .with_context(|| format!("{}: cannot read; `bella data check` says what to fetch", path.display()))?;
     variables(&bytes).with_context(|| format!("{}: not a readable .mat file of version 5", path.display()))
 }
 
-/// A variable of `path` that has to be there.
+/// A variable that `path` must have.
 ///
 /// # Errors
-/// It is not there.
+/// Fails if the file has no such variable.
 pub fn variable<'a>(variables: &'a Variables, name: &str, path: &Path) -> Result<&'a Value> {
     variables.get(name).with_context(|| {
         let known: Vec<&str> = variables.keys().map(String::as_str).collect();
@@ -71,7 +71,7 @@ pub fn variable<'a>(variables: &'a Variables, name: &str, path: &Path) -> Result
 const HEADER: usize = 128;
 const MATRIX: u32 = 14;
 const COMPRESSED: u32 = 15;
-/// Structs in structs, and so on.
+/// The largest depth of structs nested in structs.
 const DEEPEST: usize = 8;
 
 fn variables(bytes: &[u8]) -> Result<Variables> {
@@ -100,27 +100,27 @@ fn variables(bytes: &[u8]) -> Result<Variables> {
     Ok(found)
 }
 
-/// A tag with its data.
+/// A data element: its type and its data.
 struct Element<'a> {
     kind: u32,
     data: &'a [u8],
 }
 
-/// What follows the data of an element.
+/// The padding that follows the data of an element.
 enum Padding {
-    /// Zeros up to a multiple of eight bytes.
+    /// The data is padded with zeros to a multiple of eight bytes.
     Always,
     UnlessCompressed,
 }
 
 impl<'a> Element<'a> {
-    /// Takes the element at the front of `rest`.
+    /// Takes the first element from the front of `rest`.
     fn take(rest: &mut &'a [u8], padding: Padding) -> Result<Element<'a>> {
         let word =
             |at: usize| rest.get(at..at + 4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
         let cut_off = "it is cut off: fetch it again";
         let first = word(0).context(cut_off)?;
-        // the small format has type, size and up to four bytes of data in eight bytes
+        // The small format packs the type, the size and up to four bytes of data into eight bytes.
         if first >> 16 != 0 {
             let (kind, size) = (first & 0xffff, (first >> 16) as usize);
             let data = rest.get(4..4 + size).filter(|_| size <= 4).context(cut_off)?;
@@ -138,7 +138,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The name and the value of a matrix element.
+/// The name and the value of a matrix element. `depth` counts the structs around it.
 fn matrix(data: &[u8], depth: usize) -> Result<(String, Value)> {
     ensure!(depth < DEEPEST, "structs lie in structs more than {DEEPEST} deep");
     if data.is_empty() {
@@ -176,7 +176,8 @@ fn array(element: &Element, shape: Vec<usize>, count: usize) -> Result<Value> {
     Ok(value)
 }
 
-/// `count` structs: the length of a field name, all names, then field after field of element after element.
+/// Reads `count` structs. The data holds the length of a field name, all names, and then the fields of one element
+/// after another.
 fn structs(mut rest: &[u8], count: usize, depth: usize) -> Result<Vec<BTreeMap<String, Value>>> {
     let length = numbers(&Element::take(&mut rest, Padding::Always)?)?.first().map_or(0, |&length| length as usize);
     ensure!(length > 0, "a struct has field names of no length");
@@ -209,7 +210,7 @@ fn text(element: &Element) -> Result<String> {
     }
 }
 
-/// The numbers of an element; every type but 64-bit integers fits f64.
+/// The numbers of an element. Every type except 64-bit integers fits f64 exactly.
 fn numbers(element: &Element) -> Result<Vec<f64>> {
     let data = element.data;
     macro_rules! of {
@@ -234,7 +235,7 @@ fn numbers(element: &Element) -> Result<Vec<f64>> {
     })
 }
 
-/// One channel of `side` columns, stored column by column, row by row.
+/// Reorders one channel of `side` columns from column by column to row by row.
 pub fn row_major(columns: &[u8], side: usize) -> impl Iterator<Item = u8> {
     (0..side).flat_map(move |row| columns.iter().skip(row).step_by(side).copied())
 }

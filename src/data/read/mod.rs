@@ -1,4 +1,4 @@
-//! How published files are read: formats that several data sets share.
+//! Readers for published file formats that several data sets share.
 
 pub mod cifar;
 pub mod cifar_c;

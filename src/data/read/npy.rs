@@ -1,5 +1,5 @@
-//! Reading `.npy` files of a known shape: some rows of an array of bytes, or a vector of whole numbers.
-//! Anything else (another shape or type, Fortran order, a file that is cut off) is refused by name.
+//! Reads `.npy` files of a known shape: some rows of an array of bytes, or a vector of whole numbers. Other arrays (of
+//! another shape or type, in Fortran order, or cut off) are refused with a message that names the file.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -9,10 +9,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use npyz::{DType, Deserialize, NpyFile, NpyHeader, Order};
 
-/// Rows `rows` of the u8 array of `shape` in `path`; the rest of the file is not read.
+/// The rows `rows` of the u8 array of `shape` in `path`. The rest of the file is not read.
 ///
 /// # Errors
-/// A file that cannot be read, is cut off, or is no C-ordered u8 array of that shape.
+/// Fails if the file cannot be read, is cut off, or is not a C-ordered u8 array of that shape.
 pub fn byte_rows(path: &Path, shape: &[u64], rows: Range<u64>) -> Result<Vec<u8>> {
     let at = path.display();
     let (header, mut file) = open(path, shape)?;
@@ -26,10 +26,10 @@ pub fn byte_rows(path: &Path, shape: &[u64], rows: Range<u64>) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// The `count` whole numbers in `path`, of any integer type.
+/// The `count` whole numbers in `path`, stored in any integer type.
 ///
 /// # Errors
-/// A file that cannot be read, is cut off, or is no vector of that many integers.
+/// Fails if the file cannot be read, is cut off, or is not a vector of that many integers.
 pub fn integers(path: &Path, count: u64) -> Result<Vec<i64>> {
     let (header, file) = open(path, &[count])?;
     let kind = kind(&header.dtype());
@@ -55,7 +55,7 @@ where
     npy.into_vec::<T>()?.into_iter().map(|value| Ok(value.try_into()?)).collect()
 }
 
-/// Opens a file whose array has `shape`, at the first element.
+/// Opens a file whose array must have `shape`, positioned at the first element.
 fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
     let at = path.display();
     let mut file = File::open(path).with_context(|| format!("{at}: cannot open"))?;
@@ -63,7 +63,7 @@ fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
     let found = header.shape();
     ensure!(found == shape, "{at}: an array of shape {found:?}, but the shape must be {shape:?}: fetch it again");
     ensure!(header.order() == Order::C, "{at}: in Fortran order; store it with numpy.ascontiguousarray");
-    // shape is the caller's, so the product is small
+    // The shape equals the one that the caller expects, so the product is small.
     let data = header.dtype().num_bytes().map(|bytes| bytes as u64 * shape.iter().product::<u64>());
     let size = file.metadata().with_context(|| format!("{at}: cannot read"))?.len();
     let needed = data.map(|data| Ok::<u64, std::io::Error>(data + file.stream_position()?)).transpose()?;
@@ -73,7 +73,7 @@ fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
     Ok((header, file))
 }
 
-/// The type as NumPy writes it, without byte order: `u1`, `f8`; a record's whole description.
+/// The type as NumPy writes it, without byte order, such as `u1` or `f8`. For a record, its whole description.
 fn kind(dtype: &DType) -> String {
     match dtype {
         DType::Plain(plain) => plain.to_string().trim_start_matches(['|', '<', '>', '=']).to_string(),

@@ -1,14 +1,15 @@
-//! Names of ImageNet's classes: files of `<wnid> <name>, <other name>, …`, a line a class, separated by a space or a tab.
+//! The names of ImageNet's classes, from files with one line per class: `<wnid> <name>, <other name>, …`, separated by
+//! a space or a tab.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The first name of each of `wnids` in `file`; all its names where two classes share the first.
+/// The first name of each of `wnids` in `file`, or all of its names if two classes share the first one.
 ///
 /// # Errors
-/// A file that cannot be read, a class without a name, two classes of one name.
+/// Fails if the file cannot be read, a class has no name, or two classes have the same name.
 pub fn names(file: &Path, wnids: &[String]) -> Result<Vec<String>> {
     let at = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read"))?;

@@ -1,6 +1,6 @@
-//! CAMELYON17-WILDS v1.0 (Bándi et al. 2018; Koh et al. 2021): 96x96 patches of lymph nodes from five hospitals, by
-//! `metadata.csv`. Trained on centers 0, 3 and 4, validated on center 1 (or on held-out patches of the training centers,
-//! `id_val`), tested on center 2. See <https://wilds.stanford.edu/datasets/#camelyon17>.
+//! CAMELYON17-WILDS v1.0 (Bándi et al. 2018; Koh et al. 2021): 96x96 patches of lymph nodes from five hospitals, listed
+//! in `metadata.csv`. Centers 0, 3 and 4 are for training, center 1 (or held-out patches of the training centers,
+//! `id_val`) for validation, and center 2 for testing. See <https://wilds.stanford.edu/datasets/#camelyon17>.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 words! {
-    /// Which published part is the validation split.
+    /// The published part that serves as the validation split.
     enum Validation {
         /// Center 1: out of distribution, WILDS's own choice.
         Val = "val",
@@ -34,14 +34,14 @@ words! {
 }
 
 words! {
-    /// What images are grouped by.
+    /// The property by which images are grouped.
     enum GroupBy { Slide = "slide", Center = "center" }
 }
 
 #[derive(Serialize)]
 struct Camelyon17 {
     root: PathBuf,
-    /// The table of patches: WILDS's own, or one with fewer rows.
+    /// The table of patches: the one from WILDS, or one with fewer rows.
     metadata: String,
     val: Validation,
     group_by: GroupBy,
@@ -127,12 +127,12 @@ impl Dataset for Camelyon17 {
     }
 }
 
-/// A row of the table.
+/// One row of the table.
 struct Patch {
     path: PathBuf,
     label: u32,
     group: u32,
-    /// `None` for the published part that is not used.
+    /// The split of the patch. `None` if it belongs to the published part that is not used.
     split: Option<SplitName>,
 }
 
@@ -152,7 +152,7 @@ impl Camelyon17 {
             let (label, slide, center) =
                 (number(at, "tumor", tumor)?, number(at, "slide", slide)?, number(at, "center", center)?);
             ensure!(label < 2, "{at}: tumor = {label}, but it is 0 or 1");
-            // zeros in front are lost where a program has read the patient as a number
+            // A program that has read the patient as a number drops the leading zeros.
             let stem = format!("patient_{patient:0>3}_node_{node}");
             Ok(Patch {
                 path: folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png")),
@@ -164,7 +164,8 @@ impl Camelyon17 {
         table.rows().map(patch).collect()
     }
 
-    /// Centers go before the table's own `split`, which tells train (0) from id_val (1).
+    /// The split of a patch. The center decides first; the table's own `split` then separates train (0) from id_val
+    /// (1).
     fn split(&self, at: Place, center: u32, part: &str) -> Result<Option<SplitName>> {
         let is_used = |validation| (self.val == validation).then_some(SplitName::Val);
         Ok(match (center, part) {

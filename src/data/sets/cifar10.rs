@@ -18,7 +18,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, label_key: "labels", classes: 10 };
-/// The folder of the binary version and that of the Python version.
+/// The folders of the binary and the Python version.
 const FOLDERS: [&str; 2] = ["cifar-10-batches-bin", "cifar-10-batches-py"];
 pub static CLASSES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
@@ -26,7 +26,7 @@ pub static CLASSES: [&str; 10] =
 #[derive(Serialize)]
 struct Cifar10 {
     root: PathBuf,
-    /// Which of the five training files are used, in this order.
+    /// The numbers of the training files that are used, in this order.
     batches: Vec<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     subset: Option<Subset>,

@@ -1,5 +1,5 @@
-//! CIFAR-100 (Krizhevsky 2009), binary or Python version: 50,000 training and 10,000 test images, each with a fine and a coarse
-//! label.
+//! CIFAR-100 (Krizhevsky 2009), binary or Python version: 50,000 training images and 10,000 test images, each with a
+//! fine and a coarse label.
 
 use std::path::PathBuf;
 
@@ -18,11 +18,11 @@ pub static ENTRY: Entry = Entry {
     read,
 };
 
-/// The folder of the binary version and that of the Python version.
+/// The folders of the binary and the Python version.
 const FOLDERS: [&str; 2] = ["cifar-100-binary", "cifar-100-python"];
 
 words! {
-    /// Which of the two labels is used.
+    /// The kind of label that is used.
     enum Labels { Fine = "fine", Coarse = "coarse" }
 }
 

@@ -1,5 +1,5 @@
-//! CIFAR-100-C: the CIFAR-100 test images, fine labels, under 19 corruptions at five severities. Checksums of Zenodo
-//! record 3555552.
+//! CIFAR-100-C: the CIFAR-100 test images with fine labels under 19 corruptions at five severities. The checksums are
+//! those of Zenodo record 3555552.
 
 use crate::data::Entry;
 use crate::data::read::cifar_c::{self, Published};

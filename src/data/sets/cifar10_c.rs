@@ -1,4 +1,5 @@
-//! CIFAR-10-C: the CIFAR-10 test images under 19 corruptions at five severities. Checksums of Zenodo record 2535967.
+//! CIFAR-10-C: the CIFAR-10 test images under 19 corruptions at five severities. The checksums are those of Zenodo
+//! record 2535967.
 
 use crate::data::Entry;
 use crate::data::read::cifar_c::{self, Published};

@@ -1,5 +1,6 @@
-//! The UCI handwritten digits that scikit-learn carries (test part of Alpaydin and Kaynak 1998), embedded:
-//! 1,797 gray images of 8x8. Fixed split: the first 1,000 train, the last 797 test.
+//! The UCI handwritten digits included in scikit-learn (the test part of Alpaydin and Kaynak 1998), embedded in the
+//! binary: 1,797 gray images of 8x8. The split is fixed: the first 1,000 images are for training and the last 797 for
+//! testing.
 
 use anyhow::{Result, ensure};
 use serde::Serialize;

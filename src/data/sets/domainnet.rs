@@ -1,6 +1,6 @@
-//! DomainNet (Peng et al. 2019), cleaned version: 345 classes in six domains, by the lists `<domain>_train.txt` and
-//! `<domain>_test.txt` of `<domain>/<class>/<image> <label>`. Trained on one domain; every test domain is a test set of its
-//! own, `domainnet-<domain>`. Any other set in this layout works too. See <https://ai.bu.edu/M3SDA/>.
+//! DomainNet (Peng et al. 2019), cleaned version: 345 classes in six domains. The lists `<domain>_train.txt` and
+//! `<domain>_test.txt` have lines `<domain>/<class>/<image> <label>`. Training uses one domain, and each test domain is
+//! a test set of its own, `domainnet-<domain>`. Any other set in this layout works too. See <https://ai.bu.edu/M3SDA/>.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub static ENTRY: Entry = Entry {
     read,
 };
 
-/// Images of the cleaned version: domain, train, test.
+/// The numbers of images in the cleaned version: domain, train, test.
 const PUBLISHED: [(&str, usize, usize); 6] = [
     ("clipart", 33_525, 14_604),
     ("infograph", 36_023, 15_582),
@@ -38,7 +38,7 @@ struct DomainNet {
     train: String,
     /// The domains to test on.
     test: Vec<String>,
-    /// The folders' names in the order of the labels, where absent.
+    /// The names of the classes in the order of the labels. If absent, the names of their folders.
     #[serde(skip_serializing_if = "Option::is_none")]
     classes: Option<Vec<String>>,
     #[serde(flatten)]
@@ -74,7 +74,7 @@ impl Dataset for DomainNet {
         }
     }
 
-    /// Those of the training domain's list, or of the first test domain's where that is absent.
+    /// The classes in the list of the training domain. If there is no such list, those of the first test domain.
     fn classes(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.classes {
             return Ok(given.clone());
@@ -93,18 +93,20 @@ impl Dataset for DomainNet {
         Published { classes: Some(345), images: [(SplitName::Train, train)].into_iter().chain(test).collect() }
     }
 
-    /// The test images of several domains are one split only for counting: [`Dataset::test_sets`] tells them apart.
     fn resize(&self) -> Option<Resize> {
         Some(self.files.resize())
     }
 
+    /// Reads the images of one split. Those of several test domains are one split only for counting; each is a test set
+    /// of its own in [`Dataset::test_sets`].
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let domains = match split {
             SplitName::Train => std::slice::from_ref(&self.train),
             SplitName::Test => &self.test[..],
             SplitName::Val => bail!("domainnet has no split `val`; set data.domainnet.validation, say to 0.2"),
         };
-        // before the classes, which come from the list of another domain where the training domain has none
+        // The requested lists are read first, so that a missing one is named. The classes may come from another
+        // domain's list.
         let read = |domain: &String| lines(&self.list(domain, split)).map(|lines| (self.list(domain, split), lines));
         let lists = domains.iter().map(read).collect::<Result<Vec<_>>>()?;
         let classes = self.classes()?;
@@ -148,12 +150,12 @@ impl DomainNet {
     }
 }
 
-/// A line of a list.
+/// One line of a list.
 struct Line {
     number: usize,
-    /// Below the root.
+    /// The path of the image below the root.
     path: PathBuf,
-    /// The folder that the image lies in.
+    /// The folder of the image.
     class: String,
     label: u32,
 }
@@ -175,7 +177,7 @@ fn lines(file: &Path) -> Result<Vec<Line>> {
     Ok(found)
 }
 
-/// The classes of a list: every label from 0 has one name, and every name one label.
+/// The classes of a list. Every label from 0 must have one name, and every name one label.
 fn class_names(file: &Path, lines: &[Line]) -> Result<Vec<String>> {
     let at = file.display();
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Oxford Flowers-102 (Nilsback and Zisserman 2008): `jpg/image_00001.jpg`, …, labels 1 to 102 in `imagelabels.mat`, the
-//! three splits in `setid.mat`. See <https://www.robots.ox.ac.uk/~vgg/data/flowers/102/>.
+//! Oxford Flowers-102 (Nilsback and Zisserman 2008): images `jpg/image_00001.jpg`, …, labels 1 to 102 in
+//! `imagelabels.mat`, and the three splits in `setid.mat`. See <https://www.robots.ox.ac.uk/~vgg/data/flowers/102/>.
 
 use std::path::PathBuf;
 
@@ -100,7 +100,7 @@ impl Dataset for Flowers102 {
     }
 }
 
-/// The names that the set's page lists, in the order of the labels.
+/// The class names from the set's web page, in the order of the labels.
 #[rustfmt::skip]
 const CLASSES: [&str; 102] = [
     "pink primrose", "hard-leaved pocket orchid", "canterbury bells", "sweet pea", "english marigold", "tiger lily",

@@ -1,4 +1,4 @@
-//! Image files in folders named for their classes: `root/<class>/…`, or `root/{train,val,test}/<class>/…`.
+//! Image files in folders named after their classes: `root/<class>/…` or `root/{train,val,test}/<class>/…`.
 
 use std::path::PathBuf;
 
@@ -80,7 +80,7 @@ impl ImageFolder {
         }
     }
 
-    /// The folder of a split. A root without any split folder is a test set as a whole.
+    /// The folder of a split. If there is no folder of any split, the root as a whole is a test set.
     fn folder(&self, split: SplitName) -> Result<PathBuf> {
         let root = self.root.display();
         ensure!(self.root.is_dir(), "{root}: no such folder; set data.image-folder.root");

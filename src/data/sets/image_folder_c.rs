@@ -1,4 +1,4 @@
-//! Corrupted image files as ImageNet-C has them: `root/<corruption>/<severity>/<class>/…`, severities 1 to 5.
+//! Corrupted image files in the layout of ImageNet-C: `root/<corruption>/<severity>/<class>/…`, with severities 1 to 5.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize)]
 struct ImageFolderC {
     root: PathBuf,
-    /// All folders of the root, sorted, where absent.
+    /// The corruptions to use. If absent, all folders of the root, sorted.
     #[serde(skip_serializing_if = "Option::is_none")]
     corruptions: Option<Vec<String>>,
     severities: Vec<i64>,
@@ -53,7 +53,7 @@ impl Dataset for ImageFolderC {
         Some(self.folders.resize())
     }
 
-    /// Those of the first version.
+    /// The classes of the first version, unless the config names them.
     fn classes(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.folders.classes {
             return Ok(given.clone());
@@ -67,7 +67,7 @@ impl Dataset for ImageFolderC {
         Ok(Vec::new())
     }
 
-    /// There is no plain split: a mixture of corruptions would be a test set that nobody reports on.
+    /// Always fails. A mixture of corruptions would be a test set that nobody reports on, so there is no plain split.
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
         match split {
             SplitName::Test => bail!(
@@ -88,7 +88,7 @@ impl Dataset for ImageFolderC {
         };
         let of = |corruption: &String| {
             let corruption = corruption.clone();
-            // the range was checked when the config was read
+            // The range was checked when the config was read.
             self.severities.iter().map(move |&s| Version { corruption: corruption.clone(), severity: s as u8 })
         };
         let versions: Vec<Version> = corruptions.iter().flat_map(of).collect();

@@ -1,5 +1,6 @@
-//! ImageNet (ILSVRC 2012): `train/<wnid>/…`; `val/<wnid>/…`, or `val/ILSVRC2012_val_00000001.JPEG` with a file of labels.
-//! Labels follow sorted wnids. Its test split has no labels, so `val` is the test split, as in the papers.
+//! ImageNet (ILSVRC 2012): `train/<wnid>/…` and `val/<wnid>/…`, or `val/ILSVRC2012_val_00000001.JPEG` with a file of
+//! labels. Labels are positions among the sorted wnids. The published test split has no labels, so `val` is the test
+//! split, as in the papers.
 
 mod ground_truth;
 
@@ -25,13 +26,14 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize)]
 struct ImageNet {
     root: PathBuf,
-    /// Labels of the images in val, where they do not lie in class folders: see [`ground_truth`].
+    /// The file with the labels of the images in val, if they are not in class folders; see [`ground_truth`].
     #[serde(skip_serializing_if = "Option::is_none")]
     ground_truth: Option<String>,
-    /// A file of `<wnid> <names>` below the root, such as LOC_synset_mapping.txt; classes are called by wnids without.
+    /// A file of `<wnid> <names>` below the root, such as LOC_synset_mapping.txt. Without it, classes are named by
+    /// their wnids.
     #[serde(skip_serializing_if = "Option::is_none")]
     words: Option<String>,
-    /// The wnids used, in the order of their labels; all, sorted, where absent.
+    /// The wnids to use, in the order of their labels. If absent, all of them, sorted.
     #[serde(skip_serializing_if = "Option::is_none")]
     classes: Option<Vec<String>>,
     #[serde(flatten)]
@@ -98,7 +100,8 @@ impl Dataset for ImageNet {
 }
 
 impl ImageNet {
-    /// The wnids by label: of the training folders, else of the val folders, else of the file of labels.
+    /// The wnids in the order of their labels, taken from the training folders, else from the file of labels, else from
+    /// the val folders.
     fn wnids(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.classes {
             return Ok(given.clone());

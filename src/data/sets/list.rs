@@ -1,5 +1,5 @@
-//! Any images by a CSV file: a row an image with its path, its label and, where there are such columns, its split and
-//! group. Labels are class names, or whole numbers that are places in `classes`.
+//! Any images listed in a CSV file. Each row holds the path and the label of one image, and optionally its split and
+//! group. Labels are class names, or whole numbers that are positions in `classes`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize)]
 struct List {
     root: PathBuf,
-    /// The CSV file, below the root.
+    /// The path of the CSV file below the root.
     list: String,
     columns: ColumnNames,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,8 @@ struct List {
     files: ImageFiles,
 }
 
-/// The last two may be absent: then every image is a test image, or there are no groups.
+/// The names of the columns. Without a column for the split, every image is a test image; without one for the group,
+/// there are no groups.
 #[derive(Serialize)]
 struct ColumnNames {
     path: String,
@@ -60,7 +61,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     Box::new(List { root, list, columns, classes: read_classes(reader), files })
 }
 
-/// The list as read.
+/// The rows of the list as read.
 struct Rows {
     paths: Vec<PathBuf>,
     labels: Vec<String>,
@@ -101,7 +102,8 @@ impl Dataset for List {
         let kept: Vec<usize> = (0..rows.paths.len()).filter(|&i| rows.splits[i] == split).collect();
         let at = self.root.join(&self.list);
         ensure!(!kept.is_empty(), "{}: no image of the split `{split}`", at.display());
-        // All labels are names, or else all are places: one number must not be a name here and a place there.
+        // Either all labels are names or all are positions, so that a number is never a name in one row and a position
+        // in another.
         let named = rows.labels.iter().any(|label| place.contains_key(label.as_str()));
         let label = |&i: &usize| {
             let text = rows.labels[i].as_str();
@@ -130,7 +132,7 @@ impl Dataset for List {
 impl List {
     fn rows(&self) -> Result<Rows> {
         let table = Columns::read(&self.root.join(&self.list))?;
-        // a column that the config names has to be there
+        // A column that the config names must exist.
         let optional = |given: &Option<String>, usual: &str| match given {
             Some(name) => table.place(name).map(Some),
             None => Ok(table.find(usual)),
@@ -167,9 +169,10 @@ impl List {
     }
 }
 
-/// The classes that labels mean: all numbers up to the highest where all are numbers, else the names, sorted.
+/// The classes that the labels imply: all numbers up to the highest if every label is a number, otherwise the sorted
+/// names.
 fn classes(labels: &[String]) -> Vec<String> {
-    // more classes than images are no classes
+    // With more classes than images, the numbers are taken as names.
     let highest =
         labels.iter().map(|label| label.parse::<u32>().ok().filter(|&number| (number as usize) < labels.len()));
     match highest.collect::<Option<BTreeSet<u32>>>().and_then(|numbers| numbers.last().copied()) {

@@ -1,5 +1,5 @@
-//! The data sets, one file each. A new one is its file and its line in [`DATASETS`]; the list, the config parser and the
-//! message for an unknown name read that slice.
+//! The data sets, one file each. A new data set is one file and its line in [`DATASETS`]. The list of data sets, the
+//! config parser and the message for an unknown name all use that slice.
 
 mod camelyon17;
 pub(super) mod cifar10;
@@ -20,7 +20,7 @@ mod vtab;
 
 use crate::data::Entry;
 
-/// Every data set of `[data.*]`, in the order in which they are listed.
+/// All data sets of `[data.*]` in the order in which they are listed.
 pub static DATASETS: &[&Entry] = &[
     &cifar10::ENTRY,
     &cifar100::ENTRY,

@@ -1,5 +1,6 @@
-//! STL-10 (Coates, Ng and Lee 2011), binary layout: `train_X.bin`, `test_X.bin` of 96x96 images, channel by channel and
-//! column by column; `train_y.bin`, `test_y.bin` of labels 1 to 10. See <https://cs.stanford.edu/~acoates/stl10/>.
+//! STL-10 (Coates, Ng and Lee 2011), binary layout: `train_X.bin` and `test_X.bin` hold 96x96 images, channel by
+//! channel and column by column; `train_y.bin` and `test_y.bin` hold labels 1 to 10. See
+//! <https://cs.stanford.edu/~acoates/stl10/>.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub static ENTRY: Entry = Entry {
 const SIDE: usize = 96;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
-/// STL-10's own classes in the order of its labels, with CIFAR-10's name of those that CIFAR-10 has.
+/// STL-10's own classes in the order of its labels, each with CIFAR-10's name if CIFAR-10 has the class.
 const CLASSES: [(&str, Option<&str>); 10] = [
     ("airplane", Some("airplane")),
     ("bird", Some("bird")),
@@ -39,7 +40,7 @@ const CLASSES: [(&str, Option<&str>); 10] = [
 ];
 
 words! {
-    /// Which classes there are, and under which names.
+    /// The classes to use and their names.
     enum Labels {
         /// The nine shared with CIFAR-10, under CIFAR-10's names and in its order: the test set for a CIFAR-10 model.
         Cifar10 = "cifar10",
@@ -49,7 +50,7 @@ words! {
 }
 
 impl Labels {
-    /// The name of each of STL-10's ten classes.
+    /// The name of each of STL-10's ten classes. `None` if the class is not used.
     fn names(self) -> [Option<&'static str>; 10] {
         CLASSES.map(|(own, cifar)| match self {
             Labels::Cifar10 => cifar,
@@ -57,7 +58,7 @@ impl Labels {
         })
     }
 
-    /// All classes in the order of their labels: alphabetical.
+    /// All classes in the order of their labels, which is alphabetical.
     fn all(self) -> Vec<String> {
         let mut all: Vec<String> = self.names().into_iter().flatten().map(str::to_string).collect();
         all.sort();
@@ -69,8 +70,9 @@ impl Labels {
 struct Stl10 {
     root: PathBuf,
     labels: Labels,
-    /// The classes used, in the order of their labels; images of others are left out. Bella (arXiv 2407.20891, appendix
-    /// B) uses eight of the nine shared ones, 6,400 test images, and does not say which: all nine are the default here.
+    /// The classes to use, in the order of their labels. Images of other classes are left out. Bella (arXiv 2407.20891,
+    /// appendix B) uses eight of the nine shared ones, 6,400 test images, and does not say which eight. The default
+    /// here is all nine.
     classes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     subset: Option<Subset>,
@@ -133,7 +135,7 @@ impl Dataset for Stl10 {
 }
 
 impl Stl10 {
-    /// The images of the classes used. `pixels: [N, 3, W, H]`, `published: [N]` from 1 to 10.
+    /// The images of the classes to use. `pixels: [N, 3, W, H]`, and `published: [N]` with labels from 1 to 10.
     fn split(&self, split: SplitName, pixels: &[u8], published: &[u8], file: &Path) -> Result<Split> {
         let place = |name: &str| self.classes.iter().position(|class| class == name).map(|place| place as u32);
         let label_of = self.labels.names().map(|name| name.and_then(place));
@@ -177,7 +179,7 @@ fn check_sizes((images, image_bytes): (&Path, usize), (labels, count): (&Path, u
     Ok(())
 }
 
-/// The published list of classes, where it is there, must be the one that the labels are read by.
+/// Checks that the published list of classes, if present, agrees with the order in which labels are read.
 fn check_names(file: &Path) -> Result<()> {
     if !file.exists() {
         return Ok(());

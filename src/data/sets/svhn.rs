@@ -1,5 +1,6 @@
-//! SVHN (Netzer et al. 2011), format 2: 32x32 house numbers in `train_32x32.mat` and `test_32x32.mat`, `X` of
-//! `[32, 32, 3, N]` and `y` from 1 to 10, where 10 is the digit 0. See <http://ufldl.stanford.edu/housenumbers/>.
+//! SVHN (Netzer et al. 2011), format 2: 32x32 house numbers in `train_32x32.mat` and `test_32x32.mat`. `X` has the
+//! shape `[32, 32, 3, N]`, and `y` holds labels from 1 to 10, where 10 stands for the digit 0. See
+//! <http://ufldl.stanford.edu/housenumbers/>.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +74,7 @@ impl Dataset for Svhn {
     }
 }
 
-/// Labels `[N]` and pixels `[N, 3, 32, 32]`.
+/// The labels `[N]` and the pixels `[N, 3, 32, 32]`.
 fn labels(file: &Path) -> Result<(Vec<u32>, Vec<u8>)> {
     let at = file.display();
     let variables = mat::read(file)?;
@@ -82,7 +83,7 @@ fn labels(file: &Path) -> Result<(Vec<u32>, Vec<u8>)> {
         bail!("{at}: X is no array of bytes: fetch it again");
     };
     let count = published.len();
-    // MATLAB drops a last side of 1
+    // MATLAB drops a last dimension of size 1.
     let wanted = [SIDE, SIDE, 3, count];
     let fits = *shape == wanted || (count == 1 && *shape == wanted[..3]);
     ensure!(fits && count > 0, "{at}: X has the shape {shape:?}, but {count} labels need {wanted:?}: fetch it again");

@@ -1,5 +1,6 @@
-//! Tiny ImageNet (Le and Yang 2015): 200 classes, 64x64. Its `test` has no labels, so `val` is the test split, as in the
-//! papers; its labels are in `val_annotations.txt`, or in class folders where a user has sorted it. Labels follow sorted wnids.
+//! Tiny ImageNet (Le and Yang 2015): 200 classes, 64x64. The published test split has no labels, so `val` is the test
+//! split, as in the papers. Its labels are in `val_annotations.txt`, or given by class folders if a user has sorted it.
+//! Labels are positions among the sorted wnids.
 
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize)]
 struct TinyImageNet {
     root: PathBuf,
-    /// A file of `<wnid> <names>` below the root, such as words.txt; classes are called by their wnids without.
+    /// A file of `<wnid> <names>` below the root, such as words.txt. Without it, classes are named by their wnids.
     #[serde(skip_serializing_if = "Option::is_none")]
     words: Option<String>,
     #[serde(flatten)]
@@ -84,7 +85,7 @@ impl TinyImageNet {
         cifar::folder(&self.root, "tiny-imagenet-200")
     }
 
-    /// The classes of wnids.txt, sorted; the training folders where there is none.
+    /// The classes in wnids.txt, sorted. If there is no such file, those of the training folders.
     fn wnids(&self) -> Result<Vec<String>> {
         let file = self.folder().join("wnids.txt");
         if !file.is_file() {
@@ -101,7 +102,7 @@ impl TinyImageNet {
         Ok(wnids)
     }
 
-    /// Lines of `<file> <wnid> <box>`, separated by tabs.
+    /// Reads lines of `<file> <wnid> <box>`, separated by tabs.
     fn annotated(&self, file: &std::path::Path) -> Result<Listing> {
         let at = file.display();
         let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read"))?;

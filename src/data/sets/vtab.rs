@@ -1,5 +1,6 @@
-//! VTAB-1K (Zhai et al. 2019) as image lists, the form in which parameter-efficient fine-tuning shares it: a folder a task
-//! with `train800.txt`, `val200.txt`, `train800val200.txt` and `test.txt` of `<image> <label>`, a line an image.
+//! VTAB-1K (Zhai et al. 2019) as image lists, the form in which papers on parameter-efficient fine-tuning share it.
+//! Each task has a folder with the lists `train800.txt`, `val200.txt`, `train800val200.txt` and `test.txt`, whose lines
+//! are `<image> <label>`.
 
 use std::path::PathBuf;
 
@@ -19,7 +20,8 @@ pub static ENTRY: Entry = Entry {
     read,
 };
 
-/// Folder, classes and test images of each task, in the order of the benchmark's tables.
+/// The folder, the number of classes and the number of test images of each task, in the order of the benchmark's
+/// tables.
 #[rustfmt::skip]
 static TASKS: [(&str, usize, usize); 19] = [
     ("cifar", 100, 10_000), ("caltech101", 102, 6_084), ("dtd", 47, 1_880), ("oxford_flowers102", 102, 6_149),
@@ -32,7 +34,7 @@ static TASKS: [(&str, usize, usize); 19] = [
 ];
 
 words! {
-    /// What is trained on.
+    /// The images that are used for training.
     enum Train {
         /// All 1,000 images; nothing is left to validate on.
         Train800Val200 = "train800val200",
@@ -69,7 +71,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     }
     let train =
         reader.choice("train").about("List of training images: the 800 or all 1,000.").or(Train::Train800Val200);
-    // the benchmark resizes to 224 x 224 whatever the aspect ratio
+    // The benchmark resizes to 224 x 224 whatever the aspect ratio.
     let files = ImageFiles::read(ENTRY.key, reader, Resize::Stretch);
     Box::new(Vtab { root, task, train, classes, files })
 }

@@ -6,7 +6,7 @@ use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
 use crate::data::resize::Interpolation;
 
-/// Twenty images of one gray each: image i is `10 * i`; number 13 is damaged where asked.
+/// Twenty images of one gray each: image i has the gray `10 * i`. Number 13 is damaged if `damaged` is set.
 fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
     let path = |i: u8| folder.join(format!("{i:02}.png"));
     for i in 0..20u8 {
@@ -74,7 +74,7 @@ fn work_ahead_is_bounded_and_stops_when_dropped() {
     for _ in 0..10 {
         assert_eq!(streamed.next().unwrap().unwrap(), [50; 48]);
     }
-    // would hang here if the workers did not stop
+    // This would hang if the workers did not stop.
     drop(streamed);
     assert!((10..=12).contains(&asked.load(Ordering::SeqCst)), "{asked:?}");
 }

@@ -1,4 +1,5 @@
-//! Resampled numbers against scoring the resample itself, intervals against the normal approximation, and refusals.
+//! Tests that resampled numbers equal the scores of the resample itself, that intervals agree with the normal
+//! approximation, and that mismatched predictions are refused.
 
 use super::*;
 use crate::metrics::value;
@@ -10,7 +11,7 @@ fn labels() -> Vec<u32> {
     (0..400).map(|i| i * i / 3 % 4).collect()
 }
 
-/// Logits that favour the label by `skill` over waves of another phase for each predictor.
+/// Logits that favour the label by `skill`, on top of waves whose phase differs between predictors.
 fn logits(skill: f64, phase: f64) -> Vec<f32> {
     let labels = labels();
     let mut logits = vec![];
@@ -49,7 +50,8 @@ fn a_resample_equals_scoring_the_drawn_samples() {
     }
 }
 
-// The difference of means has standard error sd(d) / √N; its interval is ± 1.96 of it, p is that of a normal variable.
+// The difference of means has standard error sd(d) / √N. Its interval is ± 1.96 standard errors, and p is that of a
+// normal variable.
 #[test]
 fn intervals_agree_with_the_normal_approximation() {
     let (a, b) = (predictions(1.0, 0.0), predictions(1.1, 0.5));
@@ -87,7 +89,7 @@ fn a_seed_fixes_the_numbers() {
         counts[i] += 1;
         counts
     });
-    // a sample is left out with probability 1/e; five standard deviations are about 39
+    // A sample is left out with probability 1/e. Five standard deviations are about 39 samples.
     let left_out = counts.iter().filter(|count| **count == 0).count();
     assert!(left_out.abs_diff(147) < 39, "{left_out}");
 }

@@ -1,4 +1,4 @@
-//! Fits against scipy, bounds, and scaled numbers against scaling the logits themselves.
+//! Tests of fits against scipy, of the bounds, and of scaled scores against the scores of scaled logits.
 
 use super::*;
 use crate::base::random::{Purpose, normal, stream, uniform};
@@ -47,7 +47,7 @@ fn fits_match_scipy() {
     }
 }
 
-// One member: logits ±a with share q right have the odds e^(a/T) = q / (1 - q) at the optimum.
+// With one member and logits ±a of which the share q is right, the odds at the optimum are e^(a/T) = q / (1 - q).
 #[test]
 fn two_classes_have_a_closed_form() {
     let shape = Shape { members: 1, samples: 10, classes: 2 };
@@ -95,7 +95,7 @@ fn example_of(shape: Shape) -> Predictions {
     Predictions::new(shape, seven_classes()[..count].to_vec(), vec![0; shape.samples]).unwrap()
 }
 
-// T = 4 is exact in f32, so scaled scores must equal scores of scaled logits.
+// T = 4 is exact in f32, so the scaled scores must equal the scores of scaled logits.
 #[test]
 fn scaled_scores_are_scores_of_scaled_logits() {
     let divided = seven_classes().into_iter().map(|logit| logit / 4.0).collect();

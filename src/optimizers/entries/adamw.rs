@@ -15,7 +15,7 @@ pub static ENTRY: Entry =
 
 #[derive(Serialize, Clone)]
 struct Spec {
-    /// One learning rate, or one a particle.
+    /// One learning rate, or one per particle.
     lr: Vec<f64>,
     weight_decay: f64,
     beta1: f64,
@@ -65,11 +65,11 @@ impl OptimizerSpec for Spec {
 
 struct AdamW {
     spec: Spec,
-    /// `[n, 1]`.
+    /// The learning rates, `[n, 1]`.
     rates: Tensor,
-    /// m, `[n, P]`.
+    /// The first moment m, `[n, P]`.
     first: Tensor,
-    /// v, `[n, P]`.
+    /// The second moment v, `[n, P]`.
     second: Tensor,
     steps: i64,
 }
@@ -98,7 +98,7 @@ impl Optimizer for AdamW {
 }
 
 impl AdamW {
-    /// The step of a part of theta with these `rates: [k, 1]`; what it needs in between is of the part's size.
+    /// Updates a part of theta with these `rates: [k, 1]`. Temporary tensors have the size of the part.
     fn step_tile(&self, theta: &mut Tensor, gradient: &Tensor, rates: &Tensor, tile: &Tile) {
         let Spec { weight_decay, beta1, beta2, eps, .. } = self.spec;
         let (correction1, correction2) = (1.0 - beta1.powi(self.steps as i32), 1.0 - beta2.powi(self.steps as i32));

@@ -1,4 +1,4 @@
-//! The optimizers, one file each: a new one is its file and its line in [`OPTIMIZERS`].
+//! The optimizers, one file each. A new optimizer is one file and its line in [`OPTIMIZERS`].
 
 mod adamw;
 mod none;
@@ -6,5 +6,5 @@ mod sgd;
 
 use crate::optimizers::Entry;
 
-/// Every known optimizer.
+/// All registered optimizers.
 pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY, &none::ENTRY];

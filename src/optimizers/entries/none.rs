@@ -1,4 +1,4 @@
-//! `[optimizer.none]`: for methods that have their own update, such as ivon.
+//! `[optimizer.none]`: a placeholder for methods that have their own update, such as ivon.
 
 use anyhow::Result;
 use tch::Tensor;
@@ -25,7 +25,7 @@ impl OptimizerSpec for Spec {
     }
 }
 
-/// Moves nothing.
+/// An optimizer that leaves theta unchanged.
 struct Still;
 
 impl Optimizer for Still {

@@ -13,7 +13,7 @@ pub static ENTRY: Entry =
 
 #[derive(Serialize, Clone)]
 struct Spec {
-    /// One learning rate, or one a particle.
+    /// One learning rate, or one per particle.
     lr: Vec<f64>,
     momentum: f64,
     weight_decay: f64,
@@ -51,9 +51,9 @@ impl OptimizerSpec for Spec {
 
 struct Sgd {
     spec: Spec,
-    /// `[n, 1]`.
+    /// The learning rates, `[n, 1]`.
     rates: Tensor,
-    /// `[n, P]`.
+    /// The momentum buffer, `[n, P]`.
     velocity: Tensor,
 }
 

@@ -1,4 +1,4 @@
-//! Round trips, damaged files and wrong contents.
+//! Tests of round trips, damaged files and wrong contents.
 
 use super::*;
 use std::fs;
@@ -32,7 +32,7 @@ fn saved_predictions_open_as_they_were() {
     assert_eq!(opened.metadata(), saved.metadata());
     opened.save(&again).unwrap();
     assert_eq!(fs::read(&path).unwrap(), fs::read(&again).unwrap());
-    opened.save(&path).unwrap(); // over the very file that is mapped
+    opened.save(&path).unwrap(); // This replaces the file that is mapped.
     assert_eq!(opened.all_logits(), saved.all_logits());
 }
 
@@ -68,7 +68,8 @@ fn every_truncation_and_changed_header_byte_is_an_error_or_valid_never_a_panic()
     }
 }
 
-/// What is opened when `tensors` (name, type, shape; zero bytes, or `0xff` for the first) is all a file holds.
+/// The error message on opening a file that holds only `tensors` (name, type, shape). Every byte of their data is
+/// `fill`.
 fn message_for(tensors: &[(&str, Dtype, &[usize])], fill: u8) -> String {
     let data: Vec<Vec<u8>> = tensors
         .iter()
@@ -102,7 +103,7 @@ fn wrong_contents_are_named() {
     says(&[logits, labels, ("groups", Dtype::U32, &[3])], 0, "group 0 of sample 0");
 }
 
-// As NumPy and PyTorch save them: labels in i64, logits in half precision.
+// NumPy and PyTorch save labels in i64, and logits may be in half precision.
 #[test]
 fn files_of_other_programs_are_read() {
     let folder = tempfile::tempdir().unwrap();

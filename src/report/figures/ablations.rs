@@ -1,4 +1,4 @@
-//! Accuracy by the size of the posterior: rank, particles, trainable parameters.
+//! Accuracy against the size of the posterior: rank, number of particles, number of trainable parameters.
 
 use anyhow::Result;
 
@@ -78,7 +78,7 @@ pub fn parameters(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-/// (set, series, parameters, accuracy).
+/// The test set, the index of the series, the number of trainable parameters and the accuracy in percent of one row.
 type Sized<'a> = (&'a str, usize, f64, f64);
 
 fn scatter(set: &str, found: &[Sized]) -> Option<Panel> {

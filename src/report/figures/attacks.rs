@@ -1,4 +1,4 @@
-//! Accuracy under attack: over the budget of each attack, and over the strength of the repulsion.
+//! Accuracy under attack, against the budget of each attack and against the strength of the repulsion.
 
 use anyhow::Result;
 
@@ -44,7 +44,8 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-/// The point ε = 0 of every attack that was run without it: the clean row of the same run, set and precision.
+/// The points at ε = 0 for attacks that were run without it, taken from the clean row of the same run, set, predictive
+/// and precision.
 fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Reading> {
     let rows = || material.series[series].rows.iter().map(|row| RowView::new(&material.sources.results, *row));
     let same = |a: &RowView, b: &RowView| {
@@ -70,13 +71,14 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
     readings
 }
 
-/// The attack of a row, with its test set where there are several.
+/// The title of a panel: the attack of the row, followed by its test set if there are several.
 fn panel(row: &RowView, several_sets: bool) -> String {
     let set = if several_sets { format!(", {}", row.get("set")) } else { String::new() };
     format!("{}{set}", attack(row))
 }
 
-/// `PGD on mean-probability, 10 steps`, with the resolution where it is not the model's.
+/// The name of an attack, such as `PGD on mean-probability, 10 steps`. The resolution is added if it is not the
+/// model's.
 fn attack(row: &RowView) -> String {
     let resolution = match row.get("attack_resolution") {
         "" | "model" => String::new(),
@@ -93,7 +95,7 @@ fn attack(row: &RowView) -> String {
     format!("{}{target}{variant}{resolution}", row.get("attack").to_uppercase())
 }
 
-/// Whether the attack is the usual one: on the members' mean probability, at the resolution of the model.
+/// Whether the attack is the default one: on the mean probability of the members, at the resolution of the model.
 fn on_members_mean(row: &RowView) -> bool {
     ["", "mean-probability"].contains(&row.get("attack_target"))
         && ["", "model"].contains(&row.get("attack_resolution"))

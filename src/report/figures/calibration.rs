@@ -1,4 +1,5 @@
-//! Whether confidence can be trusted: reliability diagrams, and the error among the most confident predictions.
+//! Figures that show whether the confidence can be trusted: reliability diagrams, and the error among the most
+//! confident predictions.
 
 use anyhow::Result;
 
@@ -109,13 +110,13 @@ pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-/// In percent.
+/// The risk-coverage curve of one run as points `(coverage, risk)`, in percent.
 fn curve(one: &Measured) -> Vec<(f64, f64)> {
     let curve = curve_of(&one.scores, Average::Logit, CURVE_POINTS);
     curve.into_iter().map(|(coverage, risk)| (100.0 * coverage, 100.0 * risk)).collect()
 }
 
-/// The mean of curves on one grid.
+/// The pointwise mean of curves that share one grid.
 fn mean_curve(curves: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     let length = curves.iter().map(Vec::len).min().unwrap_or(0);
     let mean = |at: usize, part: fn(&(f64, f64)) -> f64| {

@@ -1,4 +1,4 @@
-//! Quantities of every method under the conditions that it was tested in: diversity, STL-10, corruptions.
+//! Metrics of every method under its test conditions: diversity, STL-10 and corruptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::report::sources::RowView;
 const DIVERSITY: &[&str] = &["diversity_kl"];
 const UNCERTAINTY: &[&str] = &["mi", "predictive_entropy", "accuracy_lm", "nll_lm"];
 
-/// More conditions than this do not fit side by side.
+/// The number of conditions that fit side by side in one panel; the others are left out.
 const MOST_CONDITIONS: usize = 6;
 
 pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
@@ -26,7 +26,7 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     by_condition(material, DIVERSITY, 1, caption, &shown.collect::<Vec<_>>())
 }
 
-/// The highest severity of each corruption, over all rows.
+/// The highest severity of each corruption in the results.
 fn highest_severities<'a>(material: &Material<'a>) -> BTreeMap<&'a str, f64> {
     let mut highest: BTreeMap<_, f64> = BTreeMap::new();
     for row in material.sources.result_rows() {
@@ -46,7 +46,7 @@ pub fn stl10(material: &Material) -> Result<Option<Drawing>> {
     let caption = "Methods on STL-10 images of the classes shared with the set they were trained on, beside the clean \
                    images of that set.";
     let shown = rows(material).filter(|(series, row)| tested.contains(series) && row.get("condition") == "clean");
-    // STL-10 first: where there are many sets, the last are left out.
+    // STL-10 comes first, because the last sets are left out if there are too many.
     let (stl, others): (Vec<_>, Vec<_>) = shown.partition(|(_, row)| is_stl(row));
     by_condition(material, UNCERTAINTY, 2, caption, &[stl, others].concat())
 }
@@ -55,7 +55,8 @@ fn is_stl(row: &RowView) -> bool {
     row.get("set").to_lowercase().starts_with("stl")
 }
 
-/// A panel a quantity of `rows`, each with the index of its series; conditions in the order of the rows.
+/// Draws one panel for each quantity, with the conditions in the order of `rows`. Each row comes with the index of its
+/// series.
 fn by_condition(
     material: &Material,
     quantities: &[&str],
@@ -92,7 +93,7 @@ fn names(material: &Material) -> Vec<String> {
     material.series.iter().map(|one| one.name.clone()).collect()
 }
 
-/// All rows with the index of their series.
+/// All result rows, each with the index of its series.
 fn rows<'a>(material: &'a Material) -> impl Iterator<Item = (usize, RowView<'a>)> {
     let of_series = move |(series, one): (usize, &'a crate::results::series::Series)| {
         one.rows.iter().map(move |row| (series, RowView::new(&material.sources.results, *row)))
@@ -100,7 +101,8 @@ fn rows<'a>(material: &'a Material) -> impl Iterator<Item = (usize, RowView<'a>)
     material.series.iter().enumerate().flat_map(of_series)
 }
 
-/// Means over the published corruptions where there are any, and each corruption by severity.
+/// The accuracy and NLL under each corruption by severity. Means over the published corruptions have panels of their
+/// own, if the results hold them.
 pub fn shift(material: &Material) -> Result<Option<Drawing>> {
     let mut readings = vec![];
     for (series, row) in rows(material).filter(|(_, row)| !row.get("corruption").is_empty()) {

@@ -1,4 +1,4 @@
-//! Densities of uncertainty over right and wrong predictions: a good one separates them.
+//! Densities of the uncertainty of right and of wrong predictions. A good measure of uncertainty separates the two.
 
 use anyhow::Result;
 
@@ -12,10 +12,10 @@ use crate::plot::{Axis, Chart, Entry, Layer, Panel, Swatch, Ticks, small_columns
 const RIGHT: usize = 2;
 const WRONG: usize = 3;
 const POINTS: usize = 110;
-/// More panels are more than one looks at.
+/// The number of panels after which further ones are left out, because nobody would look at them.
 const MOST_PANELS: usize = 24;
 
-/// Panels start from this share of the largest value, so that few far samples do not squeeze the rest.
+/// The quantile of all values at which the horizontal axes end, so that a few outliers do not squeeze the rest.
 const SHOWN_SHARE: f64 = 0.99;
 
 pub fn mutual_information(material: &Material) -> Result<Option<Drawing>> {
@@ -72,7 +72,7 @@ fn draw(
     Drawing::of(&chart, caption)
 }
 
-/// With the titles of its axes; `None` where neither right nor wrong predictions have a density.
+/// One panel with the given titles of its axes. `None` if neither the right nor the wrong predictions have a density.
 fn panel(
     runs: &[&Measured],
     high: f64,

@@ -1,13 +1,14 @@
-//! The density of a quantity that is never negative, from its samples.
+//! Estimates the density of a non-negative quantity from samples.
 
-/// Cells that the samples are counted into before smoothing; fine beside any bandwidth that is drawn.
+/// The number of cells into which the samples are counted before smoothing. The cells are much narrower than any
+/// bandwidth that is drawn.
 const CELLS: usize = 4096;
 
-/// Points `(value, density)` from 0 to `high`, of a Gaussian kernel density estimate with the bandwidth of Silverman
-/// (1986, eq. 3.31: 0.9 · min(sd, IQR / 1.34) · n^(−1/5)), reflected at 0 so that no mass lies below it. Values must be
-/// finite and not negative; those that rounding put below 0 count as 0.
+/// Returns the points `(value, density)` of a Gaussian kernel density estimate from 0 to `high`. The bandwidth is that
+/// of Silverman (1986, eq. 3.31: 0.9 · min(sd, IQR / 1.34) · n^(−1/5)), and the estimate is reflected at 0 so that no
+/// mass lies below it. Values must be finite and not negative; values that rounding put below 0 count as 0.
 ///
-/// `None` for fewer than two values or values without spread, which have no density.
+/// Returns `None` for fewer than two values and for values without spread, which have no density.
 pub fn density(values: &[f64], high: f64, points: usize) -> Option<Vec<(f64, f64)>> {
     let bandwidth = bandwidth(values)?;
     let top = values.iter().copied().fold(0.0, f64::max);
@@ -39,11 +40,11 @@ fn bandwidth(values: &[f64]) -> Option<f64> {
     let deviation = (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt();
     let range = (quantile(values, 0.75)? - quantile(values, 0.25)?) / 1.34;
     let spread = if range > 0.0 { deviation.min(range) } else { deviation };
-    // Equal values differ from their mean by rounding.
+    // Rounding makes the mean of equal values differ from them, so their spread is not exactly 0.
     (spread > 1e-12 * mean.abs() && spread.is_finite()).then(|| 0.9 * spread * count.powf(-0.2))
 }
 
-/// The value that a share `at` of the values do not exceed.
+/// The quantile of the values at the share `at`, by the nearest rank. `None` if there are no values.
 pub fn quantile(values: &[f64], at: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -71,9 +72,9 @@ mod tests {
 
     #[test]
     fn two_values_by_hand() {
-        // sd = sqrt(1/2), IQR = 1: bandwidth h = 0.9 · min(0.70711, 0.74627) · 2^(-1/5) = 0.554018. The values lie in
-        // cells that are 5e-4 wide, which moves the sum by less than 1e-3; at x = 1.5 the near kernels are at ±0.5, the
-        // reflected ones at 2.5 and 3.5.
+        // sd = sqrt(1/2) and IQR = 1, so the bandwidth is h = 0.9 · min(0.70711, 0.74627) · 2^(-1/5) = 0.554018. The
+        // values lie in cells that are 5e-4 wide, which moves the sum by less than 1e-3. At x = 1.5, the near kernels
+        // are at ±0.5 and the reflected ones at 2.5 and 3.5.
         let h = 0.554_018_f64;
         let kernel = |d: f64| (-0.5 * (d / h).powi(2)).exp() / (2.0 * h * (2.0 * std::f64::consts::PI).sqrt());
         let want: f64 = [0.5, -0.5, 2.5, 3.5].into_iter().map(kernel).sum();

@@ -1,4 +1,4 @@
-//! What every figure is drawn from, and what comes of it.
+//! The material that every figure is drawn from, and the drawing that results.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use crate::plot::Chart;
 use crate::report::sources::Sources;
 use crate::results::series::Series;
 
-/// A picture with what it shows.
+/// A picture as SVG with its caption.
 pub struct Drawing {
     pub svg: String,
     pub caption: String,
@@ -23,6 +23,6 @@ impl Drawing {
 pub struct Material<'a> {
     pub sources: &'a Sources,
     pub series: Vec<Series<'a>>,
-    /// Per-sample scores of the predictions that figures show.
+    /// The per-sample scores of the predictions that figures show.
     pub measured: Vec<Measured>,
 }

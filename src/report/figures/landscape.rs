@@ -1,4 +1,4 @@
-//! Train and test error over the plane through three particles, as maps with the particles as marks (Bella, figure 1).
+//! Training and test error over the plane through three particles, as maps with the particles marked (Bella, figure 1).
 
 use std::io::Write;
 use std::path::Path;
@@ -10,26 +10,28 @@ use crate::base::files::write_atomic;
 use crate::plot::{Axis, Chart, Grid, Layer, Map, Panel, Ticks};
 use crate::results::store;
 
-/// The longer side of a map, in pixels; both axes have the same scale.
+/// The length of the longer side of a map, in pixels. Both axes have the same scale.
 const SIZE: i32 = 360;
 
-/// Errors on a full grid of the plane.
+/// The errors on a full grid of the plane, and the particles in it.
 struct Plane {
-    /// Train and test error in percent.
+    /// The training and the test error in percent.
     errors: [Grid; 2],
-    /// The name and place of each particle.
+    /// The name and the coordinates of each particle.
     particles: Vec<(String, (f64, f64))>,
 }
 
-/// Draws `points` (columns x, y, train_error, test_error) with the particles of `marks` (particle, x, y) to `out`.
+/// Draws the grid of `points` (columns x, y, train_error, test_error) and the particles of `marks` (columns particle,
+/// x, y) to the SVG file `out`.
 ///
-/// Errors: a file that cannot be read, a missing column, a cell that is no number, points that are no full grid.
+/// # Errors
+/// Fails if a file cannot be read, a column is missing, a cell is not a number, or the points are not a full grid.
 pub fn draw(points: &Path, marks: &Path, out: &Path) -> Result<()> {
     let svg = render(Plane::read(points, marks)?);
     write_atomic(out, |writer| Ok(writer.write_all(svg.as_bytes())?))
 }
 
-/// The first run whose folder holds a landscape.
+/// Draws the landscape of the first run whose folder holds one.
 pub(super) fn of_runs(material: &Material) -> Result<Option<Drawing>> {
     let files = |folder: &Path| (folder.join("landscape.csv"), folder.join("landscape-particles.csv"));
     let with = |folder: &Path| {
@@ -90,7 +92,7 @@ impl Plane {
     }
 }
 
-/// The columns of a CSV as numbers.
+/// The given columns of a CSV file as numbers, row by row.
 fn numbers(path: &Path, columns: &[&str]) -> Result<Vec<Vec<f64>>> {
     let table = store::read(path)?;
     let number = |row: usize, column: &str| {

@@ -1,4 +1,5 @@
-//! Numbers from result rows, sorted into panels, series and places on an axis; seeds gathered at each place.
+//! Collects numbers from result rows and sorts them into panels, series and places on an axis. The values of several
+//! seeds are gathered at one place.
 
 use crate::metrics;
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
@@ -8,17 +9,17 @@ use crate::results::series::{Series, Settings, names};
 /// One number of one run.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// Title of its panel.
+    /// The title of the panel that shows the number.
     pub panel: String,
-    /// Title of the panel's vertical axis, with the unit.
+    /// The title of the panel's vertical axis, with the unit.
     pub unit: String,
-    /// Index into the names of the series.
+    /// The index into the names of the series.
     pub series: usize,
     pub place: Place,
     pub value: f64,
 }
 
-/// A place on the axis: sorted by number, shown by name.
+/// A place on the horizontal axis. Places are sorted by `order` and labelled by `name`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     pub order: f64,
@@ -31,20 +32,20 @@ impl Place {
     }
 }
 
-/// A number as it is drawn.
+/// A metric's value in the unit of figures, with its short name.
 pub struct Shown {
     pub short: &'static str,
     pub unit: String,
     pub value: f64,
 }
 
-/// A metric of a row in the unit of figures; `None` where the cell is empty.
+/// The metric of a row in the unit of figures. `None` if the cell is empty or the column is not a metric.
 pub fn measured(row: &RowView, column: &str) -> Option<Shown> {
     let metric = metrics::of_column(column)?;
     Some(Shown { short: metric.short, unit: unit_of(column), value: metric.factor() * row.number(column)? })
 }
 
-/// The name, unit and averaging of a metric's column, as the title of an axis.
+/// The title of an axis that shows a metric's column: the name, the unit and the kind of averaging.
 pub fn unit_of(column: &str) -> String {
     let label = metrics::of_column(column).map_or(column.to_string(), |metric| metric.label());
     match column.rsplit_once('_') {
@@ -54,7 +55,7 @@ pub fn unit_of(column: &str) -> String {
     }
 }
 
-/// How readings are laid out.
+/// The layout of readings in panels.
 pub struct Plan {
     pub x_title: &'static str,
     pub columns: usize,
@@ -62,8 +63,8 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// Panels with named places at equal distances, in the order in which their titles first appear. Panels of lines with one
-/// place are left out; `None` if no panel remains.
+/// Draws panels with named places at equal distances, in the order in which their titles first appear. If the points
+/// are joined by lines, panels with one place are left out. Returns `None` if no panel remains.
 pub fn ladder(names: &[String], readings: &[Reading], plan: Plan) -> Option<Chart> {
     let titles = distinct(readings.iter().map(|reading| &reading.panel));
     let panels: Vec<_> = titles.iter().filter_map(|title| panel(title, readings, &plan)).collect();
@@ -86,7 +87,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     let mut places = distinct(own.iter().map(|reading| &reading.place));
     places.sort_by(|a, b| a.order.total_cmp(&b.order));
     if plan.joined && places.len() < 2 {
-        return None; // no line leads anywhere
+        return None; // One place alone makes no line.
     }
     let mut series = distinct(own.iter().map(|reading| reading.series));
     series.sort_unstable();
@@ -113,7 +114,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     })
 }
 
-/// The note that explains whiskers, where there are several seeds.
+/// The note that explains the whiskers. `None` if no mark has several seeds.
 fn seeds_note(readings: &[Reading]) -> Option<String> {
     let peers = |one: &Reading| {
         let same =
@@ -124,7 +125,7 @@ fn seeds_note(readings: &[Reading]) -> Option<String> {
     Some(format!("Marks are means over up to {most} seeds, whiskers reach from the smallest to the largest."))
 }
 
-/// The items without repetitions, in order.
+/// The items without repetitions, in the order of their first appearance.
 pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut list = vec![];
     for item in items {
@@ -135,15 +136,16 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     list
 }
 
-/// Series that differ in nothing but one setting.
+/// The series that differ in one setting only.
 pub struct Sweep {
     pub name: String,
-    /// (value of the setting, index into the series), at least two values.
+    /// The value of the setting and the index of the series, for at least two values.
     pub steps: Vec<(f64, usize)>,
 }
 
-/// All sweeps over `column` (and over `implied`, columns that follow from it) among the series. Over the particles, lists
-/// of learning rates of which one begins with the other are equal: a list cycled over more particles, or one rate for all.
+/// All sweeps over `column` among the series. Columns in `implied` follow from it and may differ too. In a sweep over
+/// the particles, two lists of learning rates count as equal if one begins with the other: they are one list cycled
+/// over more particles, or one rate for all.
 pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
     let rest = |one: &Series| -> Vec<(String, String)> {
         let kept = one.settings.iter().filter(|(name, _)| *name != column && !implied.contains(name));
@@ -167,7 +169,7 @@ pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
     named.map(|(name, (_, steps))| Sweep { name, steps }).collect()
 }
 
-/// The longest list of learning rates, one a particle, that begins with those of `one`.
+/// The longest list of learning rates, one for each particle, that begins with the rates of `one`.
 fn longest_rates(series: &[Series], one: &Series, column: &str) -> String {
     let own = rates(one, column);
     let longer = series.iter().map(|other| rates(other, column)).filter(|rates| rates.starts_with(&own));

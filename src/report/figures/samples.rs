@@ -1,4 +1,4 @@
-//! Per-sample scores of the predictions that figures show: clean images, and of each test set the strongest shifts.
+//! Per-sample scores of the predictions that figures show: the clean images and the strongest shifts of each test set.
 
 use super::readings::distinct;
 use crate::metrics::Scores;
@@ -6,12 +6,12 @@ use crate::predictions::Predictions;
 use crate::report::sources::{RowView, Sources};
 use crate::results::series::Series;
 
-/// Shifted conditions shown beside the clean one, for each test set.
+/// The number of shifted conditions shown beside the clean one, for each test set.
 const MOST_SHIFTS: usize = 2;
 
-/// Scores of one run on one test set under one condition.
+/// The scores of one run on one test set under one condition.
 pub struct Measured {
-    /// Index into the series.
+    /// The index of the series.
     pub series: usize,
     pub set: String,
     pub condition: String,
@@ -19,18 +19,18 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Whether nothing was done to the images.
+    /// Whether the images were left unchanged.
     pub fn is_clean(&self) -> bool {
         self.condition == "clean"
     }
 
-    /// As in the title of a panel.
+    /// The set and the condition as the title of a panel names them.
     pub fn place(&self) -> String {
         format!("{}, {}", self.set, self.condition)
     }
 }
 
-/// Scores of the chosen predictions, and what could not be read, a line each.
+/// Computes the scores of the predictions that figures show. Also returns a line for each file that could not be read.
 pub fn measure(sources: &Sources, series: &[Series]) -> (Vec<Measured>, Vec<String>) {
     let shown = shown(sources);
     let (mut measured, mut problems) = (vec![], vec![]);
@@ -54,7 +54,8 @@ fn place(row: &RowView) -> (String, String) {
     (row.get("set").to_string(), row.get("condition").to_string())
 }
 
-/// (set, condition): every clean one, and the most severe corruptions that have predictions.
+/// The sets and conditions that are shown: all clean ones and the most severe corruptions, if their predictions are
+/// saved.
 fn shown(sources: &Sources) -> Vec<(String, String)> {
     let saved: Vec<_> = sources.result_rows().filter(|row| sources.predictions_of(row).is_some()).collect();
     let mut shown = vec![];

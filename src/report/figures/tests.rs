@@ -6,7 +6,7 @@ use super::*;
 use crate::predictions::{Predictions, Shape};
 use crate::results::store::{Row, upsert_row};
 
-/// A row of a run: method `svgd` or `map`, with the columns of a result and `more`.
+/// A result row of a run with the method `svgd` or `map`. The cells of `more` are added or replace the default ones.
 fn row(run: &str, method: &str, more: &[(&str, &str)]) -> Row {
     let given = |column: &str| more.iter().any(|(name, _)| *name == column);
     let particles = if method == "svgd" { "2" } else { "1" };

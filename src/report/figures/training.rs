@@ -1,4 +1,4 @@
-//! How runs were trained: loss, validation and the diagnostics of the particles, by epoch.
+//! Training curves of the runs: the loss, the validation metrics and the diagnostics of the particles by epoch.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks,
 use crate::report::sources::RunFiles;
 use crate::results::store::Table;
 
-/// Column of `train.csv`, title and unit of its panel, factor to the unit.
+/// The column of `train.csv`, the title and the unit of its panel, and the factor that converts to this unit.
 const QUANTITIES: [(&str, &str, &str, f64); 8] = [
     ("train_loss", "Training loss", "nats", 1.0),
     ("validation_nll_lm", "Validation NLL", "nats, logits averaged", 1.0),
@@ -20,7 +20,7 @@ const QUANTITIES: [(&str, &str, &str, f64); 8] = [
     ("drive_cosine", "Drive beside own gradient", "cosine, mean over particles", 1.0),
 ];
 
-/// Training curve of one run, with the paint of its series.
+/// The training curve of one run and the colour index of its series.
 struct Trained<'a> {
     paint: usize,
     history: &'a Table,
@@ -62,7 +62,7 @@ fn series_of(material: &Material, files: &RunFiles) -> Option<usize> {
     let own = |row: usize| {
         cell(row, "run") == files.run && [files.experiment.as_str(), ""].contains(&cell(row, "experiment"))
     };
-    // The plain members first: a soup of the run has the same training.
+    // Rows of the plain members are preferred: a soup of the run has the same training curve.
     let plain = |row: usize| own(row) && cell(row, "predictive").is_empty();
     let position =
         |fits: &dyn Fn(usize) -> bool| material.series.iter().position(|one| one.rows.iter().any(|row| fits(*row)));
@@ -94,7 +94,7 @@ fn panel((column, title, unit, factor): &(&str, &str, &str, f64), runs: &[Traine
     let place = |epoch: f64| if matches!(ticks, Ticks::Names(_)) { epoch - first } else { epoch };
     let layers = curves.iter().flat_map(|(paint, curve)| {
         let points: Vec<_> = curve.iter().map(|(epoch, value)| (place(*epoch), *value)).collect();
-        // One epoch alone is no line.
+        // A curve with one point would be invisible, so it is drawn as a mark.
         let dot = points.first().filter(|_| points.len() == 1).and_then(|point| Mean::of(point.0, &[point.1]));
         let dot = dot.map(|mean| Layer::Means { paint: *paint, joined: Joined::Line, points: vec![mean] });
         std::iter::once(Layer::Curve { paint: *paint, points }).chain(dot)

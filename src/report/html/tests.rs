@@ -2,7 +2,7 @@ use super::*;
 use crate::report::figures;
 use crate::results::store::Row;
 
-/// A row of a run, with names that would be markup.
+/// A results folder with one row whose names would be HTML markup if they were not escaped.
 fn hostile() -> Sources {
     let mut sources = Sources::default();
     let mut row = Row::new();

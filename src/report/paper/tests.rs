@@ -1,4 +1,4 @@
-//! The compiled-in files: they parse, their values are in range, and printed and stored numbers agree.
+//! Tests of the compiled-in files: they parse, their values are in range, and the printed and stored numbers agree.
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn means_of_domains_are_those_published_but_one() {
         let values: Vec<f64> = others.map(|cell| cell.value.unwrap()).collect();
         assert_eq!(values.len(), 5, "{}", average.row);
         let off = (values.iter().sum::<f64>() / 5.0 - average.value.unwrap()).abs();
-        // One published average is not the mean of its row; tables.csv says so.
+        // One published average is not the mean of its row, as tables.csv notes.
         let expected = if average.row == "Ensemble Bella" { 2e-3 } else { 1e-4 };
         assert!(off < expected, "{}: off by {off}", average.row);
     }

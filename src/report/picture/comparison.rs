@@ -1,30 +1,30 @@
-//! What is compared: series (runs that differ in nothing but the seed) and groups (a test set under a condition).
+//! Sorts result rows into series (runs that differ in nothing but the seed) and groups (a test set and a condition).
 
 use anyhow::{Result, ensure};
 
 use crate::results::series::{RESULT_KEYS, of_table};
 use crate::results::store::Table;
 
-/// A test set under a condition, as in the results file.
+/// A test set and a condition as named in the results file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub set: String,
     pub condition: String,
 }
 
-/// Rows of a results file as series × groups.
+/// The rows of a results file, sorted into series and groups.
 #[derive(Debug)]
 pub struct Comparison<'a> {
     table: &'a Table,
-    /// One name per series, in the order of the legend.
+    /// The name of each series, in the order of the legend.
     pub names: Vec<String>,
     pub groups: Vec<Group>,
-    /// (row, series, group).
+    /// The row, the series and the group of each result, as indices.
     places: Vec<(usize, usize, usize)>,
 }
 
 impl<'a> Comparison<'a> {
-    /// Errors: no rows, or a column that names them is missing.
+    /// Fails if there are no rows, or if one of the columns `method` and `condition` is missing.
     pub fn of(table: &'a Table) -> Result<Self> {
         ensure!(!table.rows.is_empty(), "no result rows to draw; evaluate a run first");
         for column in ["method", "condition"] {
@@ -49,7 +49,8 @@ impl<'a> Comparison<'a> {
         Ok(Self { table, names: series.into_iter().map(|one| one.name).collect(), groups, places })
     }
 
-    /// Values of a column times `factor`, `[series][group][seed]`; empty cells are no values. `None` if there are none.
+    /// The values of a column, each multiplied by `factor`. Empty cells are skipped. `None` if no cell has a value.
+    /// Shape `[series][group][seed]`.
     pub fn values(&self, column: &str, factor: f64) -> Result<Option<Vec<Vec<Vec<f64>>>>> {
         let mut values = vec![vec![vec![]; self.groups.len()]; self.names.len()];
         for &(row, series, group) in &self.places {

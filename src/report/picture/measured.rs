@@ -9,13 +9,13 @@ use crate::plot::{Axis, Fill, Joined, Layer, Mean, Panel, Scale, Ticks};
 
 /// The quantity that a panel shows.
 pub struct Quantity {
-    /// The column that says its name, unit and direction.
+    /// The column that defines the name, the unit and the direction of the quantity.
     pub of: &'static str,
-    /// Columns with the fill of their marks; two stand side by side, joined by a line.
+    /// The columns that are drawn, each with the fill of its marks. Two columns stand side by side, joined by a line.
     pub columns: &'static [(&'static str, Fill)],
 }
 
-/// A quantity with its values: per column, `[series][group][seed]`.
+/// A quantity with its values. Each column of `values` has shape `[series][group][seed]`.
 pub struct Measured {
     quantity: &'static Quantity,
     metric: metrics::Column,
@@ -23,7 +23,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// `None` where the results hold no value of the quantity.
+    /// Returns `None` if the results hold no value of the quantity.
     pub fn of(quantity: &'static Quantity, comparison: &Comparison) -> Result<Option<Self>> {
         let metric = metrics::of_column(quantity.of).with_context(|| format!("no metric `{}`", quantity.of))?;
         let mut values = vec![];
@@ -33,7 +33,7 @@ impl Measured {
         Ok((!values.is_empty()).then_some(Self { quantity, metric, values }))
     }
 
-    /// The numbers of seeds behind the marks.
+    /// The number of seeds behind each mark.
     pub fn seeds(&self) -> impl Iterator<Item = usize> {
         self.values.iter().flat_map(|(_, all)| all.iter().flatten()).map(Vec::len).filter(|count| *count > 0)
     }

@@ -1,11 +1,12 @@
-//! The texts of the picture: names of the groups, and what a reader must know and no axis says.
+//! The texts of the picture: the names of the groups, and notes on everything that the axes do not show.
 
 use super::comparison::{Comparison, Group};
 use super::measured::Measured;
 use crate::metrics::Average;
 
-/// Condition, and the test set where there are several (alone where nothing was done to any), a line each. An origin in
-/// brackets that all conditions share goes to the notes.
+/// The name of each group: the condition, then the test set on a line of its own if there are several sets. If all
+/// images are clean, the test set alone is the name. If all conditions share an origin in brackets, it is left out here
+/// and named in the notes.
 pub fn group_names(groups: &[Group]) -> Vec<String> {
     let (sets, shared) = (several_sets(groups), shared_origin(groups).is_some());
     let all_clean = groups.iter().all(|group| group.condition == "clean");
@@ -24,7 +25,7 @@ fn several_sets(groups: &[Group]) -> bool {
     groups.windows(2).any(|pair| pair[0].set != pair[1].set)
 }
 
-/// `gaussian-noise:3 (bella)` is `gaussian-noise:3` from `bella`.
+/// Splits the origin from a condition: `gaussian-noise:3 (bella)` is `gaussian-noise:3` from `bella`.
 fn split_origin(condition: &str) -> (&str, Option<&str>) {
     match condition.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) {
         Some((name, origin)) => (name, Some(origin)),
@@ -38,7 +39,7 @@ fn shared_origin(groups: &[Group]) -> Option<&str> {
     origins.all(|origin| origin == first).then_some(first)
 }
 
-/// A line each.
+/// The notes below the picture, one line each.
 pub fn notes(comparison: &Comparison, measured: &[Measured]) -> Vec<String> {
     let mut about = vec![];
     let groups = &comparison.groups;

@@ -46,7 +46,7 @@ fn svg(table: &Table) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// Texts of an SVG in order. Panics unless tags are balanced and nothing but text and escapes stands between them.
+/// The texts of an SVG in order. Panics unless the tags are balanced and everything between them is text or escapes.
 fn texts(svg: &str) -> Vec<String> {
     let (mut open, mut texts) = (vec![], vec![]);
     for part in svg.split('<').skip(1) {
@@ -84,7 +84,7 @@ fn names_conditions_and_means_are_written_and_the_ground_is_white() {
         assert_eq!(count(&texts, title), 1, "{title}");
     }
     assert_eq!((count(&texts, "clean"), count(&texts, "gaussian-noise:3")), (4, 4));
-    // Accuracies in percent; the two seeds of SVGD are one mark at their mean.
+    // Accuracies are in percent. The two seeds of SVGD share one mark at their mean.
     for value in ["70.0", "95.1", "94.0", "85.0"] {
         assert_eq!(count(&texts, value), 1, "{value} in {texts:?}");
     }
@@ -98,7 +98,7 @@ fn empty_cells_draw_no_mark() {
     let circles = |table: &Table| svg(table).matches("<circle").count();
     let mut cells = ["a", "full", "map", "1", "1", "clean", "0.951", "0.19", "0.031", "", "", ""];
     let (single, without) = (table(&[cells]), circles(&table(&[cells])));
-    // The first series is a circle, in the legend and in three panels.
+    // The marks of the first series are circles: one in the legend and three in panels.
     assert_eq!(without, 4);
     assert!(!svg(&single).contains("MI (nats)"), "a panel without values");
     (cells[9], cells[10]) = ("0.02", "0.2");

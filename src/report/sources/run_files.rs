@@ -1,4 +1,4 @@
-//! The files of one run folder, as far as they can be read.
+//! Reads the files of one run folder, as far as they are readable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,30 +16,30 @@ pub struct RunFiles {
     pub experiment: String,
     pub run: String,
     pub folder: PathBuf,
-    /// The resolved `config.toml`.
+    /// The resolved configuration from `config.toml`.
     pub config: Option<toml::Table>,
-    /// `run.json`, where the run is finished.
+    /// The record from `run.json`. `None` if the run is not finished.
     pub record: Option<serde_json::Value>,
-    /// `train.csv`: a row per epoch.
+    /// The training curve from `train.csv`, one row per epoch.
     pub history: Option<Table>,
     pub predictions: Vec<PredictionsFile>,
 }
 
-/// A complete predictions file with what its header says.
+/// A complete predictions file, described by its header.
 #[derive(Clone, Debug)]
 pub struct PredictionsFile {
     pub path: PathBuf,
     pub set: String,
     pub condition: String,
-    /// Empty for the plain members.
+    /// The name of the predictive. Empty for the plain members.
     pub predictive: String,
-    /// The fingerprint of the images; empty in files of versions of bella that did not write it.
+    /// The fingerprint of the images. Empty in files from versions of bella that did not write it.
     images: String,
     samples: usize,
 }
 
 impl RunFiles {
-    /// Reads what is there; the second part names what could not be read.
+    /// Reads the files that exist. Also returns a line for each file that could not be read.
     pub(super) fn read(experiment: &Path, folder: PathBuf) -> (Self, Vec<String>) {
         let name = |path: &Path| path.file_name().map_or(String::new(), |name| name.to_string_lossy().into());
         let mut files = Self {
@@ -106,7 +106,8 @@ impl RunFiles {
 }
 
 impl PredictionsFile {
-    /// Whether these are predictions of the images with these cells, as far as the cells and the file tell.
+    /// Whether these are predictions of the images with this fingerprint. If one of the fingerprints is missing, the
+    /// number of images decides.
     pub(super) fn is_of(&self, fingerprint: &str, count: &str) -> bool {
         let known = !fingerprint.is_empty() && !self.images.is_empty();
         let equal_counts = count.is_empty() || count == self.samples.to_string();
@@ -129,7 +130,7 @@ impl PredictionsFile {
     }
 }
 
-/// Entries of a folder in the order of their names, without hidden (temporary) ones.
+/// The entries of a folder in the order of their names, without hidden (temporary) ones.
 pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = vec![];
     for entry in fs::read_dir(folder)? {
@@ -142,7 +143,7 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Folders within a folder; none where there is no such folder.
+/// The folders within a folder. Empty if the folder does not exist.
 pub(super) fn folders(path: &Path) -> Vec<PathBuf> {
     listed(path).unwrap_or_default().into_iter().filter(|path| path.is_dir()).collect()
 }

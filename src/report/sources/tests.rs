@@ -1,4 +1,4 @@
-//! Folders as users have them: whole, half-written, empty.
+//! Tests on results folders as users have them: complete, half-written or empty.
 
 use std::collections::BTreeMap;
 

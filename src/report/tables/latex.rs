@@ -1,13 +1,14 @@
-//! Tables as LaTeX: a `table` environment that needs the package booktabs, and graphicx where it is wide; every text is
-//! escaped.
+//! Renders a table as a LaTeX `table` environment. It needs the package booktabs and, for a wide table, graphicx. All
+//! text is escaped.
 
 use super::rendered::RenderedTable;
 
-/// Columns above which a table is scaled to the width of the text.
+/// The number of columns above which a table is scaled to the text width.
 const WIDE: usize = 6;
 
 impl RenderedTable {
-    /// A `table` environment with `\caption` and `\label{tab:<key>}`; its first line names the packages it needs.
+    /// The table as a `table` environment with `\caption` and `\label{tab:<key>}`. Its first line names the packages it
+    /// needs.
     pub fn to_latex(&self) -> String {
         let line = |cells: &[String]| {
             let cells: Vec<_> = cells.iter().map(|cell| escape_latex(cell)).collect();
@@ -34,7 +35,7 @@ impl RenderedTable {
     }
 }
 
-/// Text that LaTeX sets as it is read.
+/// Escapes text so that LaTeX prints it literally.
 pub fn escape_latex(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -46,7 +47,7 @@ pub fn escape_latex(text: &str) -> String {
             '>' => safe.push_str("\\textgreater{}"),
             '|' => safe.push_str("\\textbar{}"),
             '&' | '%' | '$' | '#' | '_' | '{' | '}' => safe.extend(['\\', character]),
-            // An opening bracket after a line break would be read as its option.
+            // LaTeX would read an opening bracket after a line break as the optional argument of `\\`.
             '[' => safe.push_str("{[}"),
             '±' => safe.push_str("$\\pm$"),
             '×' => safe.push_str("$\\times$"),

@@ -1,5 +1,5 @@
-//! Which of our rows stand beside a published cell: strictly those that have everything the cell asks for, one value
-//! per run, kept apart by checkpoint and by series.
+//! Finds our result rows that are comparable with a published cell. A row must meet every demand of the cell. There is
+//! one value per run, and the values are separated by checkpoint and by series.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use crate::report::paper::{Cell, Demand, Origin, Severities};
 use crate::report::sources::{RowView, Sources};
 use crate::results::series::Series;
 
-/// Our number for a cell under one checkpoint and series.
+/// Our values for a published cell with one checkpoint and one series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Name of the checkpoint, or of the experiment where a row does not tell.
+    /// The name of the checkpoint. If the row does not have one, the name of the experiment.
     pub checkpoint: String,
-    /// Name of the series, and of the images where the set has different ones.
+    /// The name of the series, followed by that of the images if the set has different ones.
     pub series: String,
-    /// One per run (seed).
+    /// One value per run (seed).
     pub values: Vec<f64>,
 }
 
-/// Our rows, prepared for many look-ups.
+/// Our results, prepared for many look-ups.
 pub struct Matcher<'a> {
     sources: &'a Sources,
     results: Vec<Series<'a>>,
@@ -30,7 +30,7 @@ impl<'a> Matcher<'a> {
         Self { sources, results: sources.series(), ood: sources.ood_series() }
     }
 
-    /// Our numbers for a cell, in the order of the legend; none: not run.
+    /// Our values for a cell, in the order of the legend. Empty if no run fits.
     pub fn find(&self, cell: &Cell) -> Vec<Found> {
         if !cell.is_comparable() || cell.origin == Origin::MeanOfCells {
             return vec![];
@@ -64,7 +64,8 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// A setting that rows do not carry (`low-rank.targets`), from the config of the run; empty where it is unknown.
+    /// The value of a setting that rows do not carry (such as `low-rank.targets`), taken from the config of the run.
+    /// Empty if it is unknown.
     fn configured(&self, row: &RowView, column: &str) -> String {
         let value = || {
             let (choice, key) = column.split_once('.')?;
@@ -76,7 +77,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// Name of the checkpoint of a row, or else of its experiment.
+/// The name of a row's checkpoint. If the row does not have one, the name of its experiment.
 pub fn checkpoint(row: &RowView) -> String {
     match row.get("checkpoint") {
         "" => format!("experiment {}", row.get("experiment")),
@@ -84,8 +85,8 @@ pub fn checkpoint(row: &RowView) -> String {
     }
 }
 
-/// Rows by the images that they measure: under no name where their sets have one image set each, else under those of the
-/// sets.
+/// Groups rows by the images that they measure. The name of a group is empty if each set has a single set of images.
+/// Otherwise it consists of the names that distinguish the images.
 fn by_images<'a>(rows: &[RowView<'a>]) -> Vec<(String, Vec<RowView<'a>>)> {
     let mut groups: Vec<(String, Vec<RowView>)> = vec![];
     for row in rows {
@@ -99,7 +100,8 @@ fn by_images<'a>(rows: &[RowView<'a>]) -> Vec<(String, Vec<RowView<'a>>)> {
     groups
 }
 
-/// By checkpoint, a value per run: the last row's, or the mean over all severities asked for.
+/// The values by checkpoint, one per run: the value of the run's last row, or the mean over the severities that the
+/// cell asks for.
 fn values(rows: &[RowView], cell: &Cell) -> Vec<(String, Vec<f64>)> {
     let mut runs: BTreeMap<(String, &str), Vec<RowView>> = BTreeMap::new();
     for row in rows {
@@ -120,7 +122,7 @@ fn values(rows: &[RowView], cell: &Cell) -> Vec<(String, Vec<f64>)> {
     values
 }
 
-/// `None` unless every severity is there.
+/// The mean of a metric over severities. `None` unless all of them are there.
 fn mean_over(severities: &Severities, rows: &[RowView], metric: &str) -> Option<f64> {
     let value = |severity: u8| {
         let condition = format!("{}:{severity}", severities.corruption);

@@ -1,5 +1,5 @@
-//! Tables of what a results folder holds, without a paper beside: every result row, every out-of-distribution row, and
-//! the numbers over seeds.
+//! Tables of the contents of a results folder without published numbers: all result rows, all out-of-distribution rows,
+//! and the aggregates over seeds.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::report::sources::Sources;
 use crate::results::store::Table;
 use crate::results::table::texts;
 
-/// Columns that name a result row in tables, before the settings that distinguish rows and after them.
+/// The columns that name a result row in tables. The settings that distinguish rows stand between the two parts.
 const NAMES: [&[&str]; 2] =
     [&["file", "checkpoint", "subspace", "method", "particles", "rank"], &["predictive", "seed", "set", "condition"]];
 
-/// Columns with the cost of a result, shown after its metrics.
+/// The columns with the cost of a result, shown after its metrics.
 const COSTS: &[&str] = &["trainable_parameters", "train_wall_seconds"];
 
 const OOD_COLUMNS: &[&str] = &[
@@ -40,8 +40,8 @@ const OOD_COLUMNS: &[&str] = &[
     "detection_error",
 ];
 
-/// The columns to show of result rows: names, the metrics whose entries ask for it, costs, and each setting in which rows
-/// differ that are otherwise alike, such as `svgd.gamma`.
+/// The columns shown for result rows: names, the metrics that are marked for tables, and costs. A setting such as
+/// `svgd.gamma` is shown if rows that are otherwise alike differ in it.
 pub fn result_columns(table: &Table) -> Vec<String> {
     let mut alike: BTreeMap<Vec<Option<&str>>, Vec<usize>> = BTreeMap::new();
     for row in 0..table.rows.len() {
@@ -61,7 +61,7 @@ pub fn result_columns(table: &Table) -> Vec<String> {
     before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
 }
 
-/// The columns that name a result, whatever file its predictions come from.
+/// The columns that name a result, without the file that its predictions come from.
 fn telling_names() -> impl Iterator<Item = &'static str> {
     NAMES.concat().into_iter().filter(|name| *name != "file")
 }
@@ -76,7 +76,7 @@ fn runs_look_alike(table: &Table, columns: &[&str]) -> bool {
     })
 }
 
-/// Every result row.
+/// The table of all result rows.
 pub fn results(sources: &Sources) -> RenderedTable {
     plain(
         "results",
@@ -87,7 +87,7 @@ pub fn results(sources: &Sources) -> RenderedTable {
     )
 }
 
-/// Every out-of-distribution row.
+/// The table of all out-of-distribution rows.
 pub fn ood(sources: &Sources) -> RenderedTable {
     let caption = format!(
         "One row per run, out-of-distribution set, score and average. {} Definitions and orientation: column `definition` of \
@@ -112,7 +112,7 @@ fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str])
     }
 }
 
-/// Series × condition over seeds: mean ± standard deviation and 95 % interval.
+/// The table of each series and condition over seeds: mean ± standard deviation and the 95 % interval.
 pub fn seeds(sources: &Sources) -> RenderedTable {
     let aggregates = aggregates(sources);
     let mut columns = metrics::columns_where(|shown| shown.seeds);
@@ -144,7 +144,7 @@ fn seed_row(one: &Aggregate, columns: &[String]) -> Vec<String> {
     heads.into_iter().chain(columns.iter().map(cell)).collect()
 }
 
-/// `68.37 ± 0.22 [66.40, 70.33]`.
+/// The mean, standard deviation and 95 % interval, such as `68.37 ± 0.22 [66.40, 70.33]`.
 fn show(summary: &Summary, percent: bool) -> String {
     let number = |value: f64| if percent { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") };
     match (summary.spread, summary.interval()) {
@@ -165,7 +165,7 @@ fn warnings(aggregates: &[Aggregate]) -> Vec<String> {
     warnings
 }
 
-/// One line per series, condition and metric, in the units of the results files.
+/// The aggregates over seeds as CSV, with one line per series, condition and metric, in the units of the results files.
 pub fn seeds_csv(sources: &Sources) -> Result<String> {
     let mut csv = csv::Writer::from_writer(vec![]);
     csv.write_record(["series", "set", "condition", "metric", "n", "mean", "sd", "low_95", "high_95"])?;

@@ -1,39 +1,39 @@
-//! A table as it will be seen, and the forms it is written in: terminal, Markdown, CSV, LaTeX, HTML.
+//! A table as text, and the formats it is written in: terminal, Markdown, CSV, LaTeX and HTML.
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 
 use crate::results::table::Surface;
 
-/// Stands in the column `source` of a published row.
+/// The text in the column `source` of a published row.
 pub const PUBLISHED: &str = "paper";
 
-/// Begins the text in the column `source` of a row of our own.
+/// The start of the text in the column `source` of a row of ours.
 pub const OURS: &str = "ours: ";
 
-/// Stands where nothing of ours fits.
+/// The text of a cell for which we have no result.
 pub const NOT_RUN: &str = "not run";
 
-/// A table of texts, in percent and short numbers.
+/// A table whose cells are texts. Fractions are in percent, and numbers are rounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedTable {
-    /// The name that `--table` takes.
+    /// The name that `--table` accepts.
     pub key: String,
     pub title: String,
-    /// Where the published numbers are from, or what the rows are.
+    /// The source of the published numbers, or a description of the rows.
     pub caption: String,
     pub columns: Vec<String>,
-    /// How many of the first columns name the row; the others hold numbers.
+    /// The number of leading columns that name the row. The other columns hold numbers.
     pub labels: usize,
-    /// One text per column.
+    /// The rows, with one text per column.
     pub rows: Vec<Vec<String>>,
     pub notes: Vec<String>,
-    /// Cells with a result of ours.
+    /// The number of cells with a result of ours.
     pub matched: usize,
 }
 
 impl RenderedTable {
-    /// With title and notes, ending in a line break.
+    /// The table for a terminal with its title and notes, ending in a line break.
     pub fn to_terminal(&self, surface: Surface) -> String {
         let mut table = comfy_table::Table::new();
         match surface {
@@ -57,7 +57,7 @@ impl RenderedTable {
         text
     }
 
-    /// GitHub's dialect, with the title as a heading.
+    /// The table in GitHub's dialect of Markdown, with its title as a heading.
     pub fn to_markdown(&self) -> String {
         let line = |cells: &[String]| {
             let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
@@ -74,7 +74,7 @@ impl RenderedTable {
         text
     }
 
-    /// Header and rows; every row carries its labels.
+    /// The table as CSV with a header line. Labels that repeat the row above are kept.
     pub fn to_csv(&self) -> anyhow::Result<String> {
         let mut csv = csv::Writer::from_writer(vec![]);
         csv.write_record(&self.columns)?;
@@ -82,7 +82,7 @@ impl RenderedTable {
         Ok(String::from_utf8(csv.into_inner().map_err(|error| error.into_error())?)?)
     }
 
-    /// A `<figure>` with the table and its notes, without any style of its own.
+    /// A `<figure>` element with the table and its notes, without any styling.
     pub fn to_html(&self) -> String {
         let row = |cells: Vec<(usize, &String)>, head: bool| {
             let cell = |(place, text): (usize, &String)| {
@@ -132,7 +132,7 @@ impl RenderedTable {
         }
     }
 
-    /// Rows whose leading label is left out where it repeats the one above.
+    /// The rows with the first label left out if it repeats the one above.
     pub(super) fn shown_rows(&self) -> Vec<Vec<String>> {
         let mut rows = self.rows.clone();
         if self.labels < 2 {
@@ -149,7 +149,7 @@ impl RenderedTable {
     }
 }
 
-/// Text as HTML, what stands between backticks as code.
+/// Converts text to HTML. Text between backticks becomes code.
 pub fn with_code(text: &str) -> String {
     let part = |(at, part): (usize, &str)| match at % 2 {
         0 => escape_html(part),
@@ -158,7 +158,7 @@ pub fn with_code(text: &str) -> String {
     text.split('`').enumerate().map(part).collect()
 }
 
-/// Text that is safe within HTML elements and quoted attributes.
+/// Escapes text for use within HTML elements and quoted attributes.
 pub fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! Whole tables as they are seen, and their forms.
+//! Tests of whole tables and of the formats they are written in.
 
 use super::*;
 use crate::results::store::{Row, Table};

@@ -1,7 +1,7 @@
 use super::*;
 use crate::results::store::Row;
 
-/// Cells of `set`, `condition`, `shift_source`, `samples`, `images`.
+/// A table with the columns `set`, `condition`, `shift_source`, `samples` and `images`.
 fn table(rows: &[[&str; 5]]) -> Table {
     let mut table = Table::default();
     for cells in rows {
@@ -40,7 +40,7 @@ fn different_images_of_one_name_are_told_by_number_or_fingerprint() {
     assert_eq!(shown(&older), ["val [9 images]", "val [1 image]", "svhn"]);
 }
 
-// Each version has images of its own; a second number of them is another set.
+// Each version has images of its own, so only a different number of images makes it another set.
 #[test]
 fn published_versions_are_one_set() {
     let version = |condition, samples, images| ["c10-c", condition, "published", samples, images];

@@ -1,4 +1,4 @@
-//! Growing columns, replaced rows, damaged files, several writers.
+//! Tests of growing columns, replaced rows, damaged files and concurrent writers.
 
 use super::*;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ fn file() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// A row that replaces only its equal.
+/// Adds a row, unless an identical one exists.
 fn append_row(path: &Path, row: &Row) -> Result<()> {
     let keys: Vec<&str> = row.cells.iter().map(|(column, _)| column.as_str()).collect();
     upsert_row(path, row, &keys)
@@ -120,7 +120,7 @@ fn append_thirty(path: &Path, writer: &str) {
     }
 }
 
-/// The other process of the test below, which sets the file.
+/// Runs in the second process of the test below, which passes the file.
 #[test]
 #[ignore = "started by threads_and_processes_lose_no_row"]
 fn child_process_appends() {

@@ -1,4 +1,4 @@
-//! Rendered text on both surfaces.
+//! Tests of the rendered text on both surfaces.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What reading one key gave: a value, nothing, or a mistake that is already recorded.
+//! The outcome of reading one key: a value, nothing, or a mistake that has been recorded.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,16 +9,16 @@ use crate::schema::node::Origin;
 use crate::schema::problems::Problems;
 use crate::schema::survey::{Note, capital};
 
-/// What a key held.
+/// The content of a key.
 #[derive(Debug)]
 pub enum State<T> {
     Present(T),
     Absent,
-    /// Recorded as a mistake.
+    /// The value is bad, and the mistake has been recorded.
     Bad,
 }
 
-/// The outcome of reading one key; say what its absence means.
+/// The outcome of reading one key. A method such as `or` or `required` decides what an absent key means.
 #[must_use]
 #[derive(Debug)]
 pub struct Field<T> {
@@ -30,7 +30,7 @@ pub struct Field<T> {
 }
 
 impl<T> Field<T> {
-    /// `place` is the enclosing table's origin and the dotted key, `rule` what the value has to be.
+    /// `place` is the origin of the enclosing table and the dotted key. `rule` states what the value must be.
     pub(super) fn new(
         state: State<T>,
         place: (Origin, String),
@@ -41,13 +41,13 @@ impl<T> Field<T> {
         Field { state, place, rule, problems, note }
     }
 
-    /// Says what the key means, in one sentence; [`Survey`](crate::schema::Survey)s collect it.
+    /// Describes the key in one sentence, which [`Survey`](crate::schema::Survey)s collect.
     pub fn about(self, about: &'static str) -> Field<T> {
         self.note.iter().for_each(|note| note.about(about));
         self
     }
 
-    /// The value; `default` where the key is absent (or was reported).
+    /// Returns the value, or `default` if the key is absent or was reported.
     pub fn or(self, default: T) -> T
     where
         T: Serialize,
@@ -55,7 +55,7 @@ impl<T> Field<T> {
         self.or_else(|| default)
     }
 
-    /// The value; what `default` computes where the key is absent (or was reported).
+    /// Returns the value, or the result of `default` if the key is absent or was reported.
     pub fn or_else(self, default: impl FnOnce() -> T) -> T
     where
         T: Serialize,
@@ -68,7 +68,7 @@ impl<T> Field<T> {
         })
     }
 
-    /// The value; `None` where the key is absent (or was reported).
+    /// Returns the value, or `None` if the key is absent or was reported.
     pub fn optional(self) -> Option<T> {
         match self.state {
             State::Present(value) => Some(value),
@@ -76,7 +76,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// The value; an absent key is a mistake, explained by the rule for the value.
+    /// Returns the value. An absent key is a mistake, explained by the rule for the value.
     pub fn required(self) -> T
     where
         T: Default,
@@ -85,7 +85,7 @@ impl<T> Field<T> {
         self.required_because(&why)
     }
 
-    /// The value; an absent key is a mistake, explained by `why`.
+    /// Returns the value. An absent key is a mistake, explained by `why`.
     pub fn required_because(self, why: &str) -> T
     where
         T: Default,
@@ -93,8 +93,8 @@ impl<T> Field<T> {
         self.required_or(T::default(), why)
     }
 
-    /// As `required_because`, with a stand-in for types without a default; a stand-in never leaves a config that has
-    /// mistakes.
+    /// Returns the value like `required_because`, for types without a default. `stand_in` is returned if there is none;
+    /// it is never used, because a config with mistakes is refused.
     pub fn required_or(self, stand_in: T, why: &str) -> T {
         if let Some(note) = &self.note {
             note.required();

@@ -1,4 +1,4 @@
-//! Reading lists: each item that breaks the rule is reported on its own, as `key[0]`.
+//! Reads lists. Each item that breaks the rule is reported separately, as `key[0]`.
 
 use std::ops::RangeInclusive;
 
@@ -9,13 +9,13 @@ use crate::schema::choice::Choice;
 use crate::schema::node::{Node, Value};
 
 impl Reader<'_> {
-    /// A list of at least one number, each within `bounds`.
+    /// Reads a list of at least one number, each within `bounds`.
     pub fn floats(&self, key: &str, bounds: Bounds) -> Field<Vec<f64>> {
         let rule = bounds.rule().full();
         self.list(key, format!("a list, each {rule}"), |v| bounds.check(v))
     }
 
-    /// One number or a list of at least one, each within `bounds`.
+    /// Reads one number or a list of at least one number, each within `bounds`.
     pub fn floats_or_one(&self, key: &str, bounds: Bounds) -> Field<Vec<f64>> {
         if let Some(Node { value: Value::Array(_), .. }) = self.node(key) {
             return self.floats(key, bounds);
@@ -27,7 +27,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A list of at least one whole number, each within `range`.
+    /// Reads a list of at least one whole number, each within `range`.
     pub fn integers(&self, key: &str, range: RangeInclusive<i64>) -> Field<Vec<i64>> {
         let rule = bounds::range_rule(&range, i64::MIN, i64::MAX);
         self.list(key, format!("a list, each {}", rule.full()), |value| match value {
@@ -37,17 +37,17 @@ impl Reader<'_> {
         })
     }
 
-    /// A list of at least one text, none empty.
+    /// Reads a list of at least one text, none of them empty.
     pub fn strings(&self, key: &str) -> Field<Vec<String>> {
         self.list(key, "a list of texts in quotes".to_owned(), text)
     }
 
-    /// A list of at least one of the words of `E`.
+    /// Reads a list of at least one of the words of `E`.
     pub fn choices<E: Choice>(&self, key: &str) -> Field<Vec<E>> {
         self.list(key, format!("a list, each {}", word_rule::<E>()), word::<E>)
     }
 
-    /// Reads a list whose items pass `check`; each item that does not is reported on its own.
+    /// Reads a list whose items must pass `check`. Each item that does not is reported separately.
     fn list<T>(&self, key: &str, rule: String, check: impl Fn(&Value) -> Result<T, String>) -> Field<Vec<T>> {
         let Some(node) = self.node(key) else {
             return self.field(key, rule, |_| Ok(Vec::new()));

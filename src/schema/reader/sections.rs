@@ -1,4 +1,4 @@
-//! Descending into tables: sections, and tables that hold exactly one of several variants.
+//! Descends into tables: sections, and tables that hold exactly one of several variants.
 
 use super::{Reader, Source};
 use crate::schema::node::{Node, Value};
@@ -6,14 +6,14 @@ use crate::schema::suggest;
 use crate::schema::survey::Given;
 
 impl<'a> Reader<'a> {
-    /// Whether `key` is given, as anything.
+    /// Whether `key` is given, with any value.
     pub fn has(&self, key: &str) -> bool {
         self.survey
             .as_ref()
             .map_or(self.node(key).is_some(), |survey| survey.assumes(self.dotted(key), survey.given != Given::Nothing))
     }
 
-    /// Whether the value at `key` is one of `of`, which a survey answers by what it takes as given.
+    /// Whether the value at `key` satisfies `of`. A survey answers by the kind of value that it assumes as given.
     fn is(&self, key: &str, given: Given, of: fn(&Value) -> bool) -> bool {
         let node = self.node(key);
         self.survey.as_ref().map_or(node.is_some_and(|node| of(&node.value)), |survey| {
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         self.is(key, Given::List, |value| matches!(value, Value::Array(_)))
     }
 
-    /// The table at `key`; one that is absent reads as empty.
+    /// A reader of the table at `key`. If the table is absent, the reader finds no keys.
     pub fn section(&self, key: &str) -> Reader<'a> {
         let path = self.dotted(key);
         let source = match self.node(key) {
@@ -49,8 +49,9 @@ impl<'a> Reader<'a> {
         self.below(path, source)
     }
 
-    /// The one sub-table of `key`, such as `[method.svgd]` of `method`: its name, one of `known`, and a reader of it.
-    /// None or several of them, another name, or something else than a table is a mistake.
+    /// Reads the only sub-table of `key`, such as `[method.svgd]` of `method`. Returns its name, which is one of
+    /// `known`, and a reader. A mistake is recorded if there is no sub-table, several, one of another name, or
+    /// something other than a table.
     pub fn one_of(&self, key: &str, known: &[&str]) -> Option<(String, Reader<'a>)> {
         let path = self.dotted(key);
         if let Some(survey) = &self.survey {
@@ -92,7 +93,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Says that all of `given` stand there, at the one written last.
+    /// Reports that all of `given` are present, at the one written last.
     fn report_several(&self, path: &str, given: &[(&String, &Node)]) {
         let headers: Vec<String> = given.iter().map(|(n, _)| format!("[{path}.{n}]")).collect();
         let all = if headers.len() == 2 { "both" } else { "all" };

@@ -7,12 +7,12 @@ crate::schema::words! {
     enum Drive { Own = "own", Shared = "shared" }
 }
 
-/// A required word.
+/// Reads a required word.
 fn drive(reader: &Reader, key: &str) -> Drive {
     reader.choice(key).required_or(Drive::Own, "one of own, shared")
 }
 
-/// What `read` makes of `text`, or the messages.
+/// Returns the result of `read` on `text`, or the messages.
 fn read<T>(text: &str, read: impl FnOnce(&Reader) -> T) -> Result<T, String> {
     let tree = Tree::parse("x.toml", text).map_err(|problems| problems.to_string())?;
     let root = Reader::root(&tree);
@@ -20,7 +20,7 @@ fn read<T>(text: &str, read: impl FnOnce(&Reader) -> T) -> Result<T, String> {
     root.close(value).map_err(|problems| problems.to_string())
 }
 
-/// The messages of reading `text`.
+/// The messages from reading `text`.
 fn complaints<T>(text: &str, reader: impl FnOnce(&Reader) -> T) -> String {
     read(text, reader).err().unwrap_or_default()
 }

@@ -10,7 +10,7 @@ fn messages(result: Result<Tree, Problems>) -> String {
     }
 }
 
-/// Loads files of the given texts, named 0.toml, 1.toml, …
+/// Loads files with the given texts, named 0.toml, 1.toml, …
 fn load(texts: &[&str], sets: &[&str]) -> (Result<Tree, Problems>, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut files = Vec::new();
@@ -24,7 +24,7 @@ fn load(texts: &[&str], sets: &[&str]) -> (Result<Tree, Problems>, String) {
     (Tree::load(&files, &sets, &CHOICES), prefix)
 }
 
-/// The values of the merged config, as `key=text` of every leaf.
+/// The values of the merged config, as `key=text` for every leaf.
 fn leaves(texts: &[&str], sets: &[&str]) -> String {
     fn walk(node: &Node, path: &str, found: &mut Vec<String>) {
         match &node.value {
@@ -59,7 +59,7 @@ fn variants_replace_each_other_and_one_variant_merges() {
     assert_eq!(leaves(&[base], &["method.ivon.lr=0.2"]), "method.ivon.lr=0.2");
     assert_eq!(leaves(&[base], &["method.map={}"]), "method.map={}");
     assert_eq!(leaves(&[base, "[method]\n"], &[]), "method.svgd.particles=5");
-    // Elsewhere the same names are plain keys.
+    // In other tables, the same names are plain keys.
     assert_eq!(leaves(&["[train.svgd]\na = 1\n", "[train.ivon]\nb = 2\n"], &[]), "train.ivon.b=2 train.svgd.a=1");
 }
 

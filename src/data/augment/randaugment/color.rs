@@ -1,14 +1,15 @@
-//! RandAugment's operations on colours, as Pillow's `ImageEnhance` and `ImageOps` compute them.
+//! RandAugment's operations on colours, computed like Pillow's `ImageEnhance` and `ImageOps`.
 
 use image::{Rgb, RgbImage};
 
-/// `image` blended away from (or past) `other`, as `Image.blend`: truncated between them, clipped outside.
+/// Blends `value` with `other` like Pillow's `Image.blend`. The result is truncated, and clipped if the factor leads
+/// beyond the range of a byte.
 fn blend(other: u8, value: u8, factor: f32) -> u8 {
     let mixed = f32::from(other) + factor * (f32::from(value) - f32::from(other));
     mixed.clamp(0.0, 255.0) as u8
 }
 
-/// ITU-R 601 luma in 16 bits, as Pillow's conversion to `L`.
+/// The ITU-R 601 luma in 16-bit arithmetic, as in Pillow's conversion to `L`.
 fn luma(Rgb([r, g, b]): Rgb<u8>) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
@@ -32,7 +33,7 @@ pub fn saturation(mut image: RgbImage, factor: f32) -> RgbImage {
     image
 }
 
-/// Against the mean luma, rounded.
+/// Blends the image with its mean luma, rounded.
 pub fn contrast(image: RgbImage, factor: f32) -> RgbImage {
     let sum: u64 = image.pixels().map(|pixel| u64::from(luma(*pixel))).sum();
     let count = u64::from(image.width()) * u64::from(image.height());
@@ -40,7 +41,7 @@ pub fn contrast(image: RgbImage, factor: f32) -> RgbImage {
     each(image, |_, value| blend(mean, value, factor))
 }
 
-/// Against a 3 x 3 smoothing with weight 5 in the middle and 1 around; the border stays.
+/// Blends the image with a 3 x 3 smoothing of weight 5 in the middle and 1 around it. The border stays unchanged.
 pub fn sharpness(image: &RgbImage, factor: f32) -> RgbImage {
     let (width, height) = image.dimensions();
     let smooth = |x: u32, y: u32, channel: usize| {
@@ -76,7 +77,7 @@ fn histograms(image: &RgbImage) -> [[usize; 256]; 3] {
     counts
 }
 
-/// Each channel stretched to 0 … 255.
+/// Stretches each channel to the range 0 to 255.
 pub fn auto_contrast(image: RgbImage) -> RgbImage {
     let tables = histograms(&image).map(|counts| {
         let low = counts.iter().position(|&count| count > 0).unwrap_or(0);
@@ -90,7 +91,7 @@ pub fn auto_contrast(image: RgbImage) -> RgbImage {
     looked_up(image, tables)
 }
 
-/// Each channel's histogram made flat.
+/// Flattens the histogram of each channel.
 pub fn equalize(image: RgbImage) -> RgbImage {
     let tables = histograms(&image).map(|counts| {
         let total: usize = counts.iter().sum();

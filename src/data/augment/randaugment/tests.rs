@@ -1,13 +1,13 @@
 use super::*;
 
-/// `numpy.stack([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7], -1) % 256`
+/// The picture `numpy.stack([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7], -1) % 256`.
 fn picture(width: u32, height: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| {
         Rgb([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7].map(|value| (value % 256) as u8))
     })
 }
 
-/// Number in the list, sign, CRC-32 and the pixel in row 5, column 7:
+/// The number in the list, the sign, the CRC-32 of the result and its pixel in row 5, column 7. They come from:
 /// space = torchvision.transforms.RandAugment()._augmentation_space(31, (12, 20)); for each (name, (m, signed)):
 /// out = torchvision.transforms.autoaugment._apply_op(picture, name, sign * m[9], InterpolationMode.NEAREST, None)
 const OPERATIONS: [(u64, f64, u32, [u8; 3]); 23] = [
@@ -51,7 +51,7 @@ fn operations_are_torchvisions() {
 fn histograms_are_pillows() {
     let mut dark = picture(40, 24);
     dark.iter_mut().for_each(|value| *value /= 3);
-    // zlib.crc32(numpy.asarray(ImageOps.equalize(Image.fromarray(b // 3))).tobytes()), ditto autocontrast
+    // zlib.crc32(numpy.asarray(ImageOps.equalize(Image.fromarray(b // 3))).tobytes()), and likewise for autocontrast.
     assert_eq!(crc32fast::hash(Operation::Equalize.apply(dark.clone()).as_raw()), 1797169173);
     assert_eq!(crc32fast::hash(Operation::AutoContrast.apply(dark).as_raw()), 3437139440);
 }
@@ -69,7 +69,7 @@ fn small_and_plain_images_pass_through_every_operation() {
 
 #[test]
 fn magnitudes_are_torchvisions() {
-    // {name: m[30] for name, (m, signed) in _augmentation_space(31, (224, 224)).items()}, translations cut to int
+    // {name: m[30] for name, (m, signed) in _augmentation_space(31, (224, 224)).items()}, with translations cut to int.
     let strongest = |which| RandAugment { operations: 1, magnitude: 30 }.operation(which, 1.0, (224, 224));
     assert_eq!(strongest(3), Operation::TranslateX(101.0));
     assert_eq!(strongest(10), Operation::Posterize(4));

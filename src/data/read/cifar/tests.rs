@@ -1,4 +1,4 @@
-//! The Python version; the binary one is tested beside each set.
+//! Tests of the Python version. The binary version is tested beside each set.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn the_published_pickles() {
     let pixels = split.images.gather(&[1, 0]).unwrap();
     assert_eq!([pixels[0], pixels[200], pixels[3072], pixels[3072 + 300]], [100, 44, 0, 44]);
     assert_eq!(set.classes().unwrap()[6], "frog");
-    // the binary version goes before
+    // The binary version is preferred.
     std::fs::create_dir(root.path().join("cifar-10-batches-bin")).unwrap();
     std::fs::write(root.path().join("cifar-10-batches-bin/data_batch_1.bin"), [3; 3073]).unwrap();
     assert_eq!(load(&*set, SplitName::Train).unwrap().labels, [3]);
@@ -70,7 +70,7 @@ fn other_pickles_are_refused_and_executed_never() {
     for length in [0, 1, 40, 200, 3000, whole.len() - 1] {
         assert!(refused(&whole[..length]).contains("data_batch_1: not a readable pickle"), "{length}");
     }
-    // os.system("touch FILE"), as pickle.dumps of an object with __reduce__ writes it
+    // The bytes that pickle.dumps writes for an object whose __reduce__ calls os.system("touch FILE").
     let touched = root.path().join("touched");
     let call = format!("cos\nsystem\n(S'touch {}'\ntR.", touched.display());
     assert!(refused(call.as_bytes()).contains("data_batch_1: no dictionary"));

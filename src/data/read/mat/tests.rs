@@ -13,7 +13,7 @@ use crate::data::testing::fixture;
 #[test]
 fn kinds_of_variables() {
     let all = read(&fixture("kinds.mat")).unwrap();
-    // column by column
+    // Values are stored column by column.
     assert_eq!(all["whole"], Value::Numbers(vec![2, 3], vec![1.0, 4.0, 2.0, 5.0, 3.0, 300.0]));
     assert_eq!(all["whole"].whole().unwrap(), [1, 4, 2, 5, 3, 300]);
     assert_eq!(all["real"], Value::Numbers(vec![1, 2], vec![0.5, -2.0]));
@@ -50,13 +50,13 @@ fn damaged_files_are_errors() {
         for length in 0..whole.len() {
             let text = error(&whole[..length]);
             let fewer = text.strip_suffix(" variables").is_some_and(|found| found.parse::<usize>().unwrap() < count);
-            // what ends between two variables is a whole file, and then the variable is missed by name
+            // A file that ends between two variables is valid; a missing variable is then reported by name.
             assert!(text.starts_with(&file.display().to_string()) || fewer, "{name} cut to {length}: {text}");
         }
         for at in 128..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x41;
-            error(&bytes); // may be read as something else, must not panic
+            error(&bytes); // The bytes may be read as something else, but must not panic.
         }
     }
     assert!(error(&[b"MATLAB 7.3 MAT-file".as_slice(), &[0; 200]].concat()).contains("it is of version 7.3"));

@@ -4,7 +4,7 @@ use super::*;
 use crate::data::testing::{self, REQUEST};
 use crate::schema::Tree;
 
-/// `count` records: record i has label i mod 10 and all pixels `first + i`.
+/// Writes `count` records. Record i has the label i mod 10, and all its pixels are `first + i`.
 fn write(path: &Path, count: u8, first: u8) {
     let record = |i: u8| std::iter::once(i % 10).chain(std::iter::repeat_n(first + i, 3072));
     std::fs::write(path, (0..count).flat_map(record).collect::<Vec<u8>>()).unwrap();

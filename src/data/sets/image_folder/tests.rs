@@ -46,7 +46,7 @@ fn hidden_files_and_links_to_folders_do_not_count() {
     for (link, target) in [("test/cat/self", "."), ("test/cat/up", ".."), ("test/ant/cat", "../cat")] {
         std::os::unix::fs::symlink(target, root.path().join(link)).unwrap();
     }
-    // The folder of a class may be elsewhere.
+    // The folder of a class may be a link to another place.
     std::fs::rename(root.path().join("test/ant"), root.path().join("elsewhere")).unwrap();
     std::os::unix::fs::symlink("../elsewhere", root.path().join("test/ant")).unwrap();
     let set = set(root.path(), "classes = [\"cat\", \"ant\"]");

@@ -1,4 +1,4 @@
-//! Files that say what the images of ImageNet's val folder show, in the three forms in which they go round.
+//! Reads files with the labels of the images in ImageNet's val folder, in the three forms that are in circulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::data::read::image_files::Listing;
 use crate::data::read::mat::{self, Value};
 
-/// What a user may point at.
+/// The three forms, for messages.
 pub const FORMS: &str = "ILSVRC2012_validation_ground_truth.txt (meta.mat beside it), LOC_val_solution.csv, or lines of \
                          `<image> <wnid or label>`";
 
-/// A file of labels as read: the image's name with what it shows.
+/// One entry of a file of labels: the name of an image and its class.
 struct Truth {
     image: String,
     class: Class,
@@ -20,14 +20,14 @@ struct Truth {
 
 enum Class {
     Wnid(String),
-    /// The place among all wnids, sorted.
+    /// The position among all wnids, sorted.
     Label(u32),
 }
 
-/// The images of `val` with their labels, places in `wnids`.
+/// The images of `val` with their labels, which are positions in `wnids`.
 ///
 /// # Errors
-/// A file that cannot be read or is of none of the forms; a class that is none of `wnids`.
+/// Fails if the file cannot be read or has none of the three forms, or if a class is not one of `wnids`.
 pub fn listing(file: &Path, val: &Path, wnids: &[String]) -> Result<Listing> {
     let place: BTreeMap<&str, u32> = wnids.iter().map(String::as_str).zip(0..).collect();
     let mut listing = Listing::default();
@@ -48,10 +48,10 @@ pub fn listing(file: &Path, val: &Path, wnids: &[String]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// All wnids that the file knows, sorted.
+/// All wnids that the file mentions, sorted.
 ///
 /// # Errors
-/// As [`listing`]; a file of bare labels, which knows no wnid.
+/// Fails like [`listing`], and if the file holds bare labels without wnids.
 pub fn wnids(file: &Path) -> Result<Vec<String>> {
     let meta = file.with_file_name("meta.mat");
     let wnids: BTreeSet<String> = if meta.is_file() {
@@ -93,21 +93,21 @@ fn read(file: &Path) -> Result<Vec<Truth>> {
     numbered.map(|(number, line)| named(line).with_context(|| format!("{at}:{number}"))).collect()
 }
 
-/// `ILSVRC2012_val_00048981,n03995372 85 1 499 272`: of Kaggle.
+/// Parses a line of Kaggle's file, such as `ILSVRC2012_val_00048981,n03995372 85 1 499 272`.
 fn solution(line: &str) -> Result<Truth> {
     let parts = line.split_once(',').and_then(|(image, boxes)| Some((image, boxes.split_whitespace().next()?)));
     let (image, wnid) = parts.with_context(|| format!("`{line}` is not `<image>,<wnid> <box>`"))?;
     Ok(Truth { image: format!("{image}.JPEG"), class: Class::Wnid(wnid.to_string()) })
 }
 
-/// `490`: of the devkit, one line an image in their order.
+/// Parses a line of the devkit's file, such as `490`. The file has one line per image, in the order of the images.
 fn devkit(number: usize, line: &str, wnids: &BTreeMap<u32, String>) -> Result<Truth> {
     let wnid = line.parse().ok().and_then(|id: u32| wnids.get(&id));
     let wnid = wnid.with_context(|| format!("`{line}` is no ILSVRC2012_ID of meta.mat"))?;
     Ok(Truth { image: format!("ILSVRC2012_val_{number:08}.JPEG"), class: Class::Wnid(wnid.clone()) })
 }
 
-/// `ILSVRC2012_val_00000001.JPEG 65`, or a wnid for the number.
+/// Parses a line such as `ILSVRC2012_val_00000001.JPEG 65`. A wnid may replace the number.
 fn named(line: &str) -> Result<Truth> {
     let (image, class) =
         line.rsplit_once(char::is_whitespace).with_context(|| format!("`{line}`: expected {FORMS}"))?;
@@ -115,7 +115,7 @@ fn named(line: &str) -> Result<Truth> {
     Ok(Truth { image: image.trim().to_string(), class })
 }
 
-/// The wnid of each ILSVRC2012_ID up to 1000, which are the classes; higher ones are groups of them.
+/// The wnid of each ILSVRC2012_ID from 1 to 1000. These are the classes; higher numbers are groups of classes.
 fn by_id(meta: &Path) -> Result<BTreeMap<u32, String>> {
     let at = meta.display();
     let variables = mat::read(meta)?;

@@ -43,7 +43,7 @@ fn numbers_are_classes_and_a_list_without_splits_is_a_test_set() {
     assert_eq!(load(&*set, SplitName::Test).unwrap().labels, [2, 0, 2]);
     let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }\nclasses = [\"a\", \"b\"]");
     assert!(error(&*set, SplitName::Test).contains("is of the class `2`, which is not one of data.list.classes"));
-    // A number is a name where any label is one.
+    // If any label is a name, numbers are names too.
     let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }\nclasses = [\"1\", \"2\", \"3\"]");
     assert!(error(&*set, SplitName::Test).contains("is of the class `0`, which is not one of data.list.classes"));
 }

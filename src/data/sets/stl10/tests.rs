@@ -2,7 +2,7 @@ use super::*;
 use crate::data::testing::{self, REQUEST};
 use crate::schema::Tree;
 
-/// Five images of `pixels[i] = 7 i mod 251`, labelled airplane, car, monkey, truck, bird.
+/// Five images with `pixels[i] = 7 i mod 251`, labelled airplane, car, monkey, truck, bird.
 fn binary() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let pixels: Vec<u8> = (0..5 * PIXELS).map(|i| (i * 7 % 251) as u8).collect();
@@ -45,7 +45,7 @@ fn the_nine_shared_classes_under_their_cifar_names() {
     );
     let split = load(&*nine, SplitName::Test).unwrap();
     assert_eq!((split.name.as_str(), split.labels.as_slice()), ("stl10/test", [0, 1, 8, 2].as_slice()));
-    // the monkey is left out: image 2 is now the truck, whose first pixel is 7 * 3 * 27648 mod 251
+    // The monkey is left out, so image 2 is now the truck, whose first pixel is 7 * 3 * 27648 mod 251.
     assert_eq!(split.images.gather(&[2]).unwrap()[0], (7 * 3 * PIXELS % 251) as u8);
     let two = load(&*set(root.path(), "classes = [\"truck\", \"airplane\"]\nsubset = 1"), SplitName::Test).unwrap();
     assert_eq!((two.labels, two.images.len()), (vec![0], 1));

@@ -1,10 +1,10 @@
-//! A row that fits, and near misses that must not.
+//! Tests with a row that fits and near misses that must not.
 
 use super::*;
 use crate::report::paper;
 use crate::results::store::{Row, Table};
 
-/// SVGD Bella as in Table 1: CIFAR-10, rank 4, n = 5.
+/// A row that fits SVGD Bella in Table 1: CIFAR-10, rank 4, n = 5.
 const FITTING: &[(&str, &str)] = &[
     ("experiment", "e"),
     ("run", "r1"),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Reads every kind of value from whatever stands in `tree`.
+/// Reads every kind of value from an arbitrary `tree`.
 fn read_everything(tree: &Tree) -> String {
     let root = Reader::root(tree);
     root.integer("seed", 0..=9).required();
@@ -24,7 +24,7 @@ fn garbage_gives_messages_of_one_line_and_no_panic() {
     let valid = "seed = 1\nname = \"é\\n\"\n[method.svgd]\nparticles = 0x5\ndrive = 'own'\n\
                  lr = [1e-3, 2.0]\n[train]\nfast = true\ntargets = [\"a\", '''b''']\nblocks = [1,\n2]\n";
     assert_eq!(read_everything(&Tree::parse("x.toml", valid).expect("valid")), "");
-    // xorshift64: the same bytes in every run.
+    // The generator is xorshift64, so every run draws the same bytes.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = |below: usize| {
         state ^= state << 13;
