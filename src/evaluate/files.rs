@@ -18,7 +18,7 @@ pub const IMAGES: &str = "images";
 /// The content of an existing file, compared with the predictions to be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// Nothing: no file, or a damaged one.
+    /// There is no file, or it is damaged.
     Nobody,
     /// An earlier measurement of the same predictions.
     Same,
