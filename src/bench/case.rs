@@ -89,7 +89,7 @@ impl Source<'_> {
 /// A vision transformer to be measured.
 pub struct Measurable {
     pub model: Model,
-    /// From which its floating-point operations are counted.
+    /// The geometry from which floating-point operations are counted.
     pub geometry: Geometry,
     /// The size of the base on disk in bytes: that of the archive, or of its weights in f32.
     pub base_bytes: u64,

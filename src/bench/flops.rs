@@ -63,9 +63,9 @@ pub fn count(pass: &Pass) -> Work {
 /// The state of the count between layers.
 struct Walk<'a> {
     pass: &'a Pass<'a>,
-    /// Particles differ: activations have n rows an image, else one.
+    /// Whether activations differ between particles, so that they have n rows per image instead of one.
     apart: bool,
-    /// A trained layer lies before: gradients flow through.
+    /// Whether an earlier layer is trained, so that gradients flow through the next ones.
     live: bool,
     work: Work,
 }
@@ -129,10 +129,10 @@ mod tests {
         Pass { geometry: &GEOMETRY, layout, classes: 3, particles: 1, images: 1, own_images: true, from_block: None }
     }
 
-    /// The forward pass of one image of 5 tokens by hand, in multiply-adds. Patch 4·12·8 = 384. Block 0: qkv 5·8·24 =
+    /// The forward pass of one image of 5 tokens by hand, in multiply-adds. Patch: 4·12·8 = 384. Block 0: qkv 5·8·24 =
     /// 960, attention 2·5·5·8 = 400, proj 5·8·8 = 320, fc 5·8·16 = 640, proj 640. Block 1 has only the class token,
-    /// except for keys and values: 8·8 + 5·8·16 = 704, attention 2·5·8 = 80, proj 64, fc 128, proj 128. Output 8·4 =
-    /// 32, head 4·3 = 12.
+    /// except for keys and values: 8·8 + 5·8·16 = 704, attention 2·5·8 = 80, proj 64, fc 128, proj 128. Output: 8·4 =
+    /// 32. Head: 4·3 = 12.
     const FROZEN: f64 = 2.0 * (384.0 + 960.0 + 400.0 + 320.0 + 1280.0 + 704.0 + 80.0 + 64.0 + 256.0 + 32.0 + 12.0);
 
     #[test]

@@ -19,7 +19,7 @@ pub const LIST: &str = "-";
 /// One image to predict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// As given, or as found in a given folder.
+    /// The path as given, or as found in a given folder.
     pub path: PathBuf,
     /// The reason why there is no image, if it is known before reading.
     pub problem: Option<String>,
