@@ -33,7 +33,7 @@ pub struct Predictor<'a> {
     members: Members<'a>,
     /// The number of members in one forward pass, as set by the user.
     chunk: Chunk,
-    /// Weights that were made: all of them where they fit, otherwise the last ones.
+    /// The weights computed so far: those of all members if they fit, otherwise only the latest.
     made: RefCell<Vec<Made<'a>>>,
     keeps_all: Cell<bool>,
 }

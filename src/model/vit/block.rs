@@ -5,24 +5,24 @@ use tch::Tensor;
 use super::{Activation, Traits};
 use crate::model::network::Weights;
 
-/// What a token attends to.
+/// The tokens that each token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// All tokens.
     Full,
-    /// Itself and earlier ones.
+    /// The token itself and earlier ones.
     Causal,
 }
 
-/// Which tokens the last block computes.
+/// The tokens that the last block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     All,
-    /// The first only, which is enough where nothing else is read.
+    /// Only the first token, which is enough if no other is read.
     First,
 }
 
-/// A stack of blocks, `blocks.0` and so on.
+/// A stack of blocks named `blocks.0`, `blocks.1` and so on.
 pub struct Blocks {
     pub width: i64,
     pub blocks: usize,
@@ -31,7 +31,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// `x: [p, B, T, d] -> [p', B, T or 1, d]`, p' = n where particles differ.
+    /// Maps `x: [p, B, T, d] -> [p', B, T or 1, d]`, with p' = n where particles differ.
     pub fn forward(&self, weights: &Weights, mut x: Tensor, rows: Rows) -> Tensor {
         for block in 0..self.blocks {
             let last = block + 1 == self.blocks;
@@ -40,7 +40,7 @@ impl Blocks {
         x
     }
 
-    /// Block `block` alone.
+    /// Runs one block.
     pub fn block(&self, weights: &Weights, block: usize, x: Tensor, rows: Rows) -> Tensor {
         let name = |layer: &str| format!("blocks.{block}.{layer}");
         let eps = self.traits.eps;
@@ -55,7 +55,7 @@ impl Blocks {
         x + weights.linear(&name("mlp.proj")).forward(&hidden)
     }
 
-    /// Self-attention of all tokens.
+    /// Computes self-attention of all tokens.
     fn attend(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
         let qkv = weights.linear(layer).forward(x);
         let parts = self.split_heads(&qkv, 3);
@@ -63,19 +63,19 @@ impl Blocks {
         self.merge_heads(&attention(&parts[0], &parts[1], &parts[2], causal), qkv.size()[0])
     }
 
-    /// Self-attention with the first token as the only query.
+    /// Computes self-attention with the first token as the only query.
     fn attend_first(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
         let width = self.width;
         let query = weights.linear_rows(layer, 0, width).forward(&x.narrow(2, 0, 1));
         let key_value = weights.linear_rows(layer, width, 2 * width).forward(x);
         let query = self.split_heads(&query, 1);
         let parts = self.split_heads(&key_value, 2);
-        // One query and a mask: it sees the first token only.
+        // Under a causal mask, this one query sees only the first token.
         let causal = self.attention == Attention::Causal;
         self.merge_heads(&attention(&query[0], &parts[0], &parts[1], causal), key_value.size()[0])
     }
 
-    /// `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
+    /// Splits `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
     fn split_heads(&self, x: &Tensor, parts: i64) -> Vec<Tensor> {
         let heads = self.traits.heads;
         let size = x.size();
@@ -83,7 +83,7 @@ impl Blocks {
         x.permute([2, 0, 3, 1, 4]).unbind(0)
     }
 
-    /// `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
+    /// Joins `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
     fn merge_heads(&self, x: &Tensor, particles: i64) -> Tensor {
         let size = x.size();
         x.transpose(1, 2).reshape([particles, size[0] / particles, size[2], self.width])
@@ -94,7 +94,7 @@ fn attention(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tens
     Tensor::scaled_dot_product_attention(query, key, value, None::<&Tensor>, 0.0, causal, None, false)
 }
 
-/// The MLP's activation, elementwise.
+/// Applies the activation of the MLP to each element.
 fn activate(x: &Tensor, activation: Activation) -> Tensor {
     match activation {
         Activation::Gelu => x.gelu("none"),

@@ -1,7 +1,7 @@
-//! The particle-batched vision transformer: one forward for all particles, one model for CLIP's image tower, timm and
-//! torchvision (Dosovitskiy et al. 2021, arXiv 2010.11929; Radford et al. 2021, arXiv 2103.00020).
+//! The particle-batched vision transformer. One forward pass serves all particles, and one model serves CLIP's image
+//! tower, timm and torchvision (Dosovitskiy et al. 2021, arXiv 2010.11929; Radford et al. 2021, arXiv 2103.00020).
 //!
-//! Activations are `[p, B, T, d]` with p = 1 until particles differ, so that the frozen products run once on all rows.
+//! Activations are `[p, B, T, d]` with p = 1 until particles differ, so frozen products run once on all rows.
 
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
@@ -39,7 +39,7 @@ impl Network for Vit {
         (0..blocks).flat_map(|stage| layers.map(|layer| slot(stage, layer))).collect()
     }
 
-    /// A stage is a block.
+    /// Returns the number of blocks; each block is a stage.
     fn stages(&self) -> usize {
         self.geometry.blocks
     }
@@ -56,18 +56,18 @@ impl Network for Vit {
         self.geometry.output
     }
 
-    /// `[1 + grid², d]`.
+    /// Returns `[1 + grid², d]`.
     fn entering(&self, _: usize) -> Vec<i64> {
         vec![1 + self.geometry.grid * self.geometry.grid, self.geometry.width]
     }
 
-    /// `[p', B, 1 + grid², d]` from normalised images `[p, B, 3, S, S]`.
+    /// Returns `[p', B, 1 + grid², d]` from normalised images `[p, B, 3, S, S]`.
     fn enter(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let x = self.embed(weights, images);
         if weights.has("ln_pre.weight") { weights.norm("ln_pre").forward(&x, self.traits.eps) } else { x }
     }
 
-    /// One block; the last computes the class token only, since nothing else reaches the output.
+    /// Runs one block. The last one computes only the class token, since nothing else reaches the output.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
         let Geometry { width, blocks, .. } = self.geometry;
         let rows = if stage + 1 == blocks { Rows::First } else { Rows::All };
@@ -75,7 +75,7 @@ impl Network for Vit {
         stack.block(weights, stage, x, rows)
     }
 
-    /// The class token's, from `[p, B, T, d]`.
+    /// Returns the features of the class token, from `[p, B, T, d]`.
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
         let class = weights.norm("ln_post").forward(&x.narrow(2, 0, 1), self.traits.eps);
         let class = if weights.has("proj.weight") { weights.linear("proj").forward(&class) } else { class };
@@ -88,11 +88,11 @@ impl Network for Vit {
 }
 
 impl Vit {
-    /// The same network with its weights for images of `image_size` pixels a side: position embeddings are interpolated
-    /// (bicubic, antialiased).
+    /// Changes the network and its weights to images of `image_size` pixels per side. Position embeddings are
+    /// interpolated (bicubic, antialiased).
     ///
     /// # Errors
-    /// A size that the patches do not divide.
+    /// Fails if the patches do not divide the size.
     pub fn resize(&mut self, base: &mut Parameters, image_size: i64) -> Result<()> {
         let Geometry { patch, grid, width, .. } = self.geometry;
         if image_size == self.geometry.image_size() {
@@ -113,7 +113,7 @@ impl Vit {
         Ok(())
     }
 
-    /// Patches, class token and positions: `[p, B, 1 + grid², d]`.
+    /// Embeds patches and adds the class token and positions: `[p, B, 1 + grid², d]`.
     fn embed(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let Geometry { patch, grid, width, .. } = self.geometry;
         let (particles, batch) = (images.size()[0], images.size()[1]);

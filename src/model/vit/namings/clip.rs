@@ -1,4 +1,5 @@
-//! Names of OpenAI's CLIP archives and of open_clip: `visual.conv1.weight`, `visual.transformer.resblocks.0.mlp.c_fc.weight`.
+//! The names in OpenAI's CLIP archives and in open_clip: `visual.conv1.weight`,
+//! `visual.transformer.resblocks.0.mlp.c_fc.weight`.
 
 use crate::model::vit::{Form, Naming};
 
@@ -6,12 +7,13 @@ pub static NAMING: Naming = Naming {
     key: "clip",
     about: "OpenAI and open_clip CLIP image towers (ViT-B/32, B/16, L/14, …), full model or `visual` alone",
     landmark: "transformer.resblocks.0.mlp.c_fc.weight",
-    // With the text tower at the root, `visual.` comes first: `transformer.resblocks` alone would be the text blocks.
+    // If the text tower is at the root, `visual.` must be tried first: `transformer.resblocks` alone would match the
+    // text blocks.
     prefixes: &["visual.", ""],
     canonical,
 };
 
-/// Canonical name and layout of an image-tower parameter; blocks are named alike in the text tower.
+/// Returns the canonical name and layout of a parameter of the image tower. The text tower names its blocks alike.
 pub fn canonical(name: &str) -> Option<(String, Form)> {
     let as_is = |name: &str| Some((name.to_string(), Form::AsIs));
     if let Some(rest) = name.strip_prefix("transformer.resblocks.") {
