@@ -26,7 +26,7 @@ pub enum Training {
     Never,
     /// The head is a parameter of the checkpoint like any other: trained by `full`, frozen by `low-rank`.
     WithBackbone,
-    /// New: every particle trains its own.
+    /// The head is new, and every particle trains its own.
     Always,
 }
 

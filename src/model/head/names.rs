@@ -10,7 +10,7 @@ use crate::schema::Reader;
 /// The value that selects the data set's own names.
 const OWN: &str = "data-set";
 
-/// Where the names come from.
+/// The source of the class names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassNames {
     /// Nothing is set; the data set decides once it is known.
