@@ -96,7 +96,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// The same of some particles and samples.
+    /// Applies `of` to the tensor, for example to select some particles and samples.
     pub fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Input {
         match self {
             Input::Stored(samples) => Input::Stored(of(samples)),

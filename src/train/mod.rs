@@ -1,4 +1,4 @@
-//! The training loop: batches, schedule, validation, resume files. It knows no method, model or data set by name.
+//! The training loop: batches, schedule, validation and resume files. It names no method, model or data set.
 
 mod around;
 pub mod chunks;
@@ -44,20 +44,20 @@ use progress::Progress;
 pub use resume::{read_resume_file, stored_threads};
 pub use run::{Finished, Outcome, Watch, run};
 
-/// Steps between looks at the losses on a device where a look costs a synchronisation.
+/// The number of steps between checks of the losses on a device where each check costs a synchronisation.
 const LOOK_EVERY: usize = 20;
 
-/// Seconds between plain lines where there is no progress bar.
+/// The number of seconds between plain lines if there is no progress bar.
 const TELL_EVERY_SECONDS: u64 = 30;
 
-/// Everything that the loop works on.
+/// The state of the training loop.
 struct Trainer<'a> {
     spec: &'a TrainSpec,
     seed: u64,
     model: &'a Model,
     subspace: &'a dyn Subspace,
     method: Box<dyn Method>,
-    /// `[n, P]`, f32.
+    /// The particles, `[n, P]` in f32.
     theta: Tensor,
     material: &'a Material,
     folder: &'a RunFolder,
@@ -67,17 +67,17 @@ struct Trainer<'a> {
     stop: Arc<AtomicBool>,
     progress: Progress,
     bar: ProgressBar,
-    /// Particles and images that go through the network at once.
+    /// The number of particles and images that go through the network at once.
     cutter: Rc<Cutter>,
-    /// What enters the first trained stage, where it is kept.
+    /// The cached input of the first trained stage, if there is a cache.
     prefix: Option<Rc<Prefix>>,
 }
 
-/// What helps against a loss that is not finite.
+/// Advice printed when a loss is not finite.
 const ADVICE: &str = "lower optimizer.*.lr, raise train.warmup_steps, set train.clip_norm = 1.0, or use train.precision = \
                       \"f32\"; the resume file holds finite particles only";
 
-/// How the loop ended.
+/// The way in which the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Finished,
@@ -85,29 +85,30 @@ enum Ending {
     Interrupted,
 }
 
-/// Start times of this process's share of the work.
+/// Times and counts since this process started.
 struct Clock {
     started: Instant,
     saved: Instant,
-    /// When the last plain line was written, where there is no progress bar.
+    /// The time of the last plain line, if there is no progress bar.
     told: Instant,
-    /// Images of the current epoch since this process started, each particle's counted, and the seconds spent on them.
+    /// The images of the current epoch since this process started, counted for each particle, and the seconds spent on
+    /// them.
     images: u64,
     seconds: f64,
 }
 
 impl Clock {
-    /// Images a second in the current epoch, once there is a timed step.
+    /// Returns the images per second in the current epoch, once a step has been timed.
     fn rate(&self) -> Option<f64> {
         (self.images > 0).then(|| self.images as f64 / self.seconds.max(1e-9))
     }
 }
 
 impl Trainer<'_> {
-    /// Trains to the end, or until it is asked to stop.
+    /// Trains to the end, or until a stop is requested.
     ///
     /// # Errors
-    /// A loss that is not finite, a batch that cannot be read, a resume file that cannot be written.
+    /// Fails if a loss is not finite, if a batch cannot be read, or if the resume file cannot be written.
     fn train(&mut self) -> Result<Ending> {
         let mut clock =
             Clock { started: Instant::now(), saved: Instant::now(), told: Instant::now(), images: 0, seconds: 0.0 };
@@ -127,7 +128,7 @@ impl Trainer<'_> {
         Ok(Ending::Finished)
     }
 
-    /// The epoch whose posterior training chose.
+    /// Returns the epoch of the selected posterior.
     fn selected_epoch(&self) -> usize {
         match (&self.progress.best, self.spec.select) {
             (Some(best), Selection::Best) => best.epoch,
@@ -135,7 +136,7 @@ impl Trainer<'_> {
         }
     }
 
-    /// The posterior that training chose; afterwards the best one is no longer kept.
+    /// Returns the selected posterior. Afterwards the best one is no longer kept.
     fn posterior(&mut self) -> Posterior {
         match (self.progress.best.take(), self.spec.select) {
             (Some(best), Selection::Best) => best.posterior,
@@ -143,7 +144,7 @@ impl Trainer<'_> {
         }
     }
 
-    /// Wall seconds of training, over all interruptions.
+    /// Returns the wall seconds of training, over all interruptions.
     fn wall_seconds(&self) -> f64 {
         self.progress.rows.last().map_or(self.progress.earlier_seconds, |row| row.wall_seconds)
     }
@@ -152,12 +153,12 @@ impl Trainer<'_> {
         self.theta.size()[0]
     }
 
-    /// Steps of one epoch.
+    /// Returns the number of steps in one epoch.
     fn steps_per_epoch(&self) -> usize {
         self.material.holdout.train.len().div_ceil(self.spec.batch_size)
     }
 
-    /// Whether any process was asked to stop: all of them find the same.
+    /// Returns whether any process was asked to stop. All processes get the same answer.
     fn stopping(&self) -> bool {
         self.world.any(self.stop.load(Ordering::Relaxed))
     }
@@ -166,7 +167,8 @@ impl Trainer<'_> {
         Cut { particle_chunk: 0, accumulate: self.spec.accumulate.parts(), recompute: self.spec.recompute }
     }
 
-    /// Particles whose data orders this process follows; the first one's is everybody's where it is shared.
+    /// Returns the particles whose data orders this process follows; the first one's order is used by all if it is
+    /// shared.
     fn orders(&self) -> Range<usize> {
         match self.spec.batches {
             Batches::Independent => self.team.share().rows.clone(),
@@ -174,13 +176,13 @@ impl Trainer<'_> {
         }
     }
 
-    /// Places in an epoch's order that make up the batch of a step.
+    /// Returns the positions in an epoch's order that make up the batch of a step.
     fn batch_range(&self, step: usize) -> Range<usize> {
         step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(self.material.holdout.train.len())
     }
 
-    /// This process's share of the remaining batches of the current epoch, each with the samples of all its orders one
-    /// after the other.
+    /// Returns this process's share of the remaining batches of the current epoch. Each batch holds the samples of all
+    /// its orders, one order after the other.
     fn plan(&self) -> Vec<Vec<u32>> {
         let (share, train) = (self.team.share(), &self.material.holdout.train);
         let permutations: Vec<Vec<u32>> = self
@@ -225,7 +227,7 @@ impl Trainer<'_> {
                 self.look(&mut unseen, clock)?;
             }
             self.bar.inc(1);
-            // Saving and validation do not count as training time of an image.
+            // Saving and validation do not count towards images per second.
             clock.seconds += began.elapsed().as_secs_f64();
             clock.images += images;
             let due = clock.saved.elapsed().as_secs_f64() > self.spec.save_minutes * 60.0;
@@ -278,7 +280,7 @@ impl Trainer<'_> {
         }
         let last = &values[values.len() - particles..];
         let loss = last.iter().sum::<f64>() / particles as f64;
-        // An epoch's first step is not timed, so after it there is no rate yet.
+        // The first step of an epoch is not timed, so there is no rate after it.
         let rate = clock.rate().map_or(String::new(), |rate| format!("  {rate:.0} images/s"));
         self.bar.set_message(format!("loss {loss:.4}{rate}"));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
