@@ -63,7 +63,7 @@ struct Trainer<'a> {
     folder: &'a RunFolder,
     world: &'a World,
     team: Team<'a>,
-    /// Set by the caller to end after the present step.
+    /// A flag that the caller sets to stop after the current step.
     stop: Arc<AtomicBool>,
     progress: Progress,
     bar: ProgressBar,
