@@ -1,4 +1,4 @@
-//! `bella inspect`: what a checkpoint is, and how sure that is.
+//! `bella inspect`: prints what a checkpoint is, and how it was checked.
 
 use std::path::PathBuf;
 
@@ -13,22 +13,22 @@ use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText, i
 use crate::schema::{Choice, Reader, Tree};
 use crate::subspace::low_rank;
 
-/// Print architecture, parameters and self-check of a TorchScript checkpoint.
+/// Print the architecture, parameters and self-check of a TorchScript checkpoint.
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella inspect ViT-B-32.pt")]
 pub struct InspectArgs {
-    /// A TorchScript archive (.pt).
+    /// TorchScript archive (.pt).
     file: PathBuf,
 
-    /// Number of attention heads, where the search does not find it.
+    /// Number of attention heads, if the self-check does not find it.
     #[arg(long)]
     heads: Option<i64>,
 
-    /// gelu, quick-gelu or gelu-tanh, where the search does not find it.
+    /// Activation, if the self-check does not find it: gelu, quick-gelu or gelu-tanh.
     #[arg(long, value_parser = activation)]
     activation: Option<Activation>,
 
-    /// Epsilon of LayerNorm, where the search does not find it.
+    /// Epsilon of LayerNorm, if the self-check does not find it.
     #[arg(long)]
     eps: Option<f64>,
 
@@ -78,7 +78,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
-/// The text tower, or why there is none to use.
+/// Prints the text tower, or the reason why none can be used.
 fn print_text(text: Result<Option<IdentifiedText>>) {
     let text = match text {
         Ok(Some(text)) => text,
@@ -103,7 +103,8 @@ fn print_text(text: Result<Option<IdentifiedText>>) {
     print_evidence(&text.evidence);
 }
 
-/// Trainable parameters of the paper's setting: both MLP layers of every block, some numbers of particles.
+/// Prints the number of trainable parameters in the paper's setting: both MLP layers of every block, for several
+/// numbers of particles.
 fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
     let tree = Tree::parse("inspect", &format!("[subspace.low-rank]\nrank = {rank}"))?;
     let root = Reader::root(&tree);

@@ -206,7 +206,7 @@ pub enum RowsAre {
     Points,
     /// The mean of a Gaussian; gradients are taken at draws from it.
     Gaussians,
-    /// The state of a sampler, which adds noise of its own.
+    /// The state of a sampler that adds its own noise.
     Samples,
 }
 
