@@ -39,6 +39,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 
+    /// Subspaces to measure.
     #[arg(long, value_delimiter = ',', default_value = "low-rank")]
     subspaces: Vec<String>,
 

@@ -100,8 +100,7 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
         bar.set_position(done as u64);
     };
     let workers = args.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    // The size is small, since the pixels are not used. The memory is zero, so that image files are not decoded
-    // together.
+    // The size is small, since the pixels are not used. The memory is zero, so that images are not decoded into memory.
     let request = Request {
         image_size: 32,
         interpolation: Interpolation::Bicubic,

@@ -51,7 +51,7 @@ impl Evaluation<'_> {
         Ok(Some(path))
     }
 
-    /// Returns the path without a fingerprint, or, if that is taken, one with the fingerprint of the images.
+    /// Returns the plain path, or, if that is taken or reserved, one with the fingerprint of the images.
     fn place(&self, predictions: &Predictions) -> PathBuf {
         let [set, condition, predictive, images] =
             ["set", "condition", "predictive", IMAGES].map(|key| fact(predictions, key));

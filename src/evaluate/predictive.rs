@@ -10,8 +10,8 @@ use crate::subspace::Subspace;
 /// Builds the members of a predictive. `seed` determines the draws.
 ///
 /// # Errors
-/// Fails for draws from particles that have no variance, and for linearised predictions of a posterior without a
-/// Laplace approximation.
+/// Fails for draws from particles that are points, and for linearised predictions of a posterior without a Laplace
+/// approximation.
 pub fn prepare<'a>(
     predictive: Predictive,
     subspace: &'a dyn Subspace,

@@ -76,6 +76,8 @@ pub struct Linearised<'a> {
 }
 
 impl<'a> Linearised<'a> {
+    /// Checks that the Gaussians fit the model and collects what predictions need.
+    ///
     /// # Errors
     /// Fails if the Gaussians were fitted to a model of another shape.
     pub fn new(

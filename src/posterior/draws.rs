@@ -22,6 +22,8 @@ pub struct Draws<'a> {
 }
 
 impl<'a> Draws<'a> {
+    /// Prepares `each` draws from every component of a posterior.
+    ///
     /// # Errors
     /// Fails if the posterior has nothing to draw from.
     pub fn new(posterior: &'a Posterior, each: usize, seed: u64) -> Result<Draws<'a>> {

@@ -52,8 +52,8 @@ pub(super) fn fit(
 /// Returns the record and the particles of the finished run `from`.
 ///
 /// # Errors
-/// Fails if the run does not exist or is not finished, if its checkpoint, data or subspace differ from this config's,
-/// or if its particles are already Gaussians.
+/// Fails if the run does not exist or is not finished, if its seed, checkpoint, head, data or subspace differ from
+/// those of this config, or if it kept Gaussians or draws instead of points.
 pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> Result<(Record, Posterior)> {
     let key = format!("method.laplace.from = {from:?}");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;

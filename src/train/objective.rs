@@ -173,7 +173,8 @@ impl Likelihood<'_> {
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
         let parts = &self.parts[parts];
-        // An earlier batch may have been smaller, such as the last one of an epoch, so the split is fitted to this one.
+        // Only the number of particles is adjusted. The images of this batch must not limit the next one, because the
+        // last batch of an epoch may be smaller.
         self.cutter.clamp(particles as usize);
         let (mut losses, mut start) = (Vec::new(), 0);
         while start < particles {

@@ -51,7 +51,7 @@ impl Opened {
         })
     }
 
-    /// The training images that an experiment holds out, if it does.
+    /// Returns the training images that an experiment holds out, if it holds out any.
     fn held_out(&self, experiment: &Experiment) -> Result<Option<HeldOut>> {
         if !matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
             return Ok(None);

@@ -52,11 +52,11 @@ pub static ENTRY: Entry = Entry {
 words! {
     /// The gradients that move a particle.
     pub enum Drive {
-        /// The particle's own, times Σ_j k_ij (equation 4).
+        /// The particle's own gradient, times Σ_j k_ij (equation 4).
         Own = "own",
-        /// Those of all particles, weighted by k_ij, column by column (equation 2).
+        /// The gradients of all particles, weighted by k_ij, column by column (equation 2).
         Shared = "shared",
-        /// Those of all particles with respect to weights, weighted by k_ij (equation 2 in weight space).
+        /// The gradients of all particles with respect to weights, weighted by k_ij (equation 2 in weight space).
         Weight = "weight",
     }
 }
