@@ -9,7 +9,7 @@ use super::{Shape, Structure};
 use crate::base::tensor::wide;
 use crate::machine::memory::gib;
 
-/// The most bytes that the gradients of one batch may take.
+/// The largest number of bytes that the gradients of one batch may take.
 pub const BATCH_BYTES: i64 = 256 << 20;
 
 /// The memory of the curvature of all particles, and of the work space for fitting the last one.
@@ -17,7 +17,7 @@ pub const BATCH_BYTES: i64 = 256 << 20;
 pub struct Estimate {
     /// Bytes of the stored curvature of all particles.
     pub stored: u64,
-    /// The most bytes in use while fitting.
+    /// The largest number of bytes in use while fitting.
     pub peak: u64,
     /// The number of parameters per particle.
     pub parameters: u64,

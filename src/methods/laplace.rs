@@ -64,6 +64,6 @@ pub struct Settings {
     pub output: Output,
     /// The number of draws per particle.
     pub samples: usize,
-    /// The most bytes that the fit may hold.
+    /// The largest number of bytes that the fit may hold.
     pub memory_bytes: u64,
 }

@@ -12,8 +12,8 @@ use tch::{Kind, Tensor};
 use self::factors::{Factors, Grams};
 use super::layout::{Block, Layout, Shape};
 
-/// The most entries of theta that are computed at once. With many particles the blocks are computed in turns, so that
-/// their f64 copies stay in the cache and in memory that the allocator reuses.
+/// The largest number of entries of theta that are computed at once. With many particles the blocks are computed in
+/// turns, so that their f64 copies stay in the cache and in memory that the allocator reuses.
 const AT_ONCE: i64 = 1 << 21;
 
 /// Computes pairwise squared distances in weight space and their weighted gradients.

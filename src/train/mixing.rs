@@ -2,8 +2,9 @@
 //! chain rule. For W_i = W_0 + s B_i A_i the gradients are s Φ_i A_iᵀ and s B_iᵀ Φ_i; for dense columns the gradient is
 //! Φ_i itself.
 //!
-//! The backward passes of the particles give δ_j, the gradient with respect to the output of a layer, and G_j = δ_jᵀ
-//! x_j with the input x_j of the layer. So no second backward pass is needed, and for small n the G_j are not formed.
+//! The backward passes of the particles give δ_j, the gradient with respect to the output of a layer, and
+//! G_j = δ_jᵀ x_j with the input x_j of the layer. So no second backward pass is needed, and for small n the G_j are
+//! not formed.
 
 use std::collections::HashMap;
 
@@ -198,7 +199,7 @@ impl LayerGradients {
 
     /// Returns the same by definition: G_j, Φ_i and the chain rule, for some output rows at a time.
     fn through_gradients(&self, a: &Tensor, b: &Tensor, shares: &Tensor) -> (Tensor, Tensor) {
-        /// The most values of all G_j and Φ_i together.
+        /// The largest number of values in all G_j and Φ_i together.
         const VALUES: i64 = 1 << 24;
         let (n, inputs) = (a.size()[0], a.size()[2]);
         let (count, samples, rows) = (self.delta.size()[0], self.delta.size()[1], self.delta.size()[2]);

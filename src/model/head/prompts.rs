@@ -12,7 +12,7 @@ use crate::machine::memory::{Cut, Need, Task};
 use crate::model::vit::identify::{Evidence, IdentifiedText, identify_text};
 use crate::schema::Reader;
 
-/// The most texts in one forward pass of the text tower.
+/// The largest number of texts in one forward pass of the text tower.
 const BATCH: usize = 256;
 
 /// The templates and class names that make up the prompts.

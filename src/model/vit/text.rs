@@ -24,7 +24,7 @@ pub struct TextGeometry {
     pub mlp: i64,
     /// The number of tokens in the vocabulary.
     pub vocabulary: i64,
-    /// The most tokens in a text.
+    /// The largest number of tokens in a text.
     pub context: i64,
     /// The width of the features, which is that of the image tower.
     pub output: i64,
