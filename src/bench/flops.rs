@@ -129,10 +129,13 @@ mod tests {
         Pass { geometry: &GEOMETRY, layout, classes: 3, particles: 1, images: 1, own_images: true, from_block: None }
     }
 
-    /// The forward pass of one image of 5 tokens by hand, in multiply-adds. Patch: 4·12·8 = 384. Block 0: qkv 5·8·24 =
-    /// 960, attention 2·5·5·8 = 400, proj 5·8·8 = 320, fc 5·8·16 = 640, proj 640. Block 1 has only the class token,
-    /// except for keys and values: 8·8 + 5·8·16 = 704, attention 2·5·8 = 80, proj 64, fc 128, proj 128. Output: 8·4 =
-    /// 32. Head: 4·3 = 12.
+    /// The forward pass of one image of 5 tokens by hand, in multiply-adds. The last block has only the class token,
+    /// except for keys and values.
+    ///
+    /// Patch: 4·12·8 = 384.
+    /// Block 0: qkv 5·8·24 = 960, attention 2·5·5·8 = 400, proj 5·8·8 = 320, fc 5·8·16 = 640, proj 640.
+    /// Block 1: qkv 8·8 + 5·8·16 = 704, attention 2·5·8 = 80, proj 64, fc 128, proj 128.
+    /// Output: 8·4 = 32. Head: 4·3 = 12.
     const FROZEN: f64 = 2.0 * (384.0 + 960.0 + 400.0 + 320.0 + 1280.0 + 704.0 + 80.0 + 64.0 + 256.0 + 32.0 + 12.0);
 
     #[test]
