@@ -1,5 +1,5 @@
-//! Writing files so that a crash, a full disk or a second process never costs one that was there before:
-//! atomic replacement, advisory locks, and output folders that are known to be writable before work starts.
+//! Writes files so that a crash, a full disk or a second process never destroys an existing one: atomic replacement,
+//! advisory locks, and a check that output folders are writable before work starts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
-/// Replaces `path` by what `write` writes, or leaves it as it was.
+/// Replaces `path` with the output of `write`, or leaves it unchanged.
 ///
 /// The bytes go to a temporary file in the same folder, which is flushed, synced and renamed over `path`; then the
 /// folder is synced. On any failure (disk full, an error or panic of `write`) the temporary file is removed, the old
@@ -34,7 +34,7 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) 
 
 /// Runs `action` while holding an exclusive lock on `<path>.lock`, waiting for other processes and threads.
 ///
-/// The lock file is left behind on purpose: removing it would let two waiters lock two different files.
+/// The lock file is kept on purpose: removing it would let two waiting processes lock two different files.
 pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -42,7 +42,7 @@ pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
     let lock = lock.with_context(|| format!("cannot open the lock file {}", lock_path.display()))?;
     lock.lock().with_context(|| format!("cannot lock {}: does its file system support locks?", lock_path.display()))?;
-    action() // closing the file releases the lock, also when `action` panics or the process is killed
+    action() // Closing the file releases the lock, even if `action` panics or the process is killed.
 }
 
 /// Creates `path` and its parents, and checks that files can be written there.
@@ -53,7 +53,7 @@ pub fn create_folder(path: &Path) -> Result<()> {
     File::create(&probe.path).map(drop).with_context(rule)
 }
 
-/// Checks that `path` can be written, so that a wrong one fails before the work whose result it is for.
+/// Checks that `path` can be written, so that a wrong path fails before the work and not after it.
 pub fn expect_writable(path: &Path) -> Result<()> {
     let rule = || {
         format!("cannot write {}: must be a file name in a folder that exists and can be written to", path.display())
@@ -62,18 +62,19 @@ pub fn expect_writable(path: &Path) -> Result<()> {
     File::create(&probe.path).map(drop).with_context(rule)
 }
 
-/// A file name that is removed again on every way out; after a successful rename there is nothing left to remove.
+/// The path of a temporary file, which is removed on drop. After a successful rename there is nothing to remove.
 struct Temporary {
     path: PathBuf,
 }
 
 impl Temporary {
-    /// `.<name>.<pid>.<count>.tmp` in the folder of `path`: the count keeps threads of one process apart.
+    /// Returns the path `.<name>.<pid>-<time>-<count>.tmp` in the folder of `path`. The count distinguishes threads of
+    /// one process.
     fn beside(path: &Path) -> Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Some(name) = path.file_name() else { bail!("the path ends in no file name") };
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // The time keeps apart processes of equal number, as containers have them.
+        // The time distinguishes processes with the same id, as in containers.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let name = format!(".{}.{}-{now:x}-{count}.tmp", name.to_string_lossy(), process::id());
         Ok(Self { path: folder_of(path).join(name) })
@@ -86,7 +87,7 @@ impl Drop for Temporary {
     }
 }
 
-/// The folder that holds `path`; `.` for a bare file name.
+/// Returns the folder that holds `path`; `.` for a bare file name.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -94,7 +95,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes a rename inside `folder` survive a power cut. Only Unix can open a folder as a file.
+/// Makes a rename inside `folder` survive a power failure. Only Unix can open a folder as a file.
 fn sync_folder(folder: &Path) -> Result<()> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -20,7 +20,7 @@ pub fn text_sha256(text: &str) -> String {
 /// SHA-256 of a file's content. `key` is what named the file.
 ///
 /// # Errors
-/// A file that is not there or cannot be read.
+/// Fails if the file does not exist or cannot be read.
 pub fn file_sha256(path: &Path, key: &str) -> Result<String> {
     ensure!(path.is_file(), "{}: no such file: {key} must name an existing one", path.display());
     let mut file = File::open(path).with_context(|| format!("{}: cannot open", path.display()))?;

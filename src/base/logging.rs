@@ -1,4 +1,4 @@
-//! Messages: plain lines on the terminal (above any progress bar), everything with times in the run's log file.
+//! Messages: plain lines on the terminal (above any progress bar), and all lines with times in the run's log file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -16,11 +16,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
 static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
-/// Number of this process where another one talks for it; 0 where it talks itself.
+/// The rank of this process if it prints only errors; 0 if it prints everything.
 static HUSHED: AtomicUsize = AtomicUsize::new(0);
 static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Starts messages; `verbosity` is the number of `-v`. A second call changes nothing.
+/// Starts the messages; `verbosity` is the number of `-v`. A second call changes nothing.
 pub fn start(verbosity: u8) {
     let level = match verbosity {
         0 => LevelFilter::INFO,
@@ -33,18 +33,18 @@ pub fn start(verbosity: u8) {
     std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
 }
 
-/// Everything at `level` but what reading a drawing back into pixels says of its invisible parts, such as bars of no
-/// height.
+/// Returns a filter for everything at `level`, except what the SVG renderer reports about invisible parts of a drawing,
+/// such as bars of zero height.
 fn of_bella(level: LevelFilter) -> Targets {
     Targets::new().with_default(level).with_target("usvg", LevelFilter::OFF)
 }
 
-/// From now on the process of this rank says errors only: the first one talks.
+/// Makes the process of this rank print only errors from now on, since the first process prints everything.
 pub fn hush(rank: usize) {
     HUSHED.store(rank, Ordering::Relaxed);
 }
 
-/// From now on messages also go to `path`.
+/// Also writes all further messages to `path`.
 pub fn open_log(path: &Path) -> Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let file = file.with_context(|| format!("cannot open the log file {}", path.display()))?;
@@ -52,20 +52,20 @@ pub fn open_log(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A progress bar on a terminal, nothing elsewhere.
+/// Returns a progress bar on a terminal, and a hidden one elsewhere.
 pub fn bar(length: u64, what: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() || HUSHED.load(Ordering::Relaxed) > 0 {
         return ProgressBar::hidden();
     }
     let bar = BARS.add(ProgressBar::new(length));
-    // The template is a constant and known to be good.
+    // The template is a constant and known to be valid.
     let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  {elapsed_precise} eta {eta_precise}";
     bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_prefix(what);
     bar
 }
 
-/// `warning: …` before the text of anything worse than information; no time, no module.
+/// The format of lines on the terminal: the level before the text, except for information; no time and no module.
 struct Plain;
 
 impl<S, N> fmt::FormatEvent<S, N> for Plain
@@ -123,7 +123,7 @@ struct LogFile;
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(file) = LOG_FILE.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            // A full disk must not end the run through its log.
+            // A full disk must not end the run because of its log.
             let _ = file.write_all(bytes);
         }
         Ok(bytes.len())

@@ -1,4 +1,4 @@
-//! The ground that everything stands on.
+//! The foundations that all other modules use.
 
 pub mod files;
 pub mod hash;

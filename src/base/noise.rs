@@ -1,12 +1,12 @@
-//! Standard normal noise as a pure function of (seed, purpose, place): nothing depends on what was drawn before, on
-//! threads, or on which other particles this process holds.
+//! Standard normal noise as a pure function of (seed, purpose, place). It does not depend on earlier draws, on threads,
+//! or on which other particles this process holds.
 
 use rand::Rng;
 use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, stream};
 
-/// Where in a run a draw belongs.
+/// The place of a draw in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     pub step: i64,
@@ -16,9 +16,9 @@ pub struct At {
 
 /// A source of noise.
 pub enum Noise {
-    /// Pure functions of the place.
+    /// Noise that is a pure function of the place.
     Seeded { seed: u64, purpose: Purpose },
-    /// Given draws `[n, P]` in turn, to compare with other code.
+    /// Given draws `[n, P]`, used in turn, for comparison with other code.
     Given(Vec<Tensor>),
 }
 
@@ -27,7 +27,7 @@ impl Noise {
         Noise::Seeded { seed, purpose }
     }
 
-    /// Noise for `theta: [n, P]`, in its type and on its device.
+    /// Returns noise for `theta: [n, P]`, in its type and on its device.
     pub fn draw(&self, at: At, theta: &Tensor) -> Tensor {
         match self {
             Noise::Seeded { seed, purpose } => {
@@ -39,16 +39,16 @@ impl Noise {
     }
 }
 
-/// Standard normal numbers for one particle, `[P]` of `theta: [n, P]`.
+/// Returns standard normal numbers for one particle, `[P]` for `theta: [n, P]`.
 pub fn row(seed: u64, purpose: Purpose, at: At, particle: i64, theta: &Tensor) -> Tensor {
     let place = [at.step, at.sample, at.part, particle].map(|index| index as u64);
-    // libtorch's generator is the only fast one on every device; its state is set anew for every draw.
+    // Only libtorch's generator is fast on every device, so it is seeded again for every draw.
     tch::manual_seed(stream(seed, purpose, &place).next_u64() as i64);
     let kind = if theta.kind() == Kind::Double { Kind::Double } else { Kind::Float };
     Tensor::randn([theta.size()[1]], (kind, theta.device()))
 }
 
-/// ε `[P]` of one draw from the posterior of a particle, for `theta: [n, P]`.
+/// Returns the noise ε `[P]` of one draw from the posterior of a particle, for `theta: [n, P]`.
 pub fn posterior_row(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
     row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)
 }

@@ -1,7 +1,7 @@
 //! The program's only source of randomness: every random choice is a pure function of (seed, purpose, indices).
 //!
-//! A stream is ChaCha12 keyed by SHA-256 over these parts, so that nothing depends on threads,
-//! on what was drawn before, or on where a run was interrupted.
+//! A stream is ChaCha12 keyed by SHA-256 over these parts, so it does not depend on threads, on earlier draws, or on
+//! where a run was interrupted.
 
 use rand::Rng;
 use rand::SeedableRng;
@@ -19,19 +19,19 @@ pub enum Purpose {
     Init,
     /// Noise of a training step; indices: step, sample, part, particle.
     Noise,
-    /// Draws from a posterior, of labels from predictions, of sketches; indices: which of them.
+    /// Draws from a posterior, of labels from predictions, and of sketches; indices: which of them.
     Posterior,
     /// Random augmentation; indices: epoch, particle, image.
     Augment,
     /// Corruption of test images; indices: image.
     Corruption,
-    /// The choice of the training labels that are replaced, and of what replaces them.
+    /// The choice of the training labels that are replaced, and of their replacements.
     LabelNoise,
-    /// Random start of an attack; indices: image.
+    /// The random start of an attack; indices: image.
     Attack,
-    /// Resampling of a test set; indices: resample.
+    /// The resampling of a test set; indices: resample.
     Bootstrap,
-    /// Random inputs of a self-check.
+    /// The random inputs of a self-check.
     Check,
 }
 
@@ -53,7 +53,7 @@ impl Purpose {
     }
 }
 
-/// The generator of one purpose at one place.
+/// Returns the generator for one purpose and one set of indices.
 pub fn stream(seed: u64, purpose: Purpose, indices: &[u64]) -> ChaCha12Rng {
     let mut hash = Sha256::new();
     hash.update(b"bella/1/");
@@ -64,8 +64,8 @@ pub fn stream(seed: u64, purpose: Purpose, indices: &[u64]) -> ChaCha12Rng {
     ChaCha12Rng::from_seed(hash.finalize().into())
 }
 
-/// A uniform number below `bound` (not 0), without bias: draws in the last, incomplete stretch
-/// of `bound` values are thrown away.
+/// Returns a uniform number below `bound` (not 0) without bias. Draws in the last, incomplete stretch of `bound` values
+/// are rejected.
 pub fn below(rng: &mut ChaCha12Rng, bound: u64) -> u64 {
     let complete = u64::MAX - u64::MAX % bound;
     loop {
@@ -76,8 +76,8 @@ pub fn below(rng: &mut ChaCha12Rng, bound: u64) -> u64 {
     }
 }
 
-/// A uniform permutation of `0..n` (Fisher and Yates, from the last place down).
-/// Written out so that an update of a crate cannot change the order of a stored run.
+/// Returns a uniform permutation of `0..n` (Fisher and Yates, from the last place down). It is written out here so that
+/// an update of a crate cannot change the order of a stored run.
 pub fn permutation(rng: &mut ChaCha12Rng, n: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n as u32).collect();
     for last in (1..n).rev() {
@@ -86,13 +86,13 @@ pub fn permutation(rng: &mut ChaCha12Rng, n: usize) -> Vec<u32> {
     order
 }
 
-/// A uniform number in `[0, 1)` with 53 random bits.
+/// Returns a uniform number in `[0, 1)` with 53 random bits.
 pub fn uniform(rng: &mut ChaCha12Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A standard normal number (Box and Muller; the sine half is not kept, so that every number
-/// takes exactly two draws).
+/// Returns a standard normal number (Box and Muller). The sine half is discarded, so every number takes exactly two
+/// draws.
 pub fn normal(rng: &mut ChaCha12Rng) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(rng)).cos()
@@ -117,7 +117,7 @@ mod tests {
             *counts.entry(permutation(&mut rng, 3)).or_insert(0) += 1;
         }
         assert_eq!(counts.len(), 6);
-        // five standard deviations of a binomial count: 5 sqrt(6000 / 6 * 5 / 6) = 144
+        // The bound is five standard deviations of a binomial count: 5 sqrt(6000 / 6 * 5 / 6) = 144.
         assert!(counts.values().all(|&count: &i32| (count - 1000).abs() < 144), "{counts:?}");
     }
 

@@ -1,23 +1,24 @@
-//! The sharp edges of libtorch, each handled once: errors of one line, panics turned into errors, deep copies, host reads.
+//! Work-arounds for the pitfalls of libtorch: errors of one line, panics turned into errors, deep copies, reads to the
+//! host.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Result, anyhow};
 use tch::{Device, Kind, TchError, Tensor};
 
-/// The type in which pixels, heads and losses are computed beside a compute type.
+/// Returns the type in which pixels, heads and losses are computed beside the compute type `kind`.
 pub fn wide(kind: Kind) -> Kind {
     if kind == Kind::Double { Kind::Double } else { Kind::Float }
 }
 
-/// The first line of a libtorch error; the C++ trace that follows goes to the debug log.
+/// Returns the first line of a libtorch error; the C++ trace that follows goes to the debug log.
 pub fn first_line(error: &TchError) -> String {
     let text = error.to_string();
     tracing::debug!("libtorch: {text}");
     message_line(&text)
 }
 
-/// Picks the line that tells what happened out of a libtorch message.
+/// Returns the line of a libtorch message that tells what happened.
 fn message_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     // A TorchScript failure ends with `RuntimeError: …`; anything else starts with its message.
@@ -25,17 +26,17 @@ fn message_line(text: &str) -> String {
     telling.or(lines.first().copied()).unwrap_or("unknown libtorch error").to_string()
 }
 
-/// Advice for training that runs out of memory.
+/// Advice printed when training runs out of memory.
 pub const ROOM_TO_TRAIN: &str = "set train.recompute = true, or train fewer particles or parameters";
 
-/// Advice for predictions that run out of memory.
+/// Advice printed when predictions run out of memory.
 pub const ROOM_TO_PREDICT: &str =
     "lower train.eval_batch_size (--batch-size, where there is one), or set train.particle_chunk";
 
-/// Advice where no setting helps.
+/// Advice printed when memory runs out and no setting helps.
 pub const ROOM_ELSEWHERE: &str = "free memory, or use --device cpu";
 
-/// libtorch found no memory. What it was doing, its message, and advice.
+/// The error of libtorch running out of memory, with the operation, the message and advice.
 #[derive(Debug)]
 pub struct OutOfMemory(pub String);
 
@@ -47,13 +48,13 @@ impl std::fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// Whether an error of [`guarded`] says that memory ran out.
+/// Returns whether an error of [`guarded`] means that memory ran out.
 pub fn is_out_of_memory(error: &anyhow::Error) -> bool {
     error.downcast_ref::<OutOfMemory>().is_some()
 }
 
-/// Runs tensor code and turns a libtorch panic into an error of one line; where memory has run out, `room` is how to need
-/// less.
+/// Runs tensor code and turns a libtorch panic into an error of one line. If memory ran out, the error ends with the
+/// advice `room`.
 pub fn guarded<T>(what: &str, room: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let line = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => return Ok(value),
@@ -69,7 +70,7 @@ pub fn guarded<T>(what: &str, room: &str, work: impl FnOnce() -> Result<T>) -> R
     }
 }
 
-/// What a panic says, in one line.
+/// Returns the message of a panic as one line.
 pub fn panic_line(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");
@@ -78,37 +79,41 @@ pub fn panic_line(payload: &(dyn std::any::Any + Send)) -> String {
     message_line(text.rsplit_once("Torch(\"").map_or(text.as_str(), |(_, inner)| inner))
 }
 
-/// A copy that shares neither storage nor graph.
+/// Returns a copy that shares neither storage nor graph.
 pub fn snapshot(tensor: &Tensor) -> Tensor {
     tensor.detach().copy()
 }
 
-/// All elements as `f64` on the host, row-major. A device synchronisation: never inside a step.
+/// Returns all elements as `f64` on the host, row-major. This synchronises with the device, so it must not run inside a
+/// step.
 pub fn host_f64(tensor: &Tensor) -> Result<Vec<f64>> {
     let flat = tensor.detach().to_device(tch::Device::Cpu).to_kind(Kind::Double).contiguous().view(-1);
     Vec::<f64>::try_from(&flat).map_err(|e| anyhow!("{}", first_line(&e)))
 }
 
-/// All elements as `f32` on the host, row-major. A device synchronisation: never inside a step.
+/// Returns all elements as `f32` on the host, row-major. This synchronises with the device, so it must not run inside a
+/// step.
 pub fn host_f32(tensor: &Tensor) -> Result<Vec<f32>> {
     let flat = tensor.detach().to_device(tch::Device::Cpu).to_kind(Kind::Float).contiguous().view(-1);
     Vec::<f32>::try_from(&flat).map_err(|e| anyhow!("{}", first_line(&e)))
 }
 
-/// log p(y), `[…, B]`, of `logits: [.., B, C]` for `labels: [B]` or `[…, B]`, computed in `kind`.
+/// Returns log p(y), `[…, B]`, for `logits: […, B, C]` and `labels: [B]` or `[…, B]`, computed in `kind`.
 pub fn label_log_probabilities(logits: &Tensor, labels: &Tensor, kind: Kind) -> Tensor {
     let size = logits.size();
     let index = labels.expand(&size[..size.len() - 1], false).unsqueeze(-1);
     logits.log_softmax(-1, kind).gather(-1, &index, false).squeeze_dim(-1)
 }
 
-/// log of the mean over members of p(y), `[B]`, for `logits: [m, B, C]` and `labels: [B]`, computed in `kind`.
+/// Returns the log of the mean over members of p(y), `[B]`, for `logits: [m, B, C]` and `labels: [B]`, computed in
+/// `kind`.
 pub fn mixture_log_probabilities(logits: &Tensor, labels: &Tensor, kind: Kind) -> Tensor {
     let members = logits.size()[0] as f64;
     label_log_probabilities(logits, labels, kind).logsumexp([0i64].as_slice(), false) - members.ln()
 }
 
-/// Quantiles of all elements, each of `shares` from 0 to 1; of a million evenly spaced ones where there are more.
+/// Returns the quantiles of all elements at `shares` from 0 to 1. Of more than a million elements, at most a million
+/// evenly spaced ones are used.
 pub fn quantiles(tensor: &Tensor, shares: &[f64]) -> Result<Vec<f64>> {
     const ENOUGH: i64 = 1_000_000;
     let flat = tensor.detach().reshape([-1]);
@@ -119,26 +124,27 @@ pub fn quantiles(tensor: &Tensor, shares: &[f64]) -> Result<Vec<f64>> {
     Ok(shares.iter().map(|share| values[(share * (values.len() - 1) as f64).round() as usize]).collect())
 }
 
-/// Some rows and columns of tensors `[n, P]`.
+/// A range of rows and of columns of tensors `[n, P]`.
 pub struct Tile {
     rows: (i64, i64),
     columns: (i64, i64),
 }
 
 impl Tile {
-    /// A view of this part of `[n, P]`.
+    /// Returns a view of this part of `[n, P]`.
     pub fn of(&self, tensor: &Tensor) -> Tensor {
         self.rows_of(tensor).narrow(1, self.columns.0, self.columns.1)
     }
 
-    /// A view of its rows.
+    /// Returns a view of these rows.
     pub fn rows_of(&self, tensor: &Tensor) -> Tensor {
         tensor.narrow(0, self.rows.0, self.rows.1)
     }
 }
 
-/// Parts of `[n, P]` to go through one after the other with many elementwise operations. On processors a part and what is
-/// computed of it stay in the cache; on a GPU, where each operation is a launch, it is all of the tensor.
+/// Returns parts of `[n, P]` for many elementwise operations, one part after the other. On a CPU, a part and its
+/// intermediate results stay in the cache. On a GPU, where each operation is a kernel launch, the only part is the
+/// whole tensor.
 pub fn tiles(tensor: &Tensor) -> Vec<Tile> {
     const ELEMENTS: i64 = 1 << 19;
     let (rows, columns) = (tensor.size()[0], tensor.size()[1]);

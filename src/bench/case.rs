@@ -1,5 +1,5 @@
-//! What is measured: a model, a subspace, a method, n, and how a step is cut. Settings are read as those of a config, so that
-//! their mistakes are told the same way.
+//! A measured case: a model, a subspace, a method, n, and how a training step is split. Settings are read like those of
+//! a config, so mistakes give the same messages.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -21,23 +21,23 @@ use crate::model::vit::shapes::Shape;
 use crate::model::{Model, Normalize, Preparation, Preprocess};
 use crate::schema::{Choice, Problems};
 
-/// Classes of the random head.
+/// The number of classes of the random head.
 pub const CLASSES: i64 = 10;
 
-/// CLIP's logit scale: the norm of a row of a zero-shot head.
+/// The logit scale of CLIP, which is the norm of each row of a zero-shot head.
 const LOGIT_SCALE: f64 = 100.0;
 
-/// Where the weights come from; speed does not depend on what they are.
+/// The source of the weights. Speed does not depend on their values.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// Random, of a published shape.
+    /// Random weights in a published shape.
     Shape(&'static Shape),
     /// A TorchScript archive.
     Archive(&'a Path),
 }
 
 impl Source<'_> {
-    /// The shape's name or the file's.
+    /// Returns the name of the shape or of the file.
     pub fn name(&self) -> String {
         match self {
             Source::Shape(shape) => shape.key.to_string(),
@@ -45,10 +45,10 @@ impl Source<'_> {
         }
     }
 
-    /// The model with a frozen random head.
+    /// Returns the model with a frozen random head.
     ///
     /// # Errors
-    /// Those of reading a checkpoint; bf16 where this machine does not compute it.
+    /// Fails if the checkpoint cannot be read, or if bf16 is asked for and this machine cannot compute it.
     pub fn model(&self, experiment: &Experiment, device: Device) -> Result<Measurable> {
         let precision = experiment.training.as_ref().context("the bench config trains")?.train.precision;
         let kind = compute_kind(precision, device)?;
@@ -89,13 +89,13 @@ impl Source<'_> {
 /// A vision transformer to be measured.
 pub struct Measurable {
     pub model: Model,
-    /// From which its floating-point operations are counted.
+    /// The geometry from which floating-point operations are counted.
     pub geometry: Geometry,
-    /// The bytes of its base on disk: the archive's, or those of f32.
+    /// The size of the base on disk in bytes: that of the archive, or of its weights in f32.
     pub base_bytes: u64,
 }
 
-/// A method with some of its settings, as its registry entry names it.
+/// A method with one of the variants in its registry entry.
 #[derive(Clone, Copy)]
 pub struct BenchMethod {
     pub entry: &'static Entry,
@@ -103,18 +103,18 @@ pub struct BenchMethod {
 }
 
 impl BenchMethod {
-    /// All that can be measured, in the order of the registry.
+    /// Returns every method that can be measured, in the order of the registry.
     pub fn all() -> Vec<BenchMethod> {
         let of = |entry: &'static Entry| entry.bench.iter().map(move |variant| BenchMethod { entry, variant });
         registered().into_iter().flat_map(of).collect()
     }
 
-    /// Its word on the command line.
+    /// Returns the word for this method on the command line.
     pub fn word(self) -> &'static str {
         self.variant.key
     }
 
-    /// The particles of a case that asks for `particles`.
+    /// Returns the number of particles of a case that asks for `particles`.
     pub fn particles(self, particles: i64) -> i64 {
         match self.entry.particles {
             Particles::One => 1,
@@ -122,7 +122,7 @@ impl BenchMethod {
         }
     }
 
-    /// As overrides of a config.
+    /// Returns the overrides of a config that select this method.
     fn sets(self, particles: i64) -> Vec<String> {
         let method = format!("method.{}", self.entry.key);
         let mut sets = match self.entry.particles {
@@ -153,32 +153,32 @@ impl FromStr for BenchMethod {
     }
 }
 
-/// Settings of one case beside its source.
+/// The settings of one case, apart from the source of the weights.
 #[derive(Clone)]
 pub struct Choices {
-    /// Key of the subspace.
+    /// The key of the subspace.
     pub subspace: String,
     pub method: BenchMethod,
     pub particles: i64,
-    /// Images a particle and step.
+    /// The number of images per particle and training step.
     pub batch_size: i64,
     pub rank: i64,
-    /// The config's range of blocks; all where absent.
+    /// The range of blocks in the config; all blocks if absent.
     pub blocks: Option<String>,
-    /// The type of the computation.
+    /// The type in which the network is computed.
     pub precision: Precision,
-    /// The config's number or word.
+    /// The value in the config: a number or a word.
     pub particle_chunk: String,
     pub recompute: bool,
-    /// More overrides, after all others.
+    /// Further overrides, applied after all others.
     pub sets: Vec<String>,
 }
 
 impl Choices {
-    /// As a config, checked.
+    /// Builds the config of this case and checks it.
     ///
     /// # Errors
-    /// All mistakes, as for any config.
+    /// Fails with every mistake, as for any config.
     pub fn experiment(&self, source: &Source) -> Result<Experiment, Problems> {
         let path = match source {
             Source::Shape(shape) => PathBuf::from(shape.key),

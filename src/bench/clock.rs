@@ -1,16 +1,16 @@
-//! Seconds on the wall and on the processor. On a machine that others use, a single-threaded step costs what the processor
-//! spent on it.
+//! Wall time and processor time in seconds. On a machine that others use, the processor time of a single-threaded
+//! training step is its true cost.
 
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tch::{Cuda, Device};
 
-/// Seconds of repeated work.
+/// The seconds that each repetition of some work took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
     pub wall: Vec<f64>,
-    /// Of all threads of this process; empty where the system does not tell.
+    /// The processor seconds of all threads of this process; empty where the system does not report them.
     pub processor: Vec<f64>,
 }
 
@@ -26,7 +26,7 @@ impl Samples {
     }
 }
 
-/// The median, the mean of the middle two of an even number; `None` of nothing.
+/// Returns the median, which is the mean of the middle two for an even number of values; `None` for no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -66,13 +66,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts once the device is idle.
+    /// Waits until the device is idle, then starts the clock.
     pub fn start(device: Device) -> Clock {
         settle(device);
         Clock { device, processor: processor_seconds(), started: Instant::now() }
     }
 
-    /// Until the device is idle again.
+    /// Waits until the device is idle, then returns the elapsed time.
     pub fn stop(self) -> Elapsed {
         settle(self.device);
         let wall = self.started.elapsed().as_secs_f64();
@@ -81,14 +81,14 @@ impl Clock {
     }
 }
 
-/// A GPU works on after a call has returned.
+/// Waits for the device. A GPU still computes after a call has returned.
 fn settle(device: Device) {
     if let Device::Cuda(index) = device {
         Cuda::synchronize(index as i64);
     }
 }
 
-/// Seconds that all threads of this process have run, where the system tells (Linux).
+/// Returns the processor seconds of all threads of this process, where the system reports them (Linux).
 fn processor_seconds() -> Option<f64> {
     let mut total = 0.0;
     for task in std::fs::read_dir("/proc/self/task").ok()? {

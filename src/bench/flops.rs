@@ -1,32 +1,32 @@
-//! Floating-point operations of matrix products, counted from shapes: a product of `[M, K]` and `[K, N]` is 2·M·K·N.
+//! Counts floating-point operations of matrix products from shapes. A product of `[M, K]` and `[K, N]` takes 2·M·K·N.
 //!
-//! Only what a step must compute counts: the class token's rows in the last block, no gradient below the first trained layer,
-//! the frozen products once where all particles see the same. Norms, activations, the method, the optimizer, what
-//! recomputation repeats and mixing in weight space do not count.
+//! Only what a training step must compute counts. The last block computes only the class token's rows, no gradient is
+//! needed below the first trained layer, and frozen products run once where all particles see the same input. Norms,
+//! activations, the method, the optimizer, recomputation, and mixing in weight space do not count.
 
 use crate::model::vit::Geometry;
 use crate::subspace::{Layout, Shape};
 
-/// One forward of n particles.
+/// A forward pass of n particles.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
     pub geometry: &'a Geometry,
     pub layout: &'a Layout,
     pub classes: i64,
     pub particles: i64,
-    /// Images a particle.
+    /// The number of images per particle.
     pub images: i64,
-    /// Every particle sees images of its own; else all see the same.
+    /// Whether each particle has its own images instead of sharing them with the others.
     pub own_images: bool,
-    /// The block that the forward starts at, from cached tokens; `None` to start from images.
+    /// The block at which the pass starts, from cached tokens; `None` to start from images.
     pub from_block: Option<usize>,
 }
 
-/// Operations of one pass.
+/// The operations of one pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     pub forward: f64,
-    /// Gradients of the trained columns.
+    /// The operations for the gradients of the trained columns.
     pub backward: f64,
 }
 
@@ -36,7 +36,7 @@ impl Work {
     }
 }
 
-/// Operations of a pass and of its gradients.
+/// Counts the operations of a pass and of its gradients.
 pub fn count(pass: &Pass) -> Work {
     let Geometry { width, blocks, patch, grid, mlp, output } = *pass.geometry;
     let tokens = 1 + grid * grid;
@@ -60,18 +60,18 @@ pub fn count(pass: &Pass) -> Work {
     walk.work
 }
 
-/// A pass under way.
+/// The state of the count between layers.
 struct Walk<'a> {
     pass: &'a Pass<'a>,
-    /// Particles differ: activations have n rows an image, else one.
+    /// Whether activations differ between particles, so that they have n rows per image instead of one.
     apart: bool,
-    /// A trained layer lies before: gradients flow through.
+    /// Whether an earlier layer is trained, so that gradients flow through the next ones.
     live: bool,
     work: Work,
 }
 
 impl Walk<'_> {
-    /// A linear layer with `inputs` inputs, used on (tokens, outputs).
+    /// Counts a linear layer with `inputs` inputs, for each pair (tokens, outputs) in `uses`.
     fn linear(&mut self, name: &str, inputs: i64, uses: &[(i64, i64)]) {
         let Pass { layout, particles, images, .. } = *self.pass;
         let shape = layout.blocks.iter().find(|block| block.name == name).map(|block| &block.shape);
@@ -93,7 +93,7 @@ impl Walk<'_> {
                 Some(Shape::LowRank { rank, .. }) => {
                     let (by_a, by_b) = (2.0 * (rank * inputs) as f64, 2.0 * (rank * outputs) as f64);
                     self.work.forward += rows * dense + all * (by_a + by_b);
-                    // Gradients of A, of B, of what is between them, and of the input.
+                    // The gradients of A, of B, of the value between them, and of the input.
                     self.work.backward += all * (by_a + 2.0 * by_b) + flows * (rows * dense + all * by_a);
                 }
             }
@@ -102,7 +102,7 @@ impl Walk<'_> {
         self.apart |= shape.is_some();
     }
 
-    /// Scores and weighted values; on the way back two products for each.
+    /// Counts the scores and the weighted values. The backward pass has two products for each of them.
     fn attention(&mut self, queries: i64, keys: i64, width: i64) {
         let particles = if self.apart { self.pass.particles } else { 1 };
         let products = 4.0 * (particles * self.pass.images * queries * keys * width) as f64;
@@ -129,9 +129,13 @@ mod tests {
         Pass { geometry: &GEOMETRY, layout, classes: 3, particles: 1, images: 1, own_images: true, from_block: None }
     }
 
-    /// By hand, products in multiply-adds. Forward of an image, 5 tokens: patch 4·12·8 = 384; block 0: qkv 5·8·24 = 960,
-    /// attention 2·5·5·8 = 400, proj 5·8·8 = 320, fc 5·8·16 = 640, proj 640; block 1, class token only but for keys and
-    /// values: 8·8 + 5·8·16 = 704, attention 2·5·8 = 80, proj 64, fc 128, proj 128; output 8·4 = 32, head 4·3 = 12.
+    /// The forward pass of one image of 5 tokens by hand, in multiply-adds. The last block has only the class token,
+    /// except for keys and values.
+    ///
+    /// Patch: 4·12·8 = 384.
+    /// Block 0: qkv 5·8·24 = 960, attention 2·5·5·8 = 400, proj 5·8·8 = 320, fc 5·8·16 = 640, proj 640.
+    /// Block 1: qkv 8·8 + 5·8·16 = 704, attention 2·5·8 = 80, proj 64, fc 128, proj 128.
+    /// Output: 8·4 = 32. Head: 4·3 = 12.
     const FROZEN: f64 = 2.0 * (384.0 + 960.0 + 400.0 + 320.0 + 1280.0 + 704.0 + 80.0 + 64.0 + 256.0 + 32.0 + 12.0);
 
     #[test]
@@ -141,8 +145,8 @@ mod tests {
         assert_eq!(work, Work { forward: FROZEN, backward: 0.0 });
     }
 
-    /// Low-rank fc of block 1, rank 2: forward + 2·(8 + 16) = 48. Back: A 16, B 32, between 32, and the input gradients of
-    /// what comes after: proj 128, output 32, head 12.
+    /// The layer fc of block 1 has rank 2. Its forward pass adds 2·(8 + 16) = 48. The backward pass takes 16 for A, 32
+    /// for B, 32 between them, and the input gradients of later layers: proj 128, output 32, head 12.
     #[test]
     fn low_rank_step_by_hand() {
         let layout = low_rank();
@@ -153,7 +157,8 @@ mod tests {
         assert_eq!(five.total(), 15.0 * work.total());
     }
 
-    /// Five particles on the same images part at fc of block 1: what comes before runs once, and so does its frozen product.
+    /// Five particles on the same images first differ at fc of block 1. Earlier layers run once, and so does the frozen
+    /// product of fc.
     #[test]
     fn shared_images_run_once_until_particles_part() {
         let layout = low_rank();
@@ -171,7 +176,7 @@ mod tests {
         assert_eq!(whole.backward, cached.backward);
     }
 
-    /// Every weight of a layer trained: its own gradient, and its input's where a trained layer comes before.
+    /// A layer trained in full takes its own gradient, and that of its input where an earlier layer is trained.
     #[test]
     fn dense_step_is_three_forwards_but_for_the_first_layer() {
         let mut layout = Layout::default();
@@ -182,7 +187,8 @@ mod tests {
         }
         let work = count(&pass(&layout));
         assert_eq!(work.forward, FROZEN);
-        // The patch embedding has no input gradient; attention has twice its forward; the output layer also its weights.
+        // The patch embedding has no input gradient, attention takes twice its forward pass, and the output layer also
+        // has a weight gradient.
         assert_eq!(work.backward, FROZEN + 2.0 * (400.0 + 80.0) + 2.0 * 32.0);
     }
 }

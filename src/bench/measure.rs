@@ -1,5 +1,5 @@
-//! Measures one case: complete training steps told apart into their parts, predictions, memory, and the rate of matrix
-//! products beside them.
+//! Measures one case: complete training steps split into their parts, predictions, memory, and the rate of matrix
+//! products for comparison.
 
 use std::rc::Rc;
 
@@ -27,16 +27,16 @@ use crate::subspace::geometry::Geometry;
 use crate::train::chunks::Step;
 use crate::train::{Cut, Likelihood};
 
-/// How long and what of it.
+/// The number of repetitions of each measurement and their input.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Timed training steps; 0 for none.
+    /// The number of timed training steps; 0 for none.
     pub steps: usize,
-    /// Timed predictions; 0 for none.
+    /// The number of timed predictions; 0 for none.
     pub predictions: usize,
-    /// Untimed ones before each.
+    /// The number of untimed repetitions before each measurement.
     pub warmup: usize,
-    /// Images a prediction.
+    /// The number of images per prediction.
     pub prediction_images: i64,
     pub feed: Feed,
 }
@@ -48,12 +48,12 @@ words! {
         Images = "images",
         /// Cached output of the blocks below the first trained one.
         Prefix = "prefix",
-        /// Gradients: the method and the optimizer alone.
+        /// Given gradients, to time only the method and the optimizer.
         Gradients = "gradients",
     }
 }
 
-/// What came out.
+/// The results of one case.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     pub precision: String,
@@ -68,7 +68,8 @@ pub struct Measured {
     pub predict_peak_bytes: Option<u64>,
     pub train_images: i64,
     pub step: Samples,
-    /// Parts of the step, on the CPU: images made ready, forward and backward, the method's own work, the optimizer.
+    /// The parts of the training step, measured on the CPU only: preparing the images, the forward and backward pass,
+    /// the method's own work, and the optimizer.
     pub input: Samples,
     pub gradient: Samples,
     pub method: Samples,
@@ -81,7 +82,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Another round of the same case.
+    /// Appends another round of the same case.
     pub fn extend(&mut self, other: Measured) {
         self.train_peak_bytes = self.train_peak_bytes.max(other.train_peak_bytes);
         self.predict_peak_bytes = self.predict_peak_bytes.max(other.predict_peak_bytes);
@@ -95,7 +96,7 @@ impl Measured {
     }
 }
 
-/// A case ready to run.
+/// A case that is ready to run.
 struct Setup<'a> {
     model: &'a Model,
     geometry: &'a vit::Geometry,
@@ -108,7 +109,7 @@ struct Setup<'a> {
 /// Measures one case on a device.
 ///
 /// # Errors
-/// What does not fit into memory, or cannot be computed.
+/// Fails if the case does not fit into memory or cannot be computed.
 pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -> Result<Measured> {
     let experiment = choices.experiment(source)?;
     let Some(training) = &experiment.training else { bail!("the bench config trains") };
@@ -143,7 +144,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     Ok(found)
 }
 
-/// Theta, its gradients and two moments are held at once, whatever the cut.
+/// Checks the memory for theta, its gradients and two moments. They are held at once, however the step is split.
 fn expect_room(particles: i64, parameters: i64, device: Device) -> Result<()> {
     const MATRICES: u64 = 4;
     let needed = MATRICES * (particles * parameters) as u64 * Kind::Float.elt_size_in_bytes() as u64;
@@ -199,7 +200,7 @@ impl Setup<'_> {
                 continue;
             }
             found.step.push(parts.step);
-            // Waiting for a GPU between the parts of a step would change what the step costs.
+            // On a GPU, waiting between the parts of a step would change the cost of the step.
             if self.model.device == Device::Cpu {
                 found.input.push(parts.input);
                 found.gradient.push(parts.gradient);
@@ -210,7 +211,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// How many particles and images go through the network at once.
+    /// Decides how many particles and images go through the network at once.
     fn plan_step(&self, method: &dyn Method) -> Result<Rc<Cutter>> {
         let (layout, particles) = (self.subspace.layout(), self.particles as usize);
         let spec = &self.training.train;
@@ -218,7 +219,7 @@ impl Setup<'_> {
         Step { spec, model, layout, method, images, particles, own: particles, validates: false }.plan()
     }
 
-    /// One complete training step, timed in its parts.
+    /// Runs one complete training step and times its parts.
     fn step(
         &self,
         moved: &mut Moved,
@@ -261,7 +262,7 @@ impl Setup<'_> {
         likelihood.cut_by(cutter.clone())
     }
 
-    /// Random samples, or gradients.
+    /// Returns random samples, or random gradients.
     fn material(&self) -> Result<Material> {
         if self.plan.feed == Feed::Gradients {
             let gradients =
@@ -291,7 +292,7 @@ impl Setup<'_> {
         self.model.network.first_stage(self.subspace.layout())
     }
 
-    /// Data orders: each particle's own, or one.
+    /// Returns the number of data orders: one per particle, or one for all of them.
     fn orders(&self) -> i64 {
         match self.training.train.batches {
             Batches::Independent => self.particles,
@@ -340,14 +341,14 @@ impl Setup<'_> {
     }
 }
 
-/// What a step moves, and how.
+/// The method and the particles that it updates.
 struct Moved<'a> {
     method: &'a mut dyn Method,
     theta: &'a mut Tensor,
 }
 
 impl Moved<'_> {
-    /// One step; on the CPU with the objective's time kept.
+    /// Runs one training step. On the CPU, `spent` receives the time of the objective.
     fn advance(&mut self, objective: &mut dyn Objective, spent: &Spent) -> Result<()> {
         let mut timed;
         let objective: &mut dyn Objective = if self.theta.device() == Device::Cpu {
@@ -360,7 +361,7 @@ impl Moved<'_> {
     }
 }
 
-/// A step and its parts.
+/// The time of one complete training step, split into its parts.
 struct StepParts {
     step: Elapsed,
     input: Elapsed,
@@ -368,22 +369,22 @@ struct StepParts {
     optimizer: Elapsed,
 }
 
-/// What steps are fed with, the same each time.
+/// The input of the training steps, the same for each step.
 enum Material {
     Gradients(Tensor),
     Samples { batch: Batch, tokens: Option<Tokens> },
 }
 
-/// Cached output of the blocks that are not trained.
+/// The cached output of the blocks that are not trained.
 struct Tokens {
-    /// `[K, T, d]`.
+    /// The cache, `[K, T, d]`.
     cache: Tensor,
-    /// Which rows a step asks for.
+    /// The rows that a step reads.
     rows: Tensor,
     block: usize,
 }
 
-/// Noise as images, with labels.
+/// Returns random pixels as images, with random labels.
 fn random_batch(model: &Model, images: i64) -> Result<Batch> {
     let (size, cpu) = (model.images()?.size(), Device::Cpu);
     let samples = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);

@@ -1,5 +1,6 @@
-//! What training and prediction cost: trainable parameters, memory, disk, seconds, and the share of this machine's rate of
-//! matrix products that they reach. Every case runs in a process of its own, so that its peak memory is its own.
+//! The cost of training and prediction: trainable parameters, memory, disk, seconds, and the share that they reach of
+//! this machine's rate of matrix products. Each case runs in its own process, so its peak memory includes no other
+//! case.
 
 pub mod case;
 pub mod clock;

@@ -1,15 +1,16 @@
-//! Peak memory of this process: resident on the CPU; on a GPU what libtorch's allocator has taken, which it keeps.
+//! The peak memory of this process. On the CPU it is the resident memory; on a GPU, the memory that libtorch's
+//! allocator has taken, which it keeps.
 
 use tch::Device;
 
 use crate::machine::device::cuda_memory_bytes;
 use crate::machine::memory::peak_bytes;
 
-/// Free bytes of a GPU before anything is computed on it.
+/// The free bytes of a GPU before anything is computed on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Before(Option<u64>);
 
-/// What a device has free now.
+/// Returns the bytes that a device has free now.
 pub fn used(device: Device) -> Before {
     match device {
         Device::Cuda(index) => Before(cuda_memory_bytes(index).map(|(free, _)| free)),
@@ -17,7 +18,8 @@ pub fn used(device: Device) -> Before {
     }
 }
 
-/// The peak so far, where the system tells. On a GPU the allocator's blocks, with other processes' changes since `before`.
+/// Returns the peak so far, where the system reports it. On a GPU this is the memory of the allocator, plus what other
+/// processes have taken since `before`.
 pub fn bytes(device: Device, before: Before) -> Option<u64> {
     match device {
         Device::Cpu => peak_bytes(),
@@ -29,14 +31,14 @@ pub fn bytes(device: Device, before: Before) -> Option<u64> {
     }
 }
 
-/// From here on the resident peak counts anew (Linux).
+/// Restarts the count of the resident peak (Linux).
 pub fn reset() {
     crate::machine::memory::release_freed();
-    // Without it the peak of what came before stays: larger, not wrong.
+    // If this fails, the earlier peak remains: the figure is then too large, but still an upper bound.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Lets the kernel end this process first where memory runs out, not one that the user works with (Linux).
+/// Asks the kernel to end this process first when memory runs out, before any program the user works with (Linux).
 pub fn volunteer() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }

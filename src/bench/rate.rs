@@ -1,4 +1,4 @@
-//! The rate of this machine's matrix products: what a step's own rate is compared with.
+//! The rate of matrix products on this machine, with which the rate of a training step is compared.
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor, no_grad};
@@ -6,13 +6,14 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::clock::Clock;
 use crate::base::tensor::guarded;
 
-/// Operations a second, of some products.
+/// The number of products that are timed.
 const PRODUCTS: usize = 5;
 
-/// Floating-point operations a second of square products `x Wᵀ` as the network's layers compute them, one rate a product.
+/// Returns the rates of square products `x Wᵀ`, computed as in the layers of the network, in floating-point operations
+/// per second, one per product.
 ///
 /// # Errors
-/// Those of libtorch.
+/// Fails if libtorch fails.
 pub fn matmul_rates(device: Device, kind: Kind) -> Result<Vec<f64>> {
     let side: i64 = if device == Device::Cpu { 1536 } else { 8192 };
     guarded("matrix product", "free memory", || {
@@ -20,7 +21,7 @@ pub fn matmul_rates(device: Device, kind: Kind) -> Result<Vec<f64>> {
         let weight = x.tr().contiguous();
         let work = 2.0 * (side as f64).powi(3);
         no_grad(|| {
-            // The first product sets libraries up.
+            // The first product also initialises libraries, so it is not timed.
             drop(x.f_linear(&weight, None::<&Tensor>)?);
             let rate = |_| {
                 let clock = Clock::start(device);

@@ -1,4 +1,4 @@
-//! A measured case as a row of `bench.csv`, and the published figures of Bella's Table 2 beside it.
+//! A measured case as a row of `bench.csv`, with the published figures from Table 2 of the Bella paper.
 
 use anyhow::{Context, Result};
 
@@ -10,7 +10,7 @@ use crate::report::paper;
 use crate::results::store::Row;
 use crate::schema::Choice;
 
-/// Columns that say what was measured: a row replaces the one that agrees in all of them.
+/// The columns that identify a case. A row replaces the stored one that agrees in all of them.
 pub const KEYS: &[&str] = &[
     "model",
     "subspace",
@@ -29,7 +29,7 @@ pub const KEYS: &[&str] = &[
     "settings",
 ];
 
-/// What a case is called.
+/// The settings that identify a case.
 pub struct Label<'a> {
     pub model: String,
     pub choices: &'a Choices,
@@ -40,7 +40,7 @@ pub struct Label<'a> {
 }
 
 impl Label<'_> {
-    /// The columns of [`KEYS`], as asked for.
+    /// Returns the columns of [`KEYS`] as they were asked for.
     fn row(&self) -> Row {
         let choices = self.choices;
         let low_rank = choices.subspace == "low-rank";
@@ -64,7 +64,7 @@ impl Label<'_> {
     }
 }
 
-/// A case's row: what was measured, or why nothing was.
+/// Returns the row of a case: its measurements, or the reason why there are none.
 pub fn row(label: &Label, outcome: &Result<Measured, String>) -> Row {
     let mut row = label.row();
     let empty = Measured::default();
@@ -103,15 +103,15 @@ pub fn row(label: &Label, outcome: &Result<Measured, String>) -> Row {
     row
 }
 
-/// What one repetition is worth.
+/// The amount of work in one repetition.
 struct Cost {
     images: f64,
     flop: f64,
-    /// Of matrix products, in operations a second.
+    /// The rate of matrix products, in operations per second.
     rate: Option<f64>,
 }
 
-/// Median, smallest and largest seconds; images and operations a second by the median.
+/// Adds the median, smallest and largest seconds, and the images and operations per second by the median.
 fn timing(row: &mut Row, what: &str, samples: &Samples, cost: Cost) {
     let seconds = median(&samples.wall);
     row.push_number(format!("{what}_seconds"), seconds);
@@ -125,10 +125,10 @@ fn timing(row: &mut Row, what: &str, samples: &Samples, cost: Cost) {
     row.push_number(format!("{what}_matmul_share"), achieved.zip(cost.rate).map(|(flop, rate)| flop / rate));
 }
 
-/// Appends what the paper's Table 2 says of a case, empty where it says nothing.
+/// Appends the figures that the paper's Table 2 gives for a case; they are empty where it gives none.
 ///
 /// # Errors
-/// The compiled-in tables break their rules (checked by the tests).
+/// Fails if the compiled-in tables break their rules, which the tests check.
 pub fn push_published(row: &mut Row, choices: &Choices) -> Result<()> {
     let model = match (choices.subspace.as_str(), choices.method) {
         ("full", method) if method.entry.particles == Particles::One => "Single".to_string(),
@@ -153,7 +153,7 @@ pub fn push_published(row: &mut Row, choices: &Choices) -> Result<()> {
     Ok(())
 }
 
-/// The row for people: a few columns, short numbers.
+/// Returns a short row for reading: a few columns, and rounded numbers.
 pub fn shown(row: &Row) -> Row {
     let mut short = Row::new();
     let number = |column: &str| row.get(column).and_then(|cell| cell.parse::<f64>().ok());

@@ -1,4 +1,4 @@
-//! Objectives and optimizers that keep the time spent in them, so that a step can be told apart into its parts.
+//! Objectives and optimizers that record the time spent in them, so that a training step can be split into its parts.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,10 +11,10 @@ use crate::base::tensor_file::State;
 use crate::methods::{Evaluation, Mixed, Objective};
 use crate::optimizers::Optimizer;
 
-/// Time spent, shared between what spends it and who reads it.
+/// The time spent, shared between the code that spends it and the code that reads it.
 pub type Spent = Rc<Cell<Elapsed>>;
 
-/// No time spent yet.
+/// Returns a counter at zero.
 pub fn nothing_spent() -> Spent {
     Rc::new(Cell::new(Elapsed::NONE))
 }
@@ -26,7 +26,7 @@ fn during<T>(spent: &Spent, device: Device, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// An objective that keeps its time.
+/// An objective that records its time.
 pub struct TimedObjective<'a> {
     pub inner: &'a mut dyn Objective,
     pub spent: Spent,
@@ -54,7 +54,7 @@ impl Objective for TimedObjective<'_> {
     }
 }
 
-/// An optimizer that keeps its time.
+/// An optimizer that records its time.
 pub struct TimedOptimizer {
     pub inner: Box<dyn Optimizer>,
     pub spent: Spent,
@@ -75,16 +75,16 @@ impl Optimizer for TimedOptimizer {
     }
 }
 
-/// Gradients that are there already: what is left of a step is the method's and the optimizer's.
+/// An objective that returns given gradients, so that only the method and the optimizer take time.
 pub struct Given {
-    /// `[n, P]`.
+    /// The gradients, `[n, P]`.
     pub gradients: Tensor,
 }
 
 impl Objective for Given {
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
         let losses = Tensor::zeros([theta.size()[0]], (Kind::Float, theta.device()));
-        // Methods write over what they are given.
+        // Methods overwrite the gradients that they receive.
         Ok(Evaluation { losses, gradients: self.gradients.copy() })
     }
 }

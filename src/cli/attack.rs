@@ -1,4 +1,4 @@
-//! Options of `--attack`.
+//! The options of `--attack`.
 
 use anyhow::Result;
 use clap::Args;
@@ -23,7 +23,7 @@ pub(super) struct AttackArgs {
     #[arg(long, value_name = "TARGET", default_value = "mean-probability", requires = "attack")]
     attack_target: Target,
 
-    /// Pixels to change: those that the network sees, or those of the data set, through the resizing.
+    /// Pixels to change: those that the network sees, or those of the data set before resizing.
     #[arg(long, value_name = "WHICH", default_value = "model", requires = "attack")]
     attack_resolution: Resolution,
 

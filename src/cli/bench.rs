@@ -1,4 +1,4 @@
-//! `bella bench`: what training and prediction cost on this machine, case by case.
+//! `bella bench`: the cost of training and prediction on this machine, case by case.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
 use crate::schema::Choice;
 
-/// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv of the results folder).
+/// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv in the results folder).
 ///
-/// Every combination of the lists is a case, measured in a process of its own on random images. A training step is
-/// complete: forward, backward, method, optimizer. FLOP/s are counted from shapes (without what recomputation repeats
-/// and what svgd-weight mixes) and compared with this machine's rate of matrix products, measured in the same process and
-/// precision.
+/// Every combination of the lists is a case, measured in its own process on random images. A training step is complete:
+/// forward pass, backward pass, method, optimizer. FLOP/s are counted from shapes, without recomputation and without
+/// the mixing of svgd-weight, and compared with the rate of matrix products on this machine, measured in the same
+/// process and precision.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions f32,bf16\n  \
     bella bench --checkpoint ViT-B-32.pt --blocks 6-11 --feed prefix\n  \
@@ -39,6 +39,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 
+    /// Subspaces to measure.
     #[arg(long, value_delimiter = ',', default_value = "low-rank")]
     subspaces: Vec<String>,
 
@@ -102,14 +103,14 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 
-    /// The cells of Bella's Table 2 (n = 3, 5, 20, 40, 100; base and Bella), with the published figures.
+    /// Measure the cells of Bella's Table 2 (n = 3, 5, 20, 40, 100; base and Bella) and add the published figures.
     #[arg(long, conflicts_with_all = ["subspaces", "methods", "particles"])]
     table2: bool,
 
     #[command(flatten)]
     compute: ComputeArgs,
 
-    /// Measure the only case in this process and print it.
+    /// Measure the only case in this process and print the result.
     #[arg(long, hide = true)]
     alone: bool,
 }
@@ -144,10 +145,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     report(args, &cases, outcomes, &device)
 }
 
-/// Measured, or why not.
+/// The measurements of a case, or the reason why there are none.
 type Outcome = std::result::Result<Measured, String>;
 
-/// Rounds of one case together; one that failed stays failed.
+/// Joins the rounds of one case. A case that failed once stays failed.
 fn joined(earlier: Option<Outcome>, latest: Outcome) -> Outcome {
     match (earlier, latest) {
         (Some(Ok(mut all)), Ok(latest)) => {
@@ -159,7 +160,7 @@ fn joined(earlier: Option<Outcome>, latest: Outcome) -> Outcome {
     }
 }
 
-/// All combinations of the lists.
+/// Returns all combinations of the lists.
 fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
     let sources: Vec<Source> = match &args.checkpoint {
         Some(path) => vec![Source::Archive(path)],
@@ -188,7 +189,7 @@ fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
     cases
 }
 
-/// Subspace, method and number of particles of each case.
+/// Returns the subspace, method and number of particles of each case.
 fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
     if args.table2 {
         let named = |word: &'static str| BenchMethod::all().into_iter().filter(move |method| method.word() == word);
@@ -215,7 +216,7 @@ fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
     all
 }
 
-/// Mistakes in settings, before anything is measured.
+/// Finds mistakes in the settings before anything is measured.
 fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
     if matches!(args.feed, Feed::Gradients) && choices.method.variant.asks_for_mixing {
         let why = format!(
@@ -244,7 +245,7 @@ enum Answer {
     Failed(String),
 }
 
-/// Measures the only case here.
+/// Measures the only case in this process.
 fn alone(args: &BenchArgs, cases: &[(Source, Choices)]) -> Result<()> {
     let [(source, choices)] = cases else { bail!("--alone: {} cases", cases.len()) };
     crate::bench::volunteer();
@@ -265,7 +266,7 @@ fn alone(args: &BenchArgs, cases: &[(Source, Choices)]) -> Result<()> {
     Ok(())
 }
 
-/// Measures one case in a process of its own.
+/// Measures one case in its own process.
 fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome> {
     let program = std::env::current_exe().context("where this program lies")?;
     let mut command = Command::new(program);
@@ -313,7 +314,7 @@ fn answer(mut command: Command) -> Result<Outcome> {
     }
 }
 
-/// Why a process that said nothing ended.
+/// Returns why a process ended that printed no answer.
 fn ended(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     const KILL: i32 = 9;
@@ -324,7 +325,7 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Writes and prints a row a case.
+/// Writes and prints one row per case.
 fn report(args: &BenchArgs, cases: &[(Source, Choices)], outcomes: Vec<Option<Outcome>>, device: &str) -> Result<()> {
     let path = args.compute.out.join("bench.csv");
     let mut shown = Table::default();
@@ -344,7 +345,7 @@ fn report(args: &BenchArgs, cases: &[(Source, Choices)], outcomes: Vec<Option<Ou
         if args.table2 {
             row::push_published(&mut row, choices)?;
         }
-        // Not to fit is a finding; anything else is a failure.
+        // A case that does not fit in memory is a result; any other error is a failure.
         failed += outcome.is_err_and(|why| !why.contains("memory")) as usize;
         upsert_row(&path, &row, KEYS)?;
         shown.append(&row::shown(&row));

@@ -1,4 +1,4 @@
-//! `bella check`: configs only, before any weight or image is read.
+//! `bella check`: checks configs before any weight or image is read.
 
 use std::path::PathBuf;
 
@@ -8,16 +8,16 @@ use clap::Args;
 use crate::experiment::{Experiment, is_part, load_config, over};
 use crate::schema::{Problems, Tree};
 
-/// The experiment over which a part is checked.
+/// The experiment over which a partial config is checked.
 const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
 
-/// Check configs; every mistake is a line.
+/// Check configs and print each mistake on its own line.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella check configs/*.toml configs/*/*.toml\n  \
     bella check --merge configs/cifar10.toml configs/methods/single.toml")]
 pub struct CheckArgs {
-    /// Config files, each checked alone; one without checkpoint, head and data is a part to merge, and checked over
-    /// `configs/quickstart.toml`.
+    /// Config files, each checked separately. A file without checkpoint, head and data is a part to merge, and is
+    /// checked over `configs/quickstart.toml`.
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -57,7 +57,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     failed.map_or(Ok(()), |problems| Err(problems.into()))
 }
 
-/// The config of `files`, and what they are.
+/// Returns the config of `files`, and whether they are an experiment or a part of one.
 fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, &'static str), Problems> {
     let tree = load_config(files, sets)?;
     if is_part(&tree) {

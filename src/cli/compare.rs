@@ -1,4 +1,4 @@
-//! `bella compare`: two predictors on one test set, with paired bootstrap intervals.
+//! `bella compare`: compares two predictors on one test set, with paired bootstrap intervals.
 
 use std::path::PathBuf;
 
@@ -64,8 +64,8 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// Errors if both files name the images of one condition, and not the same. Clean images and a corrupted version of them may
-/// be compared.
+/// Fails if both files name the images of one condition and these differ. Clean images and a corrupted version of them
+/// may be compared.
 fn check_images(a: &Predictions, b: &Predictions) -> Result<()> {
     let fact = |of: &Predictions, key: &str| of.metadata().get(key).cloned().unwrap_or_default();
     let [one, other] = [fact(a, IMAGES), fact(b, IMAGES)];
@@ -90,7 +90,7 @@ fn full_row(of: &Difference, args: &CompareArgs) -> Row {
     row
 }
 
-/// Numbers as tables have them: fractions as percent.
+/// Formats numbers as in tables, with fractions as percent.
 fn readable_row(of: &Difference) -> Row {
     let (name, scale, digits) = match of.metric.unit {
         Unit::Fraction => (format!("{} [%]", of.metric.key), 100.0, 2),
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::predictions::Shape;
 
-    // B has one of four samples right more than A, with the same confidences.
+    // B is right on one of four samples more than A, with the same confidences.
     #[test]
     fn rows_show_percent_and_keep_fractions() {
         let shape = Shape { members: 1, samples: 4, classes: 2 };

@@ -1,4 +1,4 @@
-//! `bella data check`: the files of a data set, before anything is trained on them.
+//! `bella data check`: checks the files of a data set before anything is trained on them.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::data::{DATASETS, Interpolation, Request, SplitName};
 use crate::experiment::{DataSpec, load_config};
 use crate::schema::Tree;
 
-/// Look at data sets on disk.
+/// Check data sets on disk.
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella data check cifar10=data")]
 pub struct DataArgs {
@@ -27,8 +27,8 @@ enum DataCommand {
 
 /// Count classes, splits and images against the published numbers, and find missing and damaged files.
 ///
-/// Every fault is a line; the exit code is 1 if there is one. Nothing is downloaded: where files are missing, it says what
-/// to fetch and where to put it.
+/// Every fault is printed on its own line, and the exit code is 1 if there is one. Nothing is downloaded: if files are
+/// missing, the message says what to fetch and where to put it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella data check cifar10=data camelyon17=data --decode\n  \
     bella data check --config configs/cifar10.toml\n  \
@@ -39,7 +39,7 @@ struct CheckArgs {
     #[arg(value_name = "KEY=ROOT|FILE", required_unless_present = "configs")]
     data: Vec<String>,
 
-    /// A TOML experiment, of which only [data.*] is read; several merge left to right.
+    /// TOML experiment of which only [data.*] is read; several merge left to right.
     #[arg(short, long = "config", value_name = "FILE", conflicts_with = "data")]
     configs: Vec<PathBuf>,
 
@@ -47,15 +47,15 @@ struct CheckArgs {
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Check this split only: train, val or test.
+    /// Split to check: train, val or test [default: all].
     #[arg(long)]
     split: Option<SplitName>,
 
-    /// Decode every image, to find damaged ones.
+    /// Decode every image to find damaged ones.
     #[arg(long)]
     decode: bool,
 
-    /// The files are a part of the set: counts may differ from the published ones.
+    /// Accept that the files are a part of the set, with other counts than the published ones.
     #[arg(long)]
     partial: bool,
 
@@ -86,7 +86,7 @@ pub fn run(args: &DataArgs) -> Result<()> {
     }
 }
 
-/// Prints what was found; returns the number of faults.
+/// Prints the findings and returns the number of faults.
 fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
     let is_part = args.partial || spec.dataset.resolved().contains_key("subset");
     let scope = Scope {
@@ -100,7 +100,7 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
         bar.set_position(done as u64);
     };
     let workers = args.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    // Small, since nobody looks at the pixels; no memory, so that files stay files.
+    // The size is small, since the pixels are not used. The memory is zero, so that images are not decoded into memory.
     let request = Request {
         image_size: 32,
         interpolation: Interpolation::Bicubic,

@@ -1,4 +1,5 @@
-//! `bella eval`: trained runs, or a checkpoint as it is, on a test set: clean, corrupted, attacked, or beside another set.
+//! `bella eval`: evaluates trained runs, or a checkpoint without training, on a clean, corrupted or attacked test set,
+//! or against sets of other classes.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -19,7 +20,7 @@ use crate::posterior::{Output, Predictive};
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
 
-/// Evaluate trained runs, or with --config alone a checkpoint as it is.
+/// Evaluate trained runs, or with --config a checkpoint without training.
 ///
 /// Sets with published corrupted versions (cifar10-c, image-folder-c, …) are evaluated version by version, and their
 /// means are added.
@@ -33,21 +34,22 @@ use crate::results::store::Row;
     bella eval --config configs/quickstart.toml    # the checkpoint before any training"
 )]
 pub struct EvalArgs {
-    /// Runs: folders or (the start of) ids [default: the latest finished run].
+    /// Runs: folders or the start of ids [default: the latest finished run].
     runs: Vec<String>,
 
-    /// A TOML experiment whose checkpoint is evaluated as it is; several merge left to right.
+    /// TOML experiment whose checkpoint is evaluated without training; several merge left to right.
     #[arg(short, long = "config", value_name = "FILE", conflicts_with = "runs")]
     configs: Vec<std::path::PathBuf>,
 
     #[command(flatten)]
     overrides: Overrides,
 
-    /// Draws a particle from Gaussian posteriors, of weights or of linearised logits; 0 predicts with the means [default: as the method is configured].
+    /// Draws per particle from a Gaussian posterior, of weights or linearised logits; 0 predicts with the means
+    /// [default: as the method is configured].
     #[arg(long, value_name = "N", conflicts_with = "configs", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     draws: Option<u32>,
 
-    /// How a Laplace approximation predicts: mc, probit, bridge or sampled [default: as the method is configured].
+    /// Predictive of a Laplace approximation: mc, probit, bridge or sampled [default: as the method is configured].
     #[arg(long, value_name = "WORD", conflicts_with = "configs")]
     predictive: Option<Output>,
 
@@ -58,26 +60,27 @@ pub struct EvalArgs {
     pub compute: ComputeArgs,
 }
 
-/// What a posterior is tested on.
+/// The data on which a posterior is tested.
 #[derive(Args)]
 pub struct TestArgs {
-    /// Which split: train, val or test. Without a published val split, val are the training images that the run held out.
+    /// Split to evaluate: train, val or test. If no val split is published, it is the training images that the run held
+    /// out.
     #[arg(long, default_value = "test")]
     split: SplitName,
 
-    /// Corruptions made by bella, as KIND:SEVERITY (see `bella list`); the clean set is evaluated only without this.
+    /// Corruptions made by bella, as KIND:SEVERITY (see `bella list`). The clean set is then not evaluated.
     #[arg(long, value_name = "KIND:SEVERITY", value_delimiter = ',', conflicts_with = "attack")]
     corrupt: Vec<String>,
 
-    /// Sets of other classes, as KEY=ROOT or a TOML file: how well uncertainty tells them from the test set.
+    /// Sets of other classes, as KEY=ROOT or a TOML file, to separate from the test set by uncertainty.
     #[arg(long, value_name = "KEY=ROOT|FILE", conflicts_with_all = ["attack", "corrupt"])]
     ood: Vec<String>,
 
-    /// Fit temperatures on held-out training images, and report scaled metrics beside the raw ones.
+    /// Fit temperatures on held-out training images and report scaled metrics beside the raw ones.
     #[arg(long)]
     calibrate: bool,
 
-    /// Images a forward.
+    /// Images per forward pass.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: Option<u32>,
 
@@ -106,7 +109,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the command line asks for, or else the method.
+/// Returns the predictive that the command line asks for, or else that of the method.
 fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
     let laplace = experiment.training.as_ref().and_then(|training| training.method.spec.course().settings());
     let samples = args.draws.map_or(laplace.map_or(64, |settings| settings.samples), |draws| draws as usize);
@@ -120,7 +123,7 @@ fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
     }
 }
 
-/// [`TestArgs`], checked.
+/// The options in [`TestArgs`], checked.
 pub(super) struct Tests<'a> {
     args: &'a TestArgs,
     corruptions: Vec<Applied>,
@@ -129,7 +132,7 @@ pub(super) struct Tests<'a> {
 
 impl<'a> Tests<'a> {
     pub fn read(args: &'a TestArgs) -> Result<Tests<'a>> {
-        // One noise for every run and seed, so that their results can be compared image by image.
+        // The same noise for every run and seed, so that results can be compared image by image.
         const SEED: u64 = 0;
         let parse = |word: &String| {
             Applied::parse(word, SEED).map_err(|error| anyhow::Error::from(Usage(format!("--corrupt: {error}"))))
@@ -139,7 +142,7 @@ impl<'a> Tests<'a> {
     }
 }
 
-/// Prints rows, and says where they are kept.
+/// Prints rows and logs where they are stored.
 pub(super) fn show(opened: &Opened, rows: &[Row]) {
     super::report::print_rows(rows);
     if rows.iter().any(|row| row.get("temperature_lm").is_some()) {
@@ -149,7 +152,7 @@ pub(super) fn show(opened: &Opened, rows: &[Row]) {
     tracing::info!("results: {}", csv.display());
 }
 
-/// Evaluates members of an opened run in every way asked for.
+/// Evaluates members of an opened run in every condition asked for.
 pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &Tests) -> Result<Vec<Row>> {
     let Opened { experiment, session, run, .. } = opened;
     let mut evaluation = Evaluation {
@@ -209,7 +212,7 @@ fn on_versions(opened: &Opened, evaluation: &Evaluation, versions: Vec<Version>)
     Ok(rows.into_iter().map(|(_, row)| row).chain(means).collect())
 }
 
-/// One split: clean, corrupted, attacked, or beside foreign sets.
+/// Evaluates one split: clean, corrupted, attacked, or against sets of other classes.
 fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Split) -> Result<Vec<Row>> {
     let fingerprint = Fingerprint::of(&split)?;
     if !tests.corruptions.is_empty() {
@@ -224,7 +227,7 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     let others = foreign_sets(opened, &tests.args.ood)?;
     let images = images(opened, split, fingerprint)?;
     if let Some(plan) = &tests.attack {
-        // As predictions are kept: one file a run, set and condition.
+        // The folder has one file per run, set and condition, like that of the predictions.
         let folder = tests.args.attack.save_images.as_ref().map(|folder| folder.join(opened.run.id()));
         folder.as_deref().map_or(Ok(()), crate::base::files::create_folder)?;
         let (rows, kept) = evaluation.attacked(&images, plan, folder.is_some())?;
@@ -247,10 +250,11 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     Ok(vec![row])
 }
 
-/// The experiments of `--ood`.
+/// Returns the experiments of `--ood`.
 ///
 /// # Errors
-/// Two sets of one name, whose rows would replace each other; the test set itself.
+/// Fails if two sets have one name, since their rows would replace each other, or if a set has the name of the test
+/// set.
 fn foreign_sets(opened: &Opened, ood: &[String]) -> Result<Vec<Experiment>> {
     let mut others: Vec<Experiment> = Vec::new();
     for data in ood {
@@ -269,7 +273,7 @@ fn foreign_sets(opened: &Opened, ood: &[String]) -> Result<Vec<Experiment>> {
     Ok(others)
 }
 
-/// The images of a split, or corrupted versions of them, with labels in the model's own numbering.
+/// Returns the images of a split, or corrupted versions of them, with labels in the model's own numbering.
 fn images(opened: &Opened, mut split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
     let mapping = map_classes(&opened.session.classes, &opened.experiment.data.dataset.classes()?)?;
     match mapping {
@@ -282,7 +286,7 @@ fn images(opened: &Opened, mut split: Split, fingerprint: Fingerprint) -> Result
     Ok(TestImages { set, fingerprint })
 }
 
-/// `cifar10` for the test split, `cifar10-train` for another.
+/// Returns the name of a set, such as `cifar10` for the test split and `cifar10-train` for another.
 fn set_name(label: &str, split: SplitName) -> String {
     match split {
         SplitName::Test => label.to_string(),

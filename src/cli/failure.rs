@@ -1,8 +1,8 @@
-//! How a command fails: mistakes of the user, training that was stopped, everything else.
+//! The ways in which a command fails: mistakes of the user, training that was stopped, and all other errors.
 
 use crate::schema::Problems;
 
-/// A mistake of the user in the command line: exit code 2.
+/// A mistake of the user on the command line, with exit code 2.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -14,7 +14,7 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Training that a signal has stopped, in all of its processes.
+/// The error of training that a signal has stopped, in all of its processes.
 #[derive(Debug)]
 pub struct Stopped(pub String);
 
@@ -26,18 +26,18 @@ impl std::fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// Every mistake as an error of its own.
+/// Logs every mistake as a separate error.
 pub fn print_problems(problems: &Problems) {
     problems.to_string().lines().for_each(|line| tracing::error!("{line}"));
 }
 
-/// Prints what went wrong; the exit code.
+/// Logs an error and returns the exit code.
 pub fn fail(error: &anyhow::Error) -> u8 {
     if let Some(problems) = error.downcast_ref::<Problems>() {
         print_problems(problems);
         return 2;
     }
-    // A message is one line; what libtorch adds below it is for the debug log.
+    // A message is one line; further lines from libtorch go to the debug log only.
     let text = format!("{error:#}");
     tracing::debug!("{text}");
     tracing::error!("{}", text.lines().next().unwrap_or("unknown error"));

@@ -1,4 +1,4 @@
-//! `bella head`: the head of a config as a file.
+//! `bella head`: writes the head of a config to a file.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::base::tensor_file::State;
 use crate::machine::device::DeviceChoice;
 use crate::model::Loaded;
 
-/// Write a config's head as safetensors, `weight` [C, d] and `bias` [C]: what head.zero-shot.weights reads.
+/// Write the head of a config as safetensors (`weight` [C, d], `bias` [C]), as head.zero-shot.weights reads it.
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella head --config cifar10.toml --to heads/cifar10.safetensors")]
 pub struct HeadArgs {
@@ -22,7 +22,7 @@ pub struct HeadArgs {
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
 
-    /// auto, cpu, cuda or cuda:N.
+    /// Device: auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
 

@@ -1,4 +1,4 @@
-//! `bella images`: what a network sees of image files, for a look at the pixels or at the speed.
+//! `bella images`: shows how a network sees image files, to check the pixels or the speed.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
 use crate::model::{Normalize, Preprocess};
 use crate::predict::inputs::collect;
 
-/// Decode and resize image files as training does; write the bytes, say how many images a second.
+/// Decode and resize image files as in training; write the bytes, or print the images per second.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella images photos/ --size 224 --output pixels.npy\n  \
     bella images photos/ --cache cache/ --workers 2 --epochs 5")]
@@ -28,11 +28,11 @@ pub struct ImagesArgs {
     #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
     size: u32,
 
-    /// The way in which images get that size.
+    /// Way of resizing images.
     #[arg(long, default_value = "shorter-side-crop")]
     resize: Resize,
 
-    /// Filter by which images get that size.
+    /// Filter for resizing images.
     #[arg(long, default_value = "bicubic")]
     interpolation: Interpolation,
 
@@ -40,7 +40,7 @@ pub struct ImagesArgs {
     #[arg(short = 'o', long, value_name = "FILE.npy")]
     output: Option<PathBuf>,
 
-    /// Folder that keeps decoded images and is read first.
+    /// Folder of decoded images, which is read first and written.
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
 
@@ -86,7 +86,7 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
     if args.epochs > 0 { time(args, files, workers) } else { Ok(()) }
 }
 
-/// Every image as bytes, in order.
+/// Writes every image as bytes, in order.
 fn write(output: &std::path::Path, files: &Files, workers: usize) -> Result<()> {
     let indices: Vec<u32> = (0..files.paths.len() as u32).collect();
     let side = [files.decode.height as u64, files.decode.width as u64];
@@ -102,7 +102,7 @@ fn write(output: &std::path::Path, files: &Files, workers: usize) -> Result<()> 
     })
 }
 
-/// Prints the images a second of each pass.
+/// Prints the images per second of each pass.
 fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
     tch::set_num_threads(1);
     let count = files.paths.len();

@@ -1,4 +1,4 @@
-//! `bella inspect`: what a checkpoint is, and how sure that is.
+//! `bella inspect`: prints what a checkpoint is, and how it was checked.
 
 use std::path::PathBuf;
 
@@ -16,22 +16,22 @@ use crate::model::vit::parts::Parts;
 use crate::schema::{Choice, Reader, Tree};
 use crate::subspace::low_rank;
 
-/// Print architecture, parameters and self-check of a TorchScript checkpoint.
+/// Print the architecture, parameters and self-check of a TorchScript checkpoint.
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella inspect ViT-B-32.pt")]
 pub struct InspectArgs {
     /// A TorchScript archive (.pt), or a folder with config.json and safetensors weights.
     file: PathBuf,
 
-    /// Number of attention heads, where the search does not find it.
+    /// Number of attention heads, if the self-check does not find it.
     #[arg(long)]
     heads: Option<i64>,
 
-    /// gelu, quick-gelu or gelu-tanh, where the search does not find it.
+    /// Activation, if the self-check does not find it: gelu, quick-gelu or gelu-tanh.
     #[arg(long, value_parser = activation)]
     activation: Option<Activation>,
 
-    /// Epsilon of LayerNorm, where the search does not find it.
+    /// Epsilon of LayerNorm, if the self-check does not find it.
     #[arg(long)]
     eps: Option<f64>,
 
@@ -124,7 +124,8 @@ fn print_text(text: Result<Option<IdentifiedText>>) {
     print_evidence(&text.evidence);
 }
 
-/// Trainable parameters of the paper's setting: both MLP layers of every block, some numbers of particles.
+/// Prints the number of trainable parameters in the paper's setting: both MLP layers of every block, for several
+/// numbers of particles.
 fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
     let tree = Tree::parse("inspect", &format!("[subspace.low-rank]\nrank = {rank}"))?;
     let root = Reader::root(&tree);

@@ -1,4 +1,4 @@
-//! `bella landscape`: train and test error over the plane through three particles of a run.
+//! `bella landscape`: computes train and test error over the plane through three particles of a run.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::data::SplitName;
 use crate::data::batches::SampleSet;
 use crate::data::subset::{Subset, chosen};
 
-/// Train and test error over the plane through three particles (landscape.csv and landscape.svg of the run).
+/// Compute train and test error over the plane through three particles (landscape.csv and landscape.svg in the run).
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella landscape low-rank-svgd-s1 --particles 0,1,2 --grid 21 --samples 2000")]
 pub struct LandscapeArgs {
-    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    /// Run: its folder or the start of its id [default: the latest finished run].
     run: Option<String>,
 
     /// Three particles, counted from 0.
@@ -37,7 +37,7 @@ pub struct LandscapeArgs {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
 
-    /// Grid points that go through the network at once; fewer where memory is short.
+    /// Most grid points that go through the network at once.
     #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=4096))]
     chunk: u16,
 
@@ -86,7 +86,7 @@ pub fn run(args: &LandscapeArgs) -> Result<()> {
     Ok(())
 }
 
-/// `count` images of a split, or all where it has no more, class by class in turn.
+/// Returns `count` images of a split, or all if it has fewer, taken from the classes in turn.
 fn subset(opened: &Opened, split: SplitName, count: usize) -> Result<SampleSet> {
     let split_images = opened.session.load(&opened.experiment, split)?;
     let count = count.min(split_images.len());

@@ -1,4 +1,4 @@
-//! `bella list`: what the registries know.
+//! `bella list`: prints the entries of the registries.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

@@ -1,4 +1,5 @@
-//! `bella merge`: runs fine-tuned from one checkpoint as one model, weighted by their certainty, evaluated like any posterior.
+//! `bella merge`: merges runs fine-tuned from one checkpoint into one model, weighted by their certainty, and evaluates
+//! it like any posterior.
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -16,16 +17,16 @@ use crate::posterior::Posterior;
 use crate::predict::Members;
 use crate::subspace::Space;
 
-/// Merge runs that were fine-tuned from the same checkpoint into one model, and evaluate it as the first run is.
+/// Merge runs that were fine-tuned from the same checkpoint into one model, and evaluate it like the first run.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella merge low-rank-ivon-s1 low-rank-ivon-s2 --by posterior\n  \
     bella merge full-map-s1 full-map-s2 --by squared-gradients --images 1000")]
 pub struct MergeArgs {
-    /// Runs: folders or (the start of) ids; head and test set are the first one's. All their particles are merged.
+    /// Runs: folders or the start of ids. Head and test set are those of the first. All particles are merged.
     #[arg(required = true, num_args = 2..)]
     runs: Vec<String>,
 
-    /// Measure of how certain a model is of a parameter.
+    /// Measure of how certain a model is about a parameter.
     #[arg(long, value_name = "WORD", default_value = "posterior")]
     by: By,
 
@@ -41,7 +42,7 @@ pub struct MergeArgs {
     #[arg(long, value_name = "H0")]
     prior: Option<f64>,
 
-    /// Training images per run whose squared gradients are taken.
+    /// Number of training images per run for the squared gradients.
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     images: u32,
 
@@ -73,7 +74,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     let entrywise = args.space == Space::Factors || opened.session.subspace()?.layout().is_dense();
     let settings = Settings {
         share: args.share.unwrap_or(1.0 / models as f64),
-        // Of products B A the checkpoint says nothing: their precision there has no such number.
+        // The products B A do not include the checkpoint's weights, so no precision of these applies to them.
         prior: if entrywise { prior } else { 0.0 },
     };
     let merged = merge(runs, &settings)?;
@@ -83,7 +84,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     Ok(())
 }
 
-/// H_0.
+/// Returns the precision H_0 of the checkpoint's weights.
 fn checked(args: &MergeArgs) -> Result<f64> {
     let prior = args.prior.unwrap_or(if args.by == By::SquaredGradients { 1.0 } else { 0.0 });
     let positive = |value: f64| value.is_finite() && value > 0.0;
@@ -96,7 +97,7 @@ fn checked(args: &MergeArgs) -> Result<f64> {
     Ok(prior)
 }
 
-/// An opened run with what merging needs of it.
+/// Returns the data of an opened run that merging needs.
 fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contribution> {
     let posterior = &opened.stored()?.posterior;
     let subspace = opened.session.subspace()?;
@@ -117,7 +118,7 @@ fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contrib
     Ok(Contribution::new(subspace, posterior.theta(), variances, args.space))
 }
 
-/// Squared gradients of every particle, `[n, P]`, summed as over all training images.
+/// Returns the squared gradients of every particle, `[n, P]`, scaled to a sum over all training images.
 fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let (experiment, session) = (&opened.experiment, &opened.session);
     let split = session.load(experiment, SplitName::Train)?;
@@ -136,7 +137,7 @@ fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     Ok((Tensor::stack(&rows, 0) * (all as f64 / indices.len() as f64)).to_kind(Kind::Double))
 }
 
-/// Factors mean the same in two runs only where they started from the same A.
+/// Checks that both runs started from the same A. Otherwise their factors are written in different bases.
 fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
     if space == Space::Weights {
         return Ok(());
@@ -151,7 +152,7 @@ fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
     Ok(())
 }
 
-/// The cell in results: how, and which runs besides the first.
+/// Returns the cell in results: the way of merging, and the runs after the first.
 fn label(args: &MergeArgs, prior: f64, others: &[String]) -> String {
     let mut label = format!("merge-{}", args.by);
     if args.space == Space::Factors {

@@ -1,4 +1,4 @@
-//! The command line: one file a command.
+//! The command line, with one file per command.
 
 mod attack;
 mod bench;
@@ -38,15 +38,15 @@ use failure::{Stopped, Usage, fail};
 
 /// Bayesian fine-tuning of pretrained vision transformers.
 ///
-/// Reads a TOML experiment, loads a TorchScript CLIP or ViT checkpoint, trains a posterior (SVGD, ensembles; low-rank or
-/// full), and writes accuracy, calibration and uncertainty tables to CSV.
+/// Reads a TOML experiment, loads a TorchScript CLIP or ViT checkpoint, trains a posterior (SVGD, ensembles, Laplace,
+/// IVON; low-rank or full), and writes tables of accuracy, calibration and uncertainty as CSV.
 #[derive(Parser)]
 #[command(version, max_term_width = 110, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// More messages (-v: debug, -vv: everything).
+    /// Print more messages (-v: debug, -vv: everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -83,20 +83,21 @@ struct CompletionsArgs {
     shell: clap_complete::Shell,
 }
 
-/// Runs the command line of this process. Exit codes: 0 fine, 1 failed, 2 bad usage or config.
+/// Runs the command line of this process. The exit code is 0 for success, 1 for failure, and 2 for bad usage or a bad
+/// config.
 pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// Runs a command line, its first word being the program's name: what a program built on this library calls, once it has
-/// registered its own methods.
+/// Runs a command line whose first word is the name of the program. A program built on this library calls it after it
+/// has registered its own methods.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::machine::memory::keep_freed();
     let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
-        // Every process knows the same, and one line is enough.
+        // All processes fail alike, and one message is enough.
         Err(_) if launch_rank() > 0 => {
             let_first_speak();
             return ExitCode::from(2);
@@ -121,10 +122,10 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     world.abort(fail(&error))
 }
 
-/// The processes that work on a command together.
+/// Opens the group of processes that work on a command together.
 ///
 /// # Errors
-/// Several processes for a command that each would repeat.
+/// Fails if several processes were started for a command that each of them would repeat.
 fn open_world(command: &Command) -> Result<World> {
     let several = processes();
     match command {
@@ -134,7 +135,7 @@ fn open_world(command: &Command) -> Result<World> {
     }
 }
 
-/// `bella list | head` closes the pipe early: nothing to complain of.
+/// Returns whether the reader closed the pipe early, as in `bella list | head`, which is no error.
 fn closed_early(message: &str) -> bool {
     message.contains("Broken pipe")
 }

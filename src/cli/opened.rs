@@ -1,4 +1,4 @@
-//! A run, or a checkpoint as it is, opened for everything that comes after training.
+//! A run, or a checkpoint without training, opened for the commands that follow training.
 
 mod held_out;
 
@@ -18,7 +18,7 @@ use crate::run::{Record, RunFolder};
 use crate::schema::{Node, Tree, Value};
 use crate::session::Session;
 
-/// What may differ from the run's own config.
+/// The settings that may differ from the run's own config.
 #[derive(Args, Clone, Default)]
 pub(super) struct Overrides {
     /// Another test set: KEY=ROOT, or a TOML file with a [data.*] table.
@@ -29,48 +29,49 @@ pub(super) struct Overrides {
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 
-    /// Compute in f32, bf16, f64 or auto [default: as the run was trained; a checkpoint as it is: f32].
+    /// Number type to compute in: f32, bf16, f64 or auto [default: as in training; f32 for a checkpoint without
+    /// training].
     #[arg(long, value_name = "TYPE")]
     pub precision: Option<Precision>,
 }
 
 impl Overrides {
-    /// Those that say where the run's own data lie.
+    /// Returns the overrides that locate the run's own data.
     fn roots(&self) -> Vec<String> {
         let is_root = |set: &&String| set.split('=').next().is_some_and(|key| key.trim_end().ends_with(".root"));
         if self.data.is_some() { Vec::new() } else { self.sets.iter().filter(is_root).cloned().collect() }
     }
 
-    /// Whether they leave the run's own data as they are, wherever those lie.
+    /// Returns whether the overrides keep the run's own data, apart from its location.
     fn keep_data(&self) -> bool {
         let key = |set: &str| set.split('=').next().unwrap_or_default().trim_end().to_string();
         let moves = |key: &str| [".root", ".cache"].iter().any(|end| key.ends_with(end));
         self.data.is_none() && self.sets.iter().all(|set| !key(set).starts_with("data.") || moves(&key(set)))
     }
 
-    /// For another run: where the data lie, and the type.
+    /// Returns the overrides that also apply to another run: the location of the data, and the number type.
     pub fn for_another_run(&self) -> Overrides {
         Overrides { data: None, sets: self.roots(), precision: self.precision }
     }
 }
 
-/// Ready to predict.
+/// A run or checkpoint that is ready to predict.
 pub(super) struct Opened {
     pub experiment: Experiment,
     pub session: Session,
     pub run: RunFolder,
-    /// Absent for a checkpoint as it is.
+    /// The posterior and the record; absent for a checkpoint without training.
     pub trained: Option<(Stored, Record)>,
-    /// Where the data lie now, as the command line says.
+    /// The overrides of the command line that locate the data.
     roots: Vec<String>,
-    /// Whether the images are those of the run's own config, wherever they lie.
+    /// Whether the images are those of the run's own config, wherever they are stored.
     own_data: bool,
     /// The names of the run's own test sets.
     own_sets: Vec<String>,
 }
 
 impl Opened {
-    /// A finished run: named, or the latest.
+    /// Opens a finished run: the named one, or the latest.
     pub fn run(named: Option<&str>, overrides: &Overrides, compute: &ComputeArgs) -> Result<Opened> {
         let run = RunFolder::find(&compute.out, named)?;
         if !run.is_finished() {
@@ -93,7 +94,7 @@ impl Opened {
         Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets })
     }
 
-    /// The checkpoint of config files as it is, with the configured head.
+    /// Opens the checkpoint of config files without training, with the configured head.
     pub fn checkpoint(files: &[PathBuf], overrides: &Overrides, compute: &ComputeArgs) -> Result<Opened> {
         let mut experiment = read(files, overrides)?;
         experiment.training = None;
@@ -114,7 +115,7 @@ impl Opened {
         Ok(Opened { experiment, session, run, trained: None, roots, own_data: true, own_sets })
     }
 
-    /// What the members of a predictive are made of; the checkpoint as it is where nothing was trained.
+    /// Returns the members of a predictive; the checkpoint itself if nothing was trained.
     pub fn prepare(&self, predictive: Predictive) -> Result<Prepared<'_>> {
         match &self.trained {
             Some((stored, _)) => prepare(predictive, self.session.subspace()?, &stored.posterior, self.experiment.seed),
@@ -122,12 +123,12 @@ impl Opened {
         }
     }
 
-    /// The members that go through the network at once, as the run's config or the command line says.
+    /// Returns the number of members that go through the network at once, from the run's config or the command line.
     pub fn chunk(&self) -> Chunk {
         self.experiment.training.as_ref().map_or(Chunk::Auto, |training| training.train.particle_chunk)
     }
 
-    /// The trained posterior with what it belongs to.
+    /// Returns the trained posterior, with its class names and file hashes.
     pub fn stored(&self) -> Result<&Stored> {
         let trained = self.trained.as_ref().map(|(stored, _)| stored);
         trained.context("this is a checkpoint as it is: it has no posterior; name a trained run")
@@ -137,13 +138,13 @@ impl Opened {
         self.trained.as_ref().map(|(_, record)| record)
     }
 
-    /// Images a forward, unless the command line says.
+    /// Returns the number of images per forward pass: that of the command line, or else of the config.
     pub fn batch_size(&self, asked: Option<u32>) -> usize {
         let configured = self.experiment.training.as_ref().map_or(256, |t| t.train.eval_batch_size);
         asked.map_or(configured, |size| size as usize)
     }
 
-    /// Whether predictions on a set of this name may be the first to use the plain names of their files.
+    /// Returns whether predictions on a set of this name may be the first to use the plain names of their files.
     pub fn names_files(&self, set: &str) -> bool {
         self.own_data || !self.own_sets.iter().any(|own| own == set)
     }
@@ -162,7 +163,7 @@ fn check_sets(sets: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The experiment of a run with the test set that the command line asks for.
+/// Reads the experiment of a run, with the test set that the command line asks for.
 fn read_for_run(run: &RunFolder, overrides: &Overrides) -> Result<Experiment> {
     let files = [run.config()];
     if overrides.data.is_some() {
@@ -176,7 +177,7 @@ fn read_for_run(run: &RunFolder, overrides: &Overrides) -> Result<Experiment> {
     Ok(Experiment::read(&tree)?)
 }
 
-/// The experiment of config files with the test set that the command line asks for.
+/// Reads the experiment of config files, with the test set that the command line asks for.
 fn read(files: &[PathBuf], overrides: &Overrides) -> Result<Experiment> {
     let Some(data) = &overrides.data else { return Ok(Experiment::read(&load_config(files, &overrides.sets)?)?) };
     let (of_data, others): (Vec<String>, Vec<String>) =
@@ -186,7 +187,7 @@ fn read(files: &[PathBuf], overrides: &Overrides) -> Result<Experiment> {
     Ok(Experiment::read(&tree)?)
 }
 
-/// The same experiment on another data set, `KEY=ROOT` or a TOML file.
+/// Reads the experiment of a run on another data set, given as `KEY=ROOT` or a TOML file.
 pub(super) fn on_other_data(run: &RunFolder, data: &str) -> Result<Experiment> {
     let mut tree = load_config(&[run.config()], &[])?;
     replace_data(&mut tree, data, vec![])?;
@@ -194,7 +195,7 @@ pub(super) fn on_other_data(run: &RunFolder, data: &str) -> Result<Experiment> {
 }
 
 fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {
-    // The old set's settings do not describe the new one, and which epoch to take is settled.
+    // The old set's settings do not describe the new one, and the epoch has already been selected.
     forget(&mut tree.root, &["train", "select"]);
     let (Value::Table(all), Value::Table(mut new)) = (&mut tree.root.value, data_table(data, sets)?.root.value) else {
         unreachable!("the root of a config is a table")
@@ -206,7 +207,7 @@ fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// The config that `KEY=ROOT` or a file stands for, with the overrides of `data.*`.
+/// Reads the config for `KEY=ROOT` or a file, with the overrides of `data.*`.
 pub(super) fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     let Some((key, root)) = data.split_once('=') else {
         return Ok(load_config(&[PathBuf::from(data)], &sets)?);
@@ -223,7 +224,7 @@ pub(super) fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     Ok(load_config(&[], &sets)?)
 }
 
-/// Removes the stored name of a test set that has been changed, so that its results get a row of their own.
+/// Removes the stored name of a test set that has been changed, so that its results get their own row.
 fn forget_label(root: &mut Node) {
     let Value::Table(all) = &mut root.value else { return };
     if let Some(Value::Table(sets)) = all.get_mut("data").map(|node| &mut node.value) {

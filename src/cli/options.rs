@@ -1,4 +1,4 @@
-//! Options that several commands share.
+//! The options that several commands share.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crate::machine::device::DeviceChoice;
 use crate::schema::Problems;
 use crate::session::Settings;
 
-/// Config files and overrides.
+/// The config files and overrides.
 #[derive(Args)]
 pub struct ConfigArgs {
-    /// A TOML experiment; several merge left to right.
+    /// TOML experiment; several merge left to right.
     #[arg(short, long = "config", value_name = "FILE")]
     pub configs: Vec<PathBuf>,
 
@@ -22,17 +22,17 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The experiment, with one more override.
+    /// Reads the experiment, with one more override.
     pub fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
         let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
         Experiment::read(&load_config(&self.configs, &sets)?)
     }
 }
 
-/// Where to compute and where to write.
+/// The options for where to compute and where to write.
 #[derive(Args)]
 pub struct ComputeArgs {
-    /// auto, cpu, cuda or cuda:N.
+    /// Device: auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     pub device: DeviceChoice,
 
@@ -44,7 +44,7 @@ pub struct ComputeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
-    /// Memory to hold at most on the computing device, in GiB [default: what is free].
+    /// Most memory to use on the computing device, in GiB [default: all that is free].
     #[arg(long, value_name = "GIB", value_parser = parse_gib)]
     pub memory: Option<f64>,
 

@@ -1,4 +1,4 @@
-//! `bella predict`: classes and uncertainties of new images.
+//! `bella predict`: predicts the classes of new images, with uncertainties.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,14 @@ use crate::predictions::{Predictions, Shape};
 
 /// Predict the classes of images, with the uncertainty of each prediction.
 ///
-/// A record an image: path, class, probability, predictive entropy, mutual information, disagreement of members, error.
+/// There is one record per image: path, class, probability, predictive entropy, mutual information, disagreement of
+/// members, error.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
     bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png")]
 pub struct PredictArgs {
-    /// A run: its folder or (the start of) its id; or `latest`.
+    /// Run: its folder, the start of its id, or `latest`.
     run: String,
 
     /// Image files, folders, or - for a list of paths on standard input.
@@ -44,15 +45,15 @@ pub struct PredictArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Draw the most and the least certain images with their predictions.
+    /// Draw the most and the least certain images with their predictions to this file.
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
 
-    /// Succeed although some images cannot be read; their records hold the error [default: exit code 1].
+    /// Succeed even if some images cannot be read; their records hold the error [default: exit code 1].
     #[arg(long)]
     skip_corrupt: bool,
 
-    /// The way in which images get the network's size [default: that of the run's own images].
+    /// Way of resizing images to the network's size [default: that of the run's own images].
     #[arg(long)]
     resize: Option<Resize>,
 
@@ -60,7 +61,7 @@ pub struct PredictArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: Option<u32>,
 
-    /// Number type to compute in [default: that of the training].
+    /// Number type to compute in [default: as in training].
     #[arg(long, value_name = "TYPE")]
     precision: Option<Precision>,
 
@@ -69,7 +70,7 @@ pub struct PredictArgs {
 }
 
 impl PredictArgs {
-    /// Finds what is wrong before a model is loaded.
+    /// Finds mistakes before a model is loaded.
     fn check(&self) -> Result<()> {
         let usage = |text: String| Err(Usage(text).into());
         if self.resize == Some(Resize::None) {
@@ -81,7 +82,7 @@ impl PredictArgs {
         if let Some(sheet) = self.contact_sheet.as_ref().filter(|sheet| sheet.extension().is_none_or(|e| e != "png")) {
             return usage(format!("--contact-sheet {}: must end in .png", sheet.display()));
         }
-        // An existing output may be a device, whose folder takes no files.
+        // An existing output may be a device, in whose folder no file can be created.
         let output = self.output.iter().filter(|path| !path.exists());
         self.contact_sheet.iter().chain(output).try_for_each(|path| expect_writable(path))
     }
@@ -112,7 +113,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes a record an image; returns how many have an error.
+/// Writes one record per image and returns the number of records with an error.
 fn predict(
     args: &PredictArgs,
     opened: &Opened,
@@ -152,7 +153,7 @@ fn predict(
     Ok(failed)
 }
 
-/// How the run's own images got the network's size. Those that are taken as stored are resized as a whole.
+/// Returns how the run's own images were resized. Images that are stored at one size are stretched.
 fn as_trained(opened: &Opened) -> Resize {
     match opened.experiment.data.dataset.resize() {
         Some(Resize::Stretch | Resize::None) => Resize::Stretch,
@@ -160,7 +161,7 @@ fn as_trained(opened: &Opened) -> Resize {
     }
 }
 
-/// Predictions of decoded images `[3, side, side]`.
+/// Returns the predictions for decoded images `[3, side, side]`.
 fn predict_batch(
     opened: &Opened,
     (predictor, cutter): (&Predictor, &Cutter),
@@ -180,7 +181,7 @@ fn predict_batch(
     (0..images.len()).map(|i| Prediction::of(&uncertainty, i, &opened.session.classes)).collect()
 }
 
-/// The images of lowest and of highest predictive entropy so far.
+/// The images with the lowest and the highest predictive entropy so far.
 #[derive(Default)]
 struct Extremes {
     certain: Vec<(f64, Tile)>,
@@ -188,7 +189,7 @@ struct Extremes {
 }
 
 impl Extremes {
-    /// Images a section.
+    /// The number of images per section.
     const SHOWN: usize = 12;
 
     fn offer(&mut self, path: &Path, prediction: &Prediction, pixels: &[u8], side: usize) {

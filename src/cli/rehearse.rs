@@ -1,4 +1,5 @@
-//! `bella rehearse`: an experiment with stand-ins for its checkpoint and data, a few steps long, and what the real one takes.
+//! `bella rehearse`: runs a few steps of an experiment with stand-ins for its checkpoint and data, and estimates the
+//! cost of the real one.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,29 +20,30 @@ use crate::results::table::Surface;
 
 /// Rehearse an experiment with stand-ins: train, save, kill, resume, evaluate, attack, report.
 ///
-/// The checkpoint is made with random weights in its published shape, the data sets as made-up images in their official
-/// layouts, below the folder `rehearsal` of the results folder. Every stage is bella in a process of its own: what breaks is
-/// told by stage, with its peak memory. Time, disk and memory of the real thing are computed from a few steps and images.
-/// A machine that is too small is told as refused, with the amount, and is no failure.
+/// The checkpoint is made with random weights in its published shape, and the data sets with random images in their
+/// official layouts, in the folder `rehearsal` of the results folder. Every stage runs bella in its own process; the
+/// report says which stages broke, and the peak memory of each. The time, disk and memory of the real experiment are
+/// computed from a few steps and images. A machine that is too small is reported as refused, with the amount needed,
+/// and is no failure.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella rehearse configs/cifar10.toml\n  \
     bella rehearse --tiny configs/cifar10.toml configs/methods/vbl.toml\n  \
     bella rehearse configs/cifar10.toml --then 'eval --data cifar10-c=data/CIFAR-10-C' --then soup\n  \
     scripts/reproduce_table.sh 1 --rehearse")]
 pub struct RehearseArgs {
-    /// A TOML experiment; several merge left to right.
+    /// TOML experiment; several merge left to right.
     #[arg(value_name = "CONFIG")]
     files: Vec<PathBuf>,
 
     #[command(flatten)]
     config: ConfigArgs,
 
-    /// A command on the trained run, `eval …` or `soup …`; repeat; '' for none [default: eval --attack
+    /// Command to run on the trained run, `eval …` or `soup …`; may be repeated; '' for none [default: eval --attack
     /// fgsm --epsilon 0.01].
     #[arg(long, value_name = "COMMAND")]
     then: Vec<String>,
 
-    /// Training steps.
+    /// Number of training steps.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     steps: u32,
 
@@ -49,31 +51,31 @@ pub struct RehearseArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
     images: Option<u32>,
 
-    /// A tiny model, tiny images and small batches: whether everything runs, not what it takes.
+    /// Use a tiny model, tiny images and small batches, to test that everything runs, not what it costs.
     #[arg(long)]
     tiny: bool,
 
-    /// The stand-in's shape, where the checkpoint's file name does not tell: vit-b-32, vit-b-16, vit-l-14, vit-l-14-336,
-    /// clip-mini, plain-vit-s-16, plain-vit-b-16.
+    /// Shape of the stand-in, if the name of the checkpoint file does not tell it: vit-b-32, vit-b-16, vit-l-14,
+    /// vit-l-14-336, clip-mini, plain-vit-s-16, plain-vit-b-16.
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     shape: Option<&'static Model>,
 
-    /// Use the config's own checkpoint where its file is there.
+    /// Use the config's own checkpoint if its file exists.
     #[arg(long)]
     real_checkpoint: bool,
 
-    /// The rehearsal's name, and that of its folder [default: experiment, subspace and method].
+    /// Name of the rehearsal and of its folder [default: experiment, subspace and method].
     #[arg(long)]
     name: Option<String>,
 
-    /// Keep made-up data and runs also where nothing broke.
+    /// Keep random data and runs even if nothing broke.
     #[arg(long)]
     keep: bool,
 
     #[command(flatten)]
     compute: ComputeArgs,
 
-    /// Make the stand-ins and nothing else.
+    /// Only create the stand-ins.
     #[arg(long, hide = true)]
     prepare: bool,
 }
@@ -89,7 +91,7 @@ pub fn run(args: &RehearseArgs) -> Result<()> {
     }
     let experiment = ConfigArgs { configs, sets: args.config.sets.clone() }.read(None)?;
     let options = options(args, &experiment)?;
-    // Whatever a plan objects to is a mistake in the command line or in the config.
+    // Every error of a plan is a mistake in the command line or in the config.
     let plan = Plan::new(&experiment, &options).map_err(|error| Usage(format!("{error:#}")))?;
     if args.prepare {
         return prepare::prepare(&plan);
@@ -139,14 +141,15 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
     })
 }
 
-/// The evaluation where none is asked for. Linearised logits cannot be attacked: of a Laplace posterior drawn weights are.
+/// Returns the default evaluation. Linearised logits cannot be attacked, so a Laplace posterior is attacked with draws
+/// of its weights.
 fn attack(is_laplace: bool) -> Vec<String> {
     let mut words = vec!["eval", "--attack", "fgsm", "--epsilon", "0.01"];
     words.extend(if is_laplace { &["--predictive", "sampled"][..] } else { &[] });
     words.into_iter().map(String::from).collect()
 }
 
-/// A command as words; single quotes keep spaces, as the scripts write them.
+/// Splits a command into words. Single quotes keep spaces, as in the scripts.
 fn words(command: &str) -> Result<Vec<String>> {
     let (mut all, mut word, mut quoted) = (Vec::new(), None::<String>, false);
     for character in command.chars() {

@@ -1,4 +1,4 @@
-//! `bella report`: what a results folder holds as tables and figures, beside the numbers of the papers.
+//! `bella report`: shows the content of a results folder as tables and figures, beside the numbers of the papers.
 
 use std::path::{Path, PathBuf};
 
@@ -14,17 +14,17 @@ use crate::results::images::distinguish;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 
-/// Print results beside the papers' numbers, draw them, write tables, figures and a page.
+/// Print results beside the papers' numbers; write tables, figures and a page.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella report\n  bella report --table bella-1 --format latex\n  \
     bella report --out report --html results/report.html\n  bella report results/cifar10.csv --seeds\n  \
     bella report results/quickstart.csv --picture results/quickstart.svg")]
 pub struct ReportArgs {
-    /// A results folder, or results files [default: results].
+    /// Results folder, or results files [default: results].
     #[arg(value_name = "FOLDER | CSV")]
     paths: Vec<PathBuf>,
 
-    /// Tables to show: `results`, `ood`, `bella-1`, …, or `all` [default: those with a result of ours].
+    /// Tables to print: `results`, `ood`, `bella-1`, …, or `all` [default: those with a result of ours].
     #[arg(long = "table", value_name = "KEY", value_delimiter = ',')]
     tables: Vec<String>,
 
@@ -32,7 +32,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     format: Format,
 
-    /// Print numbers over seeds instead: mean, standard deviation, 95 % interval, count.
+    /// Print statistics over seeds instead: mean, standard deviation, 95 % interval, count.
     #[arg(long, conflicts_with = "tables")]
     seeds: bool,
 
@@ -40,11 +40,11 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 
-    /// Write one self-contained page with all tables and figures.
+    /// Write a self-contained page with all tables and figures.
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
 
-    /// Draw accuracy, NLL and ECE of every run and condition to this SVG.
+    /// Draw accuracy, NLL and ECE of every run and condition to this file.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 }
@@ -66,7 +66,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
 }
 
 impl ReportArgs {
-    /// Tables that are written among the results would be read as results the next time.
+    /// Refuses a folder for tables that holds the results, since the next report would read the tables as results.
     fn check(&self) -> Result<()> {
         let Some(out) = self.out.as_ref().and_then(|out| out.canonicalize().ok()) else { return Ok(()) };
         let usual = [PathBuf::from("results")];
@@ -144,7 +144,7 @@ impl ReportArgs {
         if let Some(folder) = &self.out {
             export::tables(folder, &papers)?;
             export::tables(folder, &results)?;
-            // Numbers over seeds are for reading on: all digits, every metric.
+            // Numbers over seeds are for further processing: all digits, every metric.
             export::write(&folder.join("seeds.csv"), &tables::seeds_csv(sources)?)?;
             export::figures(folder, &figures)?;
             tracing::info!("tables and figures: {}", folder.display());
@@ -170,12 +170,12 @@ fn print_seeds(sources: &Sources, format: Format) -> Result<()> {
     Ok(())
 }
 
-/// Prints result rows as they were just computed.
+/// Prints result rows that were just computed.
 pub fn print_rows(rows: &[Row]) {
     print(&table_of(rows));
 }
 
-/// Prints out-of-distribution rows as they were just computed.
+/// Prints out-of-distribution rows that were just computed.
 pub fn print_ood(rows: &[Row]) {
     let sources = Sources { ood: table_of(rows), ..Sources::default() };
     print!("{}", tables::ood(&sources).to_terminal(Surface::of_stdout()));

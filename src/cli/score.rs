@@ -1,4 +1,4 @@
-//! `bella score`: every metric again from saved predictions, without the model.
+//! `bella score`: recomputes every metric from saved predictions, without the model.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub struct ScoreArgs {
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
-    /// Tell this set's samples from those of FILES by their uncertainty (no labels needed); may be repeated.
+    /// Predictions to separate from those of FILES by uncertainty, without labels; may be repeated.
     #[arg(long, value_name = "FILE", conflicts_with = "validation")]
     ood: Vec<PathBuf>,
 
@@ -28,7 +28,7 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
-    /// CSV on standard output instead of a table.
+    /// Print CSV instead of a table.
     #[arg(long)]
     csv: bool,
 }
@@ -52,7 +52,7 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
     Ok(())
 }
 
-/// Rows as CSV on standard output.
+/// Writes rows as CSV to standard output.
 pub(super) fn print_csv(rows: &[Row]) -> Result<()> {
     let table = table(rows);
     let mut writer = csv::Writer::from_writer(std::io::stdout());
@@ -91,7 +91,7 @@ fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
     Ok(row)
 }
 
-/// Rows of every file against every out-of-distribution set.
+/// Returns the rows of every file against every out-of-distribution set.
 fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
     let open = |file: &PathBuf| -> Result<(Predictions, Uncertainty)> {
         let predictions = Predictions::open(file)?;
@@ -121,7 +121,7 @@ fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Errors if both files name the run they come from, and not the same.
+/// Fails if both files name the run they come from and the runs differ.
 fn check_run(one: &Predictions, other: &Predictions) -> Result<()> {
     if let (Some(one), Some(other)) = (one.metadata().get("run"), other.metadata().get("run")) {
         ensure!(one == other, "predictions come from the runs {other} and {one}: must be of one run");
@@ -129,13 +129,13 @@ fn check_run(one: &Predictions, other: &Predictions) -> Result<()> {
     Ok(())
 }
 
-/// The name of the set whose predictions were saved as foreign to another, or else of the set itself.
+/// Returns the name of the out-of-distribution set, if the predictions were saved as those of one, or else of the set.
 fn foreign_set(outside: &Predictions) -> String {
     let fact = |key: &str| outside.metadata().get(key).map_or("", String::as_str);
     fact("condition").strip_prefix("ood ").unwrap_or(fact("set")).to_string()
 }
 
-/// The cells that tell a row from those of other files.
+/// Returns the cells that distinguish a row from those of other files.
 fn describe(file: &Path, predictions: &Predictions, keys: &[&str]) -> Row {
     let mut row = Row::new();
     row.push("file", file.display().to_string());
@@ -145,7 +145,7 @@ fn describe(file: &Path, predictions: &Predictions, keys: &[&str]) -> Row {
     row
 }
 
-/// Raw and scaled numbers side by side.
+/// Prints raw and scaled numbers side by side.
 pub(super) fn print_scaled(rows: &[Row]) {
     let mut columns: Vec<String> = ["file", "run", "set", "condition", "predictive"].map(String::from).to_vec();
     for average in ["lm", "pm"] {
@@ -156,7 +156,7 @@ pub(super) fn print_scaled(rows: &[Row]) {
     print!("\ntemperature scaling\n{}", render(&table(rows), &spec));
 }
 
-/// The table, and what its scores and measures are.
+/// Prints the table and the definitions of its scores and measures.
 fn print_ood(rows: &[Row]) {
     super::report::print_ood(rows);
     println!("\npositive = outside, higher score = more outside");
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::predictions::Shape;
 
-    /// Two members, two classes, class 0 by `logit`; labels all 0, or none.
+    /// Saves predictions of two members and two classes, with class 0 at `logit`; labels are all 0, or absent.
     fn save(path: &Path, logits: &[f32], labelled: bool, run: &str) {
         let shape = Shape { members: 2, samples: logits.len(), classes: 2 };
         let rows: Vec<f32> = logits.iter().flat_map(|logit| [*logit, 0.0]).collect();
@@ -217,7 +217,7 @@ mod tests {
         assert!(ood.iter().any(|row| row.get("file") == files[1].to_str()));
     }
 
-    // Three of four right at logit 4: T = 4 / log 3 makes the confidence 3/4.
+    // Three of four are right at logit 4, so T = 4 / log 3 makes the confidence 3/4.
     #[test]
     fn validation_adds_scaled_columns() {
         let folder = tempfile::tempdir().unwrap();

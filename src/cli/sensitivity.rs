@@ -1,4 +1,4 @@
-//! `bella sensitivity`: which training images a Gaussian posterior leans on.
+//! `bella sensitivity`: finds the training images that a Gaussian posterior depends on most.
 
 use std::collections::BTreeSet;
 
@@ -15,24 +15,25 @@ use crate::data::{Split, SplitName};
 use crate::machine::Precision;
 use crate::plot::contact_sheet::{Section, Tile, draw};
 
-/// Sensitivity of each training image, and the leave-one-out estimate of the test loss (sensitivity.csv of the run).
+/// Compute the sensitivity to each training image, and the leave-one-out estimate of the test loss (sensitivity.csv in
+/// the run).
 ///
 /// Needs a Gaussian posterior in a low-rank subspace ([method.ivon]).
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella sensitivity low-rank-ivon-s1 --samples 2000")]
 pub struct SensitivityArgs {
-    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    /// Run: its folder or the start of its id [default: the latest finished run].
     run: Option<String>,
 
     /// Number of training images, from the first on [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
 
-    /// Where the data lie now, say data.cifar10.root=/data.
+    /// Override a key that locates the data, such as data.cifar10.root=/data.
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Compute in f32, bf16, f64 or auto [default: as the run was trained].
+    /// Number type to compute in: f32, bf16, f64 or auto [default: as in training].
     #[arg(long, value_name = "TYPE")]
     precision: Option<Precision>,
 
@@ -40,7 +41,7 @@ pub struct SensitivityArgs {
     compute: ComputeArgs,
 }
 
-/// Images a section of the picture.
+/// The number of images per section of the picture.
 const SHOWN: usize = 12;
 
 pub fn run(args: &SensitivityArgs) -> Result<()> {
@@ -95,7 +96,7 @@ fn write(opened: &Opened, found: &[Sensitivity], replaced: &BTreeSet<u32>) -> Re
     Ok(())
 }
 
-/// The most and the least sensitive images as a contact sheet.
+/// Draws the most and the least sensitive images as a contact sheet.
 fn picture(opened: &Opened, split: &Split, found: &[Sensitivity], replaced: &BTreeSet<u32>) -> Result<()> {
     let shown = SHOWN.min(found.len());
     let tiles =

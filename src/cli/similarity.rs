@@ -1,4 +1,4 @@
-//! `bella similarity`: how alike the particles of a run are.
+//! `bella similarity`: measures how similar the particles of a run are.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -8,11 +8,11 @@ use super::options::ComputeArgs;
 use crate::analysis::similarity::{Similarity, similarities};
 use crate::base::files::write_atomic;
 
-/// Pairwise cosines and distances of the particles' updates (similarity.csv of the run).
+/// Compute pairwise cosines and distances of the particles' updates (similarity.csv in the run).
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella similarity low-rank-svgd-s1")]
 pub struct SimilarityArgs {
-    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    /// Run: its folder or the start of its id [default: the latest finished run].
     run: Option<String>,
 
     #[command(flatten)]

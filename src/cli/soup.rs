@@ -1,4 +1,4 @@
-//! `bella soup`: the average of a run's particles as one model, evaluated like any posterior (Bella, Table 7).
+//! `bella soup`: averages the particles of a run into one model and evaluates it like any posterior (Bella, Table 7).
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -16,7 +16,7 @@ use crate::subspace::combine::mean;
     after_help = "Examples:\n  bella soup low-rank-svgd-s1\n  bella soup low-rank-svgd-s1 --space factors --attack fgsm"
 )]
 pub struct SoupArgs {
-    /// A run: its folder or (the start of) its id [default: the latest finished run].
+    /// Run: its folder or the start of its id [default: the latest finished run].
     run: Option<String>,
 
     /// Quantity to average: the updates of the weights (exact), or the factors of low-rank particles.

@@ -1,4 +1,4 @@
-//! `bella tokenize`: what CLIP reads of a text.
+//! `bella tokenize`: prints the tokens that CLIP reads in a text.
 
 use std::io::{BufRead, Write};
 
@@ -7,14 +7,14 @@ use clap::Args;
 
 use crate::model::head::tokens::tokens;
 
-/// Print CLIP's tokens of texts, one text a line.
+/// Print CLIP's tokens of texts, one text per line.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella tokenize \"a photo of a cat.\"\n  bella tokenize < prompts.txt")]
 pub struct TokenizeArgs {
     /// Texts to tokenize [default: the lines of standard input].
     texts: Vec<String>,
 
-    /// Most tokens per text, the end token included.
+    /// Most tokens per text, including the end token.
     #[arg(long, default_value_t = 77, value_parser = clap::value_parser!(u32).range(2..=4096))]
     context: u32,
 }

@@ -1,6 +1,6 @@
-//! `bella train`: trains a posterior, resumes one that was interrupted, evaluates it on the test split.
+//! `bella train`: trains a posterior, resumes an interrupted run, and evaluates the posterior on the test split.
 //!
-//! Of several processes that train together, the first one alone writes; all others do the same otherwise.
+//! Of several processes that train together, only the first one writes; otherwise all of them do the same.
 
 mod signals;
 
@@ -39,19 +39,19 @@ pub struct TrainArgs {
     #[command(flatten)]
     compute: ComputeArgs,
 
-    /// Continue an interrupted run; an error if there is none.
+    /// Continue an interrupted run; fail if there is none.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
 
-    /// Start anew, also where a finished or interrupted run lies.
+    /// Start again from the beginning, even if there is a finished or interrupted run.
     #[arg(long)]
     force: bool,
 
-    /// Fit Gaussians around the particles of this finished run instead of training: method.laplace.from.
+    /// Finished run around whose particles Gaussians are fitted instead of training (method.laplace.from).
     #[arg(long, value_name = "RUN")]
     from: Option<String>,
 
-    /// Leave out the evaluation on the test split.
+    /// Skip the evaluation on the test split.
     #[arg(long)]
     no_eval: bool,
 }
@@ -79,7 +79,7 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
     train(&experiment, (settings, world), &run, args.no_eval)
 }
 
-/// Makes the run's folder ready, and keeps other programs out of it.
+/// Prepares the folder of the run and locks it against other processes.
 fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Result<RunLock> {
     if args.resume && run.found_resume_file().is_none() && !run.is_finished() {
         bail!("{}: nothing to resume from; leave --resume out to start the run", run.path().display());
@@ -131,16 +131,17 @@ fn train(
     Ok(())
 }
 
-/// The device of this process among those that train together: a GPU of its own, or a part of the machine's memory. To be
-/// opened before any tensor is made, one read from a file included: libtorch asks once which devices there are.
+/// Returns the device of this process among those that train together: its own GPU, or a part of the machine's memory.
+/// It must be opened before any tensor is created or read from a file, because libtorch asks only once which devices
+/// exist.
 fn open_device(settings: &Settings, world: &World) -> Result<Device> {
     let place = world.place();
     memory::divide_among(place.neighbours);
     settings.device.open_for(place.local_rank)
 }
 
-/// The session of this process among those that train together, with its share of the cores unless the command line says
-/// more.
+/// Returns the session of this process among those that train together, with its share of the cores unless the command
+/// line sets the threads.
 fn open_session(
     experiment: &Experiment,
     mut settings: Settings,
@@ -159,7 +160,7 @@ fn open_session(
     Ok(session)
 }
 
-/// Prints the results of a finished run, if all of them are there.
+/// Prints the results of a finished run if all of them are stored, and returns whether they are.
 fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) -> Result<bool> {
     let condition = "clean";
     let csv = experiment_csv(&settings.out, &experiment.name);
@@ -168,7 +169,7 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) ->
     }
     let (table, mut rows) = (read(&csv)?, Vec::new());
     for set in experiment.data.test_names() {
-        // The predictions say which images are those of the run's own test split.
+        // The predictions identify the images of the run's own test split.
         let Ok(predictions) = Predictions::open(&run.predictions(&set, condition, "")) else { return Ok(false) };
         let cells =
             [("run", run.id()), ("set", set), ("condition", condition.to_string()), ("predictive", String::new())];
@@ -183,7 +184,7 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) ->
     Ok(true)
 }
 
-/// The evaluation of a run that was finished earlier.
+/// Evaluates a run that was finished earlier.
 fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolder, world: Rc<World>) -> Result<()> {
     let device = open_device(&settings, &world)?;
     let Stored { posterior, classes, .. } = Stored::read(&run.posterior(), device)?;
@@ -194,7 +195,7 @@ fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolde
     Ok(())
 }
 
-/// Prints new rows, and says where they are.
+/// Prints new rows and logs where they are stored.
 fn show(session: &Session, experiment: &Experiment, rows: &[crate::results::store::Row]) {
     if rows.is_empty() {
         return;

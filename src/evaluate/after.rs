@@ -1,4 +1,4 @@
-//! The evaluation that follows training: the run's own test sets, by every predictive that its posterior offers.
+//! The evaluation that follows training: the run's own test sets, with every predictive that its posterior offers.
 
 use anyhow::Result;
 
@@ -12,10 +12,11 @@ use crate::results::store::Row;
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
-/// A row for each test set and predictive, stored in the run's and the experiment's results.
+/// Evaluates each test set with each predictive, and returns the rows stored in the results of the run and of the
+/// experiment.
 ///
 /// # Errors
-/// Images that cannot be read, results that cannot be written, memory that runs out.
+/// Fails if images cannot be read, if results cannot be written, or if memory runs out.
 pub fn after_training(
     experiment: &Experiment,
     session: &Session,

@@ -1,4 +1,4 @@
-//! Predictions under attack: the same fixed members give the gradient and the prediction.
+//! Predictions under attack. The same fixed members give the gradient and the prediction.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,22 +16,22 @@ use crate::evaluate::attacks::{Attack, Clean, Entry, Resolution, Settings, Targe
 use crate::predict::in_parts;
 use crate::results::store::Row;
 
-/// An attack at several budgets.
+/// An attack and the budgets it runs at.
 pub struct AttackPlan {
     pub entry: &'static Entry,
     pub settings: Settings,
-    /// L∞, in units of pixels in [0, 1].
+    /// The L∞ budgets, for pixels in [0, 1].
     pub epsilons: Vec<f64>,
     pub target: Target,
     pub resolution: Resolution,
 }
 
-/// Attacked pixels of all images at one budget: `[N, 3, h, w]` on the CPU.
+/// The attacked pixels of all images at one budget.
 pub struct Adversarial {
-    /// The name of its file, that of the predictions on it.
+    /// The file name, which is also that of the predictions on these images.
     pub file: std::ffi::OsString,
     pub images: Tensor,
-    /// `[N]`.
+    /// The true labels, `[N]`.
     pub labels: Tensor,
 }
 
@@ -57,7 +57,8 @@ impl AttackPlan {
 }
 
 impl Evaluation<'_> {
-    /// A row an epsilon; `images` are attacked batch by batch. With `keep`, the attacked pixels come back as well.
+    /// Attacks `images` batch by batch and returns one row per epsilon. With `keep`, it also returns the attacked
+    /// pixels.
     pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
         let started = Instant::now();
         let attack = (plan.entry.build)(plan.settings);
@@ -71,7 +72,7 @@ impl Evaluation<'_> {
         let batches = in_order(&all, self.batch_size);
         for (indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
             let batch = batch?;
-            // Each image is moved on its own, so a batch may be attacked in parts.
+            // Each image is attacked independently of the others, so a batch may be attacked in parts.
             let moved = victim.cutter().run(|cut| {
                 let parts = in_parts(0..indices.len(), cut.images);
                 parts
@@ -119,7 +120,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Moved pixels of some images of a batch, one tensor an epsilon.
+/// Returns the attacked pixels of some images of a batch, one tensor per epsilon.
 fn attack_part(
     attack: &dyn Attack,
     victim: &Victim,

@@ -1,5 +1,5 @@
-//! Under what the images of a test set are seen: as they are, corrupted, attacked. A condition is the cell that tells
-//! rows of one run and set apart, and the tidy columns beside it.
+//! The condition under which the images of a test set are seen: unchanged, corrupted or attacked. It is a cell that
+//! distinguishes the rows of one run and set, and it also fills the tidy columns beside that cell.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use crate::data::versions::Version;
 use crate::evaluate::attacks::{Resolution, Target};
 use crate::results::store::Row;
 
-/// What was done to the images.
+/// The change made to the images.
 #[derive(Clone, Debug)]
 pub enum Condition {
     Clean,
-    /// Corrupted by bella.
+    /// A corruption applied by bella.
     Corrupted(Applied),
     /// A published corrupted version.
     Published(Version),
-    /// A mean over published corrupted versions: `mean-15:3` at one severity, `mean-15` over all.
+    /// The mean over published corrupted versions: `mean-15:3` at one severity, `mean-15` over all.
     Mean {
         name: String,
         severity: Option<u8>,
@@ -24,15 +24,15 @@ pub enum Condition {
     Attacked(Attacked),
 }
 
-/// An attack with its budget.
+/// An attack and its budget.
 #[derive(Clone, Debug)]
 pub struct Attacked {
     pub attack: &'static str,
-    /// L∞, in units of pixels in [0, 1].
+    /// The L∞ budget, for pixels in [0, 1].
     pub epsilon: f64,
-    /// What else tells it apart.
+    /// The settings that distinguish it from other attacks at the same budget.
     pub settings: String,
-    /// The same whatever the budget.
+    /// The settings that distinguish it from other attacks at any budget.
     pub variant: String,
     pub target: Target,
     pub resolution: Resolution,
@@ -62,7 +62,7 @@ impl fmt::Display for Attacked {
 }
 
 impl Condition {
-    /// The condition and its parts as columns.
+    /// Adds the condition and its parts as columns.
     pub fn describe(&self, row: &mut Row) {
         row.push("condition", self.to_string());
         match self {

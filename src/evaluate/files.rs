@@ -1,4 +1,5 @@
-//! Where predictions are kept: a file for each measurement, which none of other images, set or condition replaces.
+//! The files that keep predictions: one per measurement. Predictions on other images, sets or conditions never replace
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,25 +9,25 @@ use super::Evaluation;
 use crate::data::Fingerprint;
 use crate::predictions::Predictions;
 
-/// Metadata that say what predictions are of.
+/// The metadata keys that identify what was predicted.
 const IDENTITY: &[&str] = &["set", "condition", "predictive"];
 
 /// The metadata key of the images' fingerprint.
 pub const IMAGES: &str = "images";
 
-/// What a file holds, seen by predictions that are to be saved.
+/// The content of an existing file, compared with the predictions to be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// Nothing: no file, or a damaged one.
+    /// There is no file, or it is damaged.
     Nobody,
-    /// An earlier measurement of the same.
+    /// An earlier measurement of the same predictions.
     Same,
     /// Predictions of something else.
     Other,
 }
 
 impl Evaluation<'_> {
-    /// Adds class names, and what the predictions are of.
+    /// Adds the class names and the metadata that identify what was predicted.
     pub(super) fn named(&self, predictions: Predictions, condition: &str, images: Fingerprint) -> Result<Predictions> {
         let predictions = predictions.with_class_names(self.session.classes.clone())?;
         let facts = [
@@ -40,7 +41,7 @@ impl Evaluation<'_> {
         predictions.with_metadata(facts.map(|(key, value)| (key.to_string(), value)).into())
     }
 
-    /// Saves predictions that have been [`named`](Self::named), in the first process, and returns their file.
+    /// Saves predictions that have been [`named`](Self::named) and returns their path. Only the first process writes.
     pub(super) fn save(&self, predictions: &Predictions) -> Result<Option<PathBuf>> {
         if !self.session.world.leads() {
             return Ok(None);
@@ -50,7 +51,7 @@ impl Evaluation<'_> {
         Ok(Some(path))
     }
 
-    /// The plain name, or else one with the fingerprint of the images.
+    /// Returns the plain path, or, if that is taken or reserved, one with the fingerprint of the images.
     fn place(&self, predictions: &Predictions) -> PathBuf {
         let [set, condition, predictive, images] =
             ["set", "condition", "predictive", IMAGES].map(|key| fact(predictions, key));
@@ -61,7 +62,7 @@ impl Evaluation<'_> {
             Holder::Nobody | Holder::Other => {}
         }
         let images = format!("images-{images}");
-        // Only sets whose names differ in letters that file names do not have need the number.
+        // A number is needed only for sets whose names differ in characters that file names cannot hold.
         let numbered = (2..).map(|number| format!("{images}-{number}"));
         let names = std::iter::once(images.clone()).chain(numbered);
         let mut paths = names.map(|name| self.run.predictions_of(&[set, condition, predictive, &name]));
@@ -76,7 +77,7 @@ fn fact<'a>(predictions: &'a Predictions, key: &str) -> &'a str {
 fn holder(path: &Path, new: &Predictions) -> Holder {
     let Ok(old) = Predictions::open(path) else { return Holder::Nobody };
     let same_images = match fact(&old, IMAGES) {
-        // Written by a version of bella that did not store the fingerprint.
+        // The file comes from a version of bella that did not store the fingerprint.
         "" => old.samples() == new.samples() && old.labels() == new.labels(),
         images => images == fact(new, IMAGES),
     };

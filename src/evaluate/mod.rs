@@ -1,4 +1,4 @@
-//! From members and an image set to saved predictions, metrics, and rows of the results.
+//! Turns members and an image set into saved predictions, metrics, and rows of the results.
 
 mod after;
 mod attacked;
@@ -34,31 +34,32 @@ pub use ood::Inside;
 pub use predictive::{Prepared, prepare};
 pub use row::shown;
 
-/// Cells that say which row of a results file is which.
+/// The cells that identify a row of a results file.
 pub const ROW: Identity = Identity { keys: &["run", "set", "condition", "predictive"], images: &[TESTED] };
 
-/// What is evaluated on what.
+/// The members, the test set and the run of one evaluation.
 pub struct Evaluation<'a> {
     pub experiment: &'a Experiment,
     pub session: &'a Session,
     pub run: &'a RunFolder,
-    /// Cost of training, absent for a checkpoint as it is.
+    /// The cost of training; absent for a checkpoint without training.
     pub record: Option<&'a Record>,
     pub predictor: Predictor<'a>,
-    /// How the posterior predicts: empty for its own members, `soup`, …
+    /// The way the posterior predicts: empty for its own members, `soup`, …
     pub predictive: String,
     pub batch_size: usize,
-    /// Name of the test set in results.
+    /// The name of the test set in the results.
     pub set: String,
-    /// Whether the set may be the first to use the plain names of its predictions files: not where it is another set than
-    /// the run's own test set of that name.
+    /// Whether this set may be the first to use the plain names of predictions files. It may not if the run has a test
+    /// set of the same name with other images.
     pub names_files: bool,
-    /// The same members on held-out training images: temperatures are fitted on them.
+    /// The predictions of the same members on held-out training images; temperatures are fitted on them.
     pub validation: Option<Predictions>,
 }
 
 impl Evaluation<'_> {
-    /// Predicts, saves the predictions, stores the row in the run's and the experiment's results, and returns both.
+    /// Predicts, saves the predictions and stores the row in the results of the run and the experiment; returns the row
+    /// and the predictions.
     pub fn plain(&self, images: &TestImages, condition: &Condition) -> Result<(Row, Predictions)> {
         let started = Instant::now();
         let logits = self.logits(&images.set)?;
@@ -66,12 +67,12 @@ impl Evaluation<'_> {
         Ok((kept.row, kept.predictions))
     }
 
-    /// Predictions on held-out images: nothing is stored.
+    /// Returns predictions on held-out images without storing anything.
     pub fn labelled(&self, images: &SampleSet) -> Result<Predictions> {
         Predictions::new(self.shape(images.samples()), self.logits(images)?, images.split.labels.clone())
     }
 
-    /// Logits `[m, N, C]` of all members on all images.
+    /// Returns the logits `[m, N, C]` of all members on all images.
     fn logits(&self, images: &SampleSet) -> Result<Vec<f32>> {
         let all: Vec<u32> = (0..images.samples() as u32).collect();
         let bar = crate::base::logging::bar(all.len() as u64, "predicting");
@@ -109,7 +110,7 @@ impl Evaluation<'_> {
         Ok(Kept { row, predictions, file })
     }
 
-    /// Stores a row, in the first process.
+    /// Stores a row. Only the first process writes.
     fn store(&self, row: &Row) -> Result<()> {
         if !self.session.world.leads() {
             return Ok(());
@@ -127,7 +128,7 @@ impl Evaluation<'_> {
         Ok(())
     }
 
-    /// Stores the means over published corrupted versions that `rows` are complete for, and returns them.
+    /// Stores and returns the means over published corrupted versions for which `rows` has every version.
     pub fn means(&self, rows: &[(Version, Row)]) -> Result<Vec<Row>> {
         let evaluated: Vec<Version> = rows.iter().map(|(version, _)| version.clone()).collect();
         let row = |Mean { condition, severity, versions }: Mean| {
@@ -139,15 +140,15 @@ impl Evaluation<'_> {
     }
 }
 
-/// What was kept of an evaluation.
+/// The results of one evaluation.
 struct Kept {
     row: Row,
     predictions: Predictions,
-    /// The predictions file; `None` in processes that do not write.
+    /// The path of the predictions file; `None` in processes that do not write.
     file: Option<PathBuf>,
 }
 
-/// What is lost with a row that a new one of the same images replaces; `None` where nothing is.
+/// Describes what is lost when a new row of the same images replaces an old one; `None` if nothing is.
 fn loss(old: &Row, new: &Row) -> Option<String> {
     let cell = |row: &Row, column: &str| row.get(column).unwrap_or_default().to_string();
     let computed = |row: &Row| format!("{} on {}", cell(row, "precision"), cell(row, "device"));
@@ -160,12 +161,12 @@ fn loss(old: &Row, new: &Row) -> Option<String> {
     }
 }
 
-/// The file that collects all runs of an experiment.
+/// Returns the path of the file that collects all runs of an experiment.
 pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}.csv"))
 }
 
-/// The file that collects how well the runs of an experiment tell foreign images from their own.
+/// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment.
 pub fn ood_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}-ood.csv"))
 }

@@ -1,4 +1,4 @@
-//! How well uncertainty tells the images of foreign classes from those of the test set.
+//! Out-of-distribution detection: how well uncertainty separates images of foreign classes from those of the test set.
 
 use anyhow::Result;
 
@@ -12,19 +12,19 @@ use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
 use crate::results::store::{Identity, Row, upsert_measurement};
 
-/// Cells that say which row of an out-of-distribution file is which.
+/// The cells that identify a row of an out-of-distribution file.
 const OOD_ROW: Identity =
     Identity { keys: &["run", "set", "ood_set", "predictive", "score", "average"], images: &[TESTED, FOREIGN] };
 
-/// The predictions on the test set that foreign images are compared with.
+/// The uncertainty on the test set that foreign images are compared with.
 pub struct Inside {
     pub uncertainty: Uncertainty,
-    /// The images of the test set.
+    /// The fingerprint of the test set's images.
     pub images: Fingerprint,
 }
 
 impl Evaluation<'_> {
-    /// Predicts the foreign `images` with the same members, and stores and returns a row a score and average.
+    /// Predicts the foreign `images` with the same members; stores and returns one row per score and average.
     pub fn out_of_distribution(&self, inside: &Inside, ood_set: &str, images: &TestImages) -> Result<Vec<Row>> {
         let (inside, tested) = (&inside.uncertainty, inside.images);
         let outside = Predictions::unlabelled(self.shape(images.set.samples()), self.logits(&images.set)?)?;

@@ -1,4 +1,4 @@
-//! What the members are made of when a trained posterior predicts.
+//! Builds the members with which a trained posterior predicts.
 
 use anyhow::{Result, bail};
 
@@ -7,10 +7,11 @@ use crate::posterior::{Draws, Posterior, Predictive};
 use crate::predict::{Members, Rows};
 use crate::subspace::Subspace;
 
-/// What the members of a predictive are made of; draws are those of `seed`.
+/// Builds the members of a predictive. `seed` determines the draws.
 ///
 /// # Errors
-/// Draws from particles that are points; linearised predictions of a posterior without a Laplace approximation.
+/// Fails for draws from particles that are points, and for linearised predictions of a posterior without a Laplace
+/// approximation.
 pub fn prepare<'a>(
     predictive: Predictive,
     subspace: &'a dyn Subspace,
@@ -31,9 +32,9 @@ pub fn prepare<'a>(
     }
 }
 
-/// What members are made of, to be kept while they predict.
+/// The owner of the data that members borrow while they predict.
 pub enum Prepared<'a> {
-    /// The checkpoint as it is.
+    /// The checkpoint without training.
     Checkpoint,
     Rows(&'a dyn Subspace, Box<dyn Rows + 'a>),
     Linearised(Linearised<'a>),

@@ -18,7 +18,7 @@ impl Evaluation<'_> {
         row
     }
 
-    /// Run, subspace, method, seed: the cells that name a posterior.
+    /// Returns the cells that identify a posterior: run, subspace, method, seed.
     pub(super) fn who(&self) -> Row {
         let mut row = Row::new();
         row.push("experiment", &self.experiment.name);
@@ -73,7 +73,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// A row under `condition` whose metrics are means over `rows`; empty where one of them is.
+    /// Returns a row under `condition` whose metrics are means over `rows`. A mean is empty if any of its values is.
     pub(super) fn mean_row(&self, rows: &[&Row], condition: &Condition) -> Row {
         let mut row = self.who();
         row.push("set", &self.set);
@@ -95,7 +95,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// A setting as a cell.
+/// Formats a setting as a cell.
 pub fn shown(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),

@@ -1,14 +1,15 @@
-//! The choice tables: `[head.*]`, `[data.*]`, `[subspace.*]`, `[method.*]`, `[optimizer.*]`, each with one entry of its registry.
+//! The choice tables `[head.*]`, `[data.*]`, `[subspace.*]`, `[method.*]` and `[optimizer.*]`. Each selects one entry
+//! of its registry.
 
 use crate::schema::Reader;
 
-/// A chosen entry of a registry.
+/// The selected entry of a registry.
 pub struct Chosen<T: ?Sized> {
     pub key: String,
     pub spec: Box<T>,
 }
 
-/// Reads one of the choice tables through its registry.
+/// Reads one of the choice tables with the entries of its registry.
 pub fn choose<F: Copy, T: ?Sized>(
     root: &Reader,
     key: &str,

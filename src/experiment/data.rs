@@ -1,4 +1,4 @@
-//! `[data.*]`: the data set, and the keys that hold for all of them.
+//! `[data.*]`: the data set, and the keys that all data sets share.
 
 use std::path::PathBuf;
 
@@ -6,37 +6,37 @@ use crate::data::order::{Holdout, stratified_validation_split};
 use crate::data::{Augment, DATASETS, Dataset, SplitName};
 use crate::schema::{Bounds, Problems, Reader, Tree, Value};
 
-/// `[data.*]`: the data set and what holds for all of them.
+/// The table `[data.*]`: the data set, and the settings that all data sets share.
 pub struct DataSpec {
     pub key: String,
     pub dataset: Box<dyn Dataset>,
-    /// Name of the test set in results; the data set's own by default.
+    /// The name of the test set in results; the data set's own by default.
     pub label: String,
-    /// The folder of decoded images that are kept on disk; sets of image files use it.
+    /// The folder on disk that keeps decoded images; data sets of image files use it.
     pub cache: Option<PathBuf>,
-    /// Random views of training images.
+    /// The random views of training images.
     pub augment: Option<Augment>,
     pub validation: Validation,
-    /// Share of the training images whose label is replaced by another class, to see who notices.
+    /// The share of the training images whose label is replaced by another class, to see which methods notice.
     pub label_noise: f64,
 }
 
-/// What epochs and settings are chosen by.
+/// The images by which epochs and settings are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Validation {
     /// A share of the training images, held out of each class; 0 for none.
     HeldOut(f64),
-    /// The published validation split: no training image is lost.
+    /// The published validation split, so that all training images are used.
     Published,
 }
 
 impl Validation {
-    /// Whether there is none.
+    /// Returns whether there are no validation images.
     pub fn is_none(self) -> bool {
         self == Validation::HeldOut(0.0)
     }
 
-    /// The training images `labels: [N]` cut in two; none is held out where the validation split is published.
+    /// Splits the training images `labels: [N]` in two. No image is held out if the validation split is published.
     pub fn holdout(self, seed: u64, labels: &[u32]) -> Holdout {
         match self {
             Validation::HeldOut(share) => stratified_validation_split(seed, labels, share),
@@ -44,7 +44,7 @@ impl Validation {
         }
     }
 
-    /// A share, or the word `"val"`.
+    /// Reads a share, or the word `"val"`.
     fn read(reader: &Reader) -> Validation {
         if !reader.is_text("validation") {
             return Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).about("Share of the training images that is held out, or `\"val\"` for the published validation split.").or(0.0));
@@ -61,7 +61,7 @@ impl Validation {
         Validation::Published
     }
 
-    /// The value as the resolved config states it.
+    /// Returns the value as the resolved config states it.
     pub fn resolved(self) -> toml::Value {
         match self {
             Validation::HeldOut(share) => share.into(),
@@ -71,10 +71,10 @@ impl Validation {
 }
 
 impl DataSpec {
-    /// The data set of a config; its other tables are not looked at.
+    /// Reads the data set of a config and ignores its other tables.
     ///
     /// # Errors
-    /// Every mistake in it.
+    /// Fails with every mistake in the table.
     pub fn alone(mut tree: Tree) -> Result<DataSpec, Problems> {
         if let Value::Table(all) = &mut tree.root.value {
             all.retain(|key, _| key == "data");
@@ -86,19 +86,19 @@ impl DataSpec {
         }
     }
 
-    /// The test sets that are evaluated one by one, each under its label; empty where there is one.
+    /// Returns the test sets that are evaluated separately, each with its label; empty if there is only one.
     pub fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
         let sets = self.dataset.test_sets().into_iter();
         sets.map(|(name, set)| (format!("{}-{name}", self.label), set)).collect()
     }
 
-    /// The names of all test sets in results.
+    /// Returns the names of all test sets in results.
     pub fn test_names(&self) -> Vec<String> {
         let names: Vec<String> = self.test_sets().into_iter().map(|(name, _)| name).collect();
         if names.is_empty() { vec![self.label.clone()] } else { names }
     }
 
-    /// Reads the table; mistakes are recorded in the reader.
+    /// Reads the table and records mistakes in the reader.
     pub fn read(root: &Reader) -> Option<DataSpec> {
         let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();
         let (key, mut reader) = root.one_of("data", &known)?;

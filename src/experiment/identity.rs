@@ -1,4 +1,4 @@
-//! What makes two runs the same: a hash of the settings that change numbers, and of the content of the files they name.
+//! The identity of a run: a hash of the settings that change its numbers, and of the content of the files they name.
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use super::Experiment;
 use crate::base::hash::{file_sha256, hex};
 
-/// Keys that do not change a reported number: where things lie, and how the work is cut.
+/// The keys that do not change a reported number: the locations of files, and how the work is split.
 const IRRELEVANT: [&[&str]; 11] = [
     &["name"],
     &["checkpoint", "path"],
@@ -22,17 +22,17 @@ const IRRELEVANT: [&[&str]; 11] = [
 ];
 
 impl Experiment {
-    /// `<method>-s<seed>-<hash>`: the same experiment finds its run again.
+    /// Returns `<method>-s<seed>-<hash>`, by which the same experiment finds its run again.
     ///
     /// # Errors
-    /// A checkpoint or head file that cannot be read.
+    /// Fails if a checkpoint or head file cannot be read.
     pub fn run_id(&self) -> Result<String> {
         let mut hash = Sha256::new();
         let mut settings = self.resolved();
         for path in IRRELEVANT {
             remove(&mut settings, path);
         }
-        // How a batch is cut does not matter to a method that sees it in one part.
+        // With "auto" the method sees the batch in one part, however it is split into passes.
         if let Some(toml::Value::Table(train)) = settings.get_mut("train")
             && train.get("accumulate").and_then(toml::Value::as_str) == Some("auto")
         {
@@ -48,10 +48,10 @@ impl Experiment {
         Ok(format!("{method}-s{}-{digest}", self.seed))
     }
 
-    /// SHA-256 of the checkpoint and of the head's files, one after the other; read once.
+    /// Returns the SHA-256 of the checkpoint and of the head's files, concatenated. The files are read once.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Fails if a file cannot be read.
     pub fn file_hashes(&self) -> Result<&str> {
         if let Some(known) = self.file_hashes.get() {
             return Ok(known);

@@ -1,5 +1,5 @@
-//! Every key of a config, as the readers know it: they run on no config, once for each entry of each registry, and what they
-//! ask for is noted. So the list cannot differ from what a config may hold.
+//! Every key of a config. The readers run without a config, once for each entry of each registry, and every key that
+//! they ask for is recorded. So the list always agrees with what a config may contain.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,31 +12,31 @@ use crate::optimizers::OPTIMIZERS;
 use crate::schema::{Absence, Asked, Given, Reader, Survey};
 use crate::subspace::SUBSPACES;
 
-/// One key with all that the readers say of it.
+/// A key with its type, range, default and meaning.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Dotted: `method.svgd.gamma`.
+    /// The dotted path, such as `method.svgd.gamma`.
     pub path: String,
-    /// What the value has to be: type and range.
+    /// The type and range of the value.
     pub rule: String,
     pub default: String,
-    /// One sentence.
+    /// The meaning, in one sentence.
     pub about: String,
 }
 
 impl Key {
-    /// The table that holds the key: `method.svgd`.
+    /// Returns the table that holds the key, such as `method.svgd`.
     pub fn table(&self) -> &str {
         self.path.rsplit_once('.').map_or("", |(table, _)| table)
     }
 
-    /// The key within its table: `gamma`.
+    /// Returns the key within its table, such as `gamma`.
     pub fn name(&self) -> &str {
         self.path.rsplit_once('.').map_or(&self.path, |(_, name)| name)
     }
 }
 
-/// Every key, table by table in the order in which they are read.
+/// Returns every key, table by table in the order in which they are read.
 pub fn all() -> Vec<Key> {
     let asked = survey();
     let mut order: Vec<&str> = vec![];
@@ -51,17 +51,17 @@ pub fn all() -> Vec<Key> {
     keys
 }
 
-/// Everything that the readers ask for, without repetitions.
+/// Returns everything that the readers ask for, without repetitions.
 fn survey() -> Vec<Asked> {
     let sizes = [HEADS.len(), DATASETS.len(), registered().len(), OPTIMIZERS.len()];
     let turns = sizes.into_iter().max().unwrap_or(1);
-    // Defaults of methods depend on the subspace.
+    // The defaults of methods depend on the subspace.
     let cases = Given::ALL.into_iter().flat_map(|given| (0..SUBSPACES.len()).map(move |subspace| (given, subspace)));
     let (mut seen, mut asked) = (BTreeSet::new(), vec![]);
     for (given, subspace) in cases {
         for turn in 0..turns {
             let survey = Survey::new(given, turn, ("subspace", subspace));
-            // Nothing is given, so it cannot succeed.
+            // Reading always fails here because no key is given; only the recorded keys matter.
             let _ = Experiment::read_from(Reader::surveyed(&survey));
             asked.extend(survey.asked().into_iter().filter(|one| seen.insert(one.clone())));
         }
@@ -69,7 +69,7 @@ fn survey() -> Vec<Asked> {
     asked
 }
 
-/// The tables of a config with what they are about, in the order of the page.
+/// The tables of a config and their titles, in the order of the page.
 const REGISTRIES: &[(&str, &str)] = &[
     ("", "The experiment"),
     ("checkpoint", "The checkpoint that training starts from"),
@@ -81,7 +81,7 @@ const REGISTRIES: &[(&str, &str)] = &[
     ("train", "Training"),
 ];
 
-/// Writes keys that every entry of a registry has as those of `data.*`, once.
+/// Merges the keys that every entry of `data` has into keys of `data.*`.
 fn share(keys: Vec<Key>) -> Vec<Key> {
     let rest = |key: &Key| Some(key.path.strip_prefix("data.")?.split_once('.')?.1.to_owned());
     let same = |a: &Key, b: &Key| (rest(a), &a.rule, &a.default, &a.about) == (rest(b), &b.rule, &b.default, &b.about);
@@ -99,13 +99,13 @@ fn share(keys: Vec<Key>) -> Vec<Key> {
     shared
 }
 
-/// Whether `path` lies at or below `prefix`; `*` stands for any entry.
+/// Returns whether `path` is at or below `prefix`, where `*` stands for any entry.
 pub fn lies_below(path: &str, prefix: &str) -> bool {
     let (path, prefix): (Vec<&str>, Vec<&str>) = (path.split('.').collect(), prefix.split('.').collect());
     prefix.len() <= path.len() && path.iter().zip(&prefix).all(|(own, wanted)| own == wanted || *own == "*")
 }
 
-/// What all surveys found of one key.
+/// Joins the records of all surveys about one key.
 fn joined(key: &str, found: &[&Asked]) -> Key {
     let (mut rules, mut defaults, mut about) = (vec![], vec![], String::new());
     for one in found {
@@ -131,7 +131,7 @@ fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
-/// All keys as a Markdown page.
+/// Returns all keys as a Markdown page.
 pub fn page() -> String {
     let keys = all();
     let mut page = String::from(PREFACE);
@@ -172,7 +172,7 @@ values out of range are errors that name file, line, key, value and rule, all of
 nothing is set. Two defaults depend on another key, which the meaning names.
 ";
 
-/// What the registry says of the entry of a table `method.svgd`.
+/// Returns the registry's description of the entry of a table such as `method.svgd`.
 fn about_entry(table: &str) -> Option<&'static str> {
     let (registry, key) = table.split_once('.')?;
     let entries: Vec<(&str, &'static str)> = match registry {

@@ -1,23 +1,23 @@
-//! The config files of an experiment and the `--set` arguments, laid over each other.
+//! The config files of an experiment and the `--set` arguments, merged in order.
 
 use std::path::PathBuf;
 
 use crate::schema::{Problems, Tree, Value};
 
-/// Tables that hold one variant each, such as `[method.svgd]`: naming another variant replaces the first.
+/// The tables that hold one variant each, such as `[method.svgd]`. Naming another variant replaces the first.
 const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
 
-/// `files` merged left to right, then `sets` (`a.b.c=value` each).
+/// Merges `files` left to right, then `sets` (`a.b.c=value` each).
 ///
 /// # Errors
-/// All files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
+/// Fails with all files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
 pub fn load_config(files: &[PathBuf], sets: &[String]) -> Result<Tree, Problems> {
     let mut tree = Tree::load(files, sets, &CHOICE_TABLES)?;
     rename(&mut tree);
     Ok(tree)
 }
 
-/// Table, old name and new name of the keys that earlier versions called otherwise: their configs and runs still open.
+/// The table, old name and new name of renamed keys, so that configs and runs of earlier versions still open.
 const RENAMED: [(&str, &str, &str); 1] = [("train", "checkpoint_minutes", "save_minutes")];
 
 fn rename(tree: &mut Tree) {
@@ -31,12 +31,13 @@ fn rename(tree: &mut Tree) {
     }
 }
 
-/// `part` laid over `base`, as a file that follows it.
+/// Merges `part` over `base`, as if it were a later file.
 pub fn over(part: Tree, base: Tree) -> Tree {
     part.over(base, &CHOICE_TABLES)
 }
 
-/// Whether `tree` says something, but nothing about what is trained on what: a file to merge after an experiment.
+/// Returns whether `tree` has settings but none of the tables `checkpoint`, `head` and `data`. Such a file is merged
+/// after an experiment.
 pub fn is_part(tree: &Tree) -> bool {
     !tree.is_empty() && !["checkpoint", "head", "data"].iter().any(|key| tree.has(key))
 }

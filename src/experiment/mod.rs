@@ -1,4 +1,5 @@
-//! The checked experiment: what every key of a config means. Every mistake is reported at once, before any weight is read.
+//! The checked experiment: the meaning of every key of a config. Every mistake is reported at once, before any weight
+//! is read.
 
 mod chosen;
 mod data;
@@ -21,22 +22,22 @@ pub use data::{DataSpec, Validation};
 pub use layers::{is_part, load_config, over};
 pub use training::{Batches, PrefixCache, Schedule, Selection, TrainSpec, Training};
 
-/// Everything a run needs to know, checked.
+/// The checked settings of a run.
 pub struct Experiment {
-    /// The experiment: its results share one CSV.
+    /// The name of the experiment; the results of all its runs share one CSV file.
     pub name: String,
     pub seed: u64,
     pub checkpoint: CheckpointSpec,
     pub head: Chosen<dyn HeadSpec>,
     pub data: DataSpec,
-    /// Absent where the checkpoint is only evaluated.
+    /// The training settings; absent if the checkpoint is only evaluated.
     pub training: Option<Training>,
-    /// SHA-256 of the files it names, once asked for.
+    /// The SHA-256 of the files it names, once it has been computed.
     file_hashes: OnceCell<String>,
 }
 
-/// Why an experiment cannot have this name: its results would share a file of the results folder that bella writes for
-/// something else. Letters of both cases are the same file on some systems.
+/// Returns why an experiment cannot have this name: its results would share a file of the results folder that bella
+/// writes for another purpose. On some systems, names that differ only in case are the same file.
 fn taken(name: &str) -> Option<String> {
     let lower = name.to_lowercase();
     let file = match lower.strip_suffix("-ood") {
@@ -51,12 +52,13 @@ impl Experiment {
     /// Reads and checks a merged config.
     ///
     /// # Errors
-    /// Every mistake in it.
+    /// Fails with every mistake in it.
     pub fn read(tree: &Tree) -> Result<Experiment, Problems> {
         Experiment::read_from(Reader::root(tree))
     }
 
-    /// How the posterior predicts unless the command line says otherwise; a checkpoint as it is has one member.
+    /// Returns how the posterior predicts unless the command line says otherwise. A checkpoint without training has one
+    /// member.
     pub fn predictive(&self) -> Predictive {
         self.training.as_ref().map_or(Predictive::Particles, |training| training.method.spec.predictive())
     }
@@ -84,17 +86,17 @@ impl Experiment {
             return Err(root.close(()).err().unwrap_or_default());
         };
         let incomplete = trains && training.is_none();
-        // The resolved config says what was taken: it must not change with the data set of an evaluation.
+        // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };
         let file_hashes = OnceCell::new();
         let experiment = Experiment { name, seed, checkpoint, head, data, training, file_hashes };
         let experiment = root.close(experiment)?;
-        // A table that could not be read has been reported.
+        // A table that could not be read has already been reported.
         debug_assert!(!incomplete);
         Ok(experiment)
     }
 
-    /// The settings as a config that reads back to the same experiment.
+    /// Returns the settings as a config that reads back to the same experiment.
     pub fn resolved(&self) -> toml::Table {
         let mut all = toml::Table::new();
         let path = |path: &PathBuf| toml::Value::from(path.to_string_lossy().into_owned());

@@ -1,4 +1,5 @@
-//! What is trained and how: `[subspace.*]`, `[method.*]`, `[optimizer.*]`, `[train]`, and the rules that join them.
+//! What is trained and how: `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]`, and the rules that connect
+//! them.
 
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
 use crate::schema::{Bounds, Reader, words};
 use crate::subspace::{SUBSPACES, SubspaceSpec};
 
-/// What is trained and how.
+/// The settings of training: the subspace, the method, the optimizer and the table `[train]`.
 pub struct Training {
     pub subspace: Chosen<dyn SubspaceSpec>,
     pub method: Chosen<dyn MethodSpec>,
@@ -18,7 +19,7 @@ pub struct Training {
     pub train: TrainSpec,
 }
 
-/// `[train]`.
+/// The table `[train]`.
 #[derive(Serialize)]
 pub struct TrainSpec {
     pub epochs: usize,
@@ -28,35 +29,35 @@ pub struct TrainSpec {
     pub precision: Precision,
     pub batches: Batches,
     pub select: Selection,
-    /// Particles a forward.
+    /// The number of particles in one forward pass.
     pub particle_chunk: Chunk,
-    /// Parts that a batch is split into, their gradients added.
+    /// The number of parts that a batch is split into; their gradients are added.
     pub accumulate: Accumulate,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     pub eval_batch_size: usize,
-    /// Activations within blocks are computed again on the way back, instead of being kept.
+    /// Whether activations within blocks are recomputed in the backward pass instead of being kept.
     #[serde(skip_serializing_if = "is_false")]
     pub recompute: bool,
     pub prefix_cache: PrefixCache,
-    /// Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
+    /// The number of training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
     #[serde(skip_serializing_if = "is_zero")]
     pub loo_samples: usize,
-    /// Minutes between two writings of the resume file within an epoch.
+    /// The number of minutes between two writings of the resume file within an epoch.
     pub save_minutes: f64,
 }
 
-/// Parts of a batch.
+/// The number of parts that a batch is split into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
-    /// One part, as a method sees it; images go through the network in as many passes as memory asks for.
+    /// One part for the method. The images go through the network in as many passes as memory requires.
     Auto,
-    /// So many. Methods that draw noise draw it anew for each.
+    /// This many parts. Methods that draw noise draw it again for each part.
     Parts(usize),
 }
 
 impl Accumulate {
-    /// The parts that a method sees.
+    /// Returns the number of parts that a method sees.
     pub fn parts(self) -> usize {
         match self {
             Accumulate::Auto => 1,
@@ -83,27 +84,28 @@ words! {
     pub enum Batches { Independent = "independent", Shared = "shared" }
 }
 words! {
-    /// Where the output of the blocks below the first trained one is kept, an image each, for all particles and epochs.
+    /// Where the output of the blocks below the first trained one is cached, one entry per image for all particles and
+    /// epochs.
     pub enum PrefixCache {
-        /// In memory where it takes at most half of what is free, else not at all.
+        /// In memory if it takes at most half of the free memory, else nowhere.
         Auto = "auto",
         Memory = "memory",
-        /// In a file of the run's folder, memory-mapped, removed after training.
+        /// In a memory-mapped file of the run's folder, removed after training.
         Disk = "disk",
         Off = "off",
     }
 }
 words! {
-    /// Which epoch's particles become the posterior.
+    /// The epoch whose particles become the posterior.
     pub enum Selection {
-        /// The one with the lowest validation NLL of the averaged logits.
+        /// The epoch with the lowest validation NLL of the averaged logits.
         Best = "best-epoch",
         Last = "last-epoch",
     }
 }
 
 impl Training {
-    /// Reads the tables that say what is trained and how.
+    /// Reads the tables that define training.
     pub fn read(
         root: &Reader,
         data: &Option<DataSpec>,
@@ -125,12 +127,12 @@ impl Training {
         Some(training)
     }
 
-    /// What the registry says of the method.
+    /// Returns the registry entry of the method.
     pub fn method_entry(&self) -> Option<&'static Entry> {
         registered().into_iter().find(|entry| entry.key == self.method.key)
     }
 
-    /// Rules that join several tables.
+    /// Checks the rules that connect several tables.
     fn cross_check(&self, root: &Reader, validation: Validation) {
         self.check_optimizer(root);
         let particles = self.method.spec.particles() as usize;
@@ -193,7 +195,7 @@ impl Training {
     fn check_separation(&self, root: &Reader, head: crate::model::head::Training) {
         let rates = self.optimizer.spec.rates();
         if self.method_entry().is_some_and(|entry| entry.rows != RowsAre::Points) {
-            return; // noise keeps them apart
+            return; // The noise of these methods makes particles differ.
         }
         let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
         let shared = self.train.batches == Batches::Shared;
@@ -239,12 +241,12 @@ impl TrainSpec {
     }
 }
 
-/// Lets serde leave a default out, so that runs keep their identity.
+/// Makes serde omit the default, so that runs keep their identity.
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Lets serde leave a default out, so that runs keep their identity.
+/// Makes serde omit the default, so that runs keep their identity.
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }

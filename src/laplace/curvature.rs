@@ -1,16 +1,19 @@
-//! The generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, Λ = diag(p) − p pᵀ, in three structures.
+//! The generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, with Λ = diag(p) − p pᵀ, in three
+//! structures.
 //!
-//! It is exact in the labels: Λ = Σ_k s_k s_kᵀ with C − 1 directions s_k, one backward each, no label is drawn.
+//! The expectation over the labels is exact: Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, each takes one backward pass,
+//! and no label is drawn.
 //!
-//! | structure | here | what is left out |
+//! | structure | H is approximated by | what is left out |
 //! |---|---|---|
-//! | `kron` | a map's H ≈ G ⊗ X, X = mean of x xᵀ, G = Σ g gᵀ (Martens & Grosse 2015, arXiv 1503.05671) | between maps; Kronecker |
+//! | `kron` | G ⊗ X per map (Martens & Grosse 2015, arXiv 1503.05671) | between maps; Kronecker |
 //! | `diag` | diag(H) | everything off the diagonal |
 //! | `full` | H | nothing |
 //!
-//! Tokens in `kron`: `expand` takes each token as a datum (X: mean over images and tokens, G: sum over both); `reduce` takes
-//! an image as one, x its mean over tokens and g its sum (Eschenhagen et al. 2023, arXiv 2311.00636). Sides of at least
-//! `wide` are kept at low rank; in the directions left out the curvature is 0, and the posterior there is the prior.
+//! In `kron`, X is the mean of x xᵀ and G = Σ g gᵀ. Tokens enter in one of two ways (Eschenhagen et al. 2023, arXiv
+//! 2311.00636). `expand` counts each token as one sample: X is a mean over images and tokens, and G a sum over both.
+//! `reduce` counts each image as one sample: x is its mean over tokens, and g its sum. Sides of at least `wide`
+//! dimensions are kept at low rank. In the directions left out the curvature is 0, so the posterior there is the prior.
 
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
@@ -21,7 +24,7 @@ use crate::methods::laplace::{Shape, Structure, Tokens};
 use crate::posterior::curvature::{Curvature, Factor, Pair};
 
 impl Curvature {
-    /// Whether it is about weights of these shapes.
+    /// Returns whether this curvature belongs to maps of these shapes.
     pub fn fits(&self, maps: &Maps) -> bool {
         match self {
             Curvature::Diag(diagonal) => diagonal.size() == [maps.parameters()],
@@ -35,19 +38,19 @@ impl Curvature {
     }
 }
 
-/// The curvature while images come in.
+/// The curvature while it is accumulated over batches of images.
 pub struct Fit<'a> {
     maps: &'a Maps,
     tokens: Tokens,
     sums: Sums,
-    /// Images so far.
+    /// The number of images added so far.
     images: i64,
-    /// Tokens an image, a map.
+    /// The number of tokens per image, one entry per map.
     lengths: Vec<i64>,
 }
 
 enum Sums {
-    /// Inputs and gradients, a map.
+    /// The sums over inputs and over gradients, one pair per map.
     Kron(Vec<(Sum, Sum)>),
     Diag(Tensor),
     Full(Tensor),
@@ -60,7 +63,7 @@ impl Fit<'_> {
         let side = |size: i64| Sum::new(size, shape.wide, shape.kept, device);
         let sums = match shape.structure {
             Structure::Kron => {
-                // All gradients at the logits are kept: a head's variance is computed in the basis of G.
+                // A head keeps all directions of G: the variance of a head is computed in the eigenbasis of G.
                 let gradient = |map: &Map| {
                     if map.role.is_head() { Sum::new(map.outputs, i64::MAX, 0, device) } else { side(map.outputs) }
                 };
@@ -72,7 +75,7 @@ impl Fit<'_> {
         Fit { maps, tokens: shape.tokens, sums, images: 0, lengths: vec![1; maps.maps.len()] }
     }
 
-    /// Adds the images of a forward.
+    /// Adds the images of one forward pass.
     pub fn add(&mut self, pass: &Pass) -> Result<()> {
         let logits = pass.logits.detach();
         let (batch, classes) = logits.size2()?;
@@ -104,8 +107,10 @@ impl Fit<'_> {
         Ok(())
     }
 
+    /// Returns the curvature of all images added.
+    ///
     /// # Errors
-    /// No images, or a curvature that is not finite.
+    /// Fails if no image was added, or if the curvature is not finite.
     pub fn finish(self) -> Result<Curvature> {
         ensure!(self.images > 0, "laplace: no image to take the curvature of");
         Ok(match self.sums {
@@ -131,12 +136,12 @@ impl Fit<'_> {
     }
 }
 
-/// S `[B, C, C − 1]` with S Sᵀ = diag(p) − p pᵀ, for `p: [B, C]`: diag(√p) times the last columns of the Householder
-/// reflection that takes √p, a unit vector, to an axis; they are orthogonal to √p.
+/// Returns S `[B, C, C − 1]` with S Sᵀ = diag(p) − p pᵀ, for `p: [B, C]`. S is diag(√p) times the last columns of the
+/// Householder reflection that takes the unit vector √p to an axis; these columns are orthogonal to √p.
 fn directions(p: &Tensor) -> Tensor {
     let classes = p.size()[1];
     let root = p.sqrt();
-    // v = √p + e_1: no cancellation, since √p_1 ≥ 0; H = 1 − v vᵀ / v_1, because vᵀv = 2 v_1.
+    // v = √p + e_1 has no cancellation, since √p_1 ≥ 0. The reflection is H = 1 − v vᵀ / v_1, because vᵀv = 2 v_1.
     let first = (root.narrow(1, 0, 1) + 1.0).unsqueeze(2);
     let v = root.copy();
     let _ = v.narrow(1, 0, 1).g_add_scalar_(1.0);
@@ -145,14 +150,14 @@ fn directions(p: &Tensor) -> Tensor {
     (identity - v.unsqueeze(2).matmul(&rest) / first) * root.unsqueeze(2)
 }
 
-/// What `reduce` does with an image's tokens.
+/// How `reduce` combines the tokens of an image.
 #[derive(Clone, Copy)]
 enum Over {
     Mean,
     Sum,
 }
 
-/// Rows `[M, d]` of `[B, T, d]`, a datum each.
+/// Returns the samples in `values: [B, T, d]` as rows `[M, d]`: one per token for `expand`, one per image for `reduce`.
 fn data(values: &Tensor, tokens: Tokens, over: Over) -> Tensor {
     let dim = [1i64];
     match (tokens, over) {
@@ -162,7 +167,7 @@ fn data(values: &Tensor, tokens: Tokens, over: Over) -> Tensor {
     }
 }
 
-/// Gradients of each image with respect to all maps, `[B, P]`.
+/// Returns the gradient of each image with respect to the weights of all maps, `[B, P]`.
 fn rows(pass: &Pass, gradients: &[Tensor]) -> Tensor {
     let batch = pass.logits.size()[0];
     let row =

@@ -1,7 +1,7 @@
 //! The evidence of a Laplace approximation and the prior precision τ that maximises it (MacKay 1992).
 //!
-//! log Z(τ) = log p(D | θ*) − ½ [log det(H + τ) − P log τ + τ ‖θ*‖²], with log det(H + τ) − P log τ = Σ_i log(1 + λ_i / τ)
-//! over the eigenvalues of H. The prior is N(0, τ⁻¹) on the fitted columns of theta.
+//! log Z(τ) = log p(D | θ*) − ½ [log det(H + τ) − P log τ + τ ‖θ*‖²], where log det(H + τ) − P log τ =
+//! Σ_i log(1 + λ_i / τ) over the eigenvalues λ_i of H. The prior is N(0, τ⁻¹) on the fitted columns of theta.
 
 use anyhow::{Result, ensure};
 use tch::Tensor;
@@ -9,22 +9,22 @@ use tch::Tensor;
 use crate::base::tensor::host_f64;
 use crate::posterior::curvature::Curvature;
 
-/// Everything that log Z needs besides τ.
+/// The terms of log Z that do not depend on τ.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     /// log p(D | θ*), summed over the training images.
     pub log_likelihood: f64,
-    /// ‖θ*‖² of the fitted columns.
+    /// ‖θ*‖², summed over the fitted columns.
     pub squared_norm: f64,
-    /// λ.
+    /// The eigenvalues λ_i of H.
     pub eigenvalues: Vec<f64>,
 }
 
-/// The range of τ that is searched.
+/// The range in which τ is searched.
 pub const RANGE: (f64, f64) = (1e-8, 1e8);
 
 impl Evidence {
-    /// `theta: [P]` are the fitted columns.
+    /// Collects the terms from the curvature at the mode and the fitted columns `theta: [P]`.
     pub fn new(curvature: &Curvature, theta: &Tensor, log_likelihood: f64) -> Result<Evidence> {
         ensure!(
             log_likelihood.is_finite(),
@@ -34,14 +34,14 @@ impl Evidence {
         Ok(Evidence { log_likelihood, squared_norm, eigenvalues: host_f64(&curvature.eigenvalues())? })
     }
 
-    /// log Z(τ).
+    /// Returns log Z(τ).
     pub fn at(&self, precision: f64) -> f64 {
         let log_det_ratio: f64 = self.eigenvalues.iter().map(|value| (value / precision).ln_1p()).sum();
         self.log_likelihood - 0.5 * (log_det_ratio + precision * self.squared_norm)
     }
 
-    /// The τ with the largest log Z: the best of a grid over [`RANGE`], then a golden section on log τ around it, until the
-    /// interval is 1e-10 wide.
+    /// Returns the τ with the largest log Z. It takes the best point of a grid over [`RANGE`], then runs a
+    /// golden-section search on log τ around it until the interval is 1e-10 wide.
     pub fn maximum(&self) -> f64 {
         const STEPS: usize = 160;
         let (low, high) = (RANGE.0.ln(), RANGE.1.ln());
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_maximum_is_a_fixed_point() {
-        // d log Z / d log τ = 0: τ ‖θ‖² = Σ λ / (λ + τ), MacKay's effective number of parameters.
+        // At the maximum d log Z / d log τ = 0, so τ ‖θ‖² = Σ λ / (λ + τ), MacKay's effective number of parameters.
         let evidence = Evidence { log_likelihood: -3.0, squared_norm: 0.7, eigenvalues: vec![0.1, 2.0, 30.0] };
         let tau = evidence.maximum();
         let effective: f64 = evidence.eigenvalues.iter().map(|value| value / (value + tau)).sum();

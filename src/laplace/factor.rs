@@ -1,4 +1,5 @@
-//! Symmetric positive matrices as sums of outer products, dense or of low rank, and their eigenvectors; all in f64.
+//! Symmetric positive semidefinite matrices as sums of outer products, dense or of low rank, and their eigenvectors.
+//! All of them are stored in f64.
 
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
@@ -8,7 +9,7 @@ use crate::base::tensor::wide;
 use crate::posterior::curvature::Factor;
 
 impl Factor {
-    /// Eigenvectors of a dense matrix `[d, d]`.
+    /// Returns the eigenvalues and eigenvectors of a dense matrix `[d, d]`.
     pub fn of(matrix: &Tensor) -> Result<Factor> {
         check(matrix)?;
         let (values, vectors) = matrix.f_linalg_eigh("L")?;
@@ -16,25 +17,26 @@ impl Factor {
     }
 }
 
-/// Σ x xᵀ over rows x.
+/// The sum Σ x xᵀ over rows x.
 pub enum Sum {
-    /// `[d, d]`.
+    /// The full matrix, `[d, d]`.
     Dense(Tensor),
-    /// The product with random orthonormal columns, from which the `kept` strongest directions are found in the end
-    /// (Tropp et al. 2017, arXiv 1706.05736): one pass, exact up to rank `kept`, and the order of rows means nothing.
+    /// The product of the sum with random orthonormal columns, from which the `kept` strongest directions are found at
+    /// the end (Tropp et al. 2017, arXiv 1706.05736). It needs one pass over the rows, is exact up to rank `kept`, and
+    /// does not depend on the order of the rows.
     Sketch {
-        /// Ω, `[d, l]`.
+        /// The random columns Ω, `[d, l]`.
         columns: Tensor,
-        /// Σ x xᵀ Ω, `[d, l]`.
+        /// The product Σ x xᵀ Ω, `[d, l]`.
         image: Tensor,
         kept: i64,
-        /// What is rounding, as a share of the largest value.
+        /// Eigenvalues below this share of the largest are treated as rounding error.
         rounding: f64,
     },
 }
 
 impl Sum {
-    /// Nothing yet, of d × d: dense where `d < wide`.
+    /// Returns an empty sum of size d × d. It is dense where `size < wide`, or where a sketch would save nothing.
     pub fn new(size: i64, wide: i64, kept: i64, device: Device) -> Sum {
         let options = (Kind::Double, device);
         let width = sketch_width(size, kept);
@@ -48,7 +50,7 @@ impl Sum {
         Sum::Sketch { columns, image: Tensor::zeros([size, width], options), kept, rounding: 1e-12 }
     }
 
-    /// Adds rows `[M, d]`; products of rows of 32 or fewer bits are taken in f32, sums always in f64.
+    /// Adds rows `[M, d]`. Products of rows of 32 or fewer bits are taken in f32; sums are always taken in f64.
     pub fn add(&mut self, new: &Tensor) {
         let kind = wide(new.kind());
         let new = new.to_kind(kind);
@@ -63,7 +65,7 @@ impl Sum {
         }
     }
 
-    /// Eigenvectors of the sum over `count`.
+    /// Returns the eigenvalues and eigenvectors of the sum divided by `count`.
     pub fn finish(self, count: f64) -> Result<Factor> {
         match self {
             Sum::Dense(sum) => Factor::of(&(sum / count)),
@@ -72,29 +74,30 @@ impl Sum {
     }
 }
 
-/// Columns of a sketch from which `kept` directions are found well.
+/// Returns the number of columns a sketch needs to find `kept` directions accurately.
 pub fn sketch_width(size: i64, kept: i64) -> i64 {
     (4 * kept).max(kept + 10).min(size)
 }
 
-/// The `kept` strongest eigenvectors of S from Y = S Ω: of Y (Ωᵀ Y)⁻¹ Yᵀ, which is S where its rank is at most that of Ω.
+/// Returns the `kept` strongest eigenvectors of S, given Y = S Ω. They are those of Y (Ωᵀ Y)⁻¹ Yᵀ, which equals S where
+/// the rank of S is at most the number of columns of Ω.
 fn strongest(columns: &Tensor, image: &Tensor, kept: i64, rounding: f64) -> Result<Factor> {
     check(image)?;
     let core = columns.tr().matmul(image);
     let (values, vectors) = ((&core + core.tr()) / 2.0).f_linalg_eigh("L")?;
-    // Directions that are rounding stay out, rather than being divided by almost nothing.
+    // Directions that are only rounding error are left out; they would be divided by almost zero.
     let sound = |values: &Tensor| values.gt_tensor(&(values.max() * rounding).clamp_min(0.0)).nonzero().squeeze_dim(1);
     let index = sound(&values);
     let (values, vectors) = (values.index_select(0, &index), vectors.index_select(1, &index));
     let root = image.matmul(&(vectors * values.rsqrt()));
-    // Its left singular vectors through a Gram matrix of l × l.
+    // The left singular vectors of `root` come from its Gram matrix, which is only l × l.
     let (values, vectors) = root.tr().matmul(&root).f_linalg_eigh("L")?;
     let index = sound(&values);
     let (values, vectors) = (values.index_select(0, &index), vectors.index_select(1, &index));
     let kept = kept.min(values.size()[0]);
     let (values, vectors) = (values.slice(0, -kept, None, 1), vectors.slice(1, -kept, None, 1));
     if kept == 0 {
-        // No energy at all: no direction has curvature.
+        // The sum is zero, so no direction has curvature.
         let options = (Kind::Double, image.device());
         let vectors = Tensor::zeros([image.size()[0], 0], options);
         return Ok(Factor { vectors, values: Tensor::zeros([0], options) });
@@ -102,8 +105,10 @@ fn strongest(columns: &Tensor, image: &Tensor, kept: i64, rounding: f64) -> Resu
     Ok(Factor { vectors: root.matmul(&(vectors * values.rsqrt())), values })
 }
 
+/// Checks that all entries are finite.
+///
 /// # Errors
-/// A number that is not finite.
+/// Fails if an entry is NaN or infinite.
 pub fn check(tensor: &Tensor) -> Result<()> {
     let finite = tensor.isfinite().all().int64_value(&[]) != 0;
     ensure!(
@@ -118,7 +123,7 @@ pub fn check(tensor: &Tensor) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Rows of rank 3 with well separated strengths.
+    /// Returns rows of rank 3 whose directions have well separated strengths.
     fn rows(count: i64, size: i64) -> Tensor {
         tch::manual_seed(3);
         let options = (Kind::Double, Device::Cpu);
@@ -146,7 +151,7 @@ mod tests {
     #[test]
     fn the_strongest_directions_are_kept() {
         tch::manual_seed(5);
-        // Strengths that fall as 1 / i in directions of their own.
+        // The strength of the i-th orthogonal direction falls as 1 / i.
         let (directions, _) = Tensor::linalg_qr(&Tensor::randn([60, 60], (Kind::Double, Device::Cpu)), "reduced");
         let strengths = (Tensor::arange(60, (Kind::Double, Device::Cpu)) + 1.0).reciprocal();
         let x = (Tensor::randn([20_000, 60], (Kind::Double, Device::Cpu)) * strengths).matmul(&directions);
@@ -156,7 +161,7 @@ mod tests {
         let identity = Tensor::eye(8, (Kind::Double, Device::Cpu));
         assert!((kept.vectors.tr().matmul(&kept.vectors) - identity).abs().max().double_value(&[]) < 1e-10);
         let ratio = &kept.values / all.values.narrow(0, 52, 8);
-        // The weakest of them is found the least well, and never as more than it is.
+        // The weakest direction is found least accurately, and its strength is never overestimated.
         let (least, most) = (ratio.min().double_value(&[]), ratio.max().double_value(&[]));
         assert!(least > 0.94 && most < 1.0 + 1e-9, "{ratio}");
         assert!((ratio.get(6) - 1.0).abs().double_value(&[]) < 0.02, "{ratio}");

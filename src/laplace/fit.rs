@@ -1,4 +1,4 @@
-//! From trained particles and their training images to Gaussians: curvature, then the prior precision.
+//! Fits Gaussians to trained particles on their training images: first the curvature, then the prior precision.
 
 use std::ops::Range;
 
@@ -19,23 +19,23 @@ use crate::model::Model;
 use crate::predict::{Members, Predictor, Rows};
 use crate::subspace::Subspace;
 
-/// Grid of `tuning = "validation"`: 10⁻⁴ to 10⁴.
+/// The number of prior precisions tried by `tuning = "validation"`, spaced logarithmically from 10⁻⁴ to 10⁴.
 const GRID: usize = 41;
 
-/// Advice for a fit that runs out of memory.
+/// Advice printed when the fit runs out of memory.
 const ROOM_TO_FIT: &str = "fit fewer parameters (subspace.low-rank.rank, blocks), or lower method.laplace.memory_gib";
 
-/// What Gaussians are fitted to.
+/// The model, images and settings that the Gaussians are fitted with.
 pub struct Fitter<'a> {
     pub model: &'a Model,
     pub subspace: &'a dyn Subspace,
     pub settings: Settings,
     pub images: &'a SampleSet,
-    /// Indices of the training images.
+    /// The indices of the training images.
     pub train: &'a [u32],
-    /// What `validation` are indices of.
+    /// The set of images that `validation` indexes.
     pub validation_images: &'a SampleSet,
-    /// Indices of the images that τ is tuned on.
+    /// The indices of the held-out images on which τ is tuned.
     pub validation: &'a [u32],
     pub batch_size: usize,
     pub seed: u64,
@@ -45,7 +45,8 @@ impl Fitter<'_> {
     /// Fits a Gaussian around each row of `theta: [n, P]`.
     ///
     /// # Errors
-    /// More memory than allowed, a curvature that is not finite, no validation images though τ is tuned on them.
+    /// Fails if the fit needs more memory than allowed, if a curvature is not finite, or if τ is tuned on held-out
+    /// images and there are none.
     pub fn fit(&self, theta: &Tensor) -> Result<Fitted> {
         let maps = self.settings.parameters.maps(self.subspace)?;
         let (particles, classes) = (theta.size()[0], self.model.head.classes());
@@ -79,12 +80,12 @@ impl Fitter<'_> {
         Ok(Fitted { columns: maps.columns, particles: fitted })
     }
 
-    /// H at `theta: [1, P]`, and the log-likelihood of the training images.
+    /// Returns H at `theta: [1, P]`, and the log-likelihood of the training images.
     pub fn curvature(&self, maps: &Maps, theta: &Tensor) -> Result<(Curvature, f64)> {
         let mut fit = Fit::new(maps, self.settings.shape, theta.device());
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
         let bar = crate::base::logging::bar(self.train.len() as u64, "curvature");
-        // The curvature holds one gradient an image, a linearised prediction one a class.
+        // The curvature needs one gradient per image at a time, a linearised prediction one per class.
         for batch in self.batches(maps, (self.images, self.train), 1)? {
             let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
@@ -100,7 +101,7 @@ impl Fitter<'_> {
         Ok((fit.finish()?, host_f64(&log_likelihood)?[0]))
     }
 
-    /// As many images at once as `gradients` an image allow.
+    /// Returns batches with as many images as fit in memory when each image holds `gradients` gradients.
     fn batches<'b>(
         &self,
         maps: &Maps,
@@ -115,7 +116,7 @@ impl Fitter<'_> {
         Ok(images.batches(in_order(indices, cutter.cut().images)))
     }
 
-    /// τ.
+    /// Returns the prior precision τ of one particle.
     fn tune(&self, maps: &Maps, particle: i64, theta: &Tensor, one: &Fitted, evidence: &Evidence) -> Result<f64> {
         match self.settings.tuning {
             Tuning::Fixed => Ok(self.settings.prior_precision),
@@ -147,7 +148,7 @@ impl Fitter<'_> {
         }
     }
 
-    /// Validation NLL of linearised predictions at each τ: one Jacobian a batch serves all of them.
+    /// Returns the validation NLL of linearised predictions at each τ. One Jacobian per batch serves every τ.
     fn linearised_losses(
         &self,
         grid: &[f64],
@@ -182,7 +183,7 @@ impl Fitter<'_> {
         host_f64(&(sums / self.validation.len() as f64))
     }
 
-    /// Validation NLL of networks with drawn weights at each τ, the same noise for all of them.
+    /// Returns the validation NLL of networks with sampled weights at each τ. Every τ uses the same noise.
     fn sampled_losses(&self, grid: &[f64], theta: &Tensor, one: &Fitted) -> Result<Vec<f64>> {
         let loss = |tau: &f64| {
             let rows = Drawn { one, tau: *tau, theta, seed: self.seed, samples: self.settings.samples };
@@ -204,11 +205,11 @@ impl Fitter<'_> {
     }
 }
 
-/// Draws around one particle at a prior precision.
+/// Sampled weights around one particle at a given prior precision.
 struct Drawn<'a> {
     one: &'a Fitted,
     tau: f64,
-    /// `[1, P]`.
+    /// The particle, `[1, P]`.
     theta: &'a Tensor,
     seed: u64,
     samples: usize,

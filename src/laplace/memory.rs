@@ -1,4 +1,4 @@
-//! What a Laplace approximation takes, before it is fitted.
+//! Estimates the memory of a Laplace approximation before it is fitted.
 
 use anyhow::{Result, ensure};
 use tch::Kind;
@@ -9,17 +9,17 @@ use super::{Shape, Structure};
 use crate::base::tensor::wide;
 use crate::machine::memory::gib;
 
-/// What the gradients of one batch may take.
+/// The largest number of bytes that the gradients of one batch may take.
 pub const BATCH_BYTES: i64 = 256 << 20;
 
-/// Bytes of the curvature of `particles` particles, with what the last of them needs while it is fitted.
+/// The memory of the curvature of all particles, and of the work space for fitting the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// Stored, all particles together.
+    /// Bytes of the stored curvature of all particles.
     pub stored: u64,
-    /// At most, while fitting.
+    /// The largest number of bytes in use while fitting.
     pub peak: u64,
-    /// Parameters a particle.
+    /// The number of parameters per particle.
     pub parameters: u64,
 }
 
@@ -41,7 +41,7 @@ impl Estimate {
         let parameters = maps.parameters() as u64;
         let (one, work) = match shape.structure {
             Structure::Diag => (F64 * parameters, F64 * parameters),
-            // The sum, its eigenvectors, and the work space of finding them.
+            // The work space holds the sum, its eigenvectors, and the buffers of the eigenvalue solver.
             Structure::Full => (F64 * parameters * (parameters + 1), 2 * F64 * parameters * parameters),
             Structure::Kron => {
                 let side = |size: i64, low: bool| {
@@ -64,8 +64,10 @@ impl Estimate {
         Estimate { stored: one * particles, peak: one * particles + work + batch, parameters }
     }
 
+    /// Checks the estimate against `limit` bytes.
+    ///
     /// # Errors
-    /// More than `limit` bytes, with what to change.
+    /// Fails if fitting needs more than `limit` bytes; the message says what to change.
     pub fn check(&self, shape: Shape, limit: u64) -> Result<()> {
         let advice = match shape.structure {
             Structure::Full => {
@@ -86,12 +88,13 @@ impl Estimate {
     }
 }
 
-/// Bytes of one image's gradients, twice: as they come and joined.
+/// Returns the bytes of the gradients of one image, counted twice: as they are computed, and concatenated.
 fn per_image(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
     2 * gradients * maps.parameters() * wide(kind).elt_size_in_bytes() as i64
 }
 
-/// Images of which `gradients` each (a Jacobian: one a class) are held at once.
+/// Returns the number of images whose gradients are held at once, with `gradients` per image (a Jacobian has one per
+/// class).
 pub fn images_at_once(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
     (BATCH_BYTES / per_image(maps, gradients, kind).max(1)).clamp(1, 256)
 }
@@ -109,7 +112,7 @@ mod tests {
         let shape = |structure| Shape { structure, tokens: Tokens::Expand, wide: 512, kept: 10 };
         let estimate = |structure| Estimate::new(&maps, shape(structure), 1, 10);
         assert_eq!(estimate(Structure::Diag).stored, 8 * 15_360);
-        // Inputs of A and gradients of B at rank 10, the other sides 4 x 4.
+        // The inputs of A and the gradients of B are kept at rank 10; the other sides are 4 x 4.
         assert_eq!(estimate(Structure::Kron).stored, 8 * (10 * (768 + 3072) + 2 * 16));
         assert!(estimate(Structure::Kron).check(shape(Structure::Kron), 1 << 30).is_ok());
         let error = estimate(Structure::Full).check(shape(Structure::Full), 1 << 30).unwrap_err().to_string();

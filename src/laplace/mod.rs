@@ -1,9 +1,9 @@
 //! Laplace approximations (MacKay 1992; Daxberger et al. 2021, arXiv 2106.14806; on low-rank updates: Yang et al. 2024,
-//! arXiv 2308.13111): after training, each particle becomes a Gaussian around itself, and n > 1 particles a mixture.
+//! arXiv 2308.13111). After training, each particle becomes the mean of a Gaussian; n > 1 particles become a mixture.
 //!
 //! | symbol | here |
 //! |---|---|
-//! | θ*, the mode | a row of theta, or its head's columns |
+//! | θ*, the mode | a row of theta, or the head's columns of it |
 //! | H, the generalised Gauss-Newton matrix | [`Curvature`] |
 //! | τ, the prior's precision | [`Approximation::precision`] |
 //! | P = H + τ, the posterior's precision | never formed |
@@ -11,8 +11,8 @@
 //! | f*(x), the mode's logits; J(x), their Jacobian | [`pass::Pass`] |
 //! | V(x) = J P⁻¹ Jᵀ, of the linearised logits | [`variance::Projected`] |
 //!
-//! τ is tuned after training, which leaves θ* where it is: it is then no longer exactly the mode. A tuned τ is each
-//! particle's own.
+//! τ is tuned after training while θ* stays where it is, so θ* is then no longer exactly the mode. Each particle has
+//! its own tuned τ.
 
 pub mod curvature;
 pub mod evidence;
@@ -40,7 +40,7 @@ pub use crate::posterior::{Approximation, Fitted, Output};
 pub use evidence::Evidence;
 
 impl Parameters {
-    /// The maps that they are.
+    /// Returns the maps that hold these parameters.
     pub fn maps(self, subspace: &dyn Subspace) -> Result<pass::Maps> {
         match self {
             Parameters::All => pass::Maps::all(subspace),
@@ -50,10 +50,10 @@ impl Parameters {
 }
 
 impl Settings {
-    /// What the fit of `particles` particles will hold.
+    /// Estimates the memory of fitting `particles` particles.
     ///
     /// # Errors
-    /// More than `memory_bytes`, or a subspace without the parameters asked for.
+    /// Fails if the fit needs more than `memory_bytes`, or if the subspace does not train these parameters.
     pub fn estimate(&self, subspace: &dyn Subspace, particles: i64, classes: i64) -> Result<memory::Estimate> {
         let maps = self.parameters.maps(subspace)?;
         let estimate = memory::Estimate::new(&maps, self.shape, particles as u64, classes);
@@ -62,22 +62,24 @@ impl Settings {
     }
 }
 
-/// Everything that linearised predictions need.
+/// The Gaussians, the subspace and the settings that linearised predictions need.
 pub struct Linearised<'a> {
     pub subspace: &'a dyn Subspace,
-    /// `[n, P]`.
+    /// The particles, `[n, P]`.
     pub theta: &'a Tensor,
     pub fitted: &'a Fitted,
     pub maps: pass::Maps,
     pub output: Output,
-    /// Draws a particle.
+    /// The number of draws per particle.
     pub samples: usize,
     pub seed: u64,
 }
 
 impl<'a> Linearised<'a> {
+    /// Checks that the Gaussians fit the model and collects what predictions need.
+    ///
     /// # Errors
-    /// A posterior of another model.
+    /// Fails if the Gaussians were fitted to a model of another shape.
     pub fn new(
         subspace: &'a dyn Subspace,
         theta: &'a Tensor,
@@ -93,25 +95,26 @@ impl<'a> Linearised<'a> {
         Ok(Linearised { subspace, theta, fitted, maps, output, samples, seed })
     }
 
-    /// ε of a particle's draws, `[S, C]`: the same for every image, so that nothing depends on how they are batched.
+    /// Returns the noise ε of a particle's draws, `[S, C]`. It is the same for every image, so predictions do not
+    /// depend on how images are batched.
     fn noise(&self, particle: i64, classes: i64, device: Device) -> Tensor {
         noise(self.seed, particle, self.samples, classes, device)
     }
 }
 
 impl Linear for Linearised<'_> {
-    /// A draw each, or a particle each.
+    /// Returns the number of members: one per draw for `mc`, otherwise one per particle.
     fn count(&self) -> usize {
         let each = if self.output == Output::Mc { self.samples } else { 1 };
         self.fitted.particles.len() * each
     }
 
-    /// The graph from the logits down to the trained layers, of one particle at a time.
+    /// Returns the memory of the graph from the logits down to the trained layers, for one particle at a time.
     fn need(&self, model: &Model) -> Need {
         jacobian_need(model, self.subspace)
     }
 
-    /// A particle's members are next to each other.
+    /// Returns the logits of all members. The members of one particle are adjacent.
     fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor> {
         let classes = model.head.classes();
         let chunk = memory::images_at_once(&self.maps, classes, model.kind);
@@ -133,25 +136,26 @@ impl Linear for Linearised<'_> {
     }
 }
 
-/// The graph of one particle's pass that Jacobians or gradients are taken from.
+/// Returns the graph of one particle's forward pass, from which Jacobians or gradients are taken.
 pub fn jacobian_graph(subspace: &dyn Subspace) -> Graph<'_> {
     Graph::Weights { trained: subspace.layout(), recompute: false, own_samples: false }
 }
 
-/// The memory of one particle's pass that Jacobians or gradients are taken from, besides those themselves.
+/// Returns the memory of one particle's forward pass and of the batch of gradients taken from it.
 pub fn jacobian_need(model: &Model, subspace: &dyn Subspace) -> Need {
     let need = model.need(jacobian_graph(subspace));
     Need { fixed: 2 * memory::BATCH_BYTES as u64, member: 0, image: need.image + need.pair, pair: 0 }
 }
 
-/// ε `[S, C]` of a particle's draws: pure functions of (seed, draw, particle).
+/// Returns the noise ε `[S, C]` of a particle's draws, a pure function of (seed, draw, particle).
 pub(crate) fn noise(seed: u64, particle: i64, samples: usize, classes: i64, device: Device) -> Tensor {
     let like = Tensor::zeros([1, classes], (Kind::Double, device));
     let draw = |sample| row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, &like);
     Tensor::stack(&(0..samples as i64).map(draw).collect::<Vec<_>>(), 0)
 }
 
-/// Logits `[k, B, C]` of Gaussian logits.
+/// Returns the members' outputs `[k, B, C]` for Gaussian logits: k draws, or the log-probabilities of one
+/// approximation.
 pub(crate) fn outputs(output: Output, mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Result<Tensor> {
     Ok(match output {
         Output::Mc => predictive::draws(mean, variance, epsilon),

@@ -1,8 +1,9 @@
-//! What a forward tells about the linear maps that theta is made of: their inputs, and the gradients at their outputs.
+//! One forward pass that records the inputs of the linear maps that make up theta, and the gradients at their outputs.
 //!
-//! A trained column block is a linear map W: its gradient is Σ_t g_t x_tᵀ over tokens t, with x the map's input and g the
-//! gradient at its output. Of an update scale · B A, A is a map from the layer's input with gradient scale · Bᵀ g, and B a
-//! map from scale · A x with gradient g, g being the gradient at the layer's output.
+//! A trained block of columns is a linear map W. Its gradient is Σ_t g_t x_tᵀ over tokens t, where x is the input of
+//! the map and g the gradient at its output. In an update scale · B A, let g be the gradient at the layer's output:
+//! then A maps the layer's input and has the gradient scale · Bᵀ g at its output, and B maps scale · A x and has the
+//! gradient g.
 
 use std::ops::Range;
 
@@ -14,10 +15,10 @@ use crate::model::Model;
 use crate::model::network::weights::{Tap, Tape};
 use crate::subspace::{Shape, Subspace};
 
-/// A weight `[outputs, inputs]` within a row of theta.
+/// A weight `[outputs, inputs]` stored in a row of theta.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
-    /// Index of the block in the layout.
+    /// The index of its block in the layout.
     pub block: usize,
     pub role: Role,
     pub inputs: i64,
@@ -26,18 +27,18 @@ pub struct Map {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Role {
-    /// A of an update.
+    /// The matrix A of a low-rank update.
     Down,
-    /// B of an update.
+    /// The matrix B of a low-rank update.
     Up,
     /// A weight whose outputs are the logits.
     Head,
-    /// Its bias: a weight on the input 1.
+    /// The bias of the head, as a weight on the constant input 1.
     HeadBias,
 }
 
 impl Role {
-    /// Whether the map's outputs are the logits.
+    /// Returns whether the outputs of the map are the logits.
     pub fn is_head(self) -> bool {
         matches!(self, Role::Head | Role::HeadBias)
     }
@@ -49,7 +50,7 @@ impl Map {
     }
 }
 
-/// The maps that a posterior is about, with the columns of theta that they fill, in order.
+/// The maps that a posterior covers and the columns of theta that they fill, both in layout order.
 #[derive(Clone, Debug)]
 pub struct Maps {
     pub maps: Vec<Map>,
@@ -57,7 +58,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Every trained map of a low-rank subspace, its head included.
+    /// Returns every trained map of a low-rank subspace, including the head.
     pub fn all(subspace: &dyn Subspace) -> Result<Maps> {
         let layout = subspace.layout();
         let mut maps = Vec::new();
@@ -78,7 +79,7 @@ impl Maps {
         Ok(Maps { maps, columns: 0..layout.parameters() })
     }
 
-    /// The trained head alone.
+    /// Returns the maps of the trained head alone.
     pub fn last_layer(subspace: &dyn Subspace) -> Result<Maps> {
         let blocks = &subspace.layout().blocks;
         let block = blocks.iter().position(|block| block.name == "head").context(
@@ -88,7 +89,7 @@ impl Maps {
         Ok(Maps { maps: head(subspace, block)?.into(), columns: blocks[block].columns.clone() })
     }
 
-    /// Parameters that the posterior is about.
+    /// Returns the number of parameters that the posterior covers.
     pub fn parameters(&self) -> i64 {
         self.columns.end - self.columns.start
     }
@@ -106,47 +107,47 @@ fn head(subspace: &dyn Subspace, block: usize) -> Result<[Map; 2]> {
     Ok([weight, Map { block, role: Role::HeadBias, inputs: 1, outputs }])
 }
 
-/// A map in one forward.
+/// The input of one map in a forward pass, and the source of its gradient.
 pub struct Site {
-    /// `[B, T, in]`.
+    /// The input, `[B, T, in]`.
     pub input: Tensor,
     pub source: Source,
 }
 
-/// How the gradient at a map's output comes from those at the outputs of layers.
+/// The way the gradient at a map's output follows from the gradients at layer outputs.
 pub enum Source {
-    /// The map's outputs are the logits.
+    /// The outputs of the map are the logits.
     Logits,
     /// The gradient at the output of this layer.
     Layer(usize),
-    /// The gradient at the output of this layer times a matrix `[out, r]`.
+    /// The gradient at the output of this layer, multiplied by a matrix `[out, r]`.
     Through(usize, Tensor),
 }
 
-/// The uses of one layer in a forward.
+/// A layer and all its uses in one forward pass.
 pub struct Layer {
     pub outputs: i64,
     pub tokens: i64,
     pub uses: Vec<Use>,
 }
 
-/// Output rows `from..` of a layer on its first tokens.
+/// One use of a layer: its output rows from `from` on, for its first tokens.
 pub struct Use {
     pub from: i64,
-    /// `[1, B, T, rows]` or `[B, T, rows]`, in the graph.
+    /// The recorded output, `[1, B, T, rows]` or `[B, T, rows]`, attached to the graph.
     pub output: Tensor,
 }
 
-/// One forward of one particle.
+/// One forward pass of one particle.
 pub struct Pass {
-    /// `[B, C]`, in the graph unless all sites are at the logits.
+    /// The logits `[B, C]`, attached to the graph unless every map belongs to the head.
     pub logits: Tensor,
     pub layers: Vec<Layer>,
     pub sites: Vec<Site>,
 }
 
 impl Pass {
-    /// A forward of particle `theta: [1, P]` on normalised images `[1, B, 3, S, S]`.
+    /// Runs particle `theta: [1, P]` on normalised images `[1, B, 3, S, S]`.
     pub fn new(model: &Model, subspace: &dyn Subspace, maps: &Maps, theta: &Tensor, images: &Tensor) -> Result<Pass> {
         let layout = subspace.layout();
         let differentiate = !maps.only_head();
@@ -173,7 +174,7 @@ impl Pass {
                     let b = leaf(&format!("{}.B", block.name))? * *scale;
                     Site { input, source: Source::Through(pass.layers.len() - 1, b) }
                 }
-                // The layer is the one that `Down` has pushed just before.
+                // The `Down` map of the same block has just pushed this layer.
                 (Role::Up, Shape::LowRank { scale, .. }) => {
                     let a = leaf(&format!("{}.A", block.name))? * *scale;
                     let x = &pass.sites.last().context("B without A")?.input;
@@ -194,20 +195,20 @@ impl Pass {
         Ok(pass)
     }
 
-    /// Joins the uses of a layer; returns its input `[B, T, in]`.
+    /// Collects the uses of a layer and returns its input `[B, T, in]`.
     fn push_layer(&mut self, taps: &[Tap], name: &str, outputs: i64) -> Result<Tensor> {
         let of: Vec<&Tap> = taps.iter().filter(|tap| tap.layer == name).collect();
-        // A use on fewer tokens sees the first of them: the class token.
+        // A use on fewer tokens sees only the first of them, the class token.
         let longest =
             of.iter().max_by_key(|tap| tap.input.size()[2]).with_context(|| format!("{name} was not used"))?;
         let (input, tokens) = (longest.input.detach().squeeze_dim(0), longest.input.size()[2]);
-        // Gradients are asked at the recorded tensors themselves: a view of them is not on the way to the logits.
+        // Gradients must be taken at the recorded tensors themselves: a view of them is not on the path to the logits.
         let uses = of.iter().map(|tap| Use { from: tap.from, output: tap.output.shallow_clone() }).collect();
         self.layers.push(Layer { outputs, tokens, uses });
         Ok(input)
     }
 
-    /// Gradients of Σ_nc `direction[n, c]` · logit[n, c] at the output of every site, `[B, T, out]` each.
+    /// Returns the gradients of Σ_nc `direction[n, c]` · logit[n, c] at the output of every map, each `[B, T, out]`.
     pub fn gradients(&self, direction: &Tensor) -> Result<Vec<Tensor>> {
         let layers = self.layer_gradients(direction)?;
         let gradient = |site: &Site| match &site.source {
@@ -218,13 +219,13 @@ impl Pass {
         Ok(self.sites.iter().map(gradient).collect())
     }
 
-    /// Gradients at the outputs of layers, `[B, T, out]` each.
+    /// Returns the gradients at the outputs of all layers, each `[B, T, out]`.
     fn layer_gradients(&self, direction: &Tensor) -> Result<Vec<Tensor>> {
         let outputs: Vec<&Tensor> = self.layers.iter().flat_map(|l| &l.uses).map(|u| &u.output).collect();
         if outputs.is_empty() {
             return Ok(Vec::new());
         }
-        // A root without a graph would be a segmentation fault.
+        // Running backward from a tensor without a graph would cause a segmentation fault.
         ensure!(self.logits.requires_grad(), "laplace: the logits do not depend on any trained layer");
         let root = (&self.logits * direction).sum(self.logits.kind());
         let mut gradients = Tensor::f_run_backward(&[&root], &outputs, true, false)?.into_iter();
@@ -247,8 +248,8 @@ impl Pass {
         Ok(joined)
     }
 
-    /// Per-image Jacobians of all logits with respect to each site's weight, `[B, C, out, in]` each; undefined for sites
-    /// that are not `wanted`.
+    /// Returns the per-image Jacobians of all logits with respect to the weight of each map, each `[B, C, out, in]`.
+    /// The tensor is undefined where `wanted` is false.
     pub fn jacobians(&self, wanted: impl Fn(&Site) -> bool) -> Result<Vec<Tensor>> {
         let wanted: Vec<bool> = self.sites.iter().map(wanted).collect();
         if !wanted.contains(&true) {
@@ -268,7 +269,7 @@ impl Pass {
     }
 }
 
-/// Σ_t g_t x_tᵀ per image, `[B, out, in]`, for `input: [B, T, in]`, `gradient: [B, T, out]`.
+/// Returns Σ_t g_t x_tᵀ for each image, `[B, out, in]`, with x in `input: [B, T, in]` and g in `gradient: [B, T, out]`.
 pub fn weight_gradient(input: &Tensor, gradient: &Tensor) -> Tensor {
     gradient.transpose(1, 2).to_kind(wide(input.kind())).bmm(&input.to_kind(wide(input.kind())))
 }

@@ -1,35 +1,35 @@
-//! Class probabilities of Gaussian logits N(f, V).
+//! Class probabilities under Gaussian logits N(f, V).
 
 use tch::{Kind, Tensor};
 
-/// Logits f + V^½ ε, `[S, B, C]`, for `mean: [B, C]`, `variance: [B, C, C]`, `epsilon: [S, C]`, f64. V^½ is symmetric, so
-/// that the draws depend on nothing but V and ε; eigenvalues below 0 are rounding, and count as 0.
+/// Returns draws f + V^½ ε, `[S, B, C]`, for `mean: [B, C]`, `variance: [B, C, C]` and `epsilon: [S, C]`, in f64. V^½
+/// is the symmetric root, so the draws depend only on V and ε. Negative eigenvalues are rounding error and count as 0.
 pub fn draws(mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Tensor {
     let (values, vectors) = variance.linalg_eigh("L");
     let root = (&vectors * values.clamp_min(0.0).sqrt().unsqueeze(1)).bmm(&vectors.transpose(1, 2));
-    // [B, C, C] times [C, S].
+    // The product of `[B, C, C]` and `[C, S]`.
     let noise = root.matmul(&epsilon.to_kind(Kind::Double).tr());
     mean.to_kind(Kind::Double).unsqueeze(0) + noise.permute([2, 0, 1])
 }
 
-/// Log-probabilities `[B, C]` by MacKay's probit approximation.
+/// Returns the log-probabilities `[B, C]` of MacKay's probit approximation.
 pub fn probit(mean: &Tensor, variance: &Tensor) -> Tensor {
     let scale = (variance.diagonal(0, 1, 2) * (std::f64::consts::PI / 8.0) + 1.0).sqrt();
     (mean.to_kind(Kind::Double) / scale).log_softmax(-1, Kind::Double)
 }
 
-/// Log-probabilities `[B, C]` of the Dirichlet's mean α / Σ α, α_c = (1 − 2/C + e^(f_c) Σ_k e^(−f_k) / C²) / V_cc, with f
-/// and V first moved to logits that sum to 0.
+/// Returns the log-probabilities `[B, C]` of the Laplace bridge: the mean α / Σ α of a Dirichlet distribution with
+/// α_c = (1 − 2/C + e^(f_c) Σ_k e^(−f_k) / C²) / V_cc. f and V are first conditioned on logits that sum to 0.
 pub fn bridge(mean: &Tensor, variance: &Tensor) -> Tensor {
     let mean = mean.to_kind(Kind::Double);
     let classes = mean.size()[1] as f64;
-    // Conditioned on Σ f = 0: f − V1 (1ᵀf) / (1ᵀV1), V − V1 1ᵀV / (1ᵀV1).
+    // Conditioning on Σ f = 0 gives f − V1 (1ᵀf) / (1ᵀV1) and V − V1 1ᵀV / (1ᵀV1).
     let rows = variance.sum_dim_intlist([2i64].as_slice(), true, Kind::Double);
     let total = rows.sum_dim_intlist([1i64].as_slice(), true, Kind::Double).clamp_min(f64::MIN_POSITIVE);
     let sum = mean.sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
     let f = &mean - rows.squeeze_dim(2) * sum / total.squeeze_dim(2);
     let v = (variance - rows.matmul(&rows.transpose(1, 2)) / total).diagonal(0, 1, 2).clamp_min(1e-300);
-    // log α in logarithms: e^f may overflow.
+    // log α is computed in logarithms because e^f may overflow.
     let constant = Tensor::from((1.0 - 2.0 / classes).ln()).to_device(f.device());
     let inner = (&f + (-&f).logsumexp([1i64].as_slice(), true) - 2.0 * classes.ln()).logaddexp(&constant);
     (inner - v.log()).log_softmax(-1, Kind::Double)
@@ -52,9 +52,9 @@ mod tests {
         assert!(difference < bound, "{log} differs by {difference}");
     }
 
-    // f, v: as in `gaussian`. probit: torch.softmax(f / (1 + pi / 8 * v.diag()).sqrt(), 0). bridge, the lines of
-    // laplace-torch 0.3: f -= v.sum(1) * f.sum() / v.sum(); v -= outer(v.sum(1), v.sum(0)) / v.sum();
-    // alpha = (1 - 2/3 + f.exp() / 9 * (-f).exp().sum()) / v.diag(); alpha / alpha.sum().
+    // f and v are those of `gaussian`. The probit values are torch.softmax(f / (1 + pi / 8 * v.diag()).sqrt(), 0). The
+    // bridge values follow laplace-torch 0.3: f -= v.sum(1) * f.sum() / v.sum(); v -= outer(v.sum(1), v.sum(0)) /
+    // v.sum(); alpha = (1 - 2/3 + f.exp() / 9 * (-f).exp().sum()) / v.diag(); alpha / alpha.sum().
     #[test]
     fn probit_and_bridge() {
         let (mean, variance) = gaussian();

@@ -1,4 +1,5 @@
-//! V = J P⁻¹ Jᵀ of every image, P = H + τ: the covariance of the linearised logits, `[B, C, C]`, for any τ at once.
+//! The covariance V = J P⁻¹ Jᵀ of the linearised logits of every image, `[B, C, C]`, with P = H + τ. The expensive part
+//! does not depend on τ.
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
@@ -6,38 +7,38 @@ use tch::{Kind, Tensor};
 use super::pass::{Map, Maps, Pass, Role, Source};
 use crate::posterior::curvature::{Curvature, Pair};
 
-/// J of a batch in the eigenvectors of H, a part a map or one for all of them.
+/// The Jacobian of a batch in the eigenbasis of H, in one part per map, or one part for all maps.
 pub struct Projected {
     parts: Vec<Part>,
 }
 
 enum Part {
-    /// V = Σ_m c_m c_mᵀ / (λ_m + τ) + rest / τ.
+    /// A part with V = Σ_m c_m c_mᵀ / (λ_m + τ) + rest / τ.
     General {
-        /// c, `[B, C, M]`.
+        /// The coordinates c, `[B, C, M]`.
         coordinates: Tensor,
-        /// λ, `[M]`.
+        /// The eigenvalues λ, `[M]`.
         values: Tensor,
-        /// Σ over directions without curvature, `[B, C, C]`, where there are any.
+        /// The sum over directions without curvature, `[B, C, C]`, or `None` if every direction has curvature.
         rest: Option<Tensor>,
     },
-    /// A last layer, J = I ⊗ φᵀ, which is never formed: V = Q diag_c(Σ_i u_i² / (λ_ci + τ) + rest / τ) Qᵀ.
+    /// A last layer. Its Jacobian I ⊗ φᵀ is never formed: V = Q diag_c(Σ_i u_i² / (λ_ci + τ) + rest / τ) Qᵀ.
     Head {
-        /// u² with u = Q_Xᵀ φ, `[B, k]`.
+        /// The squares u² of u = Q_Xᵀ φ, `[B, k]`.
         squares: Tensor,
-        /// λ, `[C, k]`.
+        /// The eigenvalues λ, `[C, k]`.
         values: Tensor,
-        /// Q, `[C, C]`.
+        /// The basis Q, `[C, C]`.
         basis: Tensor,
-        /// ‖φ‖² − ‖u‖², `[B, 1]`.
+        /// The energy outside the basis, ‖φ‖² − ‖u‖², `[B, 1]`.
         rest: Tensor,
     },
 }
 
 impl Projected {
-    /// Runs one backward a class, except for a last layer alone.
+    /// Projects the Jacobian. This takes one backward pass per class, except where only a last layer is fitted.
     pub fn new(curvature: &Curvature, maps: &Maps, pass: &Pass) -> Result<Projected> {
-        // Those of a last layer are never formed, except for `full` curvature.
+        // The Jacobian of a last layer is never formed, except for `full` curvature.
         let jacobians = || pass.jacobians(|site| !matches!(site.source, Source::Logits));
         let parts = match curvature {
             Curvature::Full(factor) => {
@@ -82,7 +83,7 @@ impl Projected {
         Ok(Projected { parts })
     }
 
-    /// V at prior precision τ, `[B, C, C]`, f64.
+    /// Returns V at prior precision τ, `[B, C, C]`, in f64.
     pub fn variance(&self, precision: f64) -> Result<Tensor> {
         let parts: Vec<Tensor> = self.parts.iter().map(|part| part.variance(precision)).collect();
         Ok(Tensor::stack(&parts, 0).f_sum_dim_intlist([0i64].as_slice(), false, Kind::Double)?)
@@ -90,7 +91,8 @@ impl Projected {
 }
 
 impl Part {
-    /// `input: [B, 1, d]` are the features; `vectors: [d, k]` the basis in which `values: [C, k]` are, or the features' own.
+    /// Builds the part of a last layer from its features `input: [B, 1, d]`. `vectors: [d, k]` is the basis of
+    /// `values: [C, k]`; without it, the values are in the basis of the features themselves.
     fn of_head(input: &Tensor, vectors: Option<&Tensor>, values: Tensor, basis: Tensor) -> Part {
         let features = input.squeeze_dim(1).to_kind(Kind::Double);
         let energy = |x: &Tensor| x.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
@@ -107,7 +109,7 @@ impl Part {
         }
     }
 
-    /// `jacobian: [B, C, out, in]`.
+    /// Builds the part of a map with Kronecker factors from its Jacobian `[B, C, out, in]`.
     fn of_pair(jacobian: &Tensor, pair: &Pair) -> Part {
         let kind = jacobian.kind();
         let (g, x) = (pair.gradient.basis(kind), pair.input.basis(kind));

@@ -1,4 +1,4 @@
-//! Particles that know nothing of each other.
+//! Particles that do not interact.
 
 use anyhow::Result;
 use tch::Tensor;
@@ -6,7 +6,7 @@ use tch::Tensor;
 use super::{Method, Objective, Parts, Step};
 use crate::base::tensor_file::State;
 
-/// Every row follows its own gradient.
+/// A method in which every row follows its own gradient.
 pub struct Independent {
     pub parts: Parts,
 }

@@ -8,11 +8,11 @@ use tch::{Kind, Tensor};
 use crate::schema::words;
 
 words! {
-    /// Over which entries of D the median is taken.
+    /// The entries of D whose median is taken.
     pub enum Median {
-        /// Pairs i ≠ j; the middle two averaged where their number is even.
+        /// Pairs i ≠ j, with the mean of the middle two if their number is even.
         OffDiagonal = "off-diagonal",
-        /// All n², zeros of the diagonal included, as the SVGD authors' script does.
+        /// All n² entries including the zeros of the diagonal, as in the SVGD authors' script.
         Full = "full",
     }
 }
@@ -22,26 +22,26 @@ words! {
     pub enum LogN { N = "n", NPlusOne = "n+1" }
 }
 
-/// How 2σ² is found.
+/// The rule that sets 2σ².
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bandwidth {
-    /// 2σ² itself, in units of squared weight distance.
+    /// A fixed 2σ², in units of squared weight distance.
     Fixed(f64),
     Median(Median, LogN),
 }
 
-/// Kernel values and the coefficients of their gradients, for L blocks of n particles.
+/// The kernel values and the coefficients of their gradients, for L blocks of n particles.
 pub struct Kernel {
-    /// k, `[L, n, n]`.
+    /// The kernel k, `[L, n, n]`.
     pub values: Tensor,
-    /// c with ∇_i k_ij = c_ij ∇_i D_ij, `[L, n, n]`.
+    /// The coefficients c with ∇_i k_ij = c_ij ∇_i D_ij, `[L, n, n]`.
     pub slopes: Tensor,
-    /// 2σ², `[L]`.
+    /// The bandwidth 2σ², `[L]`.
     pub bandwidth: Tensor,
 }
 
 impl Kernel {
-    /// From squared distances `[L, n, n]` in f64, n ≥ 2, without a read to the host.
+    /// Computes the kernel from squared distances `[L, n, n]` in f64, with n ≥ 2, without reading from the device.
     pub fn new(distances: &Tensor, rule: Bandwidth) -> Kernel {
         let particles = distances.size()[1];
         let divisor = match rule {
@@ -52,7 +52,8 @@ impl Kernel {
             Bandwidth::Fixed(value) => Tensor::full([distances.size()[0]], value, (Kind::Double, distances.device())),
             Bandwidth::Median(median, _) => median_of(distances, median) / divisor.ln(),
         };
-        // Where all particles are equal the median rule's own limit holds: k = 1 / (n + 1) off the diagonal, no repulsion.
+        // If all particles are equal, the limit of the median rule applies: k = 1 / (n + 1) off the diagonal, and no
+        // repulsion.
         let wide = bandwidth.view([-1, 1, 1]).expand_as(distances);
         let defined = wide.gt(0.0);
         let safe = wide.where_self(&defined, &wide.ones_like());
@@ -67,7 +68,8 @@ impl Kernel {
     }
 }
 
-/// Median over pairs, `[L]`; the mean of the middle two of an even number (libtorch's `median` takes the lower one).
+/// Returns the median over pairs, `[L]`. For an even number it is the mean of the middle two (libtorch's `median` takes
+/// the lower one).
 fn median_of(distances: &Tensor, median: Median) -> Tensor {
     let particles = distances.size()[1];
     let entries = match median {
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     fn distances() -> Tensor {
-        // Squared distances of (0, 0), (1, 0.5), (-0.5, 2).
+        // The squared distances of (0, 0), (1, 0.5), (-0.5, 2).
         Tensor::from_slice(&[0.0f64, 1.25, 4.25, 1.25, 0.0, 4.5, 4.25, 4.5, 0.0]).view([1, 3, 3])
     }
 
@@ -97,7 +99,7 @@ mod tests {
         kernel.values.double_value(&[0, i, j])
     }
 
-    /// The SVGD authors' rule (`svgd.py`): 2σ² = median of all n² entries / log(n + 1), here 1.25 / ln 4.
+    /// The rule of the SVGD authors (`svgd.py`) is 2σ² = median of all n² entries / log(n + 1), here 1.25 / ln 4.
     #[test]
     fn reference_rule() {
         let kernel = Kernel::new(&distances(), Bandwidth::Median(Median::Full, LogN::NPlusOne));

@@ -1,4 +1,4 @@
-//! What a Laplace approximation is fitted to after training, and how it predicts.
+//! The settings of a Laplace approximation: what is fitted after training, and how it predicts.
 
 use serde::Serialize;
 
@@ -6,49 +6,49 @@ use crate::posterior::Output;
 use crate::schema::words;
 
 words! {
-    /// Which parameters are random.
+    /// The parameters that get a Gaussian.
     pub enum Parameters {
         /// All of theta.
         All = "all",
-        /// A trained head; the rest stays at the mode.
+        /// A trained head; the other parameters stay at the mode.
         LastLayer = "last-layer",
     }
 }
 
 words! {
-    /// Which entries of the curvature are kept.
+    /// The entries of the curvature that are kept.
     pub enum Structure { Kron = "kron", Diag = "diag", Full = "full" }
 }
 
 words! {
-    /// What one datum of a Kronecker factor is.
+    /// What counts as one sample of a Kronecker factor.
     pub enum Tokens {
-        /// A token.
+        /// Each token.
         Expand = "expand",
-        /// An image.
+        /// Each image.
         Reduce = "reduce",
     }
 }
 
-/// How the curvature is kept.
+/// The form in which the curvature is kept.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Shape {
     pub structure: Structure,
     pub tokens: Tokens,
-    /// Sides of Kronecker factors from which they are kept at low rank.
+    /// The side from which Kronecker factors are kept at low rank.
     pub wide: i64,
-    /// The rank of those.
+    /// The rank of the factors that are kept at low rank.
     pub kept: i64,
 }
 
 words! {
-    /// Where the prior precision comes from.
+    /// How the prior precision is chosen.
     pub enum Tuning {
-        /// The largest evidence.
+        /// The prior precision with the largest evidence.
         Evidence = "evidence",
-        /// The lowest NLL of the predictive on held-out training images, over a grid.
+        /// The prior precision with the lowest NLL of the predictive on held-out training images, over a grid.
         Validation = "validation",
-        /// `prior_precision`.
+        /// The value of `prior_precision`.
         Fixed = "fixed",
     }
 }
@@ -59,11 +59,11 @@ pub struct Settings {
     pub parameters: Parameters,
     pub shape: Shape,
     pub tuning: Tuning,
-    /// τ where it is fixed.
+    /// The prior precision τ, if it is fixed.
     pub prior_precision: f64,
     pub output: Output,
-    /// Draws a particle.
+    /// The number of draws per particle.
     pub samples: usize,
-    /// Bound on what the fit may hold.
+    /// The largest number of bytes that the fit may hold.
     pub memory_bytes: u64,
 }

@@ -1,6 +1,6 @@
-//! Inference methods: how the rows of `theta` `[n, P]` move. One file a method, registered in [`METHODS`].
+//! Inference methods move the rows of `theta` `[n, P]`. Each has one file and is registered in [`METHODS`].
 //!
-//! A method sees the matrix, an [`Objective`] and distances between particles; never a model.
+//! A method sees the matrix, an [`Objective`] and the distances between particles, never a model.
 
 mod entries;
 mod independent;
@@ -20,121 +20,122 @@ use crate::subspace::geometry::Geometry;
 pub use entries::{METHODS, ivon, svgd};
 pub use registry::{register, registered};
 
-/// Loss and gradient of every particle.
+/// The loss and the gradient of every particle.
 pub struct Evaluation {
-    /// Mean minibatch loss of each particle, `[n]`.
+    /// The mean minibatch loss of each particle, `[n]`.
     pub losses: Tensor,
-    /// Gradient of each particle's own loss, `[n, P]`.
+    /// The gradient of each particle's own loss, `[n, P]`.
     pub gradients: Tensor,
 }
 
-/// Gradients mixed in weight space, with the particles' own.
+/// Gradients mixed in weight space, and the particles' own.
 pub struct Mixed {
     pub own: Evaluation,
-    /// `[n, P]`.
+    /// The mixed gradients, `[n, P]`.
     pub gradients: Tensor,
 }
 
-/// What a method may ask of the data, as often as it likes within a step.
+/// The loss of a step's batch, which a method may evaluate any number of times within the step.
 pub trait Objective {
-    /// Losses and gradients at `theta: [n, P]` on the step's batch.
+    /// Returns the losses and gradients at `theta: [n, P]` on the batch of the step.
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation>;
 
-    /// With G_j the gradient of L_j by the weights of a block, Σ_j c_ij G_j carried into the columns of particle i, for one
-    /// matrix c a block: `matrices: [L, n, n]`, constants.
+    /// Returns Σ_j c_ij G_j in the columns of particle i, where G_j is the gradient of L_j with respect to the weights
+    /// of a block. There is one constant matrix c per block: `matrices: [L, n, n]`.
     ///
     /// # Errors
-    /// Matrices of another shape; an objective without weights.
+    /// Fails if the matrices have another shape, or if the objective has no weights.
     fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
         let _ = (theta, matrices);
         bail!("this objective does not know the weights behind theta: it cannot mix gradients there")
     }
 
-    /// Parts that the batch is cut into (`train.accumulate`).
+    /// Returns the number of parts that the batch is split into (`train.accumulate`).
     fn parts(&self) -> usize {
         1
     }
 
-    /// The part's share of the batch.
+    /// Returns the share of the batch that is in a part.
     fn share(&self, part: usize) -> f64 {
         let _ = part;
         1.0
     }
 
-    /// Losses and gradients on one part, times its share: over all parts they add up to [`evaluate`](Self::evaluate).
+    /// Returns the losses and gradients on one part, times its share. Over all parts they add up to
+    /// [`evaluate`](Self::evaluate).
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
         let _ = part;
         self.evaluate(theta)
     }
 }
 
-/// What came out of a step; tensors stay on the device.
+/// The result of one training step. Tensors stay on the device.
 pub struct Step {
-    /// `[n]`.
+    /// The losses, `[n]`.
     pub losses: Tensor,
-    /// One number for each of [`Method::diagnostics`], `[k]`.
+    /// One number per entry of [`Method::diagnostics`], `[k]`.
     pub diagnostics: Option<Tensor>,
 }
 
-/// How particles move.
+/// An inference method.
 pub trait Method {
-    /// One update of `theta: [n, P]`; `factor` is the schedule's share of the learning rate.
+    /// Updates `theta: [n, P]` once; `factor` is the schedule's share of the learning rate.
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step>;
 
-    /// Names of the numbers that every step reports.
+    /// Returns the names of the numbers that every step reports.
     fn diagnostics(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The posterior at `theta: [n, P]`, which it may share; all other tensors are its own.
+    /// Returns the posterior at `theta: [n, P]`. It may share theta, but no other tensor.
     fn posterior(&self, theta: &Tensor) -> Posterior {
         Posterior::Points { theta: theta.shallow_clone() }
     }
 
-    /// Matrices `[n, P]` that a posterior of this method takes.
+    /// Returns the number of matrices `[n, P]` in a posterior of this method.
     fn matrices_of_the_posterior(&self) -> u64 {
         1
     }
 
-    /// Matrices `[n, P]` that a step makes and drops again: at least the gradients.
+    /// Returns the number of matrices `[n, P]` that a step creates and drops: at least the gradients.
     fn matrices_of_a_step(&self) -> u64 {
         1
     }
 
-    /// What the user should know of an epoch that is over, a line each; `epochs` are the means of the diagnostics of every
-    /// epoch so far, by name.
+    /// Returns warnings after an epoch, one line each. `epochs` holds the mean of every diagnostic of each epoch so
+    /// far, by name.
     fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
         let _ = epochs;
         Vec::new()
     }
 
-    /// What the user should know after training, a line each.
+    /// Returns remarks after training, one line each.
     ///
     /// # Errors
-    /// Those of reading from the device.
+    /// Fails if reading from the device fails.
     fn remarks(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    /// Everything that a resumed run needs besides `theta`.
+    /// Stores everything that a resumed run needs besides `theta`.
     fn save(&self, state: &mut State);
 
     fn load(&mut self, state: &State) -> Result<()>;
 }
 
-/// What a method is built from.
+/// The data from which a method is built.
 pub struct Parts {
-    /// The start, `[n, P]`.
+    /// The starting particles, `[n, P]`.
     pub theta: Tensor,
     pub seed: u64,
     pub optimizer: Box<dyn Optimizer>,
     pub geometry: Geometry,
-    /// Largest L2 norm of one particle's gradient.
+    /// The largest L2 norm of one particle's gradient.
     pub clip_norm: Option<f64>,
 }
 
 impl Parts {
-    /// Hands a direction to the optimizer, clipped a particle at a time.
+    /// Passes a direction to the optimizer, clipped for each particle.
     fn apply(&mut self, theta: &mut Tensor, direction: &Tensor, factor: f64) {
         match self.clip_norm {
             Some(norm) => self.optimizer.step(theta, &crate::optimizers::clip_rows(direction, norm), factor),
@@ -145,23 +146,23 @@ impl Parts {
 
 /// Facts that decide whether a method can work, known before any weight is read.
 pub struct Circumstances {
-    /// The subspace's key.
+    /// The key of the subspace.
     pub subspace: &'static str,
 }
 
 /// The settings of a method, as read from `[method.*]`.
 pub trait MethodSpec {
-    /// n.
+    /// Returns the number of particles n.
     fn particles(&self) -> i64;
 
     fn build(&self, parts: Parts) -> Box<dyn Method>;
 
-    /// How the posterior predicts where nothing else is asked for.
+    /// Returns how the posterior predicts unless the command line says otherwise.
     fn predictive(&self) -> Predictive {
         Predictive::Particles
     }
 
-    /// Where particles come from, and what is fitted around them.
+    /// Returns where particles come from, and what is fitted around them.
     fn course(&self) -> Course<'_> {
         Course::Train
     }
@@ -169,18 +170,18 @@ pub trait MethodSpec {
     fn resolved(&self) -> toml::Table;
 }
 
-/// Where particles come from, and what is fitted around them.
+/// The source of the particles, and what is fitted around them.
 pub enum Course<'a> {
-    /// They are trained.
+    /// The particles are trained.
     Train,
-    /// They are trained, and Gaussians are fitted around them.
+    /// The particles are trained, and Gaussians are fitted around them.
     TrainThenFit(laplace::Settings),
-    /// They are those of a finished run, around which Gaussians are fitted.
+    /// The particles are those of a finished run, and Gaussians are fitted around them.
     Fit { run: &'a str, settings: laplace::Settings },
 }
 
 impl Course<'_> {
-    /// What is fitted, if anything.
+    /// Returns the settings of the fit, if there is one.
     pub fn settings(&self) -> Option<laplace::Settings> {
         match self {
             Course::Train => None,
@@ -189,46 +190,46 @@ impl Course<'_> {
     }
 }
 
-/// What turns gradients into steps.
+/// The rule that turns gradients into steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// The config's optimizer.
+    /// The optimizer of the config.
     Optimizer,
-    /// The method's own rule; the config says `[optimizer.none]`.
+    /// The method's own rule; the config then has `[optimizer.none]`.
     Own,
 }
 
-/// What a row of theta is while it is trained.
+/// The meaning of a row of theta during training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowsAre {
-    /// A point that follows gradients: equal ones that see the same images stay equal.
+    /// A point that follows gradients. Equal points that see the same images stay equal.
     Points,
-    /// The mean of a Gaussian, at draws of which gradients are taken.
+    /// The mean of a Gaussian; gradients are taken at draws from it.
     Gaussians,
-    /// The state of a sampler, which adds noise of its own.
+    /// The state of a sampler that adds its own noise.
     Samples,
 }
 
-/// How many rows a method moves.
+/// The number of rows that a method moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Particles {
     One,
-    /// As many as `particles` says.
+    /// The number in the setting `particles`.
     Any,
 }
 
-/// The method with some settings, as `bella bench` measures it.
+/// A method with some settings, as `bella bench` measures it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// Its word on the command line.
+    /// The word for it on the command line.
     pub key: &'static str,
-    /// Overrides of a config, below the method's own table; `particles` comes from the command line.
+    /// The overrides of a config below the method's own table; `particles` comes from the command line.
     pub sets: &'static [&'static str],
-    /// Whether the step is more than gradients and what is made of them, so that it cannot be timed on given ones.
+    /// Whether the step asks the objective to mix gradients, so that it cannot be timed with given ones.
     pub asks_for_mixing: bool,
 }
 
-/// A registered method: all that is said of it outside its own file.
+/// A registered method, with everything the rest of the program knows about it.
 pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
@@ -237,10 +238,10 @@ pub struct Entry {
     pub rows: RowsAre,
     pub particles: Particles,
     pub bench: &'static [Variant],
-    /// (subspace, the name that the method has there in legends); elsewhere it is called `<subspace> × <key>`.
+    /// Pairs (subspace, name of the method there in legends); in other subspaces the name is `<subspace> × <key>`.
     pub names: &'static [(&'static str, &'static str)],
     pub read: fn(&Reader, &Circumstances) -> Box<dyn MethodSpec>,
 }
 
-/// Largest number of particles that a config may ask for.
+/// The largest number of particles in a config.
 const MAX_PARTICLES: usize = 100_000;

@@ -1,4 +1,4 @@
-//! A model: a network with its frozen weights and a head, and what it does to samples before they enter.
+//! A model: a network with its frozen weights, a head, and the preparation of samples for the network.
 
 pub mod archive;
 pub mod folder;
@@ -22,10 +22,10 @@ use crate::model::vit::identify::{Fixed, Identified, identify};
 pub use preprocess::{Normalize, Preparation, Preprocess};
 pub use spec::CheckpointSpec;
 
-/// A network with its weights and its head, on one device, in one compute type.
+/// A network with its weights and its head, on one device and in one compute type.
 pub struct Model {
     pub network: Box<dyn Network>,
-    /// Frozen weights in the compute type.
+    /// The frozen weights in the compute type.
     pub base: Parameters,
     pub head: Head,
     pub preparation: Preparation,
@@ -33,7 +33,7 @@ pub struct Model {
     pub kind: Kind,
 }
 
-/// A checkpoint that was read, self-checked and given a head; still in f32 on the CPU.
+/// A checkpoint that has been read, self-checked and given a head. It is still in f32 on the CPU.
 pub struct Loaded {
     pub identified: Identified,
     pub head: Head,
@@ -60,7 +60,8 @@ fn open_checkpoint(spec: &CheckpointSpec) -> Result<(Option<Archive>, Identified
 }
 
 impl Loaded {
-    /// Reads a checkpoint and gives it the head that `head` describes; a head that must be computed is on `device`.
+    /// Reads a checkpoint and gives it the head that `head` describes. A head that must be computed is computed on
+    /// `device`.
     pub fn open(
         checkpoint: &CheckpointSpec,
         head: &dyn HeadSpec,
@@ -76,7 +77,7 @@ impl Loaded {
         Ok(Loaded { identified, head, normalize, interpolation })
     }
 
-    /// Moves everything to where it computes.
+    /// Moves everything to the device and type in which the model computes.
     pub fn into_model(self, device: Device, kind: Kind) -> Model {
         let Identified { vit, base, .. } = self.identified;
         let preprocess = Preprocess::new(vit.geometry.image_size(), self.normalize, self.interpolation, (device, kind));
@@ -91,19 +92,19 @@ impl Loaded {
     }
 }
 
-/// What a forward starts from.
+/// The input of a forward pass.
 pub enum Input {
-    /// Samples as the data set stores them, `[p, B, …]`: a fraction of the memory of prepared ones, which only those need
-    /// that go through the network now.
+    /// Samples as the data set stores them, `[p, B, …]`. They take a fraction of the memory of prepared samples, so
+    /// only those that go through the network now are prepared.
     Stored(Tensor),
     /// Pixels in [0, 1], `[p, B, 3, h, w]`, through which gradients flow.
     Pixels(Tensor),
-    /// What enters a stage of the network, `[p, B, …]`, and which.
+    /// The input of a stage of the network, `[p, B, …]`, and the index of that stage.
     Entering(Tensor, usize),
 }
 
 impl Input {
-    /// The same of some particles and samples.
+    /// Applies `of` to the tensor, for example to select some particles and samples.
     pub fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Input {
         match self {
             Input::Stored(samples) => Input::Stored(of(samples)),
@@ -112,7 +113,7 @@ impl Input {
         }
     }
 
-    /// The number B of samples.
+    /// Returns the number of samples, B.
     pub fn samples(&self) -> i64 {
         let (Input::Stored(values) | Input::Pixels(values) | Input::Entering(values, _)) = self;
         values.size()[1]
@@ -120,15 +121,15 @@ impl Input {
 }
 
 impl Model {
-    /// The memory of a pass, for each sample and for each sample of each member.
+    /// Returns the memory of a pass, per sample and per sample of each member.
     pub fn need(&self, graph: Graph) -> Need {
         self.network.need(graph, self.kind)
     }
 
-    /// Plans passes of one member over batches of `samples`, with `fixed` bytes besides.
+    /// Plans passes of one member over batches of `samples` samples, beside `fixed` bytes of other data.
     ///
     /// # Errors
-    /// One sample does not fit.
+    /// Fails if one sample does not fit in memory.
     pub fn plan(&self, what: &str, graph: Graph, (samples, fixed): (usize, u64), advice: &str) -> Result<Cutter> {
         let need = self.need(graph);
         let need = Need { fixed: need.fixed + fixed, ..need };
@@ -136,10 +137,10 @@ impl Model {
         Task { what, need, whole, members: None, device: self.device, advice }.plan()
     }
 
-    /// The way from stored bytes to the network's images.
+    /// Returns the preprocessing of stored bytes to the network's images.
     ///
     /// # Errors
-    /// A network that takes no images.
+    /// Fails if the network takes no images.
     pub fn images(&self) -> Result<&Preprocess> {
         match &self.preparation {
             Preparation::Images(preprocess) => Ok(preprocess),
@@ -147,10 +148,10 @@ impl Model {
         }
     }
 
-    /// Samples as the network takes them, `[p, B, …]`.
+    /// Returns samples as the network takes them, `[p, B, …]`.
     ///
     /// # Errors
-    /// Pixels for a network that takes no images; what enters a stage, which is no sample.
+    /// Fails on pixels for a network that takes no images, and on the input of a later stage, which is not a sample.
     pub fn prepared(&self, input: &Input) -> Result<Tensor> {
         match input {
             Input::Stored(samples) => Ok(self.preparation.prepare(samples)),
@@ -163,10 +164,10 @@ impl Model {
         }
     }
 
-    /// Logits `[p', B, C]`, in f32 or wider, from wherever the forward starts.
+    /// Returns logits `[p', B, C]`, in f32 or wider, from any kind of input.
     ///
     /// # Errors
-    /// Those of [`prepared`](Self::prepared).
+    /// Fails if [`prepared`](Self::prepared) fails.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
         match input {
             Input::Entering(values, stage) => {
@@ -177,7 +178,7 @@ impl Model {
         }
     }
 
-    /// Logits `[p', B, C]`, in f32 or wider, of prepared samples `[p, B, …]`.
+    /// Returns logits `[p', B, C]`, in f32 or wider, for prepared samples `[p, B, …]`.
     pub fn logits(&self, weights: &Weights, samples: &Tensor) -> Tensor {
         self.head.logits(weights, &self.network.forward(weights, samples))
     }

@@ -1,4 +1,4 @@
-//! From stored bytes to what the network sees: resized, scaled, normalised.
+//! Turns stored bytes into the input of the network: resized, scaled and normalised.
 
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
@@ -7,7 +7,7 @@ use crate::base::tensor::wide;
 use crate::data::Interpolation;
 use crate::schema::{Bounds, Reader, words};
 
-/// Mean and standard deviation of each colour channel, on pixels in [0, 1].
+/// The mean and standard deviation of each colour channel, for pixels in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Normalize {
     pub mean: [f64; 3],
@@ -15,14 +15,14 @@ pub struct Normalize {
 }
 
 impl Normalize {
-    /// OpenAI's CLIP.
+    /// The values of OpenAI's CLIP.
     pub const CLIP: Normalize =
         Normalize { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] };
     pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 }
 
 words! {
-    /// Published normalizations.
+    /// The published normalizations.
     enum Published { Clip = "clip", Imagenet = "imagenet" }
 }
 
@@ -61,16 +61,16 @@ impl Normalize {
 const WHAT_NORMALIZE: &str =
     "\"clip\", \"imagenet\", or { mean = [r, g, b], std = [r, g, b] }: what the checkpoint was trained with";
 
-/// From samples as a data set stores them to those that the network takes.
+/// The step from samples as a data set stores them to those that the network takes.
 pub enum Preparation {
-    /// Images are stored as bytes; the network takes normalised ones of its own size.
+    /// Images are stored as bytes; the network takes normalised images of its own size.
     Images(Preprocess),
     /// The network takes samples as they are stored, such as token ids with their mask.
     AsStored,
 }
 
 impl Preparation {
-    /// Prepared samples `[p, B, …]` from stored ones `[p, B, …]`.
+    /// Turns stored samples `[p, B, …]` into prepared ones `[p, B, …]`.
     pub fn prepare(&self, stored: &Tensor) -> Tensor {
         match self {
             Preparation::Images(preprocess) => preprocess.images(stored),
@@ -79,7 +79,7 @@ impl Preparation {
     }
 }
 
-/// From stored bytes to what the network sees.
+/// The preprocessing of images: their size, normalization and filter.
 pub struct Preprocess {
     size: i64,
     mean: Tensor,
@@ -89,7 +89,7 @@ pub struct Preprocess {
 }
 
 impl Preprocess {
-    /// Preprocessing to images of `size` pixels a side, computed on a device in a type.
+    /// Preprocesses images to `size` pixels per side, on a device and in a type.
     pub fn new(
         size: i64,
         normalize: Normalize,
@@ -102,22 +102,22 @@ impl Preprocess {
         Preprocess { size, mean, std, interpolation, kind }
     }
 
-    /// Pixels a side at which the network sees images.
+    /// Returns the number of pixels per side of the images that the network sees.
     pub fn size(&self) -> i64 {
         self.size
     }
 
-    /// Bytes `[K, 3, h, w]` as pixels in [0, 1].
+    /// Turns bytes `[K, 3, h, w]` into pixels in [0, 1].
     pub fn unit(&self, bytes: &Tensor) -> Tensor {
         bytes.to_kind(wide(self.kind)) / 255.0
     }
 
-    /// The filter by which images get that size.
+    /// Returns the filter that resizes images.
     pub fn interpolation(&self) -> Interpolation {
         self.interpolation
     }
 
-    /// Pixels in [0, 1] `[K, 3, h, w]` at the network's size: antialiased, clipped; differentiable.
+    /// Resizes pixels in [0, 1] `[K, 3, h, w]` to the network's size, antialiased and clipped; differentiable.
     pub fn resize(&self, pixels: &Tensor) -> Tensor {
         let size = pixels.size();
         if size[2] == self.size && size[3] == self.size {
@@ -125,20 +125,20 @@ impl Preprocess {
         }
         let to = [self.size, self.size];
         match self.interpolation {
-            // Bicubic interpolation leaves [0, 1].
+            // Bicubic interpolation can leave [0, 1].
             Interpolation::Bicubic => pixels.internal_upsample_bicubic2d_aa(to, false, None, None).clamp(0.0, 1.0),
             Interpolation::Bilinear => pixels.internal_upsample_bilinear2d_aa(to, false, None, None),
         }
     }
 
-    /// Pixels in [0, 1] `[K, 3, S, S]` to normalised images in the compute type.
+    /// Normalises pixels in [0, 1] `[K, 3, S, S]` into images in the compute type.
     pub fn normalise(&self, pixels: &Tensor) -> Tensor {
         ((pixels - &self.mean) / &self.std).to_kind(self.kind)
     }
 
-    /// Bytes `[p, B, 3, h, w]` to normalised images `[p, B, 3, S, S]`.
+    /// Turns bytes `[p, B, 3, h, w]` into normalised images `[p, B, 3, S, S]`.
     pub fn images(&self, bytes: &Tensor) -> Tensor {
-        // In place where nobody else holds the tensor: a batch is too large to be allocated anew for each operation.
+        // In place where no other code holds the tensor: a batch is too large to allocate again for each operation.
         let mut pixels = self.resize(&bytes.flatten(0, 1).to_kind(wide(self.kind)).g_div_scalar_(255.0));
         let images = pixels.g_sub_(&self.mean).g_div_(&self.std).to_kind(self.kind);
         images.view([bytes.size()[0], -1, 3, self.size, self.size])

@@ -1,4 +1,4 @@
-//! `[checkpoint]`: the pretrained network, and what its file cannot tell.
+//! `[checkpoint]`: the pretrained network, and settings that its file does not contain.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -13,25 +13,26 @@ use crate::data::Interpolation;
 use crate::model::vit::Activation;
 use crate::schema::{Bounds, Reader};
 
-/// `[checkpoint]`.
+/// The table `[checkpoint]`.
 #[derive(Serialize)]
 pub struct CheckpointSpec {
     pub path: PathBuf,
-    /// Pixels a side; the checkpoint's own by default.
+    /// The number of pixels per side; the checkpoint's own by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<i64>,
     pub normalize: Normalize,
-    /// The filter by which images get the size of the checkpoint.
+    /// The filter that resizes images to the network's input.
     #[serde(skip_serializing_if = "is_bicubic")]
     pub interpolation: Interpolation,
-    /// What the archive's names cannot tell, where the self-check needs help.
+    /// The number of attention heads, where the self-check cannot find it. `activation` and `eps` are set for the same
+    /// reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activation: Option<Activation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eps: Option<f64>,
-    /// SHA-256 of the file, once asked for.
+    /// The SHA-256 of the file, once it has been computed.
     #[serde(skip)]
     sha256: OnceCell<String>,
 }
@@ -74,10 +75,10 @@ impl CheckpointSpec {
         reader.finish();
         spec
     }
-    /// SHA-256 of the file; read once.
+    /// Returns the SHA-256 of the file, which is read once.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Fails if the file cannot be read.
     pub fn sha256(&self) -> Result<&str> {
         if let Some(known) = self.sha256.get() {
             return Ok(known);
@@ -90,7 +91,7 @@ impl CheckpointSpec {
     }
 }
 
-/// Lets serde leave a default out, so that runs keep their identity.
+/// Tells serde to omit the default, so that runs keep their identity.
 fn is_bicubic(interpolation: &Interpolation) -> bool {
     *interpolation == Interpolation::Bicubic
 }

@@ -1,5 +1,5 @@
-//! The curvature H of the loss around one particle, kept by its eigenvectors, and draws from the Gaussian with precision
-//! H + τ. How it is computed from images is [`crate::laplace`]'s part.
+//! The curvature H of the loss around one particle, stored by its eigenvectors, and draws from the Gaussian with
+//! precision H + τ. [`crate::laplace`] computes it from images.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor_file::State;
 
-/// Eigenvectors of a positive matrix; the directions that are left out have eigenvalue 0.
+/// The eigenvectors of a positive semidefinite matrix. Directions that are left out have the eigenvalue 0.
 #[derive(Debug)]
 pub struct Factor {
-    /// `[d, k]`, orthonormal, f64.
+    /// The orthonormal eigenvectors, `[d, k]` in f64.
     pub vectors: Tensor,
-    /// `[k]`, at least 0, f64.
+    /// The eigenvalues, `[k]`, at least 0, in f64.
     pub values: Tensor,
 }
 
 impl Factor {
-    /// Whether no direction is left out.
+    /// Returns whether no direction is left out.
     pub fn is_complete(&self) -> bool {
         self.vectors.size()[0] == self.vectors.size()[1]
     }
@@ -27,13 +27,13 @@ impl Factor {
         self.vectors.size()[0]
     }
 
-    /// The eigenvectors in another type.
+    /// Returns the eigenvectors in another type.
     pub fn basis(&self, kind: Kind) -> Tensor {
         self.vectors.to_kind(kind)
     }
 }
 
-/// X and G of one map.
+/// The Kronecker factors X and G of one map.
 #[derive(Debug)]
 pub struct Pair {
     pub input: Factor,
@@ -41,7 +41,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Eigenvalues g_i x_j, `[kg, kx]`.
+    /// Returns the eigenvalues g_i x_j, `[kg, kx]`.
     pub fn values(&self) -> Tensor {
         self.gradient.values.outer(&self.input.values)
     }
@@ -50,15 +50,15 @@ impl Pair {
 /// The curvature of one particle.
 #[derive(Debug)]
 pub enum Curvature {
-    /// A pair a map.
+    /// Kronecker factors, one pair per map.
     Kron(Vec<Pair>),
-    /// `[P]`, f64.
+    /// The diagonal, `[P]` in f64.
     Diag(Tensor),
     Full(Factor),
 }
 
 impl Curvature {
-    /// All eigenvalues but those that are 0 by construction, `[≤ P]`, f64.
+    /// Returns all eigenvalues except those that are 0 by construction, `[≤ P]` in f64.
     pub fn eigenvalues(&self) -> Tensor {
         match self {
             Curvature::Kron(pairs) => {
@@ -70,7 +70,7 @@ impl Curvature {
         }
     }
 
-    /// (H + τ)^(-½) ε for `epsilon: [P]`, f64: a draw around the mode.
+    /// Returns (H + τ)^(-½) ε for `epsilon: [P]`, in f64: a draw relative to the mode.
     pub fn deviation(&self, precision: f64, epsilon: &Tensor) -> Tensor {
         let epsilon = epsilon.to_kind(Kind::Double);
         let scale = |values: &Tensor| (values + precision).rsqrt();
@@ -84,7 +84,7 @@ impl Curvature {
                     let own = epsilon.narrow(0, start, outputs * inputs).view([outputs, inputs]);
                     start += outputs * inputs;
                     let (g, x) = (&pair.gradient.vectors, &pair.input.vectors);
-                    // As from the prior, corrected in the directions that have curvature.
+                    // A draw from the prior, corrected in the directions that have curvature.
                     let correction = scale(&pair.values()) - precision.powf(-0.5);
                     let corrected = g.matmul(&(correction * g.tr().matmul(&own).matmul(x))).matmul(&x.tr());
                     (own * precision.powf(-0.5) + corrected).reshape([-1])
@@ -94,8 +94,8 @@ impl Curvature {
         }
     }
 
-    /// `theta: [P]` with its `columns` drawn from the Gaussian with precision H + τ around them; `epsilon: [P]` is standard
-    /// normal.
+    /// Returns `theta: [P]` with its `columns` drawn from the Gaussian around them with precision H + τ; `epsilon: [P]`
+    /// is standard normal.
     pub fn draw(&self, precision: f64, columns: &Range<i64>, theta: &Tensor, epsilon: &Tensor) -> Tensor {
         let (start, length) = (columns.start, columns.end - columns.start);
         let deviation = self.deviation(precision, &epsilon.narrow(0, start, length));

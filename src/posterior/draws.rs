@@ -9,21 +9,23 @@ use super::Posterior;
 use crate::base::noise::{At, posterior_row, row};
 use crate::base::random::Purpose;
 
-/// The part of a draw's noise that moves along the deviations of a low-rank Gaussian; the other part is 0.
+/// The part of a draw's noise that is along the deviations of a low-rank Gaussian; the other part is 0.
 const ALONG_DEVIATIONS: i64 = 1;
 
-/// So many draws from every component of a posterior, a component's next to each other. Each is made when it is asked for,
-/// as a pure function of (seed, draw, component), so that fewer draws are the first of more.
+/// A number of draws from every component of a posterior; those of one component are adjacent. Each is computed when it
+/// is asked for, as a pure function of (seed, draw, component), so fewer draws are the first of more.
 pub struct Draws<'a> {
     posterior: &'a Posterior,
-    /// Draws from each component.
+    /// The number of draws from each component.
     each: usize,
     seed: u64,
 }
 
 impl<'a> Draws<'a> {
+    /// Prepares `each` draws from every component of a posterior.
+    ///
     /// # Errors
-    /// A posterior that has nothing to draw from.
+    /// Fails if the posterior has nothing to draw from.
     pub fn new(posterior: &'a Posterior, each: usize, seed: u64) -> Result<Draws<'a>> {
         if !posterior.is_random() {
             bail!("this run's particles are points: there is nothing to draw from");
@@ -31,15 +33,15 @@ impl<'a> Draws<'a> {
         Ok(Draws { posterior, each, seed })
     }
 
-    /// The number of draws in all.
+    /// Returns the number of all draws.
     pub fn count(&self) -> usize {
         self.posterior.particles() as usize * self.each
     }
 
-    /// Draws `members` as rows `[k, P]`.
+    /// Returns the draws `members` as rows `[k, P]`.
     ///
     /// # Errors
-    /// A posterior that has nothing to draw from.
+    /// Fails if the posterior has nothing to draw from.
     pub fn rows(&self, members: Range<usize>) -> Result<Tensor> {
         if members.len() == 1 {
             return Ok(self.draw(members.start)?.unsqueeze(0));
@@ -52,7 +54,7 @@ impl<'a> Draws<'a> {
         Ok(rows)
     }
 
-    /// One draw, `[P]`.
+    /// Returns one draw, `[P]`.
     fn draw(&self, member: usize) -> Result<Tensor> {
         let (component, sample) = ((member / self.each) as i64, (member % self.each) as i64);
         let theta = self.posterior.theta();
@@ -108,8 +110,8 @@ mod tests {
         assert!(Draws::new(&points, 1, 4).err().unwrap().to_string().contains("nothing to draw from"));
     }
 
-    /// SWAG (Maddox et al. 2019, arXiv 1902.02476, equation 1): the covariance of draws is half the diagonal plus
-    /// D Dᵀ / (2 (K − 1)).
+    /// In SWAG (Maddox et al. 2019, arXiv 1902.02476, equation 1) the covariance of draws is half the diagonal plus D
+    /// Dᵀ / (2 (K − 1)).
     #[test]
     fn low_rank_gaussians_have_the_covariance_of_their_formula() {
         tch::manual_seed(2);

@@ -1,4 +1,4 @@
-//! `posterior.safetensors`: a posterior with what it belongs to.
+//! `posterior.safetensors`: a posterior, with its class names and the hashes of the files it was trained from.
 
 use std::path::Path;
 
@@ -8,17 +8,19 @@ use tch::Device;
 use super::Posterior;
 use crate::base::tensor_file::State;
 
-/// A posterior as a run keeps it.
+/// A posterior as a run stores it.
 pub struct Stored {
     pub posterior: Posterior,
     pub classes: Vec<String>,
-    /// The hashes of the files that it was trained from, one after the other.
+    /// The hashes of the files that it was trained from, concatenated.
     pub file_hashes: String,
 }
 
 impl Stored {
+    /// Writes the posterior to a file.
+    ///
     /// # Errors
-    /// A file that cannot be written.
+    /// Fails if the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut state = State::default();
         self.posterior.save("", &mut state);
@@ -27,10 +29,10 @@ impl Stored {
         state.write(path)
     }
 
-    /// Reads a posterior and puts it on a device.
+    /// Reads a posterior and moves it to a device.
     ///
     /// # Errors
-    /// A file that cannot be read or is damaged.
+    /// Fails if the file cannot be read or is damaged.
     pub fn read(path: &Path, device: Device) -> Result<Stored> {
         let state = State::read(path)?;
         let posterior = Posterior::load("", &state, device).with_context(|| path.display().to_string())?;
@@ -39,11 +41,11 @@ impl Stored {
         Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")? })
     }
 
-    /// Checks that the posterior was trained from files of these hashes, the first of which is that of `checkpoint`: it is an
-    /// update of one checkpoint, and under another it would mean something else.
+    /// Checks that the posterior was trained from files with these hashes, the first of which is that of `checkpoint`.
+    /// A posterior is an update of one checkpoint and is meaningless with another.
     ///
     /// # Errors
-    /// Other hashes.
+    /// Fails if the hashes differ.
     pub fn check_files(&self, file_hashes: &str, checkpoint: &Path) -> Result<()> {
         ensure!(
             file_hashes == self.file_hashes,

@@ -1,4 +1,4 @@
-//! Gaussians that were fitted around trained particles (Laplace approximations).
+//! Gaussians fitted around trained particles (Laplace approximations).
 
 use std::ops::Range;
 
@@ -11,20 +11,20 @@ use crate::base::tensor_file::State;
 /// The Gaussian around one particle, with precision H + τ.
 #[derive(Debug)]
 pub struct Approximation {
-    /// H.
+    /// The curvature H.
     pub curvature: Curvature,
-    /// τ.
+    /// The prior precision τ.
     pub precision: f64,
 }
 
 impl Approximation {
-    /// `theta: [P]` with its random `columns` drawn around their mode; `epsilon: [P]` is standard normal.
+    /// Returns `theta: [P]` with its random `columns` drawn around their mode; `epsilon: [P]` is standard normal.
     pub fn draw(&self, columns: &Range<i64>, theta: &Tensor, epsilon: &Tensor) -> Tensor {
         self.curvature.draw(self.precision, columns, theta, epsilon)
     }
 }
 
-/// Gaussians around all particles.
+/// The Gaussians around all particles.
 #[derive(Debug)]
 pub struct Fitted {
     /// The columns of theta that are random.
@@ -33,7 +33,7 @@ pub struct Fitted {
 }
 
 impl Fitted {
-    /// Adds everything to a file's tensors.
+    /// Adds everything to the tensors of a file.
     pub fn save(&self, state: &mut State) {
         let precisions: Vec<f64> = self.particles.iter().map(|particle| particle.precision).collect();
         state.put("laplace.precision", &Tensor::from_slice(&precisions));
@@ -43,10 +43,10 @@ impl Fitted {
         }
     }
 
-    /// Reads what [`save`](Self::save) stored around the modes `theta: [n, P]`; `None` where there is none.
+    /// Reads what [`save`](Self::save) stored around the modes `theta: [n, P]`; `None` if there is nothing.
     ///
     /// # Errors
-    /// Gaussians of other particles, damaged tensors.
+    /// Fails if the Gaussians belong to other particles, or if tensors are damaged.
     pub fn load(state: &State, theta: &Tensor, device: Device) -> Result<Option<Fitted>> {
         if !state.has("laplace.precision") {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! What training leaves: a distribution over the rows of theta, as one type. A method returns it; the snapshot that
-//! best-epoch selection keeps, the run's file and the ways to predict follow from it.
+//! The result of training: a distribution over the rows of theta, as one type. A method returns it; the snapshot that
+//! best-epoch selection keeps, the file of the run and the ways to predict follow from it.
 
 pub mod curvature;
 mod draws;
@@ -29,12 +29,12 @@ pub enum Posterior {
     /// Gaussians with covariance (diag(std²) + Dᵀ D / (K − 1)) / 2 (SWAG; Maddox et al. 2019, arXiv 1902.02476): means
     /// `[n, P]`, standard deviations `[n, P]`, deviations D `[n, K, P]`.
     LowRankGaussians { mean: Tensor, std: Tensor, deviations: Tensor },
-    /// Draws `[m, P]` that were kept while sampling, such as those of stochastic-gradient Langevin dynamics.
+    /// Draws `[m, P]` kept while sampling, such as those of stochastic-gradient Langevin dynamics.
     Bank { draws: Tensor },
 }
 
 impl Posterior {
-    /// The rows that stand for the components, `[n, P]`: points, draws, modes or means.
+    /// Returns the rows that represent the components, `[n, P]`: points, draws, modes or means.
     pub fn theta(&self) -> &Tensor {
         match self {
             Posterior::Points { theta } => theta,
@@ -44,22 +44,23 @@ impl Posterior {
         }
     }
 
-    /// The number n of components.
+    /// Returns the number of components n.
     pub fn particles(&self) -> i64 {
         self.theta().size()[0]
     }
 
-    /// Whether the components have a spread from which members can be drawn.
+    /// Returns whether the components have a spread from which members can be drawn.
     pub fn is_random(&self) -> bool {
         !matches!(self, Posterior::Points { .. } | Posterior::Bank { .. })
     }
 
-    /// How the posterior is evaluated after training, where its method predicts by `own`: the means of Gaussians as well.
+    /// Returns the predictives for the evaluation after training, where `own` is that of the method. For Gaussians this
+    /// includes their means.
     pub fn predictives(&self, own: Predictive) -> Vec<Predictive> {
         if self.is_random() && own != Predictive::Particles { vec![own, Predictive::Mean] } else { vec![own] }
     }
 
-    /// The same with rows that later steps of training do not change.
+    /// Returns the same posterior with rows that later training steps do not change.
     pub fn snapshot(self) -> Posterior {
         match self {
             Posterior::Points { theta } => Posterior::Points { theta: snapshot(&theta) },
@@ -72,7 +73,7 @@ impl Posterior {
         }
     }
 
-    /// Adds the tensors to a file's, under names that begin with `prefix`.
+    /// Adds the tensors to those of a file, under names that start with `prefix`.
     pub fn save(&self, prefix: &str, state: &mut State) {
         let mut put = |name: &str, tensor: &Tensor| state.put(&format!("{prefix}{name}"), tensor);
         match self {
@@ -94,10 +95,10 @@ impl Posterior {
         }
     }
 
-    /// Reads what [`save`](Self::save) added; the tensors that are there say which variant it is.
+    /// Reads what [`save`](Self::save) added. The tensors in the file determine the variant.
     ///
     /// # Errors
-    /// Tensors that are missing, damaged or of shapes that do not fit each other.
+    /// Fails if tensors are missing, damaged, or of shapes that do not fit each other.
     pub fn load(prefix: &str, state: &State, device: Device) -> Result<Posterior> {
         let has = |name: &str| state.has(&format!("{prefix}{name}"));
         let matrix = |name: &str| {

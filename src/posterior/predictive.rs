@@ -1,36 +1,38 @@
-//! How a posterior predicts.
+//! The ways in which a posterior predicts.
 
 use crate::schema::words;
 
 words! {
-    /// How Gaussian logits, or weights, become predictions.
+    /// How Gaussian logits or weights become predictions.
     pub enum Output {
-        /// Draws of linearised logits, a member each.
+        /// Draws of linearised logits, one member each.
         Mc = "mc",
-        /// softmax(f_c / √(1 + π V_cc / 8)), one member a particle, its log-probabilities as logits.
+        /// The probit approximation softmax(f_c / √(1 + π V_cc / 8)): one member per particle, with its
+        /// log-probabilities as logits.
         Probit = "probit",
-        /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), as `Probit`.
+        /// The Laplace bridge to a Dirichlet distribution (Hobbhahn et al. 2022, arXiv 2003.01227), with members as for
+        /// `probit`.
         Bridge = "bridge",
-        /// Draws of weights, a member each, through the network itself.
+        /// Draws of weights, one member each, through the network itself.
         Sampled = "sampled",
     }
 }
 
-/// Which members stand for the posterior.
+/// The members that represent the posterior.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predictive {
     /// The particles themselves: points, draws of a bank, or means of Gaussians.
     Particles,
-    /// The means of Gaussians (IVON@mean), named as such beside draws from them.
+    /// The means of Gaussians (IVON@mean), named separately from draws.
     Mean,
-    /// So many draws of weights from each Gaussian.
+    /// This many draws of weights from each Gaussian.
     Draws(usize),
-    /// Gaussian logits of a Laplace approximation, with so many draws a particle where draws are members.
+    /// The Gaussian logits of a Laplace approximation, with this many draws per particle if draws are the members.
     Linearised(Output, usize),
 }
 
 impl Predictive {
-    /// A Laplace approximation's output.
+    /// Returns the predictive for the output of a Laplace approximation.
     pub fn laplace(output: Output, samples: usize) -> Predictive {
         match output {
             Output::Sampled => Predictive::Draws(samples),
@@ -38,7 +40,7 @@ impl Predictive {
         }
     }
 
-    /// The cell in results where the method would predict by `own`, for which it is empty.
+    /// Returns the cell in results. It is empty for `own`, the predictive of the method.
     pub fn name(self, own: Predictive) -> String {
         match self {
             Predictive::Particles => String::new(),

@@ -1,5 +1,5 @@
-//! What `bella predict` reads and writes: image files from paths, folders and lists; one record an image, as CSV or JSON
-//! lines. A file that is missing or damaged is a record with its error, and the rest go on.
+//! The input and output of `bella predict`: image files from paths, folders and lists, and one record per image as CSV
+//! or JSON lines. A missing or damaged file gives a record with its error, and the others continue.
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -13,24 +13,25 @@ use crate::data::read::class_folders::collect as collect_images;
 use crate::metrics::Uncertainty;
 use crate::schema::words;
 
-/// The path that stands for a list of paths on standard input.
+/// The argument that stands for a list of paths on standard input.
 pub const LIST: &str = "-";
 
 /// One image to predict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// As given, or as found in a given folder.
+    /// The path as given, or as found in a given folder.
     pub path: PathBuf,
-    /// Why there is no image to read, where that is known before reading.
+    /// The reason why there is no image, if it is known before reading.
     pub problem: Option<String>,
 }
 
-/// All images that `paths` name, in that order: files as they are, folders with the image files below them, sorted
-/// (known extensions; hidden ones and links to folders left out), and `-` for the paths that `list` holds: one a line
-/// without the empty ones, or each ended by a NUL where there are NULs. What does not exist is an input with a problem.
+/// Returns all images that `paths` name, in that order. A file is taken as it is. A folder gives the image files below
+/// it, sorted, with known extensions, without hidden files and links to folders. `-` gives the paths in `list`: one per
+/// line, skipping empty lines, or each ended by NUL if there is any NUL. A path that does not exist gives an input with
+/// a problem.
 ///
 /// # Errors
-/// No path at all; `list` that cannot be read.
+/// Fails if there is no path at all, or if `list` cannot be read.
 pub fn collect(paths: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     for path in paths {
@@ -46,7 +47,7 @@ pub fn collect(paths: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<Input>> 
     Ok(inputs)
 }
 
-/// The paths of a list.
+/// Returns the paths in a list.
 fn listed(bytes: &[u8]) -> impl Iterator<Item = PathBuf> {
     let end = if bytes.contains(&0) { 0 } else { b'\n' };
     let lines = bytes.split(move |&byte| byte == end);
@@ -81,8 +82,8 @@ fn add(path: &Path, inputs: &mut Vec<Input>) {
     }
 }
 
-/// `[3, height, width]` of each input on the calling thread's rayon pool, or why there is none. One file's error never
-/// stops the others.
+/// Decodes each input to `[3, height, width]` on the rayon pool of the calling thread, or returns the reason why it
+/// cannot. An error in one file never stops the others.
 pub fn decode(inputs: &[Input], decode: Decode) -> Vec<Result<Vec<u8>, String>> {
     let one = |input: &Input| match &input.problem {
         Some(why) => Err(why.clone()),
@@ -91,26 +92,26 @@ pub fn decode(inputs: &[Input], decode: Decode) -> Vec<Result<Vec<u8>, String>> 
     inputs.par_iter().map(one).collect()
 }
 
-/// What the members say of one image.
+/// The prediction of all members for one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// The class of the largest mean probability.
+    /// The class with the largest mean probability.
     pub class: String,
-    /// That probability.
+    /// The mean probability of that class.
     pub probability: f64,
-    /// `H[p̄]`, nats.
+    /// The predictive entropy `H[p̄]` in nats.
     pub predictive_entropy: f64,
-    /// `H[p̄] − mean_k H[p_k]`, nats; `None` for a single member.
+    /// The mutual information `H[p̄] − mean_k H[p_k]` in nats; `None` for a single member.
     pub mutual_information: Option<f64>,
-    /// Share of member pairs whose predicted classes differ; `None` for a single member.
+    /// The share of member pairs whose predicted classes differ; `None` for a single member.
     pub disagreement: Option<f64>,
 }
 
 impl Prediction {
-    /// Of sample `i`, by the mean probabilities; `classes` are the model's names.
+    /// Returns the prediction for sample `i` by the mean probabilities. `classes` are the class names of the model.
     ///
     /// # Errors
-    /// No such sample, or a class without a name.
+    /// Fails if there is no such sample, or if the predicted class has no name.
     pub fn of(uncertainty: &Uncertainty, i: usize, classes: &[String]) -> Result<Prediction> {
         let (guesses, spread) = (&uncertainty.guesses.probability, uncertainty.spread.as_ref());
         let samples = guesses.predicted.len();
@@ -127,15 +128,15 @@ impl Prediction {
     }
 }
 
-/// One image with what came of it.
+/// One image and its prediction or error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub path: PathBuf,
-    /// The prediction, or why there is none.
+    /// The prediction, or the reason why there is none.
     pub outcome: Result<Prediction, String>,
 }
 
-/// The columns of a record; the cells of an error are empty but for `path` and `error`.
+/// The columns of a record. In the record of an error, only `path` and `error` are filled.
 #[derive(Serialize)]
 struct Columns<'a> {
     path: std::borrow::Cow<'a, str>,
@@ -163,15 +164,15 @@ impl Record {
 }
 
 words! {
-    /// How records are written.
+    /// The format of the records.
     pub enum Format {
         Csv = "csv",
-        /// One JSON object a line; what a record does not have is null.
+        /// One JSON object per line; a missing value is null.
         JsonLines = "jsonl",
     }
 }
 
-/// Writes records one by one; each is on its way before the next image is predicted.
+/// Writes records one by one. Each is flushed before the next image is predicted.
 pub struct Writer<W: Write>(Sink<W>);
 
 enum Sink<W: Write> {
@@ -180,7 +181,7 @@ enum Sink<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `out`, in CSV with a header before the first record.
+    /// Creates a writer to `out`. CSV starts with a header before the first record.
     pub fn new(out: W, format: Format) -> Writer<W> {
         Writer(match format {
             Format::Csv => Sink::Csv(Box::new(csv::Writer::from_writer(out))),
@@ -188,10 +189,10 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Writes one record through to `out`.
+    /// Writes one record and flushes it.
     ///
     /// # Errors
-    /// Those of `out`, such as a closed pipe or a full disk.
+    /// Fails if `out` fails, for example on a closed pipe or a full disk.
     pub fn write(&mut self, record: &Record) -> Result<()> {
         let failed = || format!("cannot write the record of {}", record.path.display());
         match &mut self.0 {

@@ -1,4 +1,4 @@
-//! The members that predict, and where their weights come from.
+//! The members that predict, and the sources of their weights.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use crate::model::Model;
 use crate::posterior::Draws;
 use crate::subspace::Subspace;
 
-/// Rows of theta, each of which is a member: stored ones, or draws that are made when they are asked for.
+/// Rows of theta, one per member. They are stored, or drawn when they are asked for.
 pub trait Rows {
-    /// m.
+    /// Returns the number of members m.
     fn count(&self) -> usize;
 
-    /// Rows `members` as `[k, P]`, the same each time.
+    /// Returns the rows `members` as `[k, P]`, the same on each call.
     ///
     /// # Errors
-    /// A posterior that cannot be drawn from.
+    /// Fails if the posterior cannot be drawn from.
     fn rows(&self, members: Range<usize>) -> Result<Tensor>;
 
-    /// Whether each row is made anew for every call, and thus takes memory of its own.
+    /// Returns whether each call computes the rows again, so that they take memory of their own.
     fn are_made(&self) -> bool;
 }
 
@@ -53,25 +53,25 @@ impl Rows for Tensor {
     }
 }
 
-/// Predictions that are not the logits of any weights, such as those of a linearised model.
+/// Predictions that are not the logits of one set of weights, such as those of a linearised model.
 pub trait Linear {
-    /// m.
+    /// Returns the number of members m.
     fn count(&self) -> usize;
 
-    /// The memory of a prediction: for the images at once, all members together.
+    /// Returns the memory of a prediction, for all members together and the images that are predicted at once.
     fn need(&self, model: &Model) -> Need;
 
-    /// Logits `[m, B, C]`, f64, of prepared samples `[1, B, …]`.
+    /// Returns the logits `[m, B, C]` in f64 for prepared samples `[1, B, …]`.
     ///
     /// # Errors
-    /// Those of libtorch.
+    /// Fails if libtorch fails.
     fn logits(&self, model: &Model, samples: &Tensor) -> Result<Tensor>;
 }
 
 /// The members that predict.
 #[derive(Clone, Copy)]
 pub enum Members<'a> {
-    /// The checkpoint as it is: m = 1.
+    /// The checkpoint without training: m = 1.
     Checkpoint,
     /// Rows of theta `[m, P]`.
     Rows { subspace: &'a dyn Subspace, rows: &'a dyn Rows },
@@ -80,7 +80,7 @@ pub enum Members<'a> {
 }
 
 impl Members<'_> {
-    /// m.
+    /// Returns the number of members m.
     pub fn count(&self) -> usize {
         match self {
             Members::Checkpoint => 1,
@@ -89,7 +89,7 @@ impl Members<'_> {
         }
     }
 
-    /// What the layer weights of one member take in the compute type, with its row where that is made for it.
+    /// Returns the bytes of one member's layer weights in the compute type, and of its row if that is computed.
     pub(super) fn bytes(&self, kind: Kind) -> u64 {
         let Members::Rows { subspace, rows } = self else { return 0 };
         let parameters = subspace.layout().parameters() as u64;

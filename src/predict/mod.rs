@@ -1,4 +1,5 @@
-//! Predictions of m members on an image set. Layer weights are made when they are needed and kept where all of them fit.
+//! Predictions of m members on an image set. Layer weights are computed when needed, and kept if those of all members
+//! fit in memory.
 
 pub mod inputs;
 mod members;
@@ -23,16 +24,16 @@ use crate::model::{Input, Model};
 
 pub use members::{Linear, Members, Rows};
 
-/// Layer weights of some members.
+/// The layer weights of some members.
 type Made<'a> = (Range<usize>, Rc<Weights<'a>>);
 
-/// Members of a model, ready for any number of batches.
+/// The members of a model, ready to predict any number of batches.
 pub struct Predictor<'a> {
     pub model: &'a Model,
     members: Members<'a>,
-    /// How many members the user wants in one forward.
+    /// The number of members in one forward pass, as set by the user.
     chunk: Chunk,
-    /// Weights that were made: all of them where they fit, otherwise the last ones.
+    /// The weights computed so far: those of all members if they fit, otherwise only the latest.
     made: RefCell<Vec<Made<'a>>>,
     keeps_all: Cell<bool>,
 }
@@ -42,22 +43,22 @@ impl<'a> Predictor<'a> {
         Predictor { model, members, chunk, made: RefCell::default(), keeps_all: Cell::new(false) }
     }
 
-    /// m.
+    /// Returns the number of members m.
     pub fn members(&self) -> usize {
         self.members.count()
     }
 
-    /// Whether the members have layer weights, through which gradients flow.
+    /// Returns whether the members have layer weights, through which gradients flow.
     pub fn has_weights(&self) -> bool {
         !matches!(self.members, Members::Linear(_))
     }
 
-    /// Plans predictions in batches of `images`, of which `samples` images' logits are kept.
+    /// Plans predictions in batches of `images` images, keeping the logits of `samples` images.
     ///
     /// # Errors
-    /// One member and one image do not fit.
+    /// Fails if one member and one image do not fit in memory.
     pub fn plan(&self, images: usize, samples: usize) -> Result<Cutter> {
-        // On the way out, the logits are held twice: as they come, and as one list of all members.
+        // The logits are held twice: as they are computed, and as one list of all members.
         let numbers = self.members() * samples * self.model.head.classes() as usize;
         let logits = 2 * (numbers * Kind::Float.elt_size_in_bytes()) as u64;
         let Members::Linear(linear) = self.members else {
@@ -76,18 +77,18 @@ impl<'a> Predictor<'a> {
         .plan()
     }
 
-    /// Keeps the layer weights of all members from here on, if they fit beside a pass over a batch of `images` and `fixed`
-    /// bytes.
+    /// Decides whether the layer weights of all members are kept from now on. They are if they fit beside a pass over a
+    /// batch of `images` images and `fixed` bytes.
     pub fn decide_keeping(&self, graph: Graph, images: usize, fixed: u64) {
         self.made.borrow_mut().clear();
         let all = self.need(graph, fixed, true).bytes(Cut { members: 1, images });
         self.keeps_all.set(memory::room(self.model.device).is_none_or(|room| all <= room));
     }
 
-    /// Plans passes with a graph or without one over batches of `images`, with `fixed` bytes besides.
+    /// Plans passes over batches of `images` images, with or without a graph, beside `fixed` bytes of other data.
     ///
     /// # Errors
-    /// One member and one image do not fit.
+    /// Fails if one member and one image do not fit in memory.
     pub fn plan_pass(&self, what: &str, graph: Graph, images: usize, fixed: u64) -> Result<Cutter> {
         let need = self.need(graph, fixed, self.keeps_all.get());
         let whole = Cut { members: self.members(), images };
@@ -106,10 +107,10 @@ impl<'a> Predictor<'a> {
         }
     }
 
-    /// The layer weights of some members.
+    /// Returns the layer weights of some members.
     ///
     /// # Errors
-    /// Linearised members, which have none; a posterior that cannot be drawn from.
+    /// Fails for linearised members, which have none, and if the posterior cannot be drawn from.
     pub fn weights(&self, members: Range<usize>) -> Result<Rc<Weights<'a>>> {
         if let Some((_, weights)) = self.made.borrow().iter().find(|(made, _)| *made == members) {
             return Ok(weights.clone());
@@ -127,29 +128,29 @@ impl<'a> Predictor<'a> {
             Members::Linear(_) => return Err(anyhow!("linearised members have no layer weights")),
         });
         let mut made = self.made.borrow_mut();
-        // A smaller cut than before: the weights made for the larger one are of no more use.
+        // When the batch is split further than before, the weights of the larger chunk are no longer needed.
         made.retain(|(before, _)| before.end <= members.start || members.end <= before.start);
         made.push((members, weights.clone()));
         Ok(weights)
     }
 
-    /// Logits `[k, B, C]` of some members for B samples that all of them see (p = 1), differentiable.
+    /// Returns the logits `[k, B, C]` of some members for B samples that all of them see (p = 1), differentiable.
     ///
     /// # Errors
-    /// Those of [`weights`](Self::weights), and of preparing the samples.
+    /// Fails if [`weights`](Self::weights) fails, or if the samples cannot be prepared.
     pub fn forward(&self, members: Range<usize>, input: &Input) -> Result<Tensor> {
         self.model.logits_of(&*self.weights(members)?, input)
     }
 
-    /// Logits `[m, B, C]` of all members for B samples that all of them see (p = 1), without a graph.
+    /// Returns the logits `[m, B, C]` of all members for B samples that all of them see (p = 1), without a graph.
     ///
     /// # Errors
-    /// Those of libtorch; no memory for one member and one sample.
+    /// Fails if libtorch fails, or if memory does not suffice for one member and one sample.
     pub fn logits(&self, cutter: &Cutter, input: &Input) -> Result<Tensor> {
         self.logits_of_some(cutter, 0..self.members(), input)
     }
 
-    /// Logits `[k, B, C]` of `members`, cut by members and samples.
+    /// Returns the logits `[k, B, C]` of `members`, computed in parts of members and samples.
     fn logits_of_some(&self, cutter: &Cutter, members: Range<usize>, input: &Input) -> Result<Tensor> {
         cutter.run(|cut| {
             let samples = in_parts(0..input.samples() as usize, cut.images);
@@ -172,10 +173,10 @@ impl<'a> Predictor<'a> {
         tch::with_grad(|| linear.logits(self.model, &samples))
     }
 
-    /// Logits `[m, N, C]`, row-major, of images `indices` in order.
+    /// Returns the logits `[m, N, C]` of the images `indices`, in order and row-major.
     ///
     /// # Errors
-    /// Images that cannot be read; those of [`logits`](Self::logits).
+    /// Fails if images cannot be read, or if [`logits`](Self::logits) fails.
     pub fn all_logits(
         &self,
         set: &SampleSet,
@@ -187,10 +188,11 @@ impl<'a> Predictor<'a> {
         host_f32(&self.logits_of_set(set, batches, (indices.len(), batch_size), bar)?)
     }
 
-    /// The same, where each process of `world` predicts its share of the batches and gets all logits.
+    /// Returns the same logits as [`all_logits`](Self::all_logits) in every process of `world`. Each process predicts
+    /// its share of the batches.
     ///
     /// # Errors
-    /// Those of [`all_logits`](Self::all_logits), and of the other processes.
+    /// Fails if [`all_logits`](Self::all_logits) fails, here or in another process.
     pub fn shared_logits(
         &self,
         world: &World,
@@ -205,12 +207,13 @@ impl<'a> Predictor<'a> {
         let batches = in_order(indices, batch_size);
         let own = batches[cut(batches.len(), world.size(), world.rank())].to_vec();
         let logits = self.logits_of_set(set, own, (indices.len(), batch_size), bar)?;
-        // By image, so that the shares of all processes follow each other.
+        // The shares are gathered along the image axis, so that they follow each other in order.
         host_f32(&world.gather(&logits.transpose(0, 1))?.transpose(0, 1))
     }
 
-    /// Logits `[m, N, C]` of all images in `batches`, f32 on the CPU. Members whose weights do not fit at once go through
-    /// all batches one after the other, so that each is made once.
+    /// Returns the logits `[m, N, C]` of all images in `batches`, in f32 on the CPU. Where the weights of all members
+    /// do not fit at once, each chunk of members goes through all batches before the next, so its weights are computed
+    /// once.
     fn logits_of_set(
         &self,
         set: &SampleSet,
@@ -243,19 +246,19 @@ impl<'a> Predictor<'a> {
         Ok(logits)
     }
 
-    /// The type of [`logits`](Self::logits).
+    /// Returns the type of [`logits`](Self::logits).
     pub fn kind(&self) -> Kind {
         wide(self.model.kind)
     }
 }
 
-/// `range` in parts of at most `size`.
+/// Splits `range` into parts of at most `size`.
 pub fn in_parts(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(size.max(1)).map(move |start| start..end.min(start + size.max(1)))
 }
 
-/// Tensors joined along an axis; a single one is not copied.
+/// Joins tensors along an axis. A single tensor is not copied.
 fn joined(mut parts: Vec<Tensor>, axis: i64) -> Tensor {
     if parts.len() == 1 { parts.swap_remove(0) } else { Tensor::cat(&parts, axis) }
 }

@@ -1,4 +1,4 @@
-//! What training and evaluation set up alike: device, threads, the model, image sets, the subspace.
+//! The set-up that training and evaluation share: device, threads, the model, image sets and the subspace.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -19,25 +19,25 @@ use crate::model::vit::identify::{Evidence, Identified};
 use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
-/// Image files are decoded once where all of them fit in this many bytes. Not a share of what is free: a resumed run must see
-/// the images in the same form.
+/// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
+/// memory, because a resumed run must see the images in the same form.
 const MEMORY_BYTES: usize = 2 << 30;
 
-/// Where and how to compute: what the command line says and no config holds.
+/// The settings of the computation, which come from the command line and not from a config.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub device: DeviceChoice,
-    /// Threads of libtorch; its own choice where absent.
+    /// The threads of libtorch; its own choice if absent.
     pub threads: Option<i32>,
-    /// Threads that decode images.
+    /// The number of threads that decode images.
     pub workers: usize,
-    /// The compute type, where it is not the config's.
+    /// The compute type, if it differs from the config's.
     pub precision: Option<Precision>,
     /// The results folder.
     pub out: PathBuf,
 }
 
-/// A model ready to compute, with the subspace of the experiment where it has one.
+/// A model ready to compute, with the subspace of the experiment if it has one.
 pub struct Session {
     pub settings: Settings,
     /// The processes that train and predict together.
@@ -46,14 +46,14 @@ pub struct Session {
     pub model: Model,
     pub subspace: Option<Box<dyn Subspace>>,
     pub classes: Vec<String>,
-    /// Of the native forward from the archive's own, where that ran.
+    /// The relative difference of the native forward pass from the archive's own, if the archive ran.
     pub self_check_difference: Option<f64>,
 }
 
 impl Session {
-    /// Reads the checkpoint and lays everything out on the device, for this process alone.
+    /// Reads the checkpoint and moves it to the device, for this process alone.
     pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
-        // Always set, so that a resumed run has the very same set-up as the first one.
+        // Always set, so that a resumed run has the same set-up as the first one.
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
@@ -70,17 +70,17 @@ impl Session {
         Ok(Session { settings, world, device, model, subspace, classes, self_check_difference })
     }
 
-    /// The trained subspace.
+    /// Returns the trained subspace.
     pub fn subspace(&self) -> Result<&dyn Subspace> {
         self.subspace.as_deref().context("the config has no [subspace.*], so there is nothing to train")
     }
 
-    /// Reads one split and puts it where it is served from.
+    /// Reads one split and moves it to where it is served from.
     pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<SampleSet> {
         SampleSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
     }
 
-    /// The images of every test set, each under the label of its results.
+    /// Returns the images of every test set, each with its label in results.
     pub fn test_images(&self, experiment: &Experiment) -> Result<Vec<(String, TestImages)>> {
         let sets = experiment.data.test_sets();
         let serve = |split: Split| TestImages::new(split, self.device, self.settings.workers);
@@ -98,7 +98,7 @@ impl Session {
         self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
     }
 
-    /// Reads the published validation split, where the config asks for it.
+    /// Reads the published validation split, if the config asks for it.
     pub fn published_validation(&self, experiment: &Experiment) -> Result<Option<Split>> {
         match experiment.data.validation {
             Validation::HeldOut(_) => Ok(None),
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Reads the training split, to be seen in random views where the config asks for them; with its fingerprint.
+    /// Reads the training split, with random views if the config asks for them, and returns it with its fingerprint.
     pub fn training_images(&self, experiment: &Experiment) -> Result<(SampleSet, String)> {
         let split = self.load(experiment, SplitName::Train)?;
         let fingerprint = split.fingerprint();
@@ -118,7 +118,7 @@ impl Session {
         Ok((SampleSet::training(split, self.device, self.settings.workers, views)?, fingerprint))
     }
 
-    /// Reads one split; training labels with the noise that the config asks for.
+    /// Reads one split; training labels get the noise that the config asks for.
     pub fn load(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
         let mut split = self.load_published(experiment, name)?;
         if name == SplitName::Train {
@@ -127,7 +127,7 @@ impl Session {
         Ok(split)
     }
 
-    /// Replaces those labels of the training split `name` that `label_noise` chooses.
+    /// Replaces the labels of the training split `name` that `label_noise` selects.
     pub fn replace_labels(&self, experiment: &Experiment, name: &str, labels: &mut [u32]) {
         if experiment.data.label_noise > 0.0 {
             let (classes, share) = (self.classes.len(), experiment.data.label_noise);
@@ -138,7 +138,7 @@ impl Session {
 
     /// Reads one split with the labels of its publisher.
     pub fn load_published(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
-        // random crops are cut out of the stored images, so those must not be reduced to their centre first
+        // Random crops are cut out of the stored images, so these must not be reduced to their centre first.
         let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
         let (memory_bytes, cache) = if crops { (0, None) } else { (MEMORY_BYTES, experiment.data.cache.as_deref()) };
         let load = |request: &Request| experiment.data.dataset.load(name, request);
@@ -151,7 +151,7 @@ impl Session {
         self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
     }
 
-    /// What `load` gives, with so much memory and a cache folder to use.
+    /// Reads a split with `load`, giving it a memory limit and a cache folder.
     fn read(
         &self,
         experiment: &Experiment,
@@ -180,7 +180,7 @@ impl Session {
         Ok(split)
     }
 
-    /// `theta: [n, P]` at the start, f32, on the device.
+    /// Returns the starting `theta: [n, P]`, in f32 on the device.
     pub fn initial_theta(&self, seed: u64, particles: i64) -> Result<Tensor> {
         let subspace = self.subspace()?;
         let rows: Vec<Tensor> =
@@ -189,7 +189,7 @@ impl Session {
     }
 }
 
-/// Says what the checkpoint is and how sure that is.
+/// Logs what the checkpoint is and how it was checked; returns the difference of the self-check.
 fn report(identified: &Identified) -> Option<f64> {
     let (geometry, traits) = (&identified.vit.geometry, identified.vit.traits);
     tracing::info!(

@@ -1,5 +1,5 @@
-//! Points of weight space between particles: ΔW = Σ_j c_j ΔW_j. Averages of particles are taken here, since the mean of
-//! products B A is not the product of means.
+//! Points of weight space between particles: ΔW = Σ_j c_j ΔW_j. Particles are averaged here because the mean of the
+//! products B A is not the product of the means.
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -8,16 +8,16 @@ use super::{Combined, Subspace};
 use crate::schema::words;
 
 words! {
-    /// What is averaged.
+    /// The quantity that is averaged.
     pub enum Space {
-        /// The updates ΔW: exact, of rank n·r for low-rank particles.
+        /// The updates ΔW. The average is exact and has rank n·r for low-rank particles.
         Weights = "weights",
-        /// The columns of theta, factor by factor: keeps the rank, but is no average of the models.
+        /// The columns of theta, factor by factor. This keeps the rank but does not average the models.
         Factors = "factors",
     }
 }
 
-/// The mean of all particles, as one: in factors it stays in the subspace it has.
+/// Returns the mean of all particles as one particle. A mean in factors stays in the same subspace.
 pub fn mean(subspace: &dyn Subspace, theta: &Tensor, space: Space) -> Result<Combined> {
     let particles = theta.size()[0];
     let coefficients = Tensor::full([1, particles], 1.0 / particles as f64, (Kind::Float, theta.device()));
@@ -27,7 +27,7 @@ pub fn mean(subspace: &dyn Subspace, theta: &Tensor, space: Space) -> Result<Com
     }
 }
 
-/// Coefficients must be `[k, n]` for `theta: [n, P]`.
+/// Checks that the coefficients are `[k, n]` for `theta: [n, P]`.
 pub(super) fn check(theta: &Tensor, coefficients: &Tensor) -> Result<()> {
     let (theta, coefficients) = (theta.size(), coefficients.size());
     let fits = coefficients.len() == 2 && coefficients[1] == theta[0];

@@ -1,5 +1,5 @@
-//! Updates ΔW of the trained layers themselves, formed: what particles of any subspace become where they are combined entry
-//! by entry, each with a weight of its own. Evaluated, never trained.
+//! Explicit updates ΔW of the trained layers. Particles of any subspace take this form when they are combined entry by
+//! entry, each entry with its own weight. They are evaluated, never trained.
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
@@ -9,20 +9,20 @@ use super::{Combined, Layout, Shape, Subspace};
 use crate::model::network::Parameters;
 use crate::model::network::Weights;
 
-/// A column of ΔW and where it comes from.
+/// The source of a column of ΔW.
 #[derive(Clone)]
 struct Source {
-    /// First column in the particles' own layout.
+    /// The first column in the layout of the particles.
     start: i64,
-    /// Of the block; [`Shape::Dense`] for a column that is a parameter itself.
+    /// The shape of the block; [`Shape::Dense`] for a column that is itself a parameter.
     shape: Shape,
 }
 
-/// The subspace of formed updates of the layers that another one trains.
+/// The subspace of explicit updates of the layers that another subspace trains.
 pub struct Dense {
     layout: Layout,
     sources: Vec<Source>,
-    /// The particles' columns of the checkpoint, `[P]`.
+    /// The columns of the checkpoint in the particles' layout, `[P]`.
     origin: Tensor,
 }
 
@@ -50,7 +50,7 @@ impl Dense {
         Dense { layout, sources, origin: subspace.origin() }
     }
 
-    /// ΔW `[n, P']` of particles `theta: [n, P]`.
+    /// Returns ΔW `[n, P']` for particles `theta: [n, P]`.
     pub fn updates(&self, theta: &Tensor) -> Tensor {
         let origin = self.origin.to_device(theta.device());
         self.each(theta.size()[0], |source, count| match source.shape {
@@ -62,8 +62,8 @@ impl Dense {
         })
     }
 
-    /// Variances `[n, P']` of ΔW where theta's columns are independent with means `theta` and variances `variance`, `[n, P]`:
-    /// of s Σ_k b_ok a_ki, s² Σ_k (b² σ_a² + a² σ_b² + σ_a² σ_b²); in f64.
+    /// Returns the variances `[n, P']` of ΔW in f64, where the columns of theta are independent with means `theta` and
+    /// variances `variance`, both `[n, P]`. For s Σ_k b_ok a_ki the variance is s² Σ_k (b² σ_a² + a² σ_b² + σ_a² σ_b²).
     pub fn variances(&self, theta: &Tensor, variance: &Tensor) -> Tensor {
         let (squares, variance) = (theta.to_kind(Kind::Double).square(), variance.to_kind(Kind::Double));
         self.each(theta.size()[0], |source, count| match source.shape {
@@ -77,7 +77,7 @@ impl Dense {
         })
     }
 
-    /// Joins what `of` makes of each column's source and number of columns, `[n, …]`.
+    /// Applies `of` to each column's source and number of columns, and joins the results `[n, …]`.
     fn each(&self, particles: i64, of: impl Fn(&Source, i64) -> Tensor) -> Tensor {
         let columns = self.sources.iter().zip(&self.layout.columns);
         let parts = columns.map(|(source, column)| of(source, column.count()).reshape([particles, -1]));
@@ -85,7 +85,7 @@ impl Dense {
     }
 }
 
-/// A `[n, r, in]` and B `[n, out, r]`.
+/// Returns A `[n, r, in]` and B `[n, out, r]`.
 fn factors(rows: &Tensor, start: i64, (rank, inputs, outputs): (i64, i64, i64)) -> (Tensor, Tensor) {
     let a = rows.narrow(1, start, rank * inputs).reshape([-1, rank, inputs]);
     let b = rows.narrow(1, start + rank * inputs, outputs * rank).reshape([-1, outputs, rank]);
@@ -97,7 +97,7 @@ impl Subspace for Dense {
         &self.layout
     }
 
-    /// No update.
+    /// Returns zeros, that is, no update.
     fn initial(&self, _: u64, _: u64) -> Result<Tensor> {
         Ok(self.origin())
     }
@@ -107,7 +107,7 @@ impl Subspace for Dense {
         for ((column, source), leaf) in self.layout.columns.iter().zip(&self.sources).zip(leaves) {
             let whole = match (base.get(&column.name), &source.shape) {
                 (Some(frozen), _) => leaf + frozen.unsqueeze(0),
-                // A head is no part of the base: its columns count from the origin.
+                // A head is not part of the base: its columns are relative to the origin.
                 (None, _) => {
                     let start = self.origin.narrow(0, source.start, column.count()).view(column.shape.as_slice());
                     leaf + start.to_device(leaf.device()).to_kind(leaf.kind())

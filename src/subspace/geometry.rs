@@ -1,7 +1,7 @@
-//! Distances between particles in weight space, and their gradients, for every block of a layout at once.
+//! Distances between particles in weight space, and their gradients, for all blocks of a layout at once.
 //!
-//! For a low-rank block D_ij = ‖s B_i A_i − s B_j A_j‖²_F comes from r × r Gram blocks, O(n² r² (in + out)),
-//! without ever forming B A (Bella, appendix G); for dense columns from direct differences.
+//! For a low-rank block, D_ij = ‖s B_i A_i − s B_j A_j‖²_F is computed from r × r Gram blocks in O(n² r² (in + out)),
+//! without forming B A (Bella, appendix G). For dense columns it is computed from direct differences.
 
 mod factors;
 
@@ -12,33 +12,34 @@ use tch::{Kind, Tensor};
 use self::factors::{Factors, Grams};
 use super::layout::{Block, Layout, Shape};
 
-/// Numbers of theta that are computed with at once: blocks of many particles go in turns, so that their f64 copies stay in the
-/// cache, and in memory that the allocator hands out again.
+/// The largest number of entries of theta that are computed at once. With many particles the blocks are computed in
+/// turns, so that their f64 copies stay in the cache and in memory that the allocator reuses.
 const AT_ONCE: i64 = 1 << 21;
 
-/// Pairwise squared distances in weight space and their weighted gradients.
+/// Computes pairwise squared distances in weight space and their weighted gradients.
 pub struct Geometry {
     groups: Vec<Group>,
     blocks: i64,
 }
 
-/// Squared distances, with the products behind them, which their gradients need again.
+/// Squared distances, and the products behind them, which their gradients need again.
 pub struct Pairs {
-    /// D: `[L, n, n]` in f64, symmetric, non-negative, zero diagonal.
+    /// D: `[L, n, n]` in f64; symmetric, non-negative, with a zero diagonal.
     pub distances: Tensor,
-    /// Of each turn of each low-rank group, in theta's type.
+    /// The Gram matrices of each turn of each low-rank group, in the type of theta.
     grams: Vec<Grams>,
 }
 
-/// Blocks of one shape, computed together: low-rank ones at even distances, or one of dense columns.
+/// Blocks of one shape that are computed together: evenly spaced low-rank blocks, or one block of dense columns.
 struct Group {
     shape: Shape,
-    /// Index in the layout of each block.
+    /// The index of each block in the layout.
     members: Vec<i64>,
-    /// First column of each; all have `length` columns.
+    /// The first column of each block; all have `length` columns.
     starts: Vec<i64>,
     length: i64,
-    /// The members' indices on the device of the first theta seen: an upload a step would wait for the device.
+    /// The indices in `members` on the device of the first theta. Uploading them in each step would wait for the
+    /// device.
     indices: OnceCell<Tensor>,
 }
 
@@ -66,12 +67,12 @@ impl Geometry {
         Geometry { groups, blocks: layout.blocks.len() as i64 }
     }
 
-    /// Number of blocks L.
+    /// Returns the number of blocks L.
     pub fn blocks(&self) -> i64 {
         self.blocks
     }
 
-    /// First column and length of every block.
+    /// Returns the first column and the length of each block.
     pub fn block_columns(&self) -> Vec<(i64, i64)> {
         let mut columns = vec![(0, 0); self.blocks as usize];
         for group in &self.groups {
@@ -82,12 +83,12 @@ impl Geometry {
         columns
     }
 
-    /// D: `[L, n, n]` in f64, from `theta: [n, P]`.
+    /// Returns D, `[L, n, n]` in f64, for `theta: [n, P]`.
     pub fn distances(&self, theta: &Tensor) -> Tensor {
         self.pairs(theta).distances
     }
 
-    /// Distances from `theta: [n, P]`, and what their gradients need.
+    /// Returns the distances for `theta: [n, P]` and the products that their gradients need.
     pub fn pairs(&self, theta: &Tensor) -> Pairs {
         let particles = theta.size()[0];
         let mut all = Tensor::zeros([self.blocks, particles, particles], (Kind::Double, theta.device()));
@@ -109,14 +110,14 @@ impl Geometry {
         Pairs { distances: all, grams }
     }
 
-    /// Adds Σ_j c_ij ∇_i D_ij to `sum: [n, P]` of theta's type, for coefficients `c: [L, n, n]` (f64) and the `pairs` of the
-    /// same theta. What was added has the returned norm, `[]` in f64.
+    /// Adds Σ_j c_ij ∇_i D_ij to `sum: [n, P]` in the type of theta, for coefficients `c: [L, n, n]` (f64) and the
+    /// `pairs` of the same theta. Returns the norm of the added gradients, `[]` in f64.
     pub fn add_weighted_gradients(&self, theta: &Tensor, coefficients: &Tensor, pairs: &Pairs, sum: &Tensor) -> Tensor {
         let mut grams = pairs.grams.iter();
         let mut norms = Vec::new();
         for group in &self.groups {
             let c = coefficients.index_select(0, group.indices(theta.device())) * 2.0;
-            // Row sums on the diagonal minus c: Σ_j c_ij (x_i − x_j) = (C' X)_i.
+            // The matrix has the row sums on its diagonal, minus c: Σ_j c_ij (x_i − x_j) = (C' X)_i.
             let centred =
                 Tensor::diag_embed(&c.sum_dim_intlist([-1i64].as_slice(), false, Kind::Double), 0, -2, -1) - c;
             let Some(shape) = group.factor_shape() else {
@@ -136,7 +137,7 @@ impl Geometry {
 }
 
 impl Group {
-    /// Whether a block of the same shape and length that begins at this column can be computed with these.
+    /// Returns whether a block of the same shape and length that begins at this column can join this group.
     fn continues_at(&self, start: i64) -> bool {
         match self.starts[..] {
             _ if self.shape == Shape::Dense => false,
@@ -149,7 +150,7 @@ impl Group {
         self.indices.get_or_init(|| Tensor::from_slice(&self.members).to_device(device))
     }
 
-    /// None for dense columns.
+    /// Returns the shape of the factors; `None` for dense columns.
     fn factor_shape(&self) -> Option<factors::Shape> {
         match self.shape {
             Shape::LowRank { rank, inputs, outputs, scale } => Some(factors::Shape { rank, inputs, outputs, scale }),
@@ -161,13 +162,13 @@ impl Group {
         theta.narrow(1, self.starts[0], self.length)
     }
 
-    /// First columns of blocks that are computed together.
+    /// Returns the first columns of the blocks in each turn.
     fn turns(&self, particles: i64) -> impl Iterator<Item = &[i64]> {
         self.starts.chunks((AT_ONCE / (particles * self.length)).max(1) as usize)
     }
 
     fn dense_distances(&self, theta: &Tensor) -> Tensor {
-        /// `cdist` by direct differences: a product would cancel.
+        /// Makes `cdist` use direct differences, since a product would cancel.
         const WITHOUT_PRODUCT: i64 = 2;
         let x = self.dense(theta).to_kind(Kind::Double);
         let distances = Tensor::cdist(&x, &x, 2.0, WITHOUT_PRODUCT).square();
@@ -176,7 +177,7 @@ impl Group {
 
     fn add_dense_gradients(&self, theta: &Tensor, centred: &Tensor, sum: &Tensor) -> Tensor {
         let x = self.dense(theta);
-        // Rows of c' sum to 0, so a common offset drops out; taken off first, it does not cost digits either.
+        // The rows of c' sum to 0, so a common offset drops out. Subtracting it first also avoids rounding error.
         let x = &x - x.mean_dim([0i64].as_slice(), true, x.kind());
         let product = centred.squeeze_dim(0).to_kind(theta.kind()).matmul(&x);
         let _ = self.dense(sum).g_add_(&product);

@@ -1,4 +1,4 @@
-//! Columns and blocks of `theta`: which slice of a row is which parameter, and which slices move together.
+//! The columns and blocks of `theta`: which slice of a row is which parameter, and which slices form one block.
 
 use std::ops::Range;
 
@@ -20,16 +20,16 @@ impl Column {
     }
 }
 
-/// What the columns of a block are.
+/// The meaning of the columns of a block.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// A `[rank, inputs]`, then B `[outputs, rank]`, of ΔW = scale · B A.
+    /// The factors A `[rank, inputs]`, then B `[outputs, rank]`, of ΔW = scale · B A.
     LowRank { rank: i64, inputs: i64, outputs: i64, scale: f64 },
-    /// Weights themselves.
+    /// The weights themselves.
     Dense,
 }
 
-/// Columns on which one kernel is computed: an adapted layer's (A, B), or a layer's weight and bias.
+/// The columns that share one kernel: the A and B of an adapted layer, or the weight and bias of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     pub name: String,
@@ -45,12 +45,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// P, the trainable parameters a particle.
+    /// Returns the number of trainable parameters per particle, P.
     pub fn parameters(&self) -> i64 {
         self.columns.last().map_or(0, |c| c.start + c.count())
     }
 
-    /// Whether every column is an entry of a weight itself.
+    /// Returns whether every column is an entry of a weight itself.
     pub fn is_dense(&self) -> bool {
         self.blocks.iter().all(|block| block.shape == Shape::Dense)
     }
@@ -67,7 +67,7 @@ impl Layout {
         self.blocks.push(Block { name: name.into(), columns, shape });
     }
 
-    /// Leaves of a graph, one `[k, …shape]` a column, in the compute type, from `theta: [k, P]`.
+    /// Returns the leaves of a graph, one `[k, …shape]` per column in the compute type, from `theta: [k, P]`.
     pub fn leaves(&self, theta: &Tensor, kind: Kind, differentiate: bool) -> Vec<Tensor> {
         let particles = theta.size()[0];
         let leaf = |column: &Column| {
@@ -79,11 +79,11 @@ impl Layout {
         self.columns.iter().map(leaf).collect()
     }
 
-    /// Adds the leaves' gradients into `[k, P]` rows.
+    /// Adds the gradients of the leaves to `rows: [k, P]`.
     pub fn gather(&self, gradients: &[Tensor], rows: &Tensor) {
         let particles = rows.size()[0];
         for (column, gradient) in self.columns.iter().zip(gradients) {
-            // A parameter that the loss does not reach comes back undefined: its gradient is zero.
+            // The gradient of a parameter that the loss does not depend on comes back undefined and counts as zero.
             if gradient.defined() {
                 let mut target = rows.narrow(1, column.start, column.count());
                 let _ = target.g_add_(&gradient.to_kind(rows.kind()).reshape([particles, -1]));

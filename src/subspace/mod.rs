@@ -1,4 +1,5 @@
-//! Subspaces: what the P columns of `theta` `[n, P]` mean. One file a subspace, registered in [`SUBSPACES`].
+//! Subspaces give the P columns of `theta` `[n, P]` their meaning. Each has one file and is registered in
+//! [`SUBSPACES`].
 
 pub mod combine;
 mod dense;
@@ -19,27 +20,27 @@ pub use dense::Dense;
 pub use entries::{SUBSPACES, low_rank};
 pub use layout::{Block, Layout, Shape};
 
-/// A laid-out subspace.
+/// A subspace laid out for one network.
 pub trait Subspace {
     fn layout(&self) -> &Layout;
 
-    /// The start of one particle: `[P]`, a pure function of (seed, particle).
+    /// Returns the start of one particle, `[P]`, a pure function of (seed, particle).
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor>;
 
-    /// The layer weights that leaves stand for (one `[k, …shape]` a column, in the layout's order).
+    /// Returns the layer weights for the leaves, which are one `[k, …shape]` per column in the layout's order.
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a>;
 
-    /// The columns of the checkpoint itself, `[P]`, from which updates ΔW count; zeros for a new head.
+    /// Returns the columns of the checkpoint itself, `[P]`, to which updates ΔW are relative; zeros for a new head.
     fn origin(&self) -> Tensor;
 
-    /// The points ΔW_k = Σ_j c_kj ΔW_j of particles `theta: [n, P]`, for coefficients `[k, n]` (f32), exactly. The columns
-    /// of a new head, which has no update, are combined themselves.
+    /// Returns the points ΔW_k = Σ_j c_kj ΔW_j of particles `theta: [n, P]` exactly, for coefficients `[k, n]` (f32).
+    /// The columns of a new head, which has no update, are themselves combined.
     ///
     /// # Errors
-    /// Coefficients of another shape.
+    /// Fails if the coefficients have another shape.
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined>;
 
-    /// The same subspace once more.
+    /// Returns another copy of this subspace.
     fn again(&self) -> Box<dyn Subspace>;
 }
 
@@ -47,18 +48,18 @@ pub trait Subspace {
 pub trait SubspaceSpec {
     fn key(&self) -> &'static str;
 
-    /// Lays out the columns for a network with its weights and a head (in f32, wherever they lie).
+    /// Lays out the columns for a network with its weights and a head (in f32, on any device).
     ///
     /// # Errors
-    /// A network that lacks what is asked for.
+    /// Fails if the network lacks a layer that the settings name.
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>>;
 
-    /// Whether all particles start at the same point, with a head trained so.
+    /// Returns whether all particles start at the same point when the head is trained in this way.
     fn equal_starts(&self, head: Training) -> bool;
 
     fn resolved(&self) -> toml::Table;
 
-    /// The rank, where there is one: a column of the results.
+    /// Returns the rank, if there is one; it is a column of the results.
     fn rank(&self) -> Option<i64>;
 }
 
@@ -69,9 +70,9 @@ pub struct Entry {
     pub read: fn(&Reader) -> Box<dyn SubspaceSpec>,
 }
 
-/// k points with the subspace that reads them.
+/// The k combined points, and the subspace that gives them their meaning.
 pub struct Combined {
     pub subspace: Box<dyn Subspace>,
-    /// `[k, P']`.
+    /// The points, `[k, P']`.
     pub theta: Tensor,
 }

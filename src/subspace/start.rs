@@ -1,4 +1,4 @@
-//! The start of a particle, and the columns of a head that it trains.
+//! The starting point of a particle, and the columns of a head that particles train.
 
 use rand::RngExt;
 use tch::Tensor;
@@ -7,13 +7,13 @@ use super::{Layout, Shape};
 use crate::base::random::{Purpose, stream};
 use crate::model::head::Head;
 
-/// Uniform draws on ±bound, a pure function of (seed, particle, column).
+/// Returns uniform draws from ±bound, a pure function of (seed, particle, column).
 pub fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) -> Vec<f32> {
     let mut rng = stream(seed, Purpose::Init, &[particle, column]);
     (0..count).map(|_| rng.random_range(-bound..bound) as f32).collect()
 }
 
-/// The start of a new linear head, as `torch.nn.Linear` draws it: U(±1/√d).
+/// Returns the start of a new linear head, drawn as in `torch.nn.Linear`: U(±1/√d).
 pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
     let (classes, width) = (head.weight.size()[0], head.weight.size()[1]);
     let bound = 1.0 / (width as f64).sqrt();
@@ -21,7 +21,7 @@ pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
     Tensor::from_slice(&values)
 }
 
-/// Columns and block of a head that particles train.
+/// Appends the columns and the block of a head that particles train.
 pub fn push_head(layout: &mut Layout, head: &Head) {
     let start = layout.parameters();
     layout.push("head.weight", &head.weight.size());

@@ -1,4 +1,4 @@
-//! `[method.laplace]`: Gaussians around the particles that were trained, or around those of another run.
+//! `[method.laplace]`: fits Gaussians around the particles just trained, or around those of another run.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -10,10 +10,10 @@ use crate::posterior::{Posterior, Stored};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
-/// Says what the fit will take, where there is one.
+/// Logs the memory of the Laplace fit, if there is one.
 ///
 /// # Errors
-/// More than allowed, before anything is trained.
+/// Fails if the fit needs more memory than allowed, before anything is trained.
 pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
     let Some(settings) = training.method.spec.course().settings() else { return Ok(()) };
     let classes = session.model.head.classes();
@@ -22,10 +22,10 @@ pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Gaussians around the particles of a posterior.
+/// Fits Gaussians around the particles of a posterior.
 ///
 /// # Errors
-/// Those of [`Fitter::fit`].
+/// Fails if [`Fitter::fit`] fails.
 pub(super) fn fit(
     posterior: Posterior,
     settings: Settings,
@@ -49,11 +49,11 @@ pub(super) fn fit(
     Ok(Posterior::Laplace { mode, fitted })
 }
 
-/// What the particles of the finished run `from` cost, and the particles.
+/// Returns the record and the particles of the finished run `from`.
 ///
 /// # Errors
-/// A run that is not there or not finished, that differs in what the particles mean or have seen, or whose particles are
-/// Gaussians already.
+/// Fails if the run does not exist or is not finished, if its seed, checkpoint, head, data or subspace differ from
+/// those of this config, or if it kept Gaussians or draws instead of points.
 pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> Result<(Record, Posterior)> {
     let key = format!("method.laplace.from = {from:?}");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;

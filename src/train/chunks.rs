@@ -1,4 +1,4 @@
-//! How many particles and images go through the network at once in training: as many as memory allows.
+//! The number of particles and images that go through the network at once in training: as many as memory allows.
 
 use std::rc::Rc;
 
@@ -14,24 +14,24 @@ use crate::model::Model;
 use crate::model::network::Graph;
 use crate::subspace::Layout;
 
-/// What a training step works on.
+/// The inputs of a training step that determine its memory.
 pub struct Step<'a> {
     pub spec: &'a TrainSpec,
     pub model: &'a Model,
     pub layout: &'a Layout,
     pub method: &'a dyn Method,
-    /// Training images.
+    /// The number of training images.
     pub images: usize,
-    /// Particles in all.
+    /// The number of particles in all processes.
     pub particles: usize,
-    /// Particles whose gradients this process computes.
+    /// The number of particles whose gradients this process computes.
     pub own: usize,
-    /// Whether the best particles are kept beside the present ones.
+    /// Whether there are validation images, so that the best particles may be kept as well.
     pub validates: bool,
 }
 
 impl Step<'_> {
-    /// The memory of a step besides what is held already: theta, and what the method keeps from step to step.
+    /// Returns the memory of a step beyond what is already held: theta, and what the method keeps between steps.
     fn need(&self) -> Need {
         let Step { spec, model, layout, .. } = self;
         let parameters = layout.parameters() as u64;
@@ -42,16 +42,16 @@ impl Step<'_> {
         let matrices = self.method.matrices_of_a_step() + clipped + best;
         let own_samples = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
-        // The gradients of the graph's leaves, and the leaves: those of one particle in f32 are theta itself.
+        // The leaves of the graph and their gradients. In f32, the leaves of a single particle are theta itself.
         let tensors = if self.particles == 1 && model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
         Need { fixed: matrices * matrix, member, ..pass }
     }
 
-    /// Cuts the step to the memory that is free now.
+    /// Splits the step so that it fits in the memory that is free now.
     ///
     /// # Errors
-    /// One particle and one image do not fit.
+    /// Fails if one particle and one image do not fit.
     pub fn plan(&self) -> Result<Rc<Cutter>> {
         let images = self.spec.batch_size.min(self.images).div_ceil(self.spec.accumulate.parts());
         let members = match self.spec.particle_chunk {

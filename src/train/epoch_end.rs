@@ -1,4 +1,4 @@
-//! What follows an epoch: validation, its row of `train.csv`, the best particles, warnings.
+//! The work at the end of an epoch: validation, its row of `train.csv`, the best particles, and warnings.
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -17,7 +17,7 @@ use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
 
 impl Trainer<'_> {
-    /// Validates, writes the epoch's row and keeps the best particles.
+    /// Validates, writes the row of the epoch and keeps the best particles.
     pub(super) fn close_epoch(&mut self, clock: &Clock) -> Result<()> {
         self.world.align(&mut self.theta)?;
         let (train_loss, diagnostics) = self.progress.means()?;
@@ -50,7 +50,7 @@ impl Trainer<'_> {
         if self.world.leads() { history::write(self.folder, &self.progress.rows) } else { Ok(()) }
     }
 
-    /// NLL, accuracy and ECE of averaged logits on the held-out images.
+    /// Returns the NLL, accuracy and ECE of the averaged logits on the held-out images.
     fn validate(&self) -> Result<Option<[f64; 3]>> {
         if self.material.holdout.validation.is_empty() {
             return Ok(None);
@@ -66,7 +66,7 @@ impl Trainer<'_> {
         Ok(Some([value("nll"), value("accuracy"), value("ece")]))
     }
 
-    /// Mean leave-one-out loss of the first training images, where the config asks for it.
+    /// Returns the mean leave-one-out loss of the first training images, if the config asks for it.
     fn leave_one_out(&self) -> Result<Option<f64>> {
         let Material { train, holdout, .. } = self.material;
         let count = self.spec.loo_samples.min(holdout.train.len());
@@ -80,7 +80,7 @@ impl Trainer<'_> {
         Ok(Some(found.iter().map(|one| one.loo_loss).sum::<f64>() / count as f64))
     }
 
-    /// What the method says of the epochs so far, the last of which is `row`.
+    /// Logs the warnings of the method about the epochs so far, of which `row` is the last.
     fn warn(&self, row: &EpochRow) {
         let earlier = self.progress.rows.iter().chain([row]);
         let epochs: Vec<&[(String, f64)]> = earlier.map(|row| &row.diagnostics[..]).collect();
@@ -90,7 +90,7 @@ impl Trainer<'_> {
     }
 }
 
-/// Predictions on some images of a set, computed by all processes together.
+/// Returns predictions on some images of a set, computed by all processes together.
 fn predictions(
     predictor: &Predictor,
     (set, indices): (&SampleSet, &[u32]),

@@ -1,19 +1,19 @@
-//! What a training step is fed with: samples, or what the stages below the first trained one made of them.
+//! The input of a training step: samples, or the output of the stages below the first trained one.
 
 use tch::Tensor;
 
 use crate::data::batches::Batch;
 use crate::model::Input;
 
-/// What a step is fed with.
+/// The input of a training step.
 pub(super) enum Feed {
     Samples(Batch),
-    /// What enters the first trained stage, `[K, …]`, and labels `[K]`.
+    /// The input of the first trained stage, `[K, …]`, and labels `[K]`.
     Entering(Tensor, Tensor),
 }
 
 impl Feed {
-    /// What enters the network, the values entering `stage`, and labels `[p, B]`, for p data orders.
+    /// Returns the input of the network and the labels `[p, B]`, for p data orders. Cached values enter at `stage`.
     pub(super) fn input(&self, stage: usize, orders: i64) -> (Input, Tensor) {
         let (values, labels) = match self {
             Feed::Samples(batch) => (&batch.samples, &batch.labels),

@@ -1,11 +1,11 @@
-//! What an epoch leaves behind: a line on the terminal and a row of `train.csv`.
+//! The record of an epoch: a line on the terminal and a row of `train.csv`.
 
 use anyhow::Result;
 
 use super::progress::EpochRow;
 use crate::run::RunFolder;
 
-/// One line for the terminal.
+/// Returns the line for the terminal.
 pub fn describe(row: &EpochRow, epochs: usize) -> String {
     let mut text = format!("epoch {}/{epochs}  loss {:.4}", row.epoch, row.train_loss);
     if let (Some(nll), Some(accuracy)) = (row.validation_nll, row.validation_accuracy) {
@@ -17,7 +17,7 @@ pub fn describe(row: &EpochRow, epochs: usize) -> String {
     text + &row.images_per_second.map_or(String::new(), |rate| format!("  {rate:.0} images/s"))
 }
 
-/// `train.csv`, written whole after every epoch.
+/// Writes the whole of `train.csv`, as happens after every epoch.
 pub fn write(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
     crate::base::files::write_atomic(&run.history(), |file| {
         let mut writer = csv::Writer::from_writer(file);

@@ -1,4 +1,4 @@
-//! What a run is trained and validated on.
+//! The images of a run for training and validation.
 
 use anyhow::{Result, bail};
 
@@ -8,13 +8,13 @@ use crate::data::order::Holdout;
 use crate::experiment::{Experiment, Validation};
 use crate::session::Session;
 
-/// Training images, and what is validated on.
+/// The training images, and the images for validation.
 pub struct Material {
     pub train: SampleSet,
-    /// A published validation split, where that is validated on.
+    /// The published validation split, if the config asks for it.
     published: Option<SampleSet>,
     pub holdout: Holdout,
-    /// What identifies the images: a resumed run must see the same ones.
+    /// The fingerprint of the images: a resumed run must see the same ones.
     pub fingerprint: String,
 }
 
@@ -22,7 +22,7 @@ impl Material {
     /// Reads the splits and holds out what the config asks for.
     ///
     /// # Errors
-    /// Images that cannot be read; a share that leaves nothing to train or to validate on.
+    /// Fails if images cannot be read, or if a held-out share leaves no image for training or for validation.
     pub fn read(experiment: &Experiment, session: &Session) -> Result<Material> {
         let (train, fingerprint) = session.training_images(experiment)?;
         let published = session.published_validation(experiment)?;
@@ -34,12 +34,12 @@ impl Material {
         Ok(Material { train, published, holdout, fingerprint })
     }
 
-    /// Material that was made elsewhere, of which `holdout` says what is validated on.
+    /// Creates material from given images; `holdout` selects the validation images.
     pub fn of(train: SampleSet, holdout: Holdout, fingerprint: String) -> Material {
         Material { train, published: None, holdout, fingerprint }
     }
 
-    /// What `holdout.validation` are images of.
+    /// Returns the set of images that `holdout.validation` indexes.
     pub fn validation(&self) -> &SampleSet {
         self.published.as_ref().unwrap_or(&self.train)
     }

@@ -1,8 +1,10 @@
-//! Gradients mixed in weight space: Φ_i = Σ_j c_ij G_j with G_j = ∂L_j/∂W_j, carried into particle i's own columns by the
-//! chain rule. For W_i = W_0 + s B_i A_i these are s Φ_i A_iᵀ and s B_iᵀ Φ_i; for dense columns Φ_i itself.
+//! Gradients mixed in weight space: Φ_i = Σ_j c_ij G_j with G_j = ∂L_j/∂W_j, mapped to the columns of particle i by the
+//! chain rule. For W_i = W_0 + s B_i A_i the gradients are s Φ_i A_iᵀ and s B_iᵀ Φ_i; for dense columns the gradient is
+//! Φ_i itself.
 //!
-//! The particles' own backward passes δ_j, the gradient by a layer's output, and G_j = δ_jᵀ x_j with the layer's input x_j:
-//! no second backward is needed, and no G_j where n is small.
+//! The backward passes of the particles give δ_j, the gradient with respect to the output of a layer, and
+//! G_j = δ_jᵀ x_j with the input x_j of the layer. So no second backward pass is needed, and for small n the G_j are
+//! not formed.
 
 use std::collections::HashMap;
 
@@ -13,36 +15,37 @@ use crate::base::tensor::wide;
 use crate::model::network::weights::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
 
-/// The factors of all particles, and what the mixed gradients add up to.
+/// The low-rank factors of all particles, and the sum of their mixed gradients.
 pub struct Mixing<'a> {
     layout: &'a Layout,
     low_rank: HashMap<&'a str, Factors<'a>>,
-    /// c, `[L, n, n]`.
+    /// The mixing coefficients c, `[L, n, n]`.
     matrices: Tensor,
-    /// `[n, P]`.
+    /// The mixed gradients so far, `[n, P]`.
     gradients: Tensor,
     tape: Tape,
 }
 
-/// A low-rank block of all particles.
+/// The factors of a low-rank block for all particles.
 struct Factors<'a> {
     block: &'a Block,
-    /// A, `[n, rank, in]`.
+    /// The factors A, `[n, rank, in]`.
     a: Tensor,
-    /// Bᵀ, `[n, rank, out]`.
+    /// The factors Bᵀ, `[n, rank, out]`.
     b: Tensor,
-    /// s c, `[n, n]`.
+    /// The scaled coefficients s c, `[n, n]`.
     shares: Tensor,
 }
 
 impl<'a> Mixing<'a> {
-    /// Nothing to mix.
+    /// Creates a value that mixes nothing.
     pub fn none(layout: &'a Layout) -> Mixing<'a> {
         let empty = || Tensor::zeros([0], tch::kind::FLOAT_CPU);
         Mixing { layout, low_rank: HashMap::new(), matrices: empty(), gradients: empty(), tape: Tape::default() }
     }
 
-    /// For all particles `theta: [n, P]`, in the compute type `kind`, with a matrix c a block `[L, n, n]`.
+    /// Prepares the mixing for all particles `theta: [n, P]` in the compute type `kind`, with one matrix c per block,
+    /// `[L, n, n]`.
     pub fn new(layout: &'a Layout, theta: &Tensor, kind: Kind, matrices: &Tensor) -> Mixing<'a> {
         let factors = |(index, block): (usize, &'a Block)| match block.shape {
             Shape::LowRank { rank, inputs, outputs, scale } => {
@@ -63,12 +66,12 @@ impl<'a> Mixing<'a> {
         Mixing { layout, low_rank, matrices, gradients, tape: Tape::default() }
     }
 
-    /// Whether nothing is mixed.
+    /// Returns whether nothing is mixed.
     pub fn is_none(&self) -> bool {
         self.matrices.numel() == 0
     }
 
-    /// A forward of particles `start..start + count` with `weights`, whose way back is mixed.
+    /// Starts a forward pass of particles `start..start + count` with `weights`, whose backward pass is mixed.
     pub fn forward(&self, weights: &mut Weights, start: i64, count: i64) -> Forward<'_> {
         if !self.low_rank.is_empty() {
             weights.record(&self.tape);
@@ -82,7 +85,8 @@ impl<'a> Mixing<'a> {
         Ok(())
     }
 
-    /// The mixed gradients `[n, P]`, where those of dense blocks are mixed from the particles' own `[n, P]`.
+    /// Returns the mixed gradients `[n, P]`. Those of dense blocks are mixed from the particles' own gradients
+    /// `[n, P]`.
     pub fn finish(self, own: &Tensor) -> Tensor {
         for (index, block) in self.layout.blocks.iter().enumerate().filter(|(_, b)| b.shape == Shape::Dense) {
             let columns = |t: &Tensor| t.narrow(1, block.columns.start, block.columns.end - block.columns.start);
@@ -92,7 +96,8 @@ impl<'a> Mixing<'a> {
         self.gradients
     }
 
-    /// Adds to the gradients of all particles' A `[n, rank, in]` and, from output row `from` on, B `[n, rank, rows]`.
+    /// Adds to the gradients of all particles' A `[n, rank, in]`, and to those of Bᵀ `[n, rank, rows]` from output row
+    /// `from` on.
     fn add(&self, block: &Block, from: i64, a: &Tensor, b: &Tensor) {
         let (n, rank, inputs) = (a.size()[0], a.size()[1], a.size()[2]);
         let add = |offset: i64, gradient: Tensor| {
@@ -105,7 +110,7 @@ impl<'a> Mixing<'a> {
     }
 }
 
-/// A forward of some particles.
+/// A forward pass of some particles.
 pub struct Forward<'a> {
     mixing: &'a Mixing<'a>,
     start: i64,
@@ -113,18 +118,18 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// Forgets what was recorded without a graph.
+    /// Discards the taps of a forward pass without a graph.
     pub fn forget(&self) {
         self.mixing.tape.take();
     }
 
-    /// Gradients of `root` by `leaves`, undefined for those that it does not depend on; what it sends back through low-rank
-    /// layers since the last time is mixed.
+    /// Returns the gradients of `root` with respect to `leaves`; those of leaves that it does not depend on are
+    /// undefined. Also mixes the gradients of all low-rank layers used since the last call.
     ///
     /// # Errors
-    /// Those of libtorch; a root that depends on no leaf.
+    /// Fails if libtorch fails, or if the root depends on no leaf.
     pub fn back(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
-        // A root without a graph would be a segmentation fault.
+        // Running backward from a tensor without a graph would cause a segmentation fault.
         ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
         let mut taps = self.mixing.tape.take();
         taps.retain(|tap| self.mixing.low_rank.contains_key(tap.layer.as_str()));
@@ -137,7 +142,7 @@ impl Forward<'_> {
         Ok(gradients)
     }
 
-    /// Adds what one use of a layer contributes; `gradient: [k, B, T, rows]` is by its output.
+    /// Adds the contribution of one use of a layer; `gradient: [k, B, T, rows]` is with respect to its output.
     fn mix(&self, tap: &Tap, gradient: &Tensor) {
         let Factors { block, a, b, shares } = &self.mixing.low_rank[tap.layer.as_str()];
         let flat = |t: &Tensor| t.detach().flatten(1, 2);
@@ -153,16 +158,17 @@ impl Forward<'_> {
     }
 }
 
-/// G_j = δ_jᵀ x_j of the k particles of a forward, not formed.
+/// The gradients G_j = δ_jᵀ x_j of the k particles of a forward pass, not formed.
 struct LayerGradients {
-    /// `[p, M, in]`, p = 1 where it is the same for all particles.
+    /// The inputs x, `[p, M, in]`, with p = 1 if they are the same for all particles.
     x: Tensor,
-    /// δ, `[k, M, rows]`.
+    /// The gradients δ, `[k, M, rows]`.
     delta: Tensor,
 }
 
 impl LayerGradients {
-    /// Whether forming G_j takes fewer operations: its cost does not grow with n, that of going through n factors does.
+    /// Returns whether forming G_j takes fewer operations. Its cost does not grow with n, unlike that of using the
+    /// factors.
     fn worth_forming(&self, a: &Tensor) -> bool {
         let (n, rank, inputs) = (a.size()[0], a.size()[1], a.size()[2]);
         let (count, samples, rows) = (self.delta.size()[0], self.delta.size()[1], self.delta.size()[2]);
@@ -171,13 +177,13 @@ impl LayerGradients {
         through_gradients < through_factors
     }
 
-    /// Gradients by A `[n, rank, in]` and Bᵀ `[n, rank, rows]` of all n particles, for s c `[n, k]`: every particle's δ_j and
-    /// x_j are taken to the ranks of all others.
+    /// Returns the gradients of A `[n, rank, in]` and Bᵀ `[n, rank, rows]` for all n particles, given s c `[n, k]`. It
+    /// projects δ_j and x_j of each particle onto the factors of all particles.
     fn through_factors(&self, a: &Tensor, b: &Tensor, shares: &Tensor) -> (Tensor, Tensor) {
         let (n, rank) = (a.size()[0], a.size()[1]);
         let (count, samples, rows) = (self.delta.size()[0], self.delta.size()[1], self.delta.size()[2]);
         let inputs = a.size()[2];
-        // [k, 1, n·rank]
+        // The shape is now `[k, 1, n·rank]`.
         let shares = shares.tr().unsqueeze(2).expand([-1, -1, rank], false).reshape([count, 1, n * rank]);
         let (x, delta) = (self.x.reshape([-1, inputs]), self.delta.reshape([-1, rows]));
         let low_x = x.matmul(&a.reshape([n * rank, inputs]).tr()).view([-1, samples, n * rank]) * &shares;
@@ -191,14 +197,14 @@ impl LayerGradients {
         (by_a.view([n, rank, inputs]), by_b.view([n, rank, rows]))
     }
 
-    /// The same by the definition: G_j, Φ_i, chain rule, some output rows at a time.
+    /// Returns the same by definition: G_j, Φ_i and the chain rule, for some output rows at a time.
     fn through_gradients(&self, a: &Tensor, b: &Tensor, shares: &Tensor) -> (Tensor, Tensor) {
-        /// Values of all G_j and Φ_i together.
+        /// The largest number of values in all G_j and Φ_i together.
         const VALUES: i64 = 1 << 24;
         let (n, inputs) = (a.size()[0], a.size()[2]);
         let (count, samples, rows) = (self.delta.size()[0], self.delta.size()[1], self.delta.size()[2]);
         let x = self.x.expand([count, samples, inputs], false);
-        // A sum over many parts, so in f32 where the rest is in bf16.
+        // This is a sum over many parts, so it is in f32 even if the rest is in bf16.
         let (mut by_a, by_b) = (a.zeros_like().to_kind(wide(a.kind())), b.zeros_like());
         let part = (VALUES / ((n + count) * inputs)).clamp(1, rows);
         for from in (0..rows).step_by(part as usize) {
@@ -220,7 +226,8 @@ mod tests {
         f64::try_from((a - b).abs().max() / b.abs().max()).unwrap()
     }
 
-    /// Both ways to the same sums, for inputs of each particle and for one of all, with more rows than one part takes.
+    /// Both ways give the same sums, for inputs of each particle and for shared ones, with more rows than one part
+    /// takes.
     #[test]
     fn both_ways_agree() {
         tch::manual_seed(1);

@@ -1,5 +1,5 @@
-//! The likelihood of a batch as the methods see it: one forward and one backward for all particles.
-//! [`Shared`] is the same computed by several processes, a share each.
+//! The likelihood of a batch as the methods see it: one forward and one backward pass for all particles. [`Shared`]
+//! splits the same computation over several processes.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -20,52 +20,52 @@ use crate::model::{Input, Model};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
 
-/// How a batch is cut; losses and gradients do not depend on it beyond rounding.
+/// The split of a batch. Losses and gradients depend on it only through rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// Particles a forward; 0 for all.
+    /// The number of particles in one forward pass; 0 for all.
     pub particle_chunk: usize,
-    /// Parts of a batch.
+    /// The number of parts of a batch.
     pub accumulate: usize,
-    /// Activations are computed again on the way back.
+    /// Whether activations are recomputed in the backward pass.
     pub recompute: bool,
 }
 
 impl Cut {
-    /// All particles and the whole batch in one forward.
+    /// All particles and the whole batch in one forward pass.
     pub const WHOLE: Cut = Cut { particle_chunk: 0, accumulate: 1, recompute: false };
 
-    /// Samples of this process in each part of a batch.
+    /// Returns the samples of this process in each part of a batch.
     pub fn samples(&self, share: &Share, batch: usize) -> Vec<Range<usize>> {
         share.samples(batch, batch.div_ceil(self.accumulate))
     }
 }
 
-/// Mean cross-entropy of one batch, or the share of it that this process computes.
+/// The mean cross-entropy of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
     model: &'a Model,
     subspace: &'a dyn Subspace,
     cut: Cut,
-    /// How many particles and images go through the network at once.
+    /// The number of particles and images that go through the network at once.
     cutter: Rc<Cutter>,
-    /// With p = 1 where all particles see the same; b of the batch's B samples are here.
+    /// The input of b of the batch's B samples, with p = 1 if all particles see the same.
     input: Input,
-    /// `[p, b]`.
+    /// The labels, `[p, b]`.
     labels: Tensor,
-    /// Those of the images here that are in each part of the batch.
+    /// The range of these b samples in each part of the batch.
     parts: Vec<Range<usize>>,
-    /// B.
+    /// The size B of the batch.
     batch: usize,
 }
 
 impl<'a> Likelihood<'a> {
-    /// The likelihood of a batch of bytes `[p·B, 3, h, w]`.
+    /// Returns the likelihood of a batch of bytes `[p·B, 3, h, w]`.
     pub fn new(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, batch: &Batch, orders: i64) -> Likelihood<'a> {
         let input = Input::Stored(batch.samples.unflatten(0, [orders, -1].as_slice()));
         Likelihood::on(model, subspace, cut, input, batch.labels.view([orders, -1]))
     }
 
-    /// The likelihood of labels `[p, B]`.
+    /// Returns the likelihood of labels `[p, B]`.
     pub fn on(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, input: Input, labels: Tensor) -> Likelihood<'a> {
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
         let members = if cut.particle_chunk == 0 { usize::MAX } else { cut.particle_chunk };
@@ -75,12 +75,12 @@ impl<'a> Likelihood<'a> {
         whole.of_share(&Share::whole(orders), batch)
     }
 
-    /// The same, cut as `cutter` has planned or learnt from earlier steps.
+    /// Returns the same likelihood, split as `cutter` has planned or learnt from earlier steps.
     pub fn cut_by(self, cutter: Rc<Cutter>) -> Likelihood<'a> {
         Likelihood { cutter, ..self }
     }
 
-    /// With what is here as a process's share of a batch of B samples.
+    /// Returns the same likelihood, with these samples as a process's share of a batch of `batch` samples.
     pub fn of_share(self, share: &Share, batch: usize) -> Likelihood<'a> {
         let mut here = 0;
         let parts = self.cut.samples(share, batch).into_iter().map(|part| {
@@ -90,8 +90,8 @@ impl<'a> Likelihood<'a> {
         Likelihood { parts: parts.collect(), batch, ..self }
     }
 
-    /// Losses `[k]` of the particles in `leaves` on some of the batch, and the gradients of their sum times `weight` by
-    /// `leaves`; mixed ones go into `mixing`.
+    /// Returns the losses `[k]` of the particles in `leaves` on a part of the batch, and the gradients of their sum
+    /// times `weight` with respect to `leaves`. Mixed gradients go into `mixing`.
     fn gradients(&self, leaves: &[Tensor], mixing: &Mixing, of: Portion) -> Result<(Tensor, Vec<Tensor>)> {
         let particles = leaves[0].size()[0];
         let rows = |t: &Tensor| if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, of.start, particles) };
@@ -117,17 +117,17 @@ impl<'a> Likelihood<'a> {
     }
 }
 
-/// Some particles on some of a batch.
+/// Some particles on a part of the batch.
 #[derive(Clone, Copy)]
 struct Portion {
-    /// First particle.
+    /// The index of the first particle.
     particle: i64,
-    /// Its row among those here.
+    /// The row of that particle among those in this process.
     start: i64,
-    /// First sample and number of samples.
+    /// The first sample and the number of samples.
     from: i64,
     samples: i64,
-    /// Of their loss in that of the batch.
+    /// The weight of these samples in the loss of the whole batch.
     weight: f64,
 }
 
@@ -158,7 +158,7 @@ impl Objective for Likelihood<'_> {
 }
 
 impl Likelihood<'_> {
-    /// What mixes the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
+    /// Returns the mixing of the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
     fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
         let layout = self.subspace.layout();
         let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
@@ -167,13 +167,14 @@ impl Likelihood<'_> {
         Ok(Mixing::new(layout, theta, self.model.kind, matrices))
     }
 
-    /// Losses and gradients of rows of theta, of which the first is particle `first`, over some parts, each sample times
-    /// its share of the batch; mixed ones go into `mixing`.
+    /// Returns the losses and gradients of rows of theta over some parts, each sample weighted by its share of the
+    /// batch. The first row is particle `first`. Mixed gradients go into `mixing`.
     fn over(&self, theta: &Tensor, first: i64, parts: Range<usize>, mixing: &Mixing) -> Result<Evaluation> {
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
         let parts = &self.parts[parts];
-        // The images of this batch say nothing of the next: an epoch's last one may be smaller.
+        // Only the number of particles is adjusted. The images of this batch must not limit the next one, because the
+        // last batch of an epoch may be smaller.
         self.cutter.clamp(particles as usize);
         let (mut losses, mut start) = (Vec::new(), 0);
         while start < particles {
@@ -187,15 +188,15 @@ impl Likelihood<'_> {
                 let samples = parts.iter().cloned().flat_map(|part| in_parts(part, cut.images));
                 self.chunk(&theta.narrow(0, start, count), (first, start), samples, mixing, &rows)
             };
-            // What was mixed before memory ran out would be added twice.
+            // With mixing, a retry after running out of memory would add the mixed gradients twice.
             losses.push(if mixing.is_none() { self.cutter.run(chunk)? } else { chunk(self.cutter.cut())? });
             start += losses.last().map_or(0, |losses: &Tensor| losses.size()[0]);
         }
         Ok(Evaluation { losses: Tensor::cat(&losses, 0), gradients })
     }
 
-    /// Losses `[k]` of particles `theta: [k, P]` over some samples; adds their gradients to `rows: [k, P]`. The first one is
-    /// row `start` of those here, and particle `first + start` of all.
+    /// Returns the losses `[k]` of particles `theta: [k, P]` over some samples, and adds their gradients to
+    /// `rows: [k, P]`. The first particle is row `start` of those in this process, and particle `first + start` of all.
     fn chunk(
         &self,
         theta: &Tensor,
@@ -223,14 +224,15 @@ impl Likelihood<'_> {
     }
 }
 
-/// The likelihood of a batch of which every process computes its share; theta and results are everybody's.
+/// The likelihood of a batch of which every process computes a share. Theta and the results are the same in all
+/// processes.
 pub struct Shared<'a> {
     pub own: Likelihood<'a>,
     pub team: &'a Team<'a>,
 }
 
 impl Shared<'_> {
-    /// This process's rows of `theta: [n, P]`, and the number of the first.
+    /// Returns this process's rows of `theta: [n, P]`, and the index of the first.
     fn rows(&self, theta: &Tensor) -> (Tensor, i64) {
         let rows = &self.team.share().rows;
         (theta.narrow(0, rows.start as i64, rows.len() as i64), rows.start as i64)
@@ -241,7 +243,7 @@ impl Shared<'_> {
         self.exchange(self.own.over(&rows, first, parts, &Mixing::none(self.own.subspace.layout()))?)
     }
 
-    /// Everybody's losses and gradients from this process's.
+    /// Returns the losses and gradients of all processes, given those of this process.
     fn exchange(&self, own: Evaluation) -> Result<Evaluation> {
         let (losses, gradients) = self.team.exchange(own.losses, own.gradients)?;
         Ok(Evaluation { losses, gradients })

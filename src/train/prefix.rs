@@ -1,5 +1,5 @@
-//! What enters the first trained stage, computed once an image: it is the same for all particles and epochs, as long as
-//! images are not augmented.
+//! The cache of the input of the first trained stage. It is computed once per image, because it is the same for all
+//! particles and epochs as long as images are not augmented.
 
 use std::path::{Path, PathBuf};
 
@@ -14,35 +14,35 @@ use crate::model::Model;
 use crate::model::network::Graph;
 use crate::model::network::Weights;
 
-/// What enters stage `stage`, for some images.
+/// The input of stage `stage` for some images.
 pub struct Prefix {
     pub stage: usize,
-    /// `[N, …]` in the compute type, in memory or mapped from a file.
+    /// The values, `[N, …]` in the compute type, in memory or mapped from a file.
     values: Tensor,
-    /// Row of `values` of each image of the set; `u32::MAX` for one that is not there.
+    /// The row in `values` of each image of the set; `u32::MAX` for an image that is not cached.
     rows: Vec<u32>,
-    /// Removed with the cache.
+    /// The file of the values, which is removed with the cache.
     file: Option<PathBuf>,
     device: Device,
 }
 
-/// What a cache is made of.
+/// The data and settings from which a cache is computed.
 pub struct Plan<'a> {
     pub model: &'a Model,
     pub stage: usize,
     pub images: &'a SampleSet,
-    /// Images that training will ask for.
+    /// The images that training will use.
     pub indices: &'a [u32],
     pub batch_size: usize,
-    /// Where it is kept on request; of this process alone.
+    /// The path of the file, if one is asked for. Each process has its own.
     pub file: PathBuf,
 }
 
 impl Prefix {
-    /// Computes the cache, where it is asked for and of use.
+    /// Computes the cache, if it is asked for and of use.
     ///
     /// # Errors
-    /// Images that cannot be read, no room for a file.
+    /// Fails if images cannot be read, or if there is no room for the file.
     pub fn build(plan: &Plan, place: PrefixCache) -> Result<Option<Prefix>> {
         if plan.stage == 0 || place == PrefixCache::Off {
             return Ok(None);
@@ -93,10 +93,10 @@ impl Prefix {
         Ok(())
     }
 
-    /// What enters the stage for the images `indices`, `[K, …]`, on the device.
+    /// Returns the input of the stage for the images `indices`, `[K, …]`, on the device.
     ///
     /// # Errors
-    /// An image that is not in the cache.
+    /// Fails if an image is not in the cache.
     pub fn values(&self, indices: &[u32]) -> Result<Tensor> {
         let rows: Vec<i64> = indices.iter().map(|index| i64::from(self.rows[*index as usize])).collect();
         ensure!(rows.iter().all(|row| *row < self.values.size()[0]), "an image is not in the prefix cache");
@@ -104,10 +104,10 @@ impl Prefix {
     }
 }
 
-/// A file of `bytes` bytes as a tensor.
+/// Creates a file of `bytes` bytes and maps it as a tensor.
 fn mapped(path: &Path, shape: &[i64], bytes: u64, kind: Kind) -> Result<Tensor> {
     let file = std::fs::File::create(path).with_context(|| format!("{}: cannot create", path.display()))?;
-    // Allocated, not only announced: a full disk is an error here, not a signal in the middle of training.
+    // The space is allocated now, so that a full disk is an error here and not a signal in the middle of training.
     fs4::FileExt::allocate(&file, bytes).with_context(|| {
         format!(
             "{}: no room for {:.1} GiB: make room, or set train.prefix_cache = \"memory\" or \"off\"",
@@ -122,7 +122,7 @@ fn mapped(path: &Path, shape: &[i64], bytes: u64, kind: Kind) -> Result<Tensor> 
 
 impl Drop for Prefix {
     fn drop(&mut self) {
-        // Best effort: a file that stays is overwritten by the next run of the same settings.
+        // Best effort: a file that stays is overwritten by the next run with the same settings.
         if let Some(path) = &self.file {
             let _ = std::fs::remove_file(path);
         }

@@ -1,4 +1,4 @@
-//! Where a training run stands: everything besides theta and the method's own state that a resumed run needs.
+//! The progress of a training run: everything besides theta and the method's state that a resumed run needs.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -8,27 +8,27 @@ use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::posterior::Posterior;
 
-/// How the names of the best epoch's tensors begin.
+/// The prefix of the names of the best epoch's tensors.
 const BEST: &str = "progress.best_";
 
 /// One row of `train.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
-    /// From 1.
+    /// The number of the epoch, from 1.
     pub epoch: usize,
-    /// Steps done.
+    /// The number of steps done.
     pub step: usize,
-    /// Share of the base learning rate at the epoch's last step.
+    /// The share of the base learning rate at the last step of the epoch.
     pub rate_factor: f64,
-    /// Mean over particles and steps.
+    /// The mean over particles and steps.
     pub train_loss: f64,
     pub validation_nll: Option<f64>,
     pub validation_accuracy: Option<f64>,
     pub validation_ece: Option<f64>,
-    /// Name and mean over the epoch's steps.
+    /// The name of each diagnostic and its mean over the steps of the epoch.
     pub diagnostics: Vec<(String, f64)>,
     pub wall_seconds: f64,
-    /// Absent where the epoch's last step was done before an interruption.
+    /// The training speed; absent if the last step of the epoch was done before an interruption.
     pub images_per_second: Option<f64>,
 }
 
@@ -39,25 +39,25 @@ pub struct Best {
     pub posterior: Posterior,
 }
 
-/// Counters and sums.
+/// The counters and sums of a run.
 pub struct Progress {
-    /// Epochs finished.
+    /// The number of epochs finished.
     pub epoch: usize,
-    /// Steps done in the current epoch.
+    /// The number of steps done in the current epoch.
     pub step: usize,
-    /// Steps done in all.
+    /// The number of steps done in all epochs.
     pub steps: usize,
     pub rows: Vec<EpochRow>,
     pub best: Option<Best>,
-    /// Of training before this process.
+    /// The seconds of training before this process started.
     pub earlier_seconds: f64,
-    /// Sum of losses over the epoch's steps, `[n]` f64, on the device.
+    /// The sum of the losses over the steps of the epoch, `[n]` in f64, on the device.
     loss_sum: Tensor,
-    /// Sum of diagnostics over the epoch's steps, `[k]` f64.
+    /// The sum of the diagnostics over the steps of the epoch, `[k]` in f64.
     diagnostic_sum: Tensor,
 }
 
-/// The part that is kept as text.
+/// The part that is stored as text.
 #[derive(Serialize, Deserialize)]
 struct Counters {
     epoch: usize,
@@ -83,7 +83,7 @@ impl Progress {
         }
     }
 
-    /// Counts a step; no read from the device.
+    /// Adds a step without reading from the device.
     pub fn add(&mut self, losses: &Tensor, diagnostics: Option<&Tensor>) {
         self.step += 1;
         self.steps += 1;
@@ -93,7 +93,7 @@ impl Progress {
         }
     }
 
-    /// Means over the epoch's steps so far: of the loss over particles, and of each diagnostic.
+    /// Returns means over the steps of the epoch so far: of the loss over particles, and of each diagnostic.
     pub fn means(&self) -> Result<(f64, Vec<f64>)> {
         let steps = self.step.max(1) as f64;
         let losses = host_f64(&self.loss_sum)?;
@@ -102,7 +102,7 @@ impl Progress {
         Ok((mean, diagnostics.into_iter().map(|value| value / steps).collect()))
     }
 
-    /// Closes an epoch.
+    /// Ends an epoch.
     pub fn finish_epoch(&mut self, row: EpochRow) {
         self.rows.push(row);
         self.epoch += 1;
@@ -111,10 +111,10 @@ impl Progress {
         let _ = self.diagnostic_sum.zero_();
     }
 
-    /// Remembers the posterior if its validation NLL is the lowest so far.
+    /// Keeps the posterior if its validation NLL is the lowest so far.
     pub fn offer(&mut self, nll: f64, posterior: impl FnOnce() -> Posterior) {
         if self.best.as_ref().is_none_or(|best| nll < best.nll) {
-            // The one before goes first, so that no two are held.
+            // The previous one is dropped first, so that two are never held.
             self.best = None;
             self.best = Some(Best { epoch: self.epoch + 1, nll, posterior: posterior().snapshot() });
         }

@@ -1,5 +1,5 @@
-//! Gradients that keep what enters each stage, and compute the rest again on the way back (Chen et al. 2016, arXiv
-//! 1604.06174): memory for one stage's activations instead of all, for one more forward.
+//! Gradients that keep only the input of each stage and recompute the rest in the backward pass (Chen et al. 2016,
+//! arXiv 1604.06174). Memory holds the activations of one stage instead of all, at the cost of one more forward pass.
 
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
@@ -8,7 +8,7 @@ use super::mixing::Forward;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
 
-/// A forward in segments: what comes before the first trained stage, each stage, the readout with the head.
+/// A forward pass in segments: up to the first trained stage, each stage, and the readout with the head.
 pub struct Segments<'a> {
     pub model: &'a Model,
     pub weights: &'a Weights<'a>,
@@ -18,11 +18,11 @@ pub struct Segments<'a> {
 }
 
 impl Segments<'_> {
-    /// What `objective` makes of the logits `[p, B, C]`, and the gradients of its sum by `leaves`; undefined for those that
-    /// it does not depend on.
+    /// Returns `objective` of the logits `[p, B, C]`, and the gradients of its sum with respect to `leaves`. The
+    /// gradients of leaves that it does not depend on are undefined.
     ///
     /// # Errors
-    /// Those of libtorch; an objective that depends on no leaf.
+    /// Fails if libtorch fails, or if the objective depends on no leaf.
     pub fn gradients(
         &self,
         input: &Input,
@@ -59,12 +59,12 @@ impl Segments<'_> {
     }
 }
 
-/// A root whose gradient by `values` is `gradient`.
+/// Returns a root whose gradient with respect to `values` is `gradient`.
 fn against(values: &Tensor, gradient: &Tensor) -> Tensor {
     (values * gradient).sum(Kind::Float)
 }
 
-/// Gradients of the segments so far.
+/// The gradients summed over the segments so far.
 struct Sums<'a> {
     forward: &'a Forward<'a>,
     leaves: &'a [&'a Tensor],
@@ -72,7 +72,8 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// One segment back from `root`: adds to the leaves' gradients; returns that of what entered the segment.
+    /// Runs one segment backward from `root`. It adds to the gradients of the leaves and returns that of the segment's
+    /// input.
     fn back(&mut self, root: &Tensor, entered: Option<&Tensor>) -> Result<Tensor> {
         let inputs: Vec<&Tensor> = entered.into_iter().chain(self.leaves.iter().copied()).collect();
         let mut gradients = self.forward.back(root, &inputs)?.into_iter();

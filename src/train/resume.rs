@@ -1,4 +1,4 @@
-//! The file that an interrupted run goes on from: what it holds, and how it is read.
+//! The resume file, from which an interrupted run continues: its content, and how it is read.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::machine::parallel::World;
 use crate::run::RunFolder;
 
 impl Trainer<'_> {
-    /// Writes everything that a resumed run needs, in the first process.
+    /// Writes everything that a resumed run needs. Only the first process writes.
     pub(super) fn save(&self, clock: &mut Clock) -> Result<()> {
         self.check_finite()?;
         clock.saved = Instant::now();
@@ -38,7 +38,7 @@ impl Trainer<'_> {
         self.folder.remove_old_resume_file()
     }
 
-    /// Goes on from a resume file, and says from where.
+    /// Continues from a resume file and logs from which step.
     pub(super) fn go_on(&mut self, state: &State) -> Result<()> {
         let file = self.folder.resume_file();
         self.resume(state).with_context(|| format!("{}: cannot resume (--force starts anew)", file.display()))?;
@@ -56,7 +56,7 @@ impl Trainer<'_> {
         if stored != now {
             tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
         } else {
-            // Another cut would round otherwise, and the run would not go on bit for bit.
+            // Another split would round differently, and the run would not continue bit for bit.
             self.cutter.set(stored_cut(state, self.cutter.cut(), self.spec.particle_chunk)?);
         }
         state.copy_into("theta", &mut self.theta)?;
@@ -64,7 +64,7 @@ impl Trainer<'_> {
         self.progress.load(state)
     }
 
-    /// Device, type and number of processes, on which bits depend.
+    /// Returns the device, type and number of processes, which determine results bit for bit.
     fn computed_on(&self) -> String {
         let (device, kind) =
             (crate::machine::device::name(self.model.device), crate::machine::device::precision_name(self.model.kind));
@@ -74,10 +74,10 @@ impl Trainer<'_> {
         }
     }
 
-    /// A loss may still be finite when the step after it is not.
+    /// Checks that theta is finite, since a loss may still be finite when the step after it is not.
     ///
     /// # Errors
-    /// The first particle with a parameter that is NaN or infinite.
+    /// Fails with the first particle that has a NaN or infinite parameter.
     fn check_finite(&self) -> Result<()> {
         let finite = host_f64(&self.theta.isfinite().all_dim(1, false).to_kind(tch::Kind::Double))?;
         match finite.iter().position(|ok| *ok == 0.0) {
@@ -90,7 +90,7 @@ impl Trainer<'_> {
     }
 }
 
-/// The cut that the run was started with; earlier versions did not cut images.
+/// Returns the split that the run was started with. Earlier versions did not split images.
 fn stored_cut(state: &State, now: Cut, chunk: Chunk) -> Result<Cut> {
     let count = |name: &str, otherwise: usize| {
         if state.has(name) { state.count(name).map(|count| count.max(1) as usize) } else { Ok(otherwise) }
@@ -99,10 +99,10 @@ fn stored_cut(state: &State, now: Cut, chunk: Chunk) -> Result<Cut> {
     Ok(Cut { members, images: count("images_at_once", now.images)? })
 }
 
-/// The resume file that the first process finds in a run's folder, read by all.
+/// Reads the resume file that the first process finds in the folder of a run, and returns it in all processes.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// Fails if the file cannot be read.
 pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>> {
     let path = run.found_resume_file();
     if !world.any(world.leads() && path.is_some()) {
@@ -116,11 +116,11 @@ pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>>
     State::parse(world.from_first(read)?, &path).map(Some)
 }
 
-/// The threads of libtorch that a resumed run must compute with: on the CPU it is bit-identical only with those it started
-/// with, in as many processes. `asked` are those of the command line.
+/// Returns the number of libtorch threads with which a resumed run must compute. On the CPU the run is bit-identical
+/// only with the number it started with, in as many processes. `asked` is the number on the command line.
 ///
 /// # Errors
-/// Another number on the command line.
+/// Fails if the command line asks for another number.
 pub fn stored_threads(asked: Option<i32>, state: Option<&State>, world: &World) -> Result<Option<i32>> {
     let Some(state) = state else { return Ok(asked) };
     let processes = if state.has("processes") { state.count("processes")? } else { 1 };

@@ -1,4 +1,4 @@
-//! A whole training run: assembled, resumed where it was interrupted, trained, fitted and stored.
+//! A whole training run: assembled, resumed if it was interrupted, trained, fitted and stored.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::session::Session;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 
-/// How a caller follows a run.
+/// The means by which a caller follows a run.
 pub struct Watch<'a> {
-    /// Training stops after the present step, saved, once this is set.
+    /// A flag that stops training after the current step and saves the resume file.
     pub stop: Arc<AtomicBool>,
-    /// Called when training is over and what it has learned is on disk.
+    /// A function that is called when training is over and its results are on disk.
     pub trained: &'a dyn Fn() -> Result<()>,
 }
 
@@ -37,20 +37,20 @@ pub struct Finished {
     pub posterior: Posterior,
 }
 
-/// How a run ended.
+/// The way in which a run ended.
 pub enum Outcome {
     Finished(Finished),
-    /// Stopped on request after so many steps, with everything that a resumed run needs on disk.
+    /// Stopped on request after this many steps, with everything that a resumed run needs on disk.
     Interrupted {
         steps: usize,
     },
 }
 
-/// Trains a run on `material`, from `state` where it was interrupted, and stores it in `folder`.
+/// Trains a run on `material`, continuing from `state` if it was interrupted, and stores it in `folder`.
 ///
 /// # Errors
-/// A config that trains nothing; a loss that is not finite; memory or disk that runs out; particles of another run that do
-/// not fit.
+/// Fails if the config trains nothing, if a loss is not finite, if memory or disk runs out, or if the particles of
+/// another run do not fit.
 pub fn run(
     experiment: &Experiment,
     session: &Session,
@@ -76,7 +76,7 @@ pub fn run(
             }
             (watch.trained)()?;
             trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
-            // The method's state, the best particles and the cache end here.
+            // The method's state, the best particles and the cache are dropped here.
             (record_of(&trainer, session), trainer.posterior())
         }
     };
@@ -90,7 +90,7 @@ pub fn run(
     Ok(Outcome::Finished(Finished { record, posterior: store(posterior, experiment, session, folder)? }))
 }
 
-/// Everything that the training loop needs.
+/// Assembles the state of the training loop.
 fn assemble<'a>(
     experiment: &'a Experiment,
     session: &'a Session,
@@ -104,7 +104,7 @@ fn assemble<'a>(
     let method = method(training, subspace, &theta, experiment.seed);
     let (model, spec, world) = (&session.model, &training.train, &*session.world);
     let team = world.team(particles as usize);
-    // The cache first: what it takes is not free for activations.
+    // The cache comes first, because its memory is not available to activations.
     let prefix = prefix(training, session, material, folder)?;
     let images = material.holdout.train.len();
     let (layout, own, validates) =
@@ -130,7 +130,7 @@ fn assemble<'a>(
     })
 }
 
-/// The method at its start, `theta: [n, P]`.
+/// Builds the method at its start, `theta: [n, P]`.
 fn method(training: &Training, subspace: &dyn Subspace, theta: &Tensor, seed: u64) -> Box<dyn Method> {
     training.method.spec.build(Parts {
         theta: theta.shallow_clone(),
@@ -141,7 +141,7 @@ fn method(training: &Training, subspace: &dyn Subspace, theta: &Tensor, seed: u6
     })
 }
 
-/// The output of the stages that are not trained, for the images that are trained on.
+/// Computes the output of the stages below the first trained one, for the training images.
 fn prefix(
     training: &Training,
     session: &Session,
@@ -202,7 +202,7 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
     }
 }
 
-/// What `run.json` says of a run that has been trained.
+/// Returns the content of `run.json` for a run that has been trained.
 fn record_of(trainer: &Trainer, session: &Session) -> Record {
     let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
     let rates: Vec<f64> = trainer.progress.rows.iter().filter_map(|row| row.images_per_second).collect();
@@ -223,7 +223,7 @@ fn record_of(trainer: &Trainer, session: &Session) -> Record {
         steps: trainer.progress.steps,
         wall_seconds: trainer.wall_seconds(),
         images_per_second: rates.iter().sum::<f64>() / rates.len() as f64,
-        // The process's peak covers the frozen base and everything else; a GPU's own memory is not in it.
+        // The peak of the process covers the frozen base and everything else, but not a GPU's own memory.
         peak_memory_bytes: if session.device == Device::Cpu { memory::peak_bytes() } else { None },
         planned_memory_bytes: Some(memory::planned_bytes()),
         selected_epoch: trainer.selected_epoch(),
@@ -231,7 +231,7 @@ fn record_of(trainer: &Trainer, session: &Session) -> Record {
     }
 }
 
-/// Writes the posterior, whose presence says that the run is finished.
+/// Writes the posterior. Its presence marks the run as finished.
 fn store(posterior: Posterior, experiment: &Experiment, session: &Session, folder: &RunFolder) -> Result<Posterior> {
     let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
     let stored = Stored { posterior, classes, file_hashes };

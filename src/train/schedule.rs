@@ -1,8 +1,8 @@
-//! The learning rate over time: linear warm-up, then cosine to 0 or constant.
+//! The learning rate over time: a linear warm-up, then a cosine to 0 or a constant.
 
 use crate::experiment::Schedule;
 
-/// Share of the base learning rate in step `step` (from 0) of `total`.
+/// Returns the share of the base learning rate in step `step` (from 0) of `total`.
 pub fn factor(schedule: Schedule, step: usize, warmup_steps: usize, total: usize) -> f64 {
     if step < warmup_steps {
         return (step + 1) as f64 / warmup_steps as f64;

@@ -1,4 +1,4 @@
-//! The training images that a run held out: to be evaluated, or to fit temperatures on.
+//! The training images that a run held out, for evaluation or for fitting temperatures.
 
 use anyhow::{Context, Result, bail};
 
@@ -7,20 +7,21 @@ use crate::data::batches::SampleSet;
 use crate::data::{Split, SplitName};
 use crate::experiment::{Experiment, Validation, load_config};
 
-/// Training images that a run held out.
+/// The training images that a run held out.
 struct HeldOut {
-    /// With the labels of their publisher.
+    /// The images, with the labels of their publisher.
     split: Split,
-    /// `[N]`: the labels that training saw, some of them replaced by `label_noise`.
+    /// The labels that training saw, some of them replaced by `label_noise`, `[N]`.
     trained: Vec<u32>,
 }
 
 impl Opened {
-    /// The images of a split. `val` are the training images that the run held out, where it held some out and no other data
-    /// are asked for; they have the labels of their publisher, since a result measures the model and not the label noise.
+    /// Returns the images of a split. `val` is the training images that the run held out, if it held some out and no
+    /// other data are asked for. They have the labels of their publisher, since a result measures the model and not the
+    /// label noise.
     ///
     /// # Errors
-    /// The data set has no such split.
+    /// Fails if the data set has no such split.
     pub fn split(&self, name: SplitName) -> Result<Split> {
         if name != SplitName::Val {
             return self.session.load(&self.experiment, name);
@@ -50,7 +51,7 @@ impl Opened {
         })
     }
 
-    /// The training images that an experiment holds out, if it does.
+    /// Returns the training images that an experiment holds out, if it holds out any.
     fn held_out(&self, experiment: &Experiment) -> Result<Option<HeldOut>> {
         if !matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
             return Ok(None);
@@ -58,18 +59,19 @@ impl Opened {
         let all = self.session.load_published(experiment, SplitName::Train)?;
         let mut labels = all.labels.clone();
         self.session.replace_labels(experiment, &all.name, &mut labels);
-        // Training chose them by the labels that it saw.
+        // Training selected the images by the labels that it saw.
         let held = experiment.data.validation.holdout(experiment.seed, &labels).validation;
         let trained = held.iter().map(|&image| labels[image as usize]).collect();
         Ok(Some(HeldOut { split: all.select(&held), trained }))
     }
 
-    /// Training images that the run held out, with the labels that it saw, or else a published validation split.
+    /// Returns the training images that the run held out, with the labels that it saw, or else a published validation
+    /// split.
     ///
     /// # Errors
-    /// Neither is there.
+    /// Fails if there is neither.
     pub fn validation(&self) -> Result<SampleSet> {
-        // The run's own data: `--data` names another test set, not another training set.
+        // This is the run's own data: `--data` names another test set, not another training set.
         let experiment = match &self.trained {
             Some(_) => Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?,
             None => bail!("a checkpoint as it is held no images out: name a trained run"),

@@ -1,4 +1,5 @@
-//! What Ctrl-C, SIGTERM and SIGUSR1 (of batch systems, before the time is up) do while `bella train` works.
+//! The handling of Ctrl-C, SIGTERM and SIGUSR1 (which batch systems send before the time limit) while `bella train`
+//! runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,14 +11,14 @@ use signal_hook::iterator::Signals;
 use crate::cli::failure::{Stopped, fail};
 use crate::machine::parallel::World;
 
-/// A flag that the signals set; a second Ctrl-C or SIGTERM ends the process at once.
+/// Returns a flag that the signals set. In a single process, a second Ctrl-C or SIGTERM ends the process at once.
 ///
 /// # Errors
-/// A signal that cannot be handled.
+/// Fails if a signal cannot be handled.
 pub fn stop(world: &World) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGUSR1] {
-        // A batch system and the launcher may both pass on one and the same signal.
+        // With several processes, the batch system and the launcher may both forward the same signal.
         if signal != SIGUSR1 && world.size() == 1 {
             signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
         }
@@ -26,16 +27,17 @@ pub fn stop(world: &World) -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// From now on the signals end the process with what `saved` says: training is over, and what it has learned is on disk.
+/// Makes the signals end the process with the message `saved` from now on: training is over, and its results are on
+/// disk.
 ///
 /// # Errors
-/// A signal that cannot be handled.
+/// Fails if a signal cannot be handled.
 pub fn end(saved: String, leads: bool) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
             let code = if leads { fail(&Stopped(saved).into()) } else { 1 };
-            // Not `process::exit`: libtorch is at work, and must not be taken down under it.
+            // `process::exit` would destroy libtorch's state while it still computes.
             signal_hook::low_level::exit(code.into());
         }
     });

@@ -1,5 +1,6 @@
-//! Attacks: pixels moved inside the L∞ ball of radius epsilon around an image and inside [0, 1], so that the loss rises.
-//! Untargeted, true labels. One file an attack, registered in [`ATTACKS`]; an attack sees gradients, never a model.
+//! Attacks move pixels within the L∞ ball of radius epsilon around an image, and within [0, 1], so that the loss of the
+//! true label rises. They are untargeted. Each attack has one file and is registered in [`ATTACKS`]; it sees gradients,
+//! never a model.
 
 mod entries;
 pub mod victim;
@@ -10,49 +11,50 @@ use tch::{Kind, Tensor};
 pub use entries::ATTACKS;
 pub use victim::{Resolution, Target, Victim};
 
-/// A registered attack.
+/// A registered attack: its name, its one-line description and its constructor.
 pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
     pub build: fn(Settings) -> Box<dyn Attack>,
 }
 
-/// What an attack in several steps may be told; others ignore it.
+/// The settings of an iterative attack. Other attacks ignore them.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub steps: usize,
-    /// Of a step, in pixel units; 2.5 epsilon / steps where absent (Madry et al. 2018, arXiv 1706.06083).
+    /// The size of a step in pixel units; 2.5 epsilon / steps if absent (Madry et al. 2018, arXiv 1706.06083).
     pub step_size: Option<f64>,
     pub random_start: bool,
     pub seed: u64,
 }
 
-/// Images under attack: pixels `[B, 3, h, w]` in [0, 1], and their numbers in the set (for random starts).
+/// The images under attack: pixels `[B, 3, h, w]` in [0, 1], and their indices in the set, which seed random starts.
 pub struct Clean<'a> {
     pub pixels: &'a Tensor,
     pub indices: &'a [u32],
 }
 
-/// Gradient of the summed loss at pixels `[B, 3, h, w]`.
+/// A function that returns the gradient of the summed loss at pixels `[B, 3, h, w]`.
 pub type Gradient<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
 
-/// A way to move pixels.
+/// A method of moving pixels to raise the loss.
 pub trait Attack {
-    /// Moved pixels `[B, 3, h, w]`, one tensor an epsilon: each within epsilon of the clean ones and within [0, 1].
+    /// Returns the moved pixels `[B, 3, h, w]`, one tensor per epsilon. Each pixel stays within epsilon of the clean
+    /// one and within [0, 1].
     ///
     /// # Errors
-    /// Those of `gradient`.
+    /// Fails if `gradient` fails.
     fn run(&self, clean: &Clean, epsilons: &[f64], gradient: Gradient) -> Result<Vec<Tensor>>;
 
-    /// Settings that tell two rows apart, for the condition's name; empty where there are none.
+    /// Returns the settings that distinguish two rows, as part of the condition's name; empty if there are none.
     fn settings(&self, epsilon: f64) -> String;
 
-    /// The same whatever the budget, which tells two attacks apart; empty where there are none.
+    /// Returns the settings that distinguish two attacks at any budget; empty if there are none.
     fn variant(&self) -> String;
 }
 
-/// The pixels nearest to `moved` (f64) that lie in [0, 1] and differ from the clean ones by no more than epsilon, exactly:
-/// where rounding to the pixels' type would step over the border, the next number inside is taken.
+/// Returns the pixels nearest to `moved` (f64) that lie in [0, 1] and differ from the clean ones by at most epsilon,
+/// exactly. Where rounding to the type of the pixels would leave the ball, the next number inside it is taken.
 fn project(clean: &Tensor, moved: &Tensor, epsilon: f64) -> Tensor {
     let centre = clean.to_kind(Kind::Double);
     let inside = moved.maximum(&(&centre - epsilon)).minimum(&(&centre + epsilon)).clamp(0.0, 1.0);
@@ -83,7 +85,7 @@ mod tests {
                 assert_eq!(moved.kind(), Kind::Float);
                 assert!(largest_move(&clean, &moved) <= epsilon, "{epsilon}");
                 assert!(moved.min().double_value(&[]) >= 0.0 && moved.max().double_value(&[]) <= 1.0);
-                // No further inside than one rounding: pixels away from 0 and 1 move by all of epsilon.
+                // Pixels away from 0 and 1 move by all of epsilon, up to one rounding.
                 let free = clean.gt(epsilon).logical_and(&clean.lt(1.0 - epsilon));
                 let short = (moved - &clean).to_kind(Kind::Double).abs() - epsilon;
                 let short = short.abs().where_self(&free, &Tensor::from(0.0));
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn attacks_climb_a_concave_hill_inside_the_ball() {
-        // loss = -Σ (x - t)²: the best point in the ball is known.
+        // The loss is −Σ (x − t)², whose best point in the ball is known.
         let clean = pixels(300);
         let target = clean.flip([3]);
         let gradient = |x: &Tensor| Ok((&target - x) * 2.0);

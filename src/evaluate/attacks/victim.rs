@@ -1,5 +1,5 @@
-//! What an attack is aimed at: the loss of m members as one classifier, differentiated down to the pixels. The members
-//! are fixed: the same ones give the gradient and the reported predictions.
+//! The target of an attack: the loss of m members as one classifier, differentiated with respect to the pixels. The
+//! members are fixed: the same ones give the gradient and the reported predictions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,16 +14,16 @@ use crate::model::network::Graph;
 use crate::predict::{Predictor, in_parts};
 use crate::schema::words;
 
-/// Whose loss is raised.
+/// The loss that an attack raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// −log p̄_y of the mean probability over members.
+    /// −log p̄_y, with p̄ the mean probability over members.
     MeanProbability,
-    /// Cross-entropy of the mean logit.
+    /// The cross-entropy of the mean logit.
     MeanLogit,
-    /// Mean over members of their cross-entropies.
+    /// The mean cross-entropy over members.
     MeanLoss,
-    /// Cross-entropy of one member (counted from 0): a transfer attack on the others.
+    /// The cross-entropy of one member (counted from 0): a transfer attack on the others.
     Member(usize),
 }
 
@@ -59,31 +59,32 @@ impl FromStr for Target {
 }
 
 words! {
-    /// Which pixels are moved.
+    /// The pixels that an attack moves.
     pub enum Resolution {
-        /// Those the network sees, after resizing.
+        /// The pixels that the network sees, after resizing.
         Model = "model",
-        /// Those of the data set, before resizing, which is differentiated through.
+        /// The pixels of the data set, before resizing. The gradient passes through the resizing.
         Native = "native",
     }
 }
 
-/// Members under attack.
+/// The members under attack.
 pub struct Victim<'p, 'a> {
     predictor: &'p Predictor<'a>,
     target: Target,
     resolution: Resolution,
-    /// How many members and images are differentiated at once.
+    /// The split into members and images for differentiation.
     attacking: Cutter,
-    /// How many members and images are predicted at once.
+    /// The split into members and images for prediction.
     predicting: Cutter,
 }
 
 impl<'p, 'a> Victim<'p, 'a> {
-    /// Plans an attack at so many budgets on batches of `images`, of which `samples` images' logits are kept.
+    /// Plans an attack at `budgets` budgets on batches of `images` images, keeping the logits of `samples` images.
     ///
     /// # Errors
-    /// A member that does not exist; linearised predictions; no memory for one member and one image.
+    /// Fails if the target member does not exist, if predictions are linearised, or if memory does not suffice for one
+    /// member and one image.
     pub fn new(
         predictor: &'p Predictor<'a>,
         (target, resolution): (Target, Resolution),
@@ -100,7 +101,7 @@ impl<'p, 'a> Victim<'p, 'a> {
         }
         let numbers = (predictor.members() * samples * budgets) as u64 * predictor.model.head.classes() as u64;
         let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;
-        // The moved pixels of a whole batch, and the clean ones.
+        // The fixed memory also holds the moved and the clean pixels of a whole batch.
         let side = predictor.model.images()?.size() as u64;
         let fixed = logits + (budgets as u64 + 1) * images as u64 * 3 * side * side * 4;
         let graph = Graph::Samples { budgets };
@@ -110,10 +111,10 @@ impl<'p, 'a> Victim<'p, 'a> {
         Ok(Victim { predictor, target, resolution, attacking, predicting })
     }
 
-    /// Bytes `[B, 3, h, w]` as the pixels in [0, 1] that the attack moves.
+    /// Converts bytes `[B, 3, h, w]` to the pixels in [0, 1] that the attack moves.
     ///
     /// # Errors
-    /// A network that takes no images.
+    /// Fails if the network takes no images.
     pub fn pixels(&self, bytes: &Tensor) -> Result<Tensor> {
         let images = self.predictor.model.images()?;
         let pixels = images.unit(bytes);
@@ -123,26 +124,28 @@ impl<'p, 'a> Victim<'p, 'a> {
         })
     }
 
-    /// How the attack is cut.
+    /// Returns the split into members and images for differentiation.
     pub fn cutter(&self) -> &Cutter {
         &self.attacking
     }
 
-    /// Logits `[m, B, C]` of all members for pixels `[B, 3, h, w]`, cut as predictions of clean images are.
+    /// Returns the logits `[m, B, C]` of all members for pixels `[B, 3, h, w]`, split as for predictions of clean
+    /// images.
     ///
     /// # Errors
-    /// Those of [`Predictor::logits`].
+    /// Fails if [`Predictor::logits`] fails.
     pub fn logits(&self, pixels: &Tensor) -> Result<Tensor> {
         self.predictor.logits(&self.predicting, &all_see(pixels))
     }
 
-    /// Gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. An image's gradient
-    /// does not depend on the others, so that the caller may cut the batch as [`cutter`](Self::cutter) says.
+    /// Returns the gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. The
+    /// gradient of an image does not depend on the other images, so the caller may split the batch as
+    /// [`cutter`](Self::cutter) says.
     ///
-    /// Members in several chunks take two passes, so that memory is that of one chunk.
+    /// Members in several chunks take two passes, so only one chunk needs memory at a time.
     ///
     /// # Errors
-    /// Those of libtorch, and a gradient that is not finite.
+    /// Fails if libtorch fails, or if the gradient is not finite.
     pub fn gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
         let members = self.attacking.cut().members;
         let pixels = pixels.detach().set_requires_grad(true);
@@ -165,7 +168,7 @@ impl<'p, 'a> Victim<'p, 'a> {
         finite(total)
     }
 
-    /// The loss summed over images, from logits `[m, B, C]` and labels `[B]`.
+    /// Returns the loss summed over images, from logits `[m, B, C]` and labels `[B]`.
     fn loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
         let kind = logits.kind();
         match self.target {
@@ -182,7 +185,7 @@ impl<'p, 'a> Victim<'p, 'a> {
     }
 }
 
-/// Pixels `[B, 3, h, w]` that all members see.
+/// Returns pixels `[B, 3, h, w]` as an input shared by all members.
 fn all_see(pixels: &Tensor) -> Input {
     Input::Pixels(pixels.unsqueeze(0))
 }

@@ -1,6 +1,6 @@
-//! `[method.ivon]`: improved variational online Newton (Shen et al. 2024, arXiv 2402.17641, Algorithm 1). The posterior of
-//! each particle is a Gaussian with mean m (a row of theta) and standard deviations σ; training follows the gradient at
-//! noisy weights m + σ ε. n > 1 trains a mixture of n such Gaussians (Multi-IVON).
+//! `[method.ivon]`: improved variational online Newton (Shen et al. 2024, arXiv 2402.17641, Algorithm 1). The posterior
+//! of each particle is a Gaussian with mean m (a row of theta) and standard deviations σ. Training follows the gradient
+//! at noisy weights m + σ ε. n > 1 particles form a mixture of n such Gaussians (Multi-IVON).
 //!
 //! | symbol | here |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | σ = 1 / √(λ (h + δ)) | `Ivon::deviations` |
 //! | f = λ (h + δ) mean(ĝ ∘ (θ − m)), or λ mean(ĝ²) | `estimator = "price"`, `"gradsq"` |
 //!
-//! Differs from Algorithm 1 as the authors' own code does: several samples of θ a step are averaged, the direction can be
-//! clipped, and the learning rate is only rescaled by h_0 + δ where `rescale_lr` says so. The mean is never overwritten
-//! by a noisy sample, so that no error can leave it noisy.
+//! As in the authors' own code, there are three differences from Algorithm 1: several samples of θ can be averaged in a
+//! step, the direction can be clipped, and the learning rate is rescaled by h_0 + δ only if `rescale_lr` is set. The
+//! mean is never overwritten by a noisy sample, so no error can leave it noisy.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 words! {
-    /// Where the curvature comes from.
+    /// The estimate of the curvature.
     pub enum Estimator {
         /// Price's theorem: gradients times the noise they were taken at.
         Price = "price",
@@ -56,7 +56,7 @@ words! {
 #[derive(Serialize, Clone, Debug)]
 pub struct Spec {
     pub particles: i64,
-    /// One learning rate, or one a particle.
+    /// The learning rate: one for all particles, or one per particle.
     pub lr: Vec<f64>,
     pub ess: f64,
     pub hess_init: f64,
@@ -68,9 +68,9 @@ pub struct Spec {
     pub rescale_lr: bool,
     pub debias: bool,
     pub estimator: Estimator,
-    /// Noisy weights a step.
+    /// The number of noisy weights per training step.
     pub mc_samples: i64,
-    /// Draws a particle that predict after training.
+    /// The number of draws per particle that predict after training.
     pub samples: usize,
 }
 
@@ -153,28 +153,28 @@ impl MethodSpec for Spec {
 
 pub struct Ivon {
     spec: Spec,
-    /// α, `[n, 1]`, rescaled where asked.
+    /// The learning rates α, `[n, 1]`, rescaled if the settings ask for it.
     rates: Tensor,
-    /// g, `[n, P]`.
+    /// The momentum g, `[n, P]`.
     momentum: Tensor,
-    /// h, `[n, P]`.
+    /// The Hessian h, `[n, P]`.
     hessian: Tensor,
     steps: i64,
     noise: Noise,
 }
 
-/// What the samples of one step add up to.
+/// The sums, then the averages, over the samples of one step.
 struct Averages {
-    /// `[n]`.
+    /// The losses, `[n]`.
     losses: Tensor,
-    /// ĝ, `[n, P]`.
+    /// The gradient ĝ, `[n, P]`.
     gradient: Tensor,
-    /// ĝ ∘ (θ − m) for Price's estimator, ĝ² for squared gradients, `[n, P]`.
+    /// The product ĝ ∘ (θ − m) for Price's estimator, ĝ² for squared gradients, `[n, P]`.
     product: Tensor,
 }
 
 impl Ivon {
-    /// `theta: [n, P]` are the means at the start.
+    /// Creates the method with starting means `theta: [n, P]`.
     pub fn new(spec: Spec, theta: &Tensor, noise: Noise) -> Ivon {
         let rates = rate_column(&spec.lr, theta);
         let rates = if spec.rescale_lr { rates * (spec.hess_init + spec.weight_decay) } else { rates };
@@ -182,12 +182,12 @@ impl Ivon {
         Ivon { spec, rates, momentum, hessian, steps: 0, noise }
     }
 
-    /// h + δ of a part: positive at all times.
+    /// Returns h + δ of a tile, which is always positive.
     fn precision(&self, tile: &Tile) -> Tensor {
         tile.of(&self.hessian) + self.spec.weight_decay
     }
 
-    /// σ, `[n, P]`.
+    /// Returns the standard deviations σ, `[n, P]`.
     fn deviations(&self) -> Tensor {
         let deviations = self.hessian.empty_like();
         for tile in tiles(&deviations) {
@@ -197,7 +197,7 @@ impl Ivon {
         deviations
     }
 
-    /// Gradients at `mc_samples` noisy weights; each part of the batch has noise of its own.
+    /// Averages the gradients at `mc_samples` noisy weights. Each part of the batch has its own noise.
     fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Averages> {
         let samples = self.spec.mc_samples;
         let mut sums: Option<Averages> = None;
@@ -208,7 +208,7 @@ impl Ivon {
                     (objective.evaluate_part(&(theta + &noise), part)?, objective.share(part));
                 let product = match self.spec.estimator {
                     Estimator::Price => noise.g_mul_(&gradients),
-                    // The part's gradient comes times its share.
+                    // The gradient of a part is already multiplied by its share.
                     Estimator::Gradsq => gradients.square() / share,
                 };
                 sums = Some(match sums {
@@ -224,7 +224,7 @@ impl Ivon {
         Ok(Averages { losses: mean(losses), gradient: mean(gradient), product: mean(product) })
     }
 
-    /// h ← β_2 h + (1 − β_2) f + ½ (1 − β_2)² (h − f)² / (h + δ), with the old h on the right.
+    /// Updates h ← β_2 h + (1 − β_2) f + ½ (1 − β_2)² (h − f)² / (h + δ), with the old h on the right.
     fn update_hessian(&self, tile: &Tile, product: &Tensor) {
         let Spec { ess, beta2, .. } = self.spec;
         let (mut hessian, product, precision) = (tile.of(&self.hessian), tile.of(product), self.precision(tile));
@@ -237,7 +237,7 @@ impl Ivon {
         hessian += difference * (1.0 - beta2) + correction;
     }
 
-    /// m ← m − α clip((ḡ + δ m) / (h + δ), ±ξ), with ḡ the debiased momentum.
+    /// Updates m ← m − α clip((ḡ + δ m) / (h + δ), ±ξ), where ḡ is the debiased momentum.
     fn update_mean(&self, tile: &Tile, theta: &Tensor, gradient: &Tensor, factor: f64) {
         let Spec { beta1, weight_decay, debias, clip_radius, .. } = self.spec;
         let (mut theta, mut momentum) = (tile.of(theta), tile.of(&self.momentum));
@@ -277,13 +277,14 @@ impl Method for Ivon {
         2
     }
 
-    /// Deviations, noise, noisy weights and gradients; from the second sample or part on, the sums of two of them.
+    /// The deviations, the noise, the noisy weights and the gradients; from the second sample or part on, also the sums
+    /// of two of them.
     fn matrices_of_a_step(&self) -> u64 {
         6
     }
 
     fn remarks(&self) -> Result<Vec<String>> {
-        /// How far the middle of h must have moved.
+        /// The relative change of h below which it counts as not having moved.
         const MOVED: f64 = 0.01;
         let stds = quantiles(&self.deviations(), &[0.01, 0.5, 0.99])?;
         let moved = quantiles(&(&self.hessian / self.spec.hess_init), &[0.01, 0.5, 0.99])?;

@@ -22,29 +22,29 @@ pub static ENTRY: Entry = Entry {
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
-/// Sides of Kronecker factors from which they are kept at low rank, and that rank.
+/// The side from which Kronecker factors are kept at low rank, and that rank.
 const WIDE: usize = 512;
 const KEPT: usize = 10;
 
 #[derive(Serialize)]
 struct Spec {
     particles: i64,
-    /// A finished run whose particles are taken: its folder, or (the start of) its id.
+    /// A finished run whose particles are used: its folder, or the start of its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     parameters: Parameters,
     structure: Structure,
     tokens: Tokens,
-    /// Sides of Kronecker factors from which they are kept at low rank.
+    /// The side from which Kronecker factors are kept at low rank.
     wide: usize,
-    /// The rank of those.
+    /// The rank of the factors that are kept at low rank.
     kept: usize,
     tuning: Tuning,
-    /// τ; only where it is fixed.
+    /// The prior precision τ, if it is fixed.
     #[serde(skip_serializing_if = "Option::is_none")]
     prior_precision: Option<f64>,
     predictive: Output,
-    /// Draws a particle.
+    /// The number of draws per particle.
     samples: usize,
     memory_gib: f64,
 }

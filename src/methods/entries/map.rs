@@ -1,4 +1,4 @@
-//! `[method.map]`: one particle, plain training (the papers' "Single").
+//! `[method.map]`: one particle with plain training (the papers' "Single").
 
 use crate::methods::independent::Independent;
 use crate::methods::{Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};

@@ -1,4 +1,4 @@
-//! The methods, one file each: a new one is its file and its line in [`METHODS`].
+//! The methods, one file each. A new method needs its file and a line in [`METHODS`].
 
 mod ensemble;
 pub mod ivon;

@@ -11,11 +11,13 @@
 //! | drive = shared (eq. 2) | Σ_j k_ij ∇_j L_j |
 //! | drive = weight (eq. 2, on W_i = W_0 + s B_i A_i) | Φ_i = Σ_j k_ij ∂L_j/∂W_j: s Φ_i A_iᵀ for B_i, s B_iᵀ Φ_i for A_i |
 //!
-//! For dense columns weight is shared. For low-rank factors shared adds gradients written in other particles' bases; weight
-//! adds them where they have a common one, and does not change when (B_i, A_i) becomes (B_i R, Rᵀ A_i), R orthogonal.
+//! For dense columns, weight equals shared. For low-rank factors, shared adds gradients that are written in the bases
+//! of other particles. weight adds them in a common basis, and does not change when (B_i, A_i) becomes (B_i R, Rᵀ A_i)
+//! with R orthogonal.
 //!
-//! Differs: equation 4 prints the kernel's gradient with the sign that attracts; here, as in equation 2 with
-//! ∇ log p = −∇L, descent moves close particles apart. Textbook SVGD with scores −N ∇L_j and weight 1 is γ = n / N.
+//! One difference from the paper: equation 4 prints the gradient of the kernel with the sign that attracts. Here, as in
+//! equation 2 with ∇ log p = −∇L, descent moves close particles apart. Textbook SVGD with scores −N ∇L_j and weight 1
+//! is γ = n / N.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -48,21 +50,21 @@ pub static ENTRY: Entry = Entry {
 };
 
 words! {
-    /// Whose gradients move a particle.
+    /// The gradients that move a particle.
     pub enum Drive {
-        /// Its own, times Σ_j k_ij (equation 4).
+        /// The particle's own gradient, times Σ_j k_ij (equation 4).
         Own = "own",
-        /// Everybody's, weighted by k_ij, column by column (equation 2).
+        /// The gradients of all particles, weighted by k_ij, column by column (equation 2).
         Shared = "shared",
-        /// Everybody's, weighted by k_ij, as gradients by weights (equation 2 in weight space).
+        /// The gradients of all particles with respect to weights, weighted by k_ij (equation 2 in weight space).
         Weight = "weight",
     }
 }
 
 words! {
-    /// On which columns one kernel is computed.
+    /// The columns that share one kernel.
     pub enum Domain {
-        /// A kernel a layer.
+        /// One kernel per layer.
         Layer = "layer",
         /// One kernel for all of theta.
         Global = "global",
@@ -75,7 +77,7 @@ pub struct Spec {
     pub gamma: f64,
     pub drive: Drive,
     pub kernel: Domain,
-    /// 2σ² where fixed; the median rule otherwise.
+    /// The fixed 2σ²; if absent, the median rule sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<f64>,
     pub median: Median,
@@ -84,7 +86,7 @@ pub struct Spec {
 
 impl Spec {
     fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
-        // Factors of different particles have no common basis, so gradients are not mixed there (equation 4).
+        // The factors of different particles have no common basis, so their gradients are not mixed (equation 4).
         let drive = if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared };
         let spec = Spec {
             particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").required() as i64,
@@ -140,13 +142,14 @@ struct Svgd {
     parts: Parts,
 }
 
-/// The last is of drive = weight: the cosine of a particle's drive with its own gradient.
+/// The names of the diagnostics. The last is only for drive = weight: the cosine between a particle's drive and its own
+/// gradient.
 const DIAGNOSTICS: &[&str] = &["bandwidth", "mean_kernel", "repulsion_ratio", "mean_distance", "drive_cosine"];
 
-/// Share of the widest mean distance so far below which particles count as collapsed.
+/// The share of the largest mean distance so far below which particles count as collapsed.
 const COLLAPSED_SHARE: f64 = 0.01;
 
-/// ‖repulsion‖ / ‖drive‖ from which on repulsion counts as outweighing the gradients.
+/// The ratio ‖repulsion‖ / ‖drive‖ above which repulsion counts as outweighing the gradients.
 const OUTWEIGHING: f64 = 10.0;
 
 impl Method for Svgd {
@@ -192,7 +195,7 @@ impl Method for Svgd {
         warnings
     }
 
-    /// With drive = weight, the mixed gradients besides the particles' own.
+    /// With drive = weight, the mixed gradients are held besides the particles' own.
     fn matrices_of_a_step(&self) -> u64 {
         if self.spec.drive == Drive::Weight && self.spec.particles > 1 { 2 } else { 1 }
     }
@@ -207,7 +210,7 @@ impl Method for Svgd {
 }
 
 impl Svgd {
-    /// D, `[L, n, n]`, or `[1, n, n]` for the global kernel.
+    /// Returns D, `[L, n, n]`, or `[1, n, n]` for the global kernel.
     fn reach(&self, pairs: &Pairs) -> Tensor {
         match self.spec.kernel {
             Domain::Layer => pairs.distances.shallow_clone(),
@@ -215,7 +218,7 @@ impl Svgd {
         }
     }
 
-    /// The first term of φ, from the kernel `[L, n, n]` or `[1, n, n]`.
+    /// Returns the first term of φ, from the kernel `[L, n, n]` or `[1, n, n]`.
     fn drive(&self, theta: &Tensor, kernel: &Tensor, objective: &mut dyn Objective) -> Result<Driven> {
         let kernel = kernel / self.spec.particles as f64;
         let weigh = match self.spec.drive {
@@ -237,7 +240,7 @@ impl Svgd {
         Ok(Driven { losses, drive: gradients, cosine: None })
     }
 
-    /// Adds (γ/n²) Σ_j ∇_i k_ij, the second term of φ, to `sum: [n, P]`; its norm.
+    /// Adds (γ/n²) Σ_j ∇_i k_ij, the second term of φ, to `sum: [n, P]` and returns its norm.
     fn repel(&self, theta: &Tensor, slopes: &Tensor, pairs: &Pairs, sum: &Tensor) -> Tensor {
         let Spec { gamma, particles, .. } = self.spec;
         let geometry = &self.parts.geometry;
@@ -247,32 +250,34 @@ impl Svgd {
     }
 }
 
-/// Losses `[n]`, the first term of φ `[n, P]`, and with drive = weight its cosine with the own gradient.
+/// The losses `[n]`, the first term of φ `[n, P]`, and, with drive = weight, its mean cosine with the particles' own
+/// gradients.
 struct Driven {
     losses: Tensor,
     drive: Tensor,
     cosine: Option<Tensor>,
 }
 
-/// Σ_j k_ij ∇_i L_i, written over a block's gradients.
+/// Overwrites the gradients of a block with Σ_j k_ij ∇_i L_i.
 fn own(kernel: &Tensor, mut gradients: Tensor) {
     let _ = gradients.g_mul_(&kernel.sum_dim_intlist([1i64].as_slice(), true, kernel.kind()));
 }
 
-/// Σ_j k_ij ∇_j L_j, written over a block's gradients.
+/// Overwrites the gradients of a block with Σ_j k_ij ∇_j L_j.
 fn shared(kernel: &Tensor, mut gradients: Tensor) {
     let mixed = kernel.matmul(&gradients);
     gradients.copy_(&mixed);
 }
 
-/// Mean over particles of the cosine of two `[n, P]`.
+/// Returns the mean over particles of the cosine between the rows of two matrices `[n, P]`.
 fn mean_cosine(a: &Tensor, b: &Tensor) -> Tensor {
     let sum = |t: Tensor| t.sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
     let lengths = (sum(a.square()) * sum(b.square())).sqrt().clamp_min(f64::MIN_POSITIVE);
     (sum(a * b) / lengths).mean(Kind::Double)
 }
 
-/// Means over blocks of bandwidth, off-diagonal k, ‖repulsion‖ / ‖drive‖ and off-diagonal distance, `[4]`.
+/// Returns the means over blocks of the bandwidth, off-diagonal k, ‖repulsion‖ / ‖drive‖ and off-diagonal distance,
+/// `[4]`.
 fn diagnose(distances: &Tensor, kernel: &Kernel, drive_norm: &Tensor, repulsion_norm: &Tensor) -> Tensor {
     let particles = distances.size()[1] as f64;
     let blocks = distances.size()[0] as f64;

@@ -1,6 +1,6 @@
-//! Built heads by the content they were built from, in the user's cache folder: `$BELLA_CACHE`, else
-//! `$XDG_CACHE_HOME/bella`, else `~/.cache/bella`. Files are written atomically under a name that is their content's
-//! hash, so processes may share them; without a folder there is no cache.
+//! The cache of built heads in the user's cache folder: `$BELLA_CACHE`, else `$XDG_CACHE_HOME/bella`, else
+//! `~/.cache/bella`. Each file is written atomically and named by the hash of the content it was built from, so
+//! processes may share the cache. Without such a folder there is no cache.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use tch::{Kind, Tensor};
 
 use crate::base::tensor_file::State;
 
-/// Part of every name: another way of building heads gets another one.
+/// The version in each file name. It changes whenever heads are built differently.
 const VERSION: u32 = 1;
 
-/// `[C, d]` of a head that was written before; a damaged file is reported and built again.
+/// Reads a cached head `[C, d]`. A damaged file gives a warning and counts as missing.
 pub fn read(key: &str, classes: usize) -> Option<Tensor> {
     let path = path(key)?;
     if !path.is_file() {
@@ -36,7 +36,7 @@ fn checked(path: &std::path::Path, classes: usize) -> Result<Tensor> {
     Ok(weight.copy())
 }
 
-/// Keeps a head; a folder that cannot be written to costs the next run some time, so it is a warning.
+/// Stores a head. If the folder cannot be written to, this only warns, since it only costs the next run some time.
 pub fn write(key: &str, weight: &Tensor) {
     let Some(path) = path(key) else { return };
     let mut state = State::default();

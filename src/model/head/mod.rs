@@ -1,4 +1,4 @@
-//! Heads: what turns features `[p, B, d]` into logits `[p, B, C]`. One file a head, registered in [`HEADS`].
+//! Heads turn features `[p, B, d]` into logits `[p, B, C]`. Each has one file and is registered in [`HEADS`].
 
 mod cache;
 mod entries;
@@ -19,35 +19,35 @@ use crate::schema::Reader;
 
 pub use entries::HEADS;
 
-/// When a subspace trains the head.
+/// Whether a subspace trains the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Training {
-    /// Frozen everywhere.
+    /// The head is always frozen.
     Never,
-    /// A parameter of the checkpoint like any other: trained by `full`, frozen by `low-rank`.
+    /// The head is a parameter of the checkpoint like any other: trained by `full`, frozen by `low-rank`.
     WithBackbone,
-    /// New: every particle trains its own.
+    /// The head is new, and every particle trains its own.
     Always,
 }
 
-/// What a head is built from.
+/// The data from which a head is built.
 pub struct Surroundings<'a> {
-    /// Feature width d.
+    /// The width of the features, d.
     pub width: i64,
     pub classes: &'a [String],
     pub own: Option<&'a OwnHead>,
     pub checkpoint: Checkpoint<'a>,
 }
 
-/// The archive that a head may read a text tower from.
+/// The archive from which a head may read a text tower.
 pub struct Checkpoint<'a> {
     /// Absent where the checkpoint is a folder.
     pub archive: Option<&'a Archive>,
     /// The traits of the image tower.
     pub traits: Traits,
-    /// SHA-256 of the archive's file; computed where asked for.
+    /// Returns the SHA-256 of the archive's file. It is computed only if it is needed.
     pub hash: &'a dyn Fn() -> Result<String>,
-    /// Where to compute.
+    /// The device on which the head is computed.
     pub device: Device,
 }
 
@@ -55,16 +55,16 @@ pub struct Checkpoint<'a> {
 pub trait HeadSpec {
     fn build(&self, surroundings: &Surroundings) -> Result<Head>;
 
-    /// The same settings with what is usual for a data set where nothing was said.
+    /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
     fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec>;
 
-    /// When a subspace trains the head.
+    /// Returns whether a subspace trains the head.
     fn training(&self) -> Training;
 
-    /// The resolved settings.
+    /// Returns the resolved settings.
     fn resolved(&self) -> toml::Table;
 
-    /// Files whose content belongs to the experiment's identity.
+    /// Returns the files whose content is part of the experiment's identity.
     fn files(&self) -> Vec<PathBuf> {
         Vec::new()
     }
@@ -77,25 +77,25 @@ pub struct Entry {
     pub read: fn(&Reader) -> Box<dyn HeadSpec>,
 }
 
-/// A classifier on features.
+/// A linear classifier on features.
 pub struct Head {
-    /// `[C, d]`.
+    /// The weight, `[C, d]`.
     pub weight: Tensor,
-    /// `[C]`.
+    /// The bias, `[C]`.
     pub bias: Tensor,
-    /// Features are L2-normalised first.
+    /// Whether features are L2-normalised first.
     pub normalised: bool,
     pub training: Training,
 }
 
 impl Head {
-    /// The head elsewhere, in f32 or f64.
+    /// Returns the head on another device, in f32 or f64.
     pub fn to(&self, device: Device, kind: Kind) -> Head {
         let moved = |tensor: &Tensor| tensor.to_device(device).to_kind(kind);
         Head { weight: moved(&self.weight), bias: moved(&self.bias), ..*self }
     }
 
-    /// The same head, sharing its tensors.
+    /// Returns the same head, sharing its tensors.
     pub fn again(&self) -> Head {
         Head { weight: self.weight.shallow_clone(), bias: self.bias.shallow_clone(), ..*self }
     }
@@ -104,7 +104,7 @@ impl Head {
         self.weight.size()[0]
     }
 
-    /// Logits `[p, B, C]` in the head's type from features `[p, B, d]`.
+    /// Returns logits `[p, B, C]` in the type of the head, from features `[p, B, d]`.
     pub fn logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
         let kind = self.weight.kind();
         let features = features.to_kind(kind);

@@ -1,4 +1,4 @@
-//! How the prompts of a zero-shot head call each class: `class_names` and `class_names_file`.
+//! The class names in the prompts of a zero-shot head: `class_names` and `class_names_file`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,25 @@ use anyhow::{Context, Result, ensure};
 use super::templates;
 use crate::schema::Reader;
 
-/// The word for the data set's own names.
+/// The value that selects the data set's own names.
 const OWN: &str = "data-set";
 
-/// Where the names come from.
+/// The source of the class names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassNames {
-    /// Not said: what is usual for the data set, once that is known.
+    /// Nothing is set; the data set decides once it is known.
     Usual,
-    /// The data set's own, with spaces for `_`.
+    /// The data set's own names, with spaces in place of `_`.
     DataSet,
-    /// A key of the built-in names.
+    /// The key of a built-in list of names.
     Known(String),
-    /// One a class, in the order of the labels.
+    /// A list with one name per class, in the order of the labels.
     Listed(Vec<String>),
-    /// Lines of a name, in the order of the labels, or of a class, a tab and its name.
+    /// A file with one name per line in the order of the labels, or with a class, a tab and its name per line.
     File(PathBuf),
 }
 
-/// Numbers and WordNet ids say nothing to a text tower.
+/// Warns if all classes are numbers or WordNet ids, which mean nothing to a text tower.
 fn warn_of_mute(classes: &[String]) {
     let is_mute = |class: &String| class.strip_prefix('n').unwrap_or(class).parse::<u64>().is_ok();
     if let (true, Some(first)) = (classes.iter().all(is_mute), classes.first()) {
@@ -75,18 +75,18 @@ impl ClassNames {
         ClassNames::Known(key)
     }
 
-    /// The usual names of a data set, where nothing else was said.
+    /// Returns the default names of a data set if nothing is set.
     pub fn settled(self, data: &str) -> ClassNames {
         match self {
             ClassNames::Usual if templates::named_keys().contains(&data) => ClassNames::Known(data.to_string()),
-            // Its classes are WordNet ids of ImageNet.
+            // The classes of tiny-imagenet are WordNet ids from ImageNet.
             ClassNames::Usual if data == "tiny-imagenet" => ClassNames::Known("imagenet".to_string()),
             ClassNames::Usual => ClassNames::DataSet,
             said => said,
         }
     }
 
-    /// Key and value in the resolved config.
+    /// Returns the key and value for the resolved config.
     pub fn resolved(&self) -> (&'static str, toml::Value) {
         match self {
             ClassNames::Usual | ClassNames::DataSet => ("class_names", OWN.into()),
@@ -96,10 +96,11 @@ impl ClassNames {
         }
     }
 
-    /// One name a class of the data set.
+    /// Returns one name per class of the data set.
     ///
     /// # Errors
-    /// Another number of names, a class without a name, an empty name, a file that cannot be read.
+    /// Fails if the number of names is wrong, if a class has no name, if a name is empty, or if the file cannot be
+    /// read.
     pub fn of(&self, classes: &[String]) -> Result<Vec<String>> {
         let names = match self {
             ClassNames::Usual | ClassNames::DataSet => {
@@ -132,7 +133,7 @@ fn check_count(names: usize, classes: usize) -> Result<()> {
     Ok(())
 }
 
-/// By class, where the classes are known, else by position.
+/// Matches names by class if all classes are known, else by position.
 fn matched(pairs: &[(String, String)], classes: &[String]) -> Result<Vec<String>> {
     let find = |class: &String| pairs.iter().find(|(known, _)| known == class).map(|(_, name)| name.clone());
     let unknown = classes.iter().find(|class| find(class).is_none());

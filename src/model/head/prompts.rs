@@ -1,5 +1,5 @@
-//! A zero-shot head from class names and prompt templates: the mean of the templates' normalised text embeddings,
-//! normalised again, times exp(logit scale) (Radford et al. 2021, arXiv 2103.00020, section 3.1.4).
+//! A zero-shot head from class names and prompt templates. Each row is the mean of the templates' normalised text
+//! embeddings, normalised again, times exp(logit scale) (Radford et al. 2021, arXiv 2103.00020, section 3.1.4).
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
@@ -12,17 +12,17 @@ use crate::machine::memory::{Cut, Need, Task};
 use crate::model::vit::identify::{Evidence, IdentifiedText, identify_text};
 use crate::schema::Reader;
 
-/// Texts of one forward of the text tower.
+/// The largest number of texts in one forward pass of the text tower.
 const BATCH: usize = 256;
 
-/// What the texts are made of.
+/// The templates and class names that make up the prompts.
 pub struct Prompts {
     templates: Templates,
     names: ClassNames,
 }
 
 enum Templates {
-    /// Not said: those of the data set, once that is known.
+    /// Nothing is set; the data set decides once it is known.
     Usual,
     Known(String),
     Listed(Vec<String>),
@@ -34,7 +34,7 @@ impl Prompts {
         Prompts { templates: Templates::read(reader), names: ClassNames::read(reader) }
     }
 
-    /// What is usual for a data set, where nothing else was said.
+    /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
     pub fn settled(self, data: &str) -> Prompts {
         let templates = match self.templates {
             Templates::Usual => Templates::Known(templates::of_data(data).to_string()),
@@ -57,10 +57,10 @@ impl Prompts {
         toml::Table::from_iter([("templates".to_string(), templates), (key.to_string(), names)])
     }
 
-    /// `[C, d]`: built, or read from the cache.
+    /// Returns the weight `[C, d]`, built or read from the cache.
     ///
     /// # Errors
-    /// A checkpoint without CLIP's text tower, names that do not fit the classes.
+    /// Fails if the checkpoint has no CLIP text tower, or if the names do not fit the classes.
     pub fn weight(&self, checkpoint: &Checkpoint, classes: &[String]) -> Result<Tensor> {
         let texts = self.texts(classes)?;
         let key = cache_key(&(checkpoint.hash)()?, &texts);
@@ -85,7 +85,7 @@ impl Prompts {
         Ok(weight)
     }
 
-    /// The prompts of each class.
+    /// Returns the prompts of each class.
     fn texts(&self, classes: &[String]) -> Result<Vec<Vec<String>>> {
         let templates = match &self.templates {
             Templates::Usual => templates::templates(templates::GENERIC),
@@ -122,7 +122,7 @@ impl Templates {
     }
 }
 
-/// Says what the text tower is, and which texts are cut.
+/// Logs how the text tower was checked, and the number of prompts.
 fn report(text: &IdentifiedText, texts: &[Vec<String>]) {
     match &text.evidence {
         Evidence::SelfCheck { difference, .. } => {
@@ -139,7 +139,7 @@ fn report(text: &IdentifiedText, texts: &[Vec<String>]) {
     tracing::info!("zero-shot head: {} classes, {count} prompts", texts.len());
 }
 
-/// The rows `[C, d]` of a head, f32, on the CPU.
+/// Returns the rows `[C, d]` of a head, in f32 on the CPU.
 pub fn embed(text: &IdentifiedText, texts: &[Vec<String>], device: Device) -> Result<Tensor> {
     let _guard = tch::no_grad_guard();
     let geometry = &text.tower.geometry;
@@ -165,10 +165,10 @@ pub fn embed(text: &IdentifiedText, texts: &[Vec<String>], device: Device) -> Re
     Ok((normalised(&mean) * text.weights.logit_scale).to_device(Device::Cpu))
 }
 
-/// Texts that go through the text tower at once.
+/// Returns the number of texts that go through the text tower at once.
 fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
     let geometry = &text.tower.geometry;
-    // Numbers that live at once within a block, as in the image tower.
+    // The number of values in use at once within a block, as in the image tower.
     let numbers = geometry.context * (4 * geometry.mlp + 6 * geometry.width);
     let need = Need { image: numbers as u64 * Kind::Float.elt_size_in_bytes() as u64, ..Need::default() };
     let whole = Cut { members: 1, images: BATCH };
@@ -176,7 +176,7 @@ fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
     Ok(task.plan()?.cut().images)
 }
 
-/// Class and tokens of every text, short ones first: a batch is as long as its longest text.
+/// Returns the class and tokens of each text, short texts first, since a batch is as long as its longest text.
 fn tokenise(texts: &[Vec<String>], context: usize) -> Vec<(i64, Vec<i64>)> {
     let mut all = Vec::new();
     for (class, prompts) in texts.iter().enumerate() {
@@ -196,7 +196,7 @@ fn normalised(features: &Tensor) -> Tensor {
     features / features.norm_scalaropt_dim(2.0, [-1], true)
 }
 
-/// A name for the head of these texts and this checkpoint.
+/// Returns a cache key for the head of these texts and this checkpoint.
 fn cache_key(checkpoint: &str, texts: &[Vec<String>]) -> String {
     let mut hash = Sha256::new();
     hash.update(checkpoint);

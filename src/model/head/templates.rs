@@ -1,15 +1,15 @@
-//! Prompt templates and class names that zero-shot heads know by key: `assets/prompts.toml`, built into the program.
+//! The built-in prompt templates and class names of zero-shot heads, from `assets/prompts.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The templates of data sets that have none of their own.
+/// The key of the templates for data sets that have none of their own.
 pub const GENERIC: &str = "generic";
-/// What stands for the class name in a template.
+/// The placeholder for the class name in a template.
 pub const PLACE: &str = "{}";
-/// Classes that are named by WordNet's numbers, one a line: number, tab, name.
+/// The classes that are named by WordNet numbers, with one number, tab and name per line.
 const IMAGENET: (&str, &str) =
     ("imagenet", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/imagenet_names.txt")));
 
@@ -22,39 +22,39 @@ static PROMPTS: LazyLock<BTreeMap<String, Prompts>> = LazyLock::new(|| {
 #[serde(deny_unknown_fields)]
 struct Prompts {
     templates: Vec<String>,
-    /// Other data sets that take these templates.
+    /// Further data sets that use these templates.
     #[serde(default)]
     data: Vec<String>,
-    /// The data set's classes in the order of their labels, and how prompts call them.
+    /// The classes of the data set in the order of their labels; `names` holds their names in prompts.
     #[serde(default)]
     classes: Vec<String>,
     #[serde(default)]
     names: Vec<String>,
 }
 
-/// Keys of all templates.
+/// Returns the keys of all templates.
 pub fn keys() -> Vec<&'static str> {
     PROMPTS.keys().map(String::as_str).collect()
 }
 
-/// The templates of a key, if it is one.
+/// Returns the templates of a key, if there are any.
 pub fn templates(key: &str) -> Option<&'static [String]> {
     PROMPTS.get(key).map(|prompts| prompts.templates.as_slice())
 }
 
-/// The key of the templates that a data set takes.
+/// Returns the key of the templates that a data set uses.
 pub fn of_data(data: &str) -> &'static str {
     let fits = |(key, prompts): &(&'static String, &Prompts)| *key == data || prompts.data.iter().any(|d| d == data);
     PROMPTS.iter().find(fits).map_or(GENERIC, |(key, _)| key)
 }
 
-/// Keys of all class names.
+/// Returns the keys of all lists of class names.
 pub fn named_keys() -> Vec<&'static str> {
     let with_names = PROMPTS.iter().filter(|(_, prompts)| !prompts.names.is_empty());
     with_names.map(|(key, _)| key.as_str()).chain([IMAGENET.0]).collect()
 }
 
-/// Classes and their names in prompts by key, in the order of the labels; `None` for a key without.
+/// Returns the classes of a key and their names in prompts, in the order of the labels; `None` if the key has none.
 pub fn names(key: &str) -> Option<Vec<(String, String)>> {
     if key == IMAGENET.0 {
         let pairs = IMAGENET.1.lines().filter_map(|line| line.split_once('\t'));
@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    // As CLIP's notebook and data/prompts.md count them.
+    // The counts in CLIP's notebook and data/prompts.md.
     #[test]
     fn published_numbers_of_templates() {
         let published = [

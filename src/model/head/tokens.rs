@@ -1,5 +1,5 @@
-//! From text to CLIP's tokens: the text is cleaned as CLIP and open_clip clean it, lower-cased, cut into byte pairs, put
-//! between start and end, and truncated to the context.
+//! Turns text into CLIP's tokens. The text is cleaned as in CLIP and open_clip, lower-cased, split into byte pairs, put
+//! between a start and an end token, and truncated to the context.
 
 use std::sync::LazyLock;
 
@@ -7,13 +7,13 @@ use instant_clip_tokenizer::{Token, Tokenizer};
 use tch::Tensor;
 use unicode_normalization::UnicodeNormalization;
 
-/// Tokens that CLIP's vocabulary has; the last two are start and end of a text.
+/// The number of tokens in CLIP's vocabulary. The last two are the start and the end of a text.
 pub const VOCABULARY: i64 = 49_408;
 
-/// Reading the vocabulary takes a moment, so once.
+/// The tokenizer, created once because reading the vocabulary takes a moment.
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(Tokenizer::new);
 
-/// The tokens of a text from its start to its end, at most `context` of them: a longer text loses its last words.
+/// Returns the tokens of a text from start to end, at most `context` of them. A longer text loses its last words.
 pub fn tokens(text: &str, context: usize) -> Vec<i64> {
     let mut found = vec![TOKENIZER.start_of_text()];
     TOKENIZER.encode(&clean(text), &mut found);
@@ -25,18 +25,19 @@ pub fn tokens(text: &str, context: usize) -> Vec<i64> {
     found.into_iter().map(|token: Token| i64::from(token.to_u16())).collect()
 }
 
-/// `[B, T]` with zeros after each text's end; T is the longest text.
+/// Returns the texts as `[B, T]`, padded with zeros at the end. T is the length of the longest text.
 pub fn matrix(texts: &[Vec<i64>]) -> Tensor {
     let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
     let padded = texts.iter().flat_map(|text| text.iter().copied().chain(std::iter::repeat_n(0, longest - text.len())));
     Tensor::from_slice(&padded.collect::<Vec<i64>>()).view([texts.len() as i64, longest as i64])
 }
 
-/// What Windows-1252 has in place of the control characters U+0080 to U+009F; its five gaps stay.
+/// The characters of Windows-1252 in place of the control characters U+0080 to U+009F. Its five gaps are unchanged.
 const WINDOWS_1252: &str = "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8d}Ž\u{8f}\u{90}‘’“”•–—˜™š›œ\u{9d}žŸ";
 
-/// The text as CLIP sees it, but for case: ftfy's repairs of single characters (ligatures, width, quotes, control
-/// characters) and NFC, HTML entities twice, single spaces. Differs: text of a wrong encoding (mojibake) is left as it is.
+/// Returns the text as CLIP sees it, except for case. It applies ftfy's repairs of single characters (ligatures, width,
+/// quotes, control characters) and NFC, unescapes HTML entities twice, and joins words with single spaces. Unlike in
+/// CLIP, text in a wrong encoding (mojibake) is not repaired.
 pub fn clean(text: &str) -> String {
     let text = if text.contains('<') { text.to_string() } else { htmlize::unescape(text).into_owned() };
     let simple: String =
@@ -53,7 +54,7 @@ fn printable(c: char) -> char {
     }
 }
 
-/// Ligatures and digraphs as their letters; full and half width as the usual one.
+/// Replaces ligatures and digraphs by their letters, and full-width and half-width characters by the usual ones.
 fn simpler(c: char) -> Vec<char> {
     match c {
         'ŉ' => vec!['ʼ', 'n'],
@@ -66,7 +67,7 @@ fn simpler(c: char) -> Vec<char> {
     }
 }
 
-/// Curly quotes as straight ones.
+/// Replaces curly quotes by straight ones.
 fn straight(c: char) -> char {
     match c {
         '\u{2bc}' | '\u{2018}'..='\u{201b}' => '\'',
@@ -75,7 +76,7 @@ fn straight(c: char) -> char {
     }
 }
 
-/// Control characters without an effect on text; tab, newline, form feed and return are spaces.
+/// Returns whether a control character has no effect on text. Tab, newline, form feed and return are spaces instead.
 fn is_control(c: char) -> bool {
     matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{e}'..='\u{1f}' | '\u{7f}' | '\u{206a}'..='\u{206f}' | '\u{feff}'
         | '\u{fff9}'..='\u{fffc}')

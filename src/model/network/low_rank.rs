@@ -1,41 +1,42 @@
-//! Low-rank updates of a linear layer, one a particle.
+//! Low-rank updates of a linear layer, one per particle.
 
 use tch::Tensor;
 
-/// ΔW_i = scale · B_i A_i.
+/// The updates ΔW_i = scale · B_i A_i.
 #[derive(Debug)]
 pub struct LowRank {
-    /// `[n, rank, in]`.
+    /// The matrices A, `[n, rank, in]`.
     pub a: Tensor,
-    /// `[n, out, rank]`.
+    /// The matrices B, `[n, out, rank]`.
     pub b: Tensor,
-    /// alpha / rank.
+    /// The factor alpha / rank.
     pub scale: f64,
 }
 
 impl LowRank {
-    /// `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`.
+    /// Returns `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`.
     pub(super) fn add_to(&self, y: Tensor, x: &Tensor) -> Tensor {
         let (particles, rank, inputs) = (self.a.size()[0], self.a.size()[1], self.a.size()[2]);
         let b = self.b.transpose(1, 2) * self.scale;
         if x.size()[0] == particles {
             let low = x.bmm(&self.a.transpose(1, 2));
-            // Not in place: `y` is a view of the frozen product, and autograd would copy it three times on the way back.
+            // Not in place: `y` is a view of the frozen product, and autograd would copy it three times in the backward
+            // pass.
             return y.baddbmm(&low, &b, 1.0, 1.0);
         }
-        // One product with all particles' A at once: x is read once, not n times.
+        // One product with the A of all particles reads x once instead of n times.
         let rows = x.size()[1];
         let low = x.squeeze_dim(0).matmul(&self.a.reshape([particles * rank, inputs]).tr());
         let low = low.view([rows, particles, rank]).transpose(0, 1);
         y.expand([particles, -1, -1], false).baddbmm(&low, &b, 1.0, 1.0)
     }
 
-    /// The same update, sharing its tensors.
+    /// Returns the same update, sharing its tensors.
     pub(super) fn again(&self) -> LowRank {
         LowRank { a: self.a.shallow_clone(), b: self.b.shallow_clone(), scale: self.scale }
     }
 
-    /// Output rows `start..start + length` of the update.
+    /// Returns output rows `start..start + length` of the update.
     pub(super) fn rows(&self, start: i64, length: i64) -> LowRank {
         LowRank { a: self.a.shallow_clone(), b: self.b.narrow(1, start, length), scale: self.scale }
     }

@@ -1,12 +1,14 @@
-//! The door for networks. A [`Network`] turns weights and samples into features for all particles at once; everything
-//! above this module (subspaces, methods, training, prediction, Laplace, evaluation) knows this trait and no network by name.
+//! The interface of networks. A [`Network`] turns weights and samples into features for all particles at once.
+//! Everything above this module (subspaces, methods, training, prediction, Laplace, evaluation) uses only this trait
+//! and names no network.
 //!
-//! A forward goes through stages: [`Network::enter`] makes from prepared samples what enters stage 0, each
-//! [`Network::stage`] takes that to the next one, and [`Network::features`] reads the features off what leaves the last.
-//! Between stages a value is a tensor `[p, B, …]`, with p = 1 until the first layer in which particles differ and p = n
-//! after it. What enters a stage can be cached (where nothing below it is trained) or kept for recomputation.
+//! A forward pass runs through stages: [`Network::enter`] turns prepared samples into the input of stage 0, each
+//! [`Network::stage`] turns its input into the input of the next stage, and [`Network::features`] computes the features
+//! from the output of the last stage. Between stages a value is a tensor `[p, B, …]`, with p = 1 before the first layer
+//! in which particles differ and p = n after it. The input of a stage can be cached (if nothing below it is trained) or
+//! kept for recomputation.
 //!
-//! A new network implements the trait, reads its weights through [`Weights`] by name, and lists the layers that can be
+//! A new network implements the trait, reads its weights by name through [`Weights`], and lists the layers that can be
 //! adapted as [`Slot`]s.
 
 pub mod low_rank;
@@ -20,105 +22,105 @@ use crate::machine::memory::Need;
 pub use parameters::Parameters;
 pub use weights::Weights;
 
-/// Parameters of the head begin with this; they are no network's.
+/// The prefix of the head's parameters, which belong to no network.
 const HEAD: &str = "head.";
 
 /// A layer that particles can adapt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Canonical name, such as `blocks.3.mlp.fc`; its parameters are `<name>.weight` and `<name>.bias`.
+    /// The canonical name, such as `blocks.3.mlp.fc`. The parameters are `<name>.weight` and `<name>.bias`.
     pub name: String,
-    /// What it is called in `subspace.low-rank.targets`: the same for that layer of every block, such as `mlp.fc`.
+    /// The name in `subspace.low-rank.targets`, such as `mlp.fc`. It is the same for that layer in every block.
     pub target: String,
     pub kind: SlotKind,
-    /// Numbers that come in for each token.
+    /// The number of inputs per token.
     pub inputs: i64,
-    /// Numbers that go out for each token.
+    /// The number of outputs per token.
     pub outputs: i64,
-    /// The stage of the forward that uses it.
+    /// The stage that uses the layer.
     pub stage: usize,
 }
 
-/// What a slot computes.
+/// The operation of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotKind {
-    /// x Wᵀ + b on the last axis.
+    /// The product x Wᵀ + b over the last axis.
     Linear,
     /// A convolution with 1 × 1 kernels, which is linear in the channels.
     Pointwise,
-    /// Another weight, which has no low-rank update.
+    /// Any other weight, which has no low-rank update.
     Other,
 }
 
-/// The graph that a pass keeps for the way back.
+/// The graph that a pass keeps for the backward pass.
 #[derive(Clone, Copy)]
 pub enum Graph<'a> {
-    /// None: a prediction.
+    /// No graph: a prediction.
     None,
-    /// Down to the samples, through fixed weights, for so many budgets: an attack.
+    /// A graph down to the samples through fixed weights, for this many budgets: an attack.
     Samples { budgets: usize },
-    /// Down to the trained layers. With `recompute`, only what enters each stage is kept. With `own_samples`, each member
-    /// sees samples of its own.
+    /// A graph down to the trained layers. With `recompute`, only the input of each stage is kept. With `own_samples`,
+    /// each member sees its own samples.
     Weights { trained: &'a dyn Trained, recompute: bool, own_samples: bool },
 }
 
-/// What is trained of a network.
+/// The trained parameters of a network.
 pub trait Trained {
-    /// The names of the trained parameters.
+    /// Returns the names of the trained parameters.
     fn names(&self) -> Vec<&str>;
 
-    /// Whether a parameter whose name starts with `prefix` is trained.
+    /// Returns whether a parameter whose name starts with `prefix` is trained.
     fn reaches(&self, prefix: &str) -> bool {
         self.names().iter().any(|name| name.starts_with(prefix))
     }
 }
 
-/// What turns weights and samples into features, for all particles at once.
+/// A network that turns weights and samples into features, for all particles at once.
 pub trait Network {
-    /// The layers that can be adapted, in the order of the forward.
+    /// Returns the layers that can be adapted, in the order of the forward pass.
     fn slots(&self) -> Vec<Slot>;
 
-    /// The number of stages, at least 1.
+    /// Returns the number of stages, at least 1.
     fn stages(&self) -> usize;
 
-    /// The first stage that parameter `name` has an effect on; [`stages`](Self::stages) for one of the readout.
+    /// Returns the first stage that uses the parameter `name`, or [`stages`](Self::stages) if only the readout uses it.
     fn stage_of(&self, name: &str) -> usize;
 
-    /// d, the width of the features.
+    /// Returns the width of the features, d.
     fn width(&self) -> i64;
 
-    /// The shape of what enters a stage, for one sample; what a cache of it holds.
+    /// Returns the shape of a stage's input for one sample, which is also that of a cache entry.
     fn entering(&self, stage: usize) -> Vec<i64>;
 
-    /// What enters stage 0, `[p', B, …]`, from prepared samples `[p, B, …]`.
+    /// Returns the input of stage 0, `[p', B, …]`, from prepared samples `[p, B, …]`.
     fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor;
 
-    /// What leaves stage `stage`, `[p', B, …]`, from what enters it, `[p, B, …]`.
+    /// Returns the output of stage `stage`, `[p', B, …]`, from its input `[p, B, …]`.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor;
 
-    /// Features `[p', B, d]` from what leaves the last stage.
+    /// Returns the features `[p', B, d]` from the output of the last stage.
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor;
 
-    /// The memory of a pass in a compute type, for each sample and for each sample of each member.
+    /// Returns the memory of a pass in a compute type, per sample and per sample of each member.
     fn need(&self, graph: Graph, kind: Kind) -> Need;
 
-    /// What enters stage `stage`, `[p', B, …]`, from prepared samples `[p, B, …]`.
+    /// Returns the input of stage `stage`, `[p', B, …]`, from prepared samples `[p, B, …]`.
     fn enter_at(&self, weights: &Weights, stage: usize, samples: &Tensor) -> Tensor {
         (0..stage).fold(self.enter(weights, samples), |x, stage| self.stage(weights, stage, x))
     }
 
-    /// Features `[p', B, d]` from prepared samples `[p, B, …]`.
+    /// Returns the features `[p', B, d]` from prepared samples `[p, B, …]`.
     fn forward(&self, weights: &Weights, samples: &Tensor) -> Tensor {
         self.features_from(weights, 0, self.enter(weights, samples))
     }
 
-    /// Features `[p', B, d]` from what enters stage `stage`.
+    /// Returns the features `[p', B, d]` from the input of stage `stage`.
     fn features_from(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
         let x = (stage..self.stages()).fold(x, |x, stage| self.stage(weights, stage, x));
         self.features(weights, &x)
     }
 
-    /// The first stage that a trained parameter has an effect on: what enters it is the same for all particles.
+    /// Returns the first stage that uses a trained parameter. Its input is the same for all particles.
     fn first_stage(&self, trained: &dyn Trained) -> usize {
         let stage = |name: &&str| if name.starts_with(HEAD) { self.stages() } else { self.stage_of(name) };
         trained.names().iter().map(stage).min().unwrap_or(self.stages())

@@ -1,6 +1,7 @@
-//! Per-layer weights as a forward sees them: shared by all particles, one a particle, or shared with a low-rank update.
+//! The weights of each layer as a forward pass sees them: shared by all particles, one per particle, or shared with a
+//! low-rank update.
 //!
-//! Activations are `[p, …]` with p = 1 until the first layer in which particles differ, then p = n.
+//! Activations are `[p, …]` with p = 1 before the first layer in which particles differ, and p = n after it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,14 +15,14 @@ use super::low_rank::LowRank;
 /// A parameter of a layer.
 #[derive(Debug)]
 pub enum Param {
-    /// The same for all particles, in its own shape.
+    /// One tensor for all particles, in its own shape.
     Shared(Tensor),
-    /// `[n, …shape]`.
+    /// One tensor per particle, `[n, …shape]`.
     PerParticle(Tensor),
 }
 
 impl Param {
-    /// A vector parameter, ready to be added to `[p, B, T, d]`.
+    /// Returns a vector parameter in a shape that can be added to `[p, B, T, d]`.
     fn broadcast(&self) -> Tensor {
         match self {
             Self::Shared(t) => t.shallow_clone(),
@@ -29,7 +30,7 @@ impl Param {
         }
     }
 
-    /// With a leading particle axis of 1 or n.
+    /// Returns the parameter with a leading particle axis of 1 or n.
     fn with_particles(&self) -> Tensor {
         match self {
             Self::Shared(t) => t.unsqueeze(0),
@@ -37,7 +38,7 @@ impl Param {
         }
     }
 
-    /// Rows `start..start + length` of the parameter's own first axis.
+    /// Returns rows `start..start + length` of the parameter's own first axis.
     fn rows(&self, start: i64, length: i64) -> Param {
         match self {
             Self::Shared(t) => Self::Shared(t.narrow(0, start, length)),
@@ -46,24 +47,24 @@ impl Param {
     }
 }
 
-/// One use of a trained linear layer in a forward.
+/// One use of a trained linear layer in a forward pass.
 #[derive(Debug)]
 pub struct Tap {
     pub layer: String,
-    /// First of the layer's output rows that this use computes.
+    /// The first of the layer's output rows that this use computes.
     pub from: i64,
-    /// `[p, B, T, in]`; the last block's uses see the class token only where nothing else reaches the output.
+    /// The input, `[p, B, T, in]`. In the last block it is the class token alone where nothing else reaches the output.
     pub input: Tensor,
-    /// `[p', B, T, rows]`, in the graph.
+    /// The output, `[p', B, T, rows]`, attached to the graph.
     pub output: Tensor,
 }
 
-/// Where a forward records the uses of trained linear layers, in their order.
+/// A record of the uses of trained linear layers in a forward pass, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Tape(Rc<RefCell<Vec<Tap>>>);
 
 impl Tape {
-    /// All taps so far; the tape is empty after.
+    /// Returns all taps so far and empties the tape.
     pub fn take(&self) -> Vec<Tap> {
         self.0.take()
     }
@@ -73,7 +74,7 @@ impl Tape {
     }
 }
 
-/// Where a layer's uses go, under which name.
+/// The tape and the name under which the uses of a layer are recorded.
 struct Recorder {
     tape: Tape,
     layer: String,
@@ -96,7 +97,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// `x: [p, B, T, in] -> [p', B, T, out]` with p' = n where particles differ.
+    /// Maps `x: [p, B, T, in] -> [p', B, T, out]`, with p' = n where particles differ.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let size = x.size();
         let (batch, tokens, inputs) = (size[1], size[2], size[3]);
@@ -141,7 +142,7 @@ impl Linear {
         }
     }
 
-    /// The layer that computes output rows `start..start + length` only.
+    /// Returns the layer that computes only output rows `start..start + length`.
     fn rows(&self, start: i64, length: i64) -> Linear {
         Linear {
             weight: self.weight.rows(start, length),
@@ -163,7 +164,7 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// `x: [p, B, T, d]`.
+    /// Normalises `x: [p, B, T, d]`.
     pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
         let width = x.size()[3];
         match (&self.weight, &self.bias) {
@@ -176,7 +177,7 @@ impl Norm {
     }
 }
 
-/// What a forward reads: the frozen base, overridden where a subspace has particles differ.
+/// The weights that a forward pass reads: the frozen base, overridden where particles differ.
 pub struct Weights<'a> {
     base: &'a Parameters,
     own: HashMap<String, Tensor>,
@@ -185,22 +186,22 @@ pub struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// The checkpoint as it is.
+    /// Returns the weights of the checkpoint without training.
     pub fn frozen(base: &'a Parameters) -> Weights<'a> {
         Weights { base, own: HashMap::new(), updates: HashMap::new(), tape: None }
     }
 
-    /// Replaces parameter `name` by one a particle: `[n, …shape]`.
+    /// Replaces the parameter `name` by one per particle, `[n, …shape]`.
     pub fn replace(&mut self, name: &str, tensor: Tensor) {
         self.own.insert(name.to_string(), tensor);
     }
 
-    /// Adds a low-rank update to the weight of linear layer `layer`.
+    /// Adds a low-rank update to the weight of the linear layer `layer`.
     pub fn update(&mut self, layer: &str, update: LowRank) {
         self.updates.insert(layer.to_string(), update);
     }
 
-    /// Records every use of an updated linear layer, and of an own head, on `tape`.
+    /// Records on `tape` every use of an updated linear layer, and of a head that particles train.
     pub fn record(&mut self, tape: &Tape) {
         self.tape = Some(tape.clone());
     }
@@ -213,12 +214,12 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// A parameter that a particle owns, if it does: `[n, …shape]`.
+    /// Returns the tensor of a parameter that differs between particles, `[n, …shape]`; `None` for a shared one.
     pub fn own(&self, name: &str) -> Option<&Tensor> {
         self.own.get(name)
     }
 
-    /// Compute type of the frozen weights.
+    /// Returns the compute type of the frozen weights.
     pub fn kind(&self) -> Kind {
         self.base.all().first().map_or(Kind::Float, |(_, t)| t.kind())
     }
@@ -231,11 +232,11 @@ impl<'a> Weights<'a> {
     }
 
     fn required(&self, name: &str) -> Param {
-        // `recognise` has checked that every parameter of the forward is there.
+        // `recognise` has already checked that every parameter of the forward pass exists.
         self.optional(name).unwrap_or_else(|| panic!("the base lacks {name}"))
     }
 
-    /// Parameter `name` with a leading particle axis of 1 or n.
+    /// Returns the parameter `name` with a leading particle axis of 1 or n.
     pub fn param(&self, name: &str) -> Tensor {
         self.required(name).with_particles()
     }
@@ -244,7 +245,7 @@ impl<'a> Weights<'a> {
         self.base.get(name).is_some()
     }
 
-    /// Linear layer `layer`.
+    /// Returns the linear layer `layer`.
     pub fn linear(&self, layer: &str) -> Linear {
         Linear {
             weight: self.required(&format!("{layer}.weight")),
@@ -258,12 +259,12 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Output rows `start..start + length` of linear layer `layer`.
+    /// Returns output rows `start..start + length` of the linear layer `layer`.
     pub fn linear_rows(&self, layer: &str, start: i64, length: i64) -> Linear {
         self.linear(layer).rows(start, length)
     }
 
-    /// Layer norm `layer`.
+    /// Returns the layer norm `layer`.
     pub fn norm(&self, layer: &str) -> Norm {
         Norm { weight: self.required(&format!("{layer}.weight")), bias: self.required(&format!("{layer}.bias")) }
     }

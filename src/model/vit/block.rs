@@ -6,20 +6,20 @@ use super::rope::Table;
 use super::{Activation, Traits};
 use crate::model::network::Weights;
 
-/// What a token attends to.
+/// The tokens that each token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// All tokens.
     Full,
-    /// Itself and earlier ones.
+    /// The token itself and earlier ones.
     Causal,
 }
 
-/// Which tokens the last block computes.
+/// The tokens that the last block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     All,
-    /// The first only, which is enough where nothing else is read.
+    /// Only the first token, which is enough if no other is read.
     First,
 }
 
@@ -47,7 +47,7 @@ impl Blocks<'_> {
         x
     }
 
-    /// Block `block` alone.
+    /// Runs one block.
     pub fn block(&self, weights: &Weights, block: usize, x: Tensor, rows: Rows) -> Tensor {
         let name = |layer: &str| format!("blocks.{block}.{layer}");
         let eps = self.traits.eps;
@@ -82,7 +82,7 @@ impl Blocks<'_> {
         self.rope.map_or_else(|| x.shallow_clone(), |table| table.turn(x))
     }
 
-    /// Self-attention of all tokens.
+    /// Computes self-attention of all tokens.
     fn attend(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
         let qkv = weights.linear(layer).forward(x);
         let parts = self.split_heads(&qkv, 3);
@@ -91,19 +91,19 @@ impl Blocks<'_> {
         self.merge_heads(&attention(&query, &key, &parts[2], causal), qkv.size()[0])
     }
 
-    /// Self-attention with the first token as the only query.
+    /// Computes self-attention with the first token as the only query.
     fn attend_first(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
         let width = self.width;
         let query = weights.linear_rows(layer, 0, width).forward(&x.narrow(2, 0, 1));
         let key_value = weights.linear_rows(layer, width, 2 * width).forward(x);
         let query = self.split_heads(&query, 1);
         let parts = self.split_heads(&key_value, 2);
-        // One query and a mask: it sees the first token only.
+        // Under a causal mask, this one query sees only the first token.
         let causal = self.attention == Attention::Causal;
         self.merge_heads(&attention(&query[0], &self.turned(&parts[0]), &parts[1], causal), key_value.size()[0])
     }
 
-    /// `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
+    /// Splits `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
     fn split_heads(&self, x: &Tensor, parts: i64) -> Vec<Tensor> {
         let heads = self.traits.heads;
         let size = x.size();
@@ -111,7 +111,7 @@ impl Blocks<'_> {
         x.permute([2, 0, 3, 1, 4]).unbind(0)
     }
 
-    /// `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
+    /// Joins `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
     fn merge_heads(&self, x: &Tensor, particles: i64) -> Tensor {
         let size = x.size();
         x.transpose(1, 2).reshape([particles, size[0] / particles, size[2], self.width])

@@ -1,9 +1,9 @@
-//! The memory that passes through a vision transformer take, counted from what each block keeps.
+//! The memory of passes through a vision transformer, counted from what each block keeps.
 //!
-//! With d the width and m the width of the MLP, a block of the graph keeps for each token: the inputs of both norms (2 d),
-//! queries, keys, values and what attention makes of them (4 d), and the input of the activation (m; twice that for
-//! QuickGELU, which keeps the sigmoid as well). A linear layer that is trained keeps its input, too; a norm with weights
-//! for each particle keeps the normalised values twice. The last block computes the class token only.
+//! Let d be the width and m the width of the MLP. With a graph, a block keeps for each token: the inputs of both norms
+//! (2 d), the queries, keys, values and the result of attention (4 d), and the input of the activation (m, or 2 m for
+//! QuickGELU, which also keeps the sigmoid). A trained linear layer also keeps its input; a norm with weights per
+//! particle keeps the normalised values twice. The last block computes only the class token.
 
 use tch::Kind;
 
@@ -24,7 +24,7 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// What the pass takes for each image, and for each image of each member.
+    /// Returns the memory of the pass, per image and per image of each member.
     pub fn need(&self) -> Need {
         let Geometry { grid, width, .. } = *self.geometry;
         let token = self.kind.elt_size_in_bytes() as u64;
@@ -37,7 +37,7 @@ impl Pass<'_> {
         Need { fixed: 0, member: 0, image, pair: activations + own }
     }
 
-    /// Numbers a token that all blocks keep.
+    /// Returns the number of values per token that all blocks keep.
     fn kept(&self) -> u64 {
         let blocks = self.geometry.blocks;
         let width = self.geometry.width as u64;
@@ -52,7 +52,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Numbers a token that one block keeps, with the layers that `trained` trains.
+    /// Returns the number of values per token that one block keeps, given the layers that are trained.
     fn block(&self, block: usize, trained: Option<&dyn Trained>) -> u64 {
         let Geometry { width, mlp, blocks, .. } = *self.geometry;
         let (width, mlp) = (width as u64, mlp as u64);
@@ -70,7 +70,8 @@ impl Pass<'_> {
         attention + hidden + layers
     }
 
-    /// Numbers a token that live at once within a block, on the way there or, with a graph, back.
+    /// Returns the number of values per token in use at once within a block, in the forward pass or, with a graph, in
+    /// the backward pass.
     fn live(&self) -> u64 {
         let (width, mlp) = (self.geometry.width as u64, self.geometry.mlp as u64);
         let there = if self.traits.activation == Activation::QuickGelu { 4 * mlp } else { 2 * mlp + mlp / 2 };
@@ -78,19 +79,19 @@ impl Pass<'_> {
         there + back + 4 * width
     }
 
-    /// Bytes of the pixels of an image: those that all members share, and each member's own.
+    /// Returns the bytes of an image's pixels: those that all members share, and those of each member.
     fn pixels(&self) -> (u64, u64) {
         const F32: u64 = 4;
         const F64: u64 = 8;
         let size = self.geometry.image_size() as u64;
         let numbers = 3 * size * size;
-        // Stored bytes, pixels in f32, normalised ones, patches. Training normalises in place.
+        // Stored bytes, pixels in f32, normalised pixels and patches. Training normalises in place.
         let seen = numbers * (1 + 2 * F32 + 2 * self.kind.elt_size_in_bytes() as u64);
         match self.graph {
             Graph::None => (seen + numbers * F32, 0),
             Graph::Weights { own_samples: false, .. } => (seen, 0),
             Graph::Weights { own_samples: true, .. } => (0, seen),
-            // The gradient and its sum, what each budget makes of the image, and the projection, which computes in f64.
+            // The gradient and its sum, the images of each budget, and the projection, which is computed in f64.
             Graph::Samples { budgets } => (seen + numbers * (F32 * (3 + 2 * budgets as u64) + 6 * F64), 0),
         }
     }
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
     use crate::model::vit::shapes::SHAPES;
 
-    /// By hand for clip-mini: width 192, MLP 768, 17 tokens, 6 blocks, GELU, f32.
+    /// The counts are made by hand for clip-mini: width 192, MLP 768, 17 tokens, 6 blocks, GELU, f32.
     #[test]
     fn kept_numbers_are_counted_a_block() {
         let vit = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap().random(1).0;

@@ -1,7 +1,7 @@
-//! The particle-batched vision transformer: one forward for all particles, one model for CLIP's image tower, timm and
-//! torchvision (Dosovitskiy et al. 2021, arXiv 2010.11929; Radford et al. 2021, arXiv 2103.00020).
+//! The particle-batched vision transformer. One forward pass serves all particles, and one model serves CLIP's image
+//! tower, timm and torchvision (Dosovitskiy et al. 2021, arXiv 2010.11929; Radford et al. 2021, arXiv 2103.00020).
 //!
-//! Activations are `[p, B, T, d]` with p = 1 until particles differ, so that the frozen products run once on all rows.
+//! Activations are `[p, B, T, d]` with p = 1 until particles differ, so frozen products run once on all rows.
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -40,7 +40,7 @@ impl Network for Vit {
         (0..blocks).flat_map(|stage| layers.clone().map(move |layer| slot(stage, layer))).collect()
     }
 
-    /// A stage is a block.
+    /// Returns the number of blocks; each block is a stage.
     fn stages(&self) -> usize {
         self.geometry.blocks
     }
@@ -108,7 +108,7 @@ impl Vit {
     /// The same network with its weights for images of `image_size` pixels a side: position embeddings are interpolated.
     ///
     /// # Errors
-    /// A size that the patches do not divide.
+    /// Fails if the patches do not divide the size.
     pub fn resize(&mut self, base: &mut Parameters, image_size: i64) -> Result<()> {
         let Geometry { patch, grid, width, .. } = self.geometry;
         if image_size == self.geometry.image_size() {

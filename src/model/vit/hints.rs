@@ -1,15 +1,15 @@
-//! What the Python inside a TorchScript archive tells: activation, LayerNorm eps and head width.
+//! Hints from the Python code inside a TorchScript archive: activation, LayerNorm eps and head width.
 //!
-//! Only hints: they order the candidates that the self-check tries, and decide alone when the archive cannot run.
+//! Usually they only order the candidates that the self-check tries; they decide alone when the archive cannot run.
 
 use super::Activation;
 
-/// Hints, most frequent first.
+/// Hints, the most frequent first.
 #[derive(Debug, Default, Clone)]
 pub struct Hints {
     pub activation: Option<Activation>,
     pub eps: Option<f64>,
-    /// Last axis of reshapes, candidates for the width of one head.
+    /// The last axes of reshapes, as candidates for the width of one head.
     pub head_widths: Vec<i64>,
 }
 
@@ -29,7 +29,7 @@ fn activation(code: &str) -> Option<Activation> {
     Some(if arguments.contains("tanh") { Activation::GeluTanh } else { Activation::Gelu })
 }
 
-/// The most frequent number between 1e-13 and 1e-3 in calls of `layer_norm`.
+/// Returns the most frequent number between 1e-13 and 1e-3 in calls of `layer_norm`.
 fn eps(code: &str) -> Option<f64> {
     let mut seen: Vec<(f64, usize)> = Vec::new();
     for call in code.split("layer_norm(").skip(1) {
@@ -48,7 +48,7 @@ fn eps(code: &str) -> Option<f64> {
     seen.into_iter().max_by_key(|(_, count)| *count).map(|(value, _)| value)
 }
 
-/// Last constants of `view` and `reshape` lists, most frequent first.
+/// Returns the last constants in the lists of `view` and `reshape`, the most frequent first.
 fn head_widths(code: &str) -> Vec<i64> {
     let mut seen: Vec<(i64, usize)> = Vec::new();
     for call in code.split("torch.view(").skip(1).chain(code.split("torch.reshape(").skip(1)) {

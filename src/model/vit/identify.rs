@@ -1,4 +1,4 @@
-//! From an archive to a self-checked image tower and, where it has one, a self-checked text tower.
+//! Turns an archive into a self-checked image tower and, if it has one, a self-checked text tower.
 
 use anyhow::{Context, Result, ensure};
 use rand::RngExt;
@@ -14,7 +14,7 @@ use crate::model::network::{Network, Parameters, Weights};
 
 pub use super::settle::{Difference, Evidence, Fixed, compare};
 
-/// Images, or texts, of the self-check's random batch.
+/// The number of images, or texts, in the random batch of the self-check.
 const CHECK_BATCH: i64 = 2;
 
 /// A recognised and self-checked vision transformer.
@@ -30,7 +30,8 @@ pub struct Identified {
 /// Recognises an archive and settles its traits.
 ///
 /// # Errors
-/// A foreign module, or one whose forward the native one does not reproduce: the message says the best difference.
+/// Fails if the module is of an unknown kind, or if the native forward pass does not reproduce its output; the message
+/// gives the best difference.
 pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
     let Named { naming, geometry, parts, base, head } =
@@ -73,10 +74,10 @@ pub struct IdentifiedText {
     pub evidence: Evidence,
 }
 
-/// The text tower of an archive, `None` where it has none; `image` are the settled traits of its image tower.
+/// Returns the text tower of an archive; `None` if it has none. `image` holds the settled traits of its image tower.
 ///
 /// # Errors
-/// A text tower of another kind than CLIP's, or one that the native forward does not reproduce.
+/// Fails if the text tower differs from CLIP's, or if the native forward pass does not reproduce its output.
 pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
     let shown = format!("{}: text tower", archive.path.display());
     let Some(weights) = TextWeights::recognise(archive.parameters()).with_context(|| shown.clone())? else {
@@ -84,7 +85,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     };
     let geometry = weights.geometry.clone();
     let mut hints = Hints::read(archive.code());
-    // Both towers of a CLIP model have one activation and one eps.
+    // Both towers of a CLIP model have the same activation and eps.
     (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
     let candidates = Candidates::new(geometry.width, Fixed::default(), &hints);
     let tokens = check_tokens(geometry.vocabulary, geometry.context);
@@ -101,22 +102,24 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
 }
 
-/// A tower whose traits are to be settled, with what messages say of it.
+/// A tower whose traits must be settled, and the words for messages about it.
 struct Tower<'a> {
     shown: &'a str,
     /// Whether the archive computes in half precision.
     half: bool,
-    /// The native forward with given traits; of the width of the archive's own output, where that is known.
+    /// The native forward pass with given traits. Its output has the width of the archive's own output, if that is
+    /// known.
     native: &'a dyn Fn(Traits, Option<i64>) -> Tensor,
-    /// The way out where nothing fits.
+    /// The advice printed if no candidate fits.
     advice: &'a str,
     forward: &'a str,
-    /// What the archive's code does not tell, and the way out.
+    /// The facts that the archive's code does not tell, with advice.
     untold: &'a str,
 }
 
 impl Tower<'_> {
-    /// The traits that reproduce the archive's own output, or those that its code tells where it does not run here.
+    /// Returns the traits that reproduce the archive's own output, or, if it does not run here, those found in its
+    /// code.
     fn settle(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
         let Tower { shown, half, native, advice, forward, untold } = *self;
         match reference {
@@ -140,14 +143,14 @@ fn is_half(archive: &Archive) -> bool {
     matches!(archive.kind(), Kind::Half | Kind::BFloat16)
 }
 
-/// A random batch that does not touch libtorch's generator.
+/// Returns a random batch without using libtorch's generator.
 fn check_images(size: i64) -> Tensor {
     let mut rng = stream(0, Purpose::Check, &[]);
     let pixels: Vec<f32> = (0..CHECK_BATCH * 3 * size * size).map(|_| rng.random_range(-2.0f32..2.0)).collect();
     Tensor::from_slice(&pixels).view([CHECK_BATCH, 3, size, size])
 }
 
-/// Random texts `[B, T]` of different lengths: start, tokens, end (the largest token), zeros.
+/// Returns random texts `[B, T]` of different lengths: start, tokens, end (the largest token), zeros.
 fn check_tokens(vocabulary: i64, context: i64) -> Tensor {
     let mut rng = stream(0, Purpose::Check, &[]);
     let mut tokens = Vec::new();

@@ -1,9 +1,9 @@
 //! The vision transformer, one implementation of [`Network`](super::network::Network).
 //!
-//! One forward ([`forward`]) serves every pre-norm vision transformer; a *naming* (one file each) says how an archive calls
-//! its parameters. Their canonical names are `patch.{weight,bias}`, `class_token`, `position`, `ln_pre.*`,
-//! `blocks.i.{ln_1,attn.qkv,attn.proj,ln_2,mlp.fc,mlp.proj}.*`, `ln_post.*` and `proj.weight`; a checkpoint's own head is
-//! kept apart. A new family of checkpoints is one new naming and its line in [`NAMINGS`].
+//! One forward pass ([`forward`]) serves every pre-norm vision transformer. A *naming* (one file each) maps an
+//! archive's parameter names to the canonical ones: `patch.{weight,bias}`, `class_token`, `position`, `ln_pre.*`,
+//! `blocks.i.{ln_1,attn.qkv,attn.proj,ln_2,mlp.fc,mlp.proj}.*`, `ln_post.*` and `proj.weight`. The head of a checkpoint
+//! is kept separately. A new family of checkpoints needs a naming and its line in [`NAMINGS`].
 
 mod block;
 pub mod footprint;
@@ -29,7 +29,7 @@ pub use hints::Hints;
 pub use namings::NAMINGS;
 pub use recognise::{Named, recognise};
 
-/// How one family of archives names its parameters.
+/// The parameter names of one family of archives.
 pub struct Naming {
     pub key: &'static str,
     pub about: &'static str,
@@ -37,7 +37,7 @@ pub struct Naming {
     pub landmarks: &'static [&'static str],
     /// Prefixes under which the image tower may sit.
     pub prefixes: &'static [&'static str],
-    /// Canonical name and layout of a parameter, `None` for one that the image path never uses.
+    /// Returns the canonical name and layout of a parameter; `None` for one that the image path never uses.
     pub canonical: fn(&str) -> Option<(String, Form)>,
     /// The same of a parameter outside the prefix.
     pub beside: fn(&str) -> Option<(String, Form)>,
@@ -48,11 +48,11 @@ pub fn anything_beside(_: &str) -> Option<(String, Form)> {
     Some((String::new(), Form::Ignored))
 }
 
-/// What must be done to a stored tensor to have the canonical one.
+/// The change that turns a stored tensor into the canonical one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     AsIs,
-    /// `[1, …]` or `[1, 1, …]`: leading ones dropped.
+    /// Drops leading axes of size one, as in `[1, …]` or `[1, 1, …]`.
     Squeezed,
     /// `[1, k, d]` to `[k, d]`, k = 1 included.
     Rows,
@@ -60,7 +60,7 @@ pub enum Form {
     Ignored,
     /// `[d, 3, p, p]` convolution to `[d, 3·p·p]`.
     Flattened,
-    /// `[d, out]` to `[out, d]`.
+    /// Transposes `[d, out]` to `[out, d]`.
     Transposed,
 }
 
@@ -69,27 +69,27 @@ words! {
     pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu" }
 }
 
-/// What names and shapes tell about a vision transformer.
+/// The properties of a vision transformer that names and shapes reveal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Geometry {
     pub width: i64,
     pub blocks: usize,
     pub patch: i64,
-    /// Patches a side.
+    /// The number of patches per side.
     pub grid: i64,
     pub mlp: i64,
-    /// Width of the features.
+    /// The width of the features.
     pub output: i64,
 }
 
 impl Geometry {
-    /// Pixels a side.
+    /// Returns the number of pixels per side.
     pub fn image_size(&self) -> i64 {
         self.grid * self.patch
     }
 }
 
-/// What names cannot tell.
+/// The properties of a vision transformer that names and shapes do not reveal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Traits {
     pub heads: i64,
@@ -97,10 +97,10 @@ pub struct Traits {
     pub eps: f64,
 }
 
-/// A checkpoint's own classifier.
+/// The classifier in a checkpoint.
 pub struct OwnHead {
-    /// `[C, d]`.
+    /// The weight, `[C, d]`.
     pub weight: Tensor,
-    /// `[C]`.
+    /// The bias, `[C]`.
     pub bias: Tensor,
 }

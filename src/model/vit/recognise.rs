@@ -1,4 +1,5 @@
-//! From an archive's parameter names and shapes to canonical weights and geometry, or the reason why not.
+//! Turns an archive's parameter names and shapes into canonical weights and a geometry, or gives the reason why it
+//! cannot.
 
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
@@ -8,7 +9,7 @@ use super::parts::{Parts, Readout};
 use super::{Form, Geometry, NAMINGS, Naming, OwnHead};
 use crate::model::network::Parameters;
 
-/// An archive's parameters under canonical names.
+/// The parameters of an archive under canonical names.
 pub struct Named {
     pub naming: &'static Naming,
     pub geometry: Geometry,
@@ -89,7 +90,7 @@ fn named(
     Ok(Named { naming, geometry, parts, base, head })
 }
 
-/// The canonical tensor in f32, sharing nothing with the stored one.
+/// Returns the canonical tensor in f32, sharing no memory with the stored one.
 pub(super) fn shaped(tensor: &Tensor, form: Form) -> Tensor {
     let tensor = tensor.detach().to_kind(Kind::Float);
     match form {
@@ -108,7 +109,8 @@ pub(super) fn shaped(tensor: &Tensor, form: Form) -> Tensor {
     }
 }
 
-/// Order of a parameter in the forward: patch, class token, positions, ln_pre, blocks, ln_post, proj, head.
+/// Returns the order of a parameter in the forward pass: patch, class token, positions, ln_pre, blocks, ln_post, proj,
+/// head.
 fn order_key(name: &str) -> (usize, usize, usize, bool) {
     const PARTS: [&str; 11] = [
         "patch",
@@ -219,7 +221,7 @@ fn check_complete(geometry: &Geometry, parts: &Parts, base: &Parameters) -> Resu
     check_blocks(base, blocks, width, mlp)
 }
 
-/// All parameters of `blocks` transformer blocks are there with the right shape.
+/// Checks that all parameters of `blocks` transformer blocks exist and have the right shape.
 pub(super) fn check_blocks(parameters: &Parameters, blocks: usize, width: i64, mlp: i64) -> Result<()> {
     for block in 0..blocks {
         for (layer, rows, columns) in [
@@ -241,7 +243,7 @@ pub(super) fn check_blocks(parameters: &Parameters, blocks: usize, width: i64, m
     Ok(())
 }
 
-/// A layer norm is there with the right shape.
+/// Checks that a layer norm exists and has the right shape.
 pub(super) fn check_norm(parameters: &Parameters, norm: &str, width: i64) -> Result<()> {
     check_shape(parameters, &format!("{norm}.weight"), &[width])?;
     check_shape(parameters, &format!("{norm}.bias"), &[width])
@@ -253,7 +255,7 @@ pub(super) fn check_shape(parameters: &Parameters, name: &str, shape: &[i64]) ->
     Ok(())
 }
 
-/// One more than the largest block number among canonical names.
+/// Returns one more than the largest block number among the canonical names.
 pub(super) fn block_count(parameters: &[(String, Tensor)]) -> usize {
     let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
     parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)

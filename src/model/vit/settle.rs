@@ -1,4 +1,4 @@
-//! Settles what names cannot tell (heads, activation, eps) by reproducing the archive's own forward: the smallest
+//! Finds what names cannot tell (heads, activation, eps) by reproducing the archive's own forward pass. The smallest
 //! difference wins, and none above the bound is accepted.
 
 use anyhow::{Result, bail};
@@ -11,7 +11,7 @@ const MAX_DIFFERENCE_F32: f64 = 1e-5;
 const MAX_DIFFERENCE_HALF: f64 = 1e-2;
 const MIN_COSINE_HALF: f64 = 0.9999;
 
-/// What the user may fix in `[checkpoint]`.
+/// The traits that the user may fix in `[checkpoint]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fixed {
     pub heads: Option<i64>,
@@ -19,7 +19,7 @@ pub struct Fixed {
     pub eps: Option<f64>,
 }
 
-/// Difference between the native forward and the archive's own.
+/// The difference between the native forward pass and the archive's own.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
     /// max |native − archive| / max |archive|.
@@ -27,32 +27,32 @@ pub struct Difference {
     pub cosine: f64,
 }
 
-/// How the traits were settled.
+/// The way in which the traits were settled.
 #[derive(Debug)]
 pub enum Evidence {
-    /// The archive ran.
+    /// The archive ran, and its output was reproduced.
     SelfCheck { difference: Difference, runner_up: Option<(Traits, Difference)>, half: bool, normalised: bool },
-    /// The archive does not run on this machine; its code told everything.
+    /// The archive does not run on this machine; its code gave all traits.
     Code { reason: String },
     /// A folder, whose config tells everything; compared with the reference beside the weights where there is one.
     Config { reference: Option<Difference> },
 }
 
-/// Values to try, the likeliest first.
+/// The values to try, the most likely first.
 pub struct Candidates {
     heads: Vec<i64>,
     activations: Vec<Activation>,
     eps: Vec<f64>,
-    /// What the user and the archive's code tell, where they tell all.
+    /// The traits from the user and the archive's code, if these give all of them.
     pub told: Option<Traits>,
 }
 
 impl Candidates {
-    /// The values to try for a transformer of `width` channels.
+    /// Returns the values to try for a transformer of `width` channels.
     pub fn new(width: i64, fixed: Fixed, hints: &Hints) -> Candidates {
         let usable = |w: &i64| *w < width && *w >= 4 && width % *w == 0;
         let hinted: Vec<i64> = hints.head_widths.iter().copied().filter(usable).collect();
-        // The usual widths of a head, then every other divisor.
+        // The usual widths of a head come first, then every other divisor.
         let usual = [64, 32, 80, 96, 88, 72, 48, 128].into_iter().chain(4..=256).filter(usable);
         let mut heads: Vec<i64> = Vec::new();
         for head in hinted.iter().copied().chain(usual).map(|w| width / w).chain([1]) {
@@ -83,25 +83,25 @@ impl Candidates {
     }
 }
 
-/// The archive's own output and the native forward that must reproduce it.
+/// The archive's own output, and the native forward pass that must reproduce it.
 pub struct SelfCheck<'a> {
-    /// `[B, d]`.
+    /// The archive's output, `[B, d]`.
     pub reference: Tensor,
-    /// `[B, d]` of the native forward with given traits, on the archive's input.
+    /// Returns the output `[B, d]` of the native forward pass with given traits, on the same input.
     pub native: &'a dyn Fn(Traits) -> Tensor,
     /// Whether the archive computes in half precision.
     pub half: bool,
-    /// The way out where nothing fits.
+    /// The advice printed if no candidate fits.
     pub advice: &'a str,
 }
 
 type Tried = Vec<(Traits, Difference)>;
 
 impl SelfCheck<'_> {
-    /// One axis at a time, then, if nothing fits, the whole grid.
+    /// Varies one trait at a time, then, if nothing fits, tries the whole grid.
     ///
     /// # Errors
-    /// No candidate reproduces the archive's output: the message says the best difference.
+    /// Fails if no candidate reproduces the archive's output; the message gives the best difference.
     pub fn settle(&self, candidates: &Candidates) -> Result<(Traits, Evidence)> {
         let mut tried = Tried::new();
         let start =
@@ -109,7 +109,7 @@ impl SelfCheck<'_> {
         let mut best = start;
         for heads in &candidates.heads {
             best = self.better(best, Traits { heads: *heads, ..best }, &mut tried)?;
-            // Wrong heads are never this close: the rest need not be tried.
+            // A wrong number of heads is never this close, so the others need not be tried.
             if !self.half && self.accepts(self.measure(best, &mut tried)?) {
                 break;
             }

@@ -1,4 +1,5 @@
-//! Published shapes of image towers, made in memory with random weights: for sizes, speeds and memory without a file.
+//! Published shapes of image towers, created in memory with random weights to measure sizes, speed and memory without a
+//! file.
 
 use tch::{Device, Kind, Tensor};
 
@@ -46,7 +47,7 @@ pub static SHAPES: &[Shape] = &[
 ];
 
 impl Shape {
-    /// A tower of this shape: matrices from N(0, 1 / in), norms at one, f32 on the CPU.
+    /// Returns a tower of this shape in f32 on the CPU, with matrices from N(0, 1 / in) and norms at one.
     pub fn random(&self, seed: i64) -> (Vit, Parameters) {
         tch::manual_seed(seed);
         let vit = Vit { geometry: self.geometry.clone(), traits: self.traits, parts: Parts::PLAIN };
@@ -55,7 +56,7 @@ impl Shape {
     }
 }
 
-/// All weights under canonical names, in the order of the forward.
+/// Returns all weights under canonical names, in the order of the forward pass.
 fn parameters(geometry: &Geometry) -> Vec<(String, Tensor)> {
     let Geometry { width, blocks, patch, grid, mlp, output } = *geometry;
     let mut all = Vec::new();
@@ -112,7 +113,7 @@ mod tests {
         let features = vit.forward(&Weights::frozen(&base), &images);
         assert_eq!(features.size(), [1, 2, 512]);
         assert!(bool::try_from(features.isfinite().all()).unwrap());
-        // Another seed, another tower.
+        // Another seed gives another tower.
         assert!(!features.equal(&vit.forward(&Weights::frozen(&mini.random(2).1), &images)));
     }
 }

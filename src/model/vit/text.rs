@@ -1,4 +1,5 @@
-//! CLIP's text tower: the image tower's block with a causal mask (Radford et al. 2021, arXiv 2103.00020, section 2.4).
+//! CLIP's text tower: the block of the image tower with a causal mask (Radford et al. 2021, arXiv 2103.00020, section
+//! 2.4).
 
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
@@ -9,23 +10,23 @@ use super::recognise::{block_count, check_blocks, check_norm, check_shape, shape
 use super::{Form, Traits};
 use crate::model::network::{Parameters, Weights};
 
-/// Where the text tower may sit: at the root (OpenAI, open_clip), or apart (open_clip's custom models).
+/// The prefixes of the text tower: none (OpenAI, open_clip), or `text.` (open_clip's custom models).
 const PREFIXES: [&str; 2] = ["", "text."];
 const LANDMARK: &str = "token_embedding.weight";
-/// Parameters at the root that belong to neither tower.
+/// The prefixes of parameters at the root that do not belong to the text tower.
 const BESIDE: [&str; 3] = ["visual.", "logit_scale", "logit_bias"];
 
-/// What names and shapes tell about a text tower.
+/// The properties of a text tower that names and shapes reveal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextGeometry {
     pub width: i64,
     pub blocks: usize,
     pub mlp: i64,
-    /// Tokens known.
+    /// The number of tokens in the vocabulary.
     pub vocabulary: i64,
-    /// Tokens of a text, at most.
+    /// The largest number of tokens in a text.
     pub context: i64,
-    /// Width of the features: the image tower's.
+    /// The width of the features, which is that of the image tower.
     pub output: i64,
 }
 
@@ -34,15 +35,15 @@ pub struct TextGeometry {
 pub struct TextWeights {
     pub geometry: TextGeometry,
     pub parameters: Parameters,
-    /// What cosines of images and texts are multiplied by: exp(`logit_scale`).
+    /// The factor exp(`logit_scale`) on cosines of images and texts.
     pub logit_scale: f64,
 }
 
 impl TextWeights {
-    /// Finds the text tower among an archive's parameters, `None` where there is none.
+    /// Finds the text tower among an archive's parameters; `None` if there is none.
     ///
     /// # Errors
-    /// A text tower with parts that CLIP's does not have, or with parts or `logit_scale` missing.
+    /// Fails if the text tower has parts that CLIP's does not have, or if parts or `logit_scale` are missing.
     pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
         let has = |prefix: &&str| parameters.iter().any(|(name, _)| *name == format!("{prefix}{LANDMARK}"));
         let Some(prefix) = PREFIXES.into_iter().find(has) else { return Ok(None) };
@@ -68,13 +69,13 @@ impl TextWeights {
         Ok(Some(weights))
     }
 
-    /// The same weights elsewhere, in f32.
+    /// Returns the same weights on another device, in f32.
     pub fn to(&self, device: Device) -> TextWeights {
         let parameters = self.parameters.to(device, Kind::Float);
         TextWeights { geometry: self.geometry.clone(), parameters, logit_scale: self.logit_scale }
     }
 
-    /// Every parameter that the forward reads is there with the right shape.
+    /// Checks that every parameter of the forward pass exists and has the right shape.
     fn check_complete(&self) -> Result<()> {
         let TextGeometry { width, blocks, mlp, output, .. } = self.geometry;
         check_norm(&self.parameters, "ln_final", width)?;
@@ -83,7 +84,7 @@ impl TextWeights {
     }
 }
 
-/// Canonical name and layout of a parameter, `None` for one that CLIP's text tower does not have.
+/// Returns the canonical name and layout of a parameter; `None` for one that CLIP's text tower does not have.
 fn canonical(name: &str) -> Option<(String, Form)> {
     match name {
         LANDMARK => Some(("token_embedding".into(), Form::AsIs)),
@@ -117,8 +118,8 @@ pub struct TextTower {
 }
 
 impl TextTower {
-    /// Features `[B, output]` of `tokens: [B, T]`, T at most the context: those at the end-of-text token, which is the
-    /// largest. Later tokens do not matter: the mask hides them.
+    /// Returns the features `[B, output]` of `tokens: [B, T]`, where T is at most the context. They are read at the
+    /// end-of-text token, which is the largest. Later tokens do not matter, since the mask hides them.
     pub fn features(&self, parameters: &Parameters, tokens: &Tensor) -> Tensor {
         let (batch, length) = (tokens.size()[0], tokens.size()[1]);
         let TextGeometry { width, blocks, .. } = self.geometry;

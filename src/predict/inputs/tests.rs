@@ -7,7 +7,7 @@ fn image(path: &Path) {
     image::RgbImage::from_pixel(3, 2, image::Rgb([9, 8, 7])).save(path).unwrap();
 }
 
-/// Images `b.png`, `a/z.jpg`, `a/.hidden.png` and `.git/x.png`, and a text file.
+/// Returns a folder with the images `b.png`, `a/z.png`, `a/.hidden.png` and `.git/x.png`, and a text file.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for name in ["b.png", "a/z.png", "a/.hidden.png", ".git/x.png"] {
@@ -17,7 +17,8 @@ fn folder() -> tempfile::TempDir {
     root
 }
 
-/// What `paths` below `root` name with `list` on standard input: names below the root, or problems.
+/// Returns the inputs that `paths` below `root` give with `list` on standard input: names relative to the root, or
+/// problems.
 fn found(root: &Path, paths: &[&str], list: &[u8]) -> Vec<String> {
     let at = |path: &&str| if **path == *LIST { PathBuf::from(LIST) } else { root.join(path) };
     let paths: Vec<PathBuf> = paths.iter().map(at).collect();
@@ -88,7 +89,7 @@ fn records(members: usize) -> Vec<Record> {
     let mut outcome = Prediction::of(&uncertainty, 0, &classes);
     assert!(Prediction::of(&uncertainty, 1, &classes).is_err() && Prediction::of(&uncertainty, 0, &[]).is_err());
     for value in outcome.iter_mut() {
-        // f32 logits: the digits beyond are noise
+        // Logits are f32, so further digits are noise.
         let round = |x: f64| (x * 1e6).round() / 1e6;
         value.class = classes[1].clone();
         value.probability = round(value.probability);
@@ -110,8 +111,8 @@ fn written(format: Format, records: &[Record]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-// p = [[.8, .2], [.3, .7]]: mean .55, .45
-// H = lambda q: -sum(x * log(x) for x in q); H([.55, .45]), H([.55, .45]) - (H(p[0]) + H(p[1])) / 2
+// p = [[.8, .2], [.3, .7]] has the mean .55, .45. The values come from H = lambda q: -sum(x * log(x) for x in q), as
+// H([.55, .45]) and H([.55, .45]) - (H(p[0]) + H(p[1])) / 2.
 #[test]
 fn records_become_csv() {
     let expected = "path,class,probability,predictive_entropy,mutual_information,disagreement,error\n\

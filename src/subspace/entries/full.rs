@@ -59,7 +59,7 @@ impl SubspaceSpec for Spec {
 struct Full {
     layout: Layout,
     names: Vec<String>,
-    /// The checkpoint's weights, flat.
+    /// The weights of the checkpoint, flattened.
     start: Tensor,
     head: Head,
 }

@@ -1,5 +1,5 @@
-//! `[subspace.low-rank]`: W_i = W_0 + (alpha / rank) · B_i A_i on chosen linear layers (Bella, equation 3; Hu et al. 2021,
-//! arXiv 2106.09685). A is Kaiming-uniform (a = √5), that is U(±1/√in); B = 0.
+//! `[subspace.low-rank]`: W_i = W_0 + (alpha / rank) · B_i A_i on chosen linear layers (Bella, equation 3; Hu et al.
+//! 2021, arXiv 2106.09685). A starts Kaiming-uniform (a = √5), that is U(±1/√in), and B starts at 0.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 words! {
-    /// A linear layer of every block.
+    /// A linear layer of each block.
     enum Target { Qkv = "attn.qkv", AttentionProj = "attn.proj", Fc = "mlp.fc", Proj = "mlp.proj" }
 }
 
@@ -28,7 +28,7 @@ struct Spec {
     rank: usize,
     alpha: f64,
     targets: Vec<Target>,
-    /// Ranges of block numbers: "0-5,11"; all by default.
+    /// The ranges of block numbers, such as "0-5,11"; all blocks by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks: Option<String>,
 }
@@ -59,7 +59,7 @@ impl Spec {
         spec
     }
 
-    /// The layers that get an update, in the order of the forward.
+    /// Returns the layers that get an update, in the order of the forward pass.
     fn slots(&self, network: &dyn Network) -> Result<Vec<Slot>> {
         let (blocks, slots) = (self.blocks(network.stages())?, network.slots());
         for target in &self.targets {
@@ -82,7 +82,7 @@ impl Spec {
     }
 }
 
-/// Numbers in "0-5,11", each below `available`.
+/// Returns the numbers in a list such as "0-5,11"; each must be below `available`.
 fn parse_blocks(text: &str, available: usize) -> Result<Vec<usize>> {
     let mut blocks = Vec::new();
     for part in text.split(',') {
@@ -147,7 +147,7 @@ struct LowRankSubspace {
     layout: Layout,
     layers: Vec<String>,
     scale: f64,
-    /// Shape of the head, where particles train their own.
+    /// The head whose shape particles train, if they train their own.
     head: Option<Head>,
 }
 
@@ -191,7 +191,8 @@ impl Subspace for LowRankSubspace {
         Tensor::zeros([self.layout.parameters()], (Kind::Float, tch::Device::Cpu))
     }
 
-    /// Rank n·r: A is all particles' A one below the other, B all of theirs side by side, each times its coefficient.
+    /// Combines particles into points of rank n·r. A stacks the A of all particles vertically, and B stacks theirs
+    /// horizontally, each times its coefficient.
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
         crate::subspace::combine::check(theta, coefficients)?;
         let (particles, points) = (theta.size()[0], coefficients.size()[0]);

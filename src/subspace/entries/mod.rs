@@ -1,4 +1,4 @@
-//! The subspaces, one file each: a new one is its file and its line in [`SUBSPACES`].
+//! The subspaces, one file each. A new subspace needs its file and a line in [`SUBSPACES`].
 
 mod full;
 pub mod low_rank;

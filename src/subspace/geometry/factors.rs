@@ -1,24 +1,25 @@
-//! Factors of low-rank blocks side by side, their Gram matrices, and what follows from those without forming B A.
+//! The stacked factors of low-rank blocks, their Gram matrices, and what is computed from these without forming B A.
 //!
-//! Rows go by direction a first and particle i second, so that in a Gram matrix seen as `[r, n, r, n]` all particles of a
-//! pair of directions are neighbours.
+//! Rows are ordered by direction a first and particle i second. In a Gram matrix viewed as `[r, n, r, n]`, all
+//! particles of a pair of directions are then adjacent.
 
 use tch::{Device, Kind, Tensor};
 
-/// Rows of a Gram matrix from which computing only one of its two equal triangles pays.
+/// The number of rows of a Gram matrix from which it pays to compute only one of its two equal triangles.
 const LARGE: i64 = 128;
 
-/// In so many rows of blocks the triangle is computed: (PARTS + 1) / (2 PARTS) of the whole matrix's products.
+/// The number of row blocks in which the triangle is computed. This takes (PARTS + 1) / (2 PARTS) of the products of
+/// the whole matrix.
 const PARTS: i64 = 4;
 
-/// Share of ‖W_i‖² + ‖W_j‖² below which a squared distance has lost digits that f32 does not have.
+/// The share of ‖W_i‖² + ‖W_j‖² below which a squared distance in f32 has lost too many digits.
 const NEAR: f64 = 0.1;
 
-/// Squared distances in weight space `[G, n, n]` of blocks of `theta: [n, P]` in f64, and the Gram matrices behind them in
-/// theta's type.
+/// Returns the squared distances in weight space `[G, n, n]` of blocks of `theta: [n, P]` in f64, and the Gram matrices
+/// behind them in the type of theta.
 ///
-/// Products are in f64, in which they may cancel. Processors are half as fast in f64 as in f32, so f32 is tried first where the
-/// answer can be looked at without waiting for a device, and is enough where no two particles are near.
+/// Products are computed in f64 because they may cancel. Processors are half as fast in f64 as in f32, so f32 is tried
+/// first where the result can be checked without waiting for a device. It suffices where no two particles are near.
 pub fn distances(theta: &Tensor, shape: Shape, starts: &[i64]) -> (Tensor, Grams) {
     let particles = theta.size()[0];
     if theta.kind() == Kind::Float && theta.device() == Device::Cpu {
@@ -34,11 +35,11 @@ pub fn distances(theta: &Tensor, shape: Shape, starts: &[i64]) -> (Tensor, Grams
 
 struct Distances {
     squared: Tensor,
-    /// Pairs whose distance is small against what it is the difference of.
+    /// The pairs whose squared distance is small compared with the norms that it is the difference of.
     near: Tensor,
 }
 
-/// Blocks of one low-rank shape.
+/// The shape of low-rank blocks.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub rank: i64,
@@ -47,7 +48,7 @@ pub struct Shape {
     pub scale: f64,
 }
 
-/// Factors of G blocks of n particles: A `[G, r·n, in]`, Bᵀ `[G, r·n, out]`.
+/// The factors of G blocks of n particles: A `[G, r·n, in]`, Bᵀ `[G, r·n, out]`.
 pub struct Factors {
     shape: Shape,
     particles: i64,
@@ -56,7 +57,7 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// From the blocks of `theta: [n, P]` that begin at these columns, copied once, into `kind`.
+    /// Copies the blocks of `theta: [n, P]` that begin at these columns into `kind`.
     pub fn new(theta: &Tensor, shape: Shape, starts: &[i64], kind: Kind) -> Factors {
         let Shape { rank, inputs, outputs, .. } = shape;
         let (blocks, particles) = (starts.len() as i64, theta.size()[0]);
@@ -73,8 +74,9 @@ impl Factors {
         Grams { a: gram(&self.a), b: gram(&self.b) }
     }
 
-    /// Adds Σ_j c'_ij ∇ of these factors to their columns of `sum: [n, P]`, for c' `[G, n, n]` whose rows sum to 0:
-    /// ∇_{A_i} = Σ_j c'_ij (B_iᵀ B_j) A_j and ∇_{B_i}ᵀ = Σ_j c'_ij (A_i A_jᵀ) B_jᵀ. What was added has the returned norms.
+    /// Adds the gradients Σ_j c'_ij ∇ D_ij of these factors to their columns of `sum: [n, P]`, for c' `[G, n, n]` whose
+    /// rows sum to 0: ∇_{A_i} = Σ_j c'_ij (B_iᵀ B_j) A_j and ∇_{B_i}ᵀ = Σ_j c'_ij (A_i A_jᵀ) B_jᵀ. Returns the norms of
+    /// the added gradients.
     pub fn add_gradients(&self, centred: &Tensor, grams: &Grams, starts: &[i64], sum: &Tensor) -> [Tensor; 2] {
         let Factors { shape: Shape { rank, .. }, particles, .. } = *self;
         let blocks = starts.len() as i64;
@@ -91,7 +93,8 @@ impl Factors {
     }
 }
 
-/// A `[G, r, n, in]` and Bᵀ `[G, r, n, out]` of the blocks of `theta: [n, P]` that begin at these evenly spaced columns: views.
+/// Returns views A `[G, r, n, in]` and Bᵀ `[G, r, n, out]` of the blocks of `theta: [n, P]` that begin at these evenly
+/// spaced columns.
 fn rows(theta: &Tensor, Shape { rank, inputs, outputs, .. }: Shape, starts: &[i64]) -> [Tensor; 2] {
     let (blocks, particles) = (starts.len() as i64, theta.size()[0]);
     let [of_particle, of_column] = theta.stride()[..] else { unreachable!("theta is [n, P]") };
@@ -105,7 +108,7 @@ fn rows(theta: &Tensor, Shape { rank, inputs, outputs, .. }: Shape, starts: &[i6
     [a, b]
 }
 
-/// X Xᵀ of `x: [G, m, K]`.
+/// Returns X Xᵀ for `x: [G, m, K]`.
 fn gram(x: &Tensor) -> Tensor {
     let [blocks, rows, _] = x.size()[..] else { unreachable!("factors are [G, m, K]") };
     if rows < LARGE {
@@ -121,7 +124,7 @@ fn gram(x: &Tensor) -> Tensor {
     gram
 }
 
-/// Gram matrices of A and of Bᵀ, `[G, r·n, r·n]`.
+/// The Gram matrices of A and of Bᵀ, `[G, r·n, r·n]`.
 pub struct Grams {
     a: Tensor,
     b: Tensor,
@@ -132,7 +135,8 @@ impl Grams {
         Grams { a: self.a.to_kind(kind), b: self.b.to_kind(kind) }
     }
 
-    /// `[G, n, n]` in f64: D_ij = s² (⟨i,i⟩ + ⟨j,j⟩ − 2 ⟨i,j⟩), ⟨i,j⟩ = tr((B_iᵀ B_j)(A_j A_iᵀ)); cancellation clamped at 0.
+    /// Returns D_ij = s² (⟨i,i⟩ + ⟨j,j⟩ − 2 ⟨i,j⟩), `[G, n, n]` in f64, with ⟨i,j⟩ = tr((B_iᵀ B_j)(A_j A_iᵀ)). Negative
+    /// values from cancellation become 0.
     fn distances(&self, n: i64, Shape { rank, scale, .. }: Shape) -> Distances {
         let products = (&self.a * &self.b).view([-1, rank, n, rank, n]);
         let inner = products.sum_dim_intlist([1i64, 3].as_slice(), false, Kind::Double);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A low-rank block of rank 2 after the others.
+/// Appends a low-rank block of rank 2.
 fn push_block(layout: &mut Layout, name: &str, inputs: i64, outputs: i64) {
     let start = layout.parameters();
     layout.push(format!("{name}.A"), &[2, inputs]);
@@ -25,7 +25,7 @@ fn theta(particles: i64) -> Tensor {
     Tensor::from_slice(&values).view([particles, -1])
 }
 
-/// The definition: ΔW formed, differences squared.
+/// Computes the distances by definition: ΔW is formed, and differences are squared.
 fn direct(theta: &Tensor) -> Tensor {
     let n = theta.size()[0];
     let dense = |start: i64| {
@@ -43,7 +43,7 @@ fn max_difference(a: &Tensor, b: &Tensor) -> f64 {
     (a - b).abs().max().double_value(&[])
 }
 
-/// Alone, with a norm that must be theirs.
+/// Returns the weighted gradients alone, and checks the norm that is returned with them.
 fn weighted_gradients(geometry: &Geometry, theta: &Tensor, c: &Tensor, pairs: &Pairs) -> Tensor {
     let sum = theta.zeros_like();
     let norm = geometry.add_weighted_gradients(theta, c, pairs, &sum).double_value(&[]);
@@ -64,7 +64,8 @@ fn gradients_equal_autograd() {
     let leaf = theta(4).set_requires_grad(true);
     let c = Tensor::from_slice(&(0..48).map(|i| (i as f64 * 0.37).sin()).collect::<Vec<_>>()).view([3, 4, 4]);
     let c = (&c + c.transpose(1, 2)) / 2.0;
-    // Each unordered pair appears twice in the sum, D_ij also depends on j: half the gradient of Σ c_ij D_ij is ours.
+    // Each unordered pair appears twice in the sum, and D_ij also depends on j, so the expected gradient is half that
+    // of Σ c_ij D_ij.
     let total = (&c * direct(&leaf)).sum(Kind::Double) / 2.0;
     let expected = Tensor::run_backward(&[total], &[&leaf], false, false);
     let ours = {
@@ -110,7 +111,8 @@ fn a_group_is_of_blocks_at_even_distances() {
     assert_eq!(groups, [vec![0, 16], vec![32], vec![35, 51]]);
 }
 
-/// Blocks of so many particles go one by one; the first three particles must not notice.
+/// Blocks of this many particles are computed one by one, which must not change the results of the first three
+/// particles.
 #[test]
 fn turns_change_nothing() {
     let mut layout = Layout::default();

@@ -1,4 +1,5 @@
-//! FGSM, the fast gradient sign method: x' = clip(x + epsilon · sign ∇_x L, 0, 1) (Goodfellow et al. 2015, arXiv 1412.6572).
+//! FGSM, the fast gradient sign method: x' = clip(x + epsilon · sign ∇_x L, 0, 1) (Goodfellow et al. 2015, arXiv
+//! 1412.6572).
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
@@ -11,7 +12,7 @@ pub static ENTRY: Entry =
 struct Fgsm;
 
 impl Attack for Fgsm {
-    /// The gradient is taken once and serves every epsilon; sign(0) = 0.
+    /// Takes the gradient once and uses it for every epsilon; sign(0) = 0.
     fn run(&self, clean: &Clean, epsilons: &[f64], gradient: Gradient) -> Result<Vec<Tensor>> {
         let sign = gradient(clean.pixels)?.sign().to_kind(Kind::Double);
         let centre = clean.pixels.to_kind(Kind::Double);

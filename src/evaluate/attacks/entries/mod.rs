@@ -1,4 +1,4 @@
-//! The attacks, one file each: a new one is its file and its line in [`ATTACKS`].
+//! The attacks, one file each. A new attack needs its file and a line in [`ATTACKS`].
 
 mod fgsm;
 mod pgd;

@@ -1,5 +1,5 @@
-//! PGD, projected gradient descent: FGSM in small steps, projected onto the ball after each, from a random point of it
-//! (Madry et al. 2018, arXiv 1706.06083).
+//! PGD, projected gradient descent: small steps along the sign of the gradient, projected onto the ball after each,
+//! from a random point in the ball (Madry et al. 2018, arXiv 1706.06083).
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
@@ -22,7 +22,7 @@ impl Pgd {
         self.settings.step_size.unwrap_or(2.5 * epsilon / self.settings.steps as f64)
     }
 
-    /// Where it starts; empty for the usual.
+    /// Returns a description of the starting point, which is empty for the default.
     fn start(&self) -> String {
         match (self.settings.random_start, self.settings.seed) {
             (false, _) => " from the image".to_string(),
@@ -31,7 +31,8 @@ impl Pgd {
         }
     }
 
-    /// Uniform numbers in [-1, 1), f64 in the pixels' shape: those of an image depend on the seed and its number alone.
+    /// Returns uniform numbers in [-1, 1), in f64 and the shape of the pixels. Those of an image depend only on the
+    /// seed and the index of the image.
     fn directions(&self, clean: &Clean) -> Tensor {
         let count = clean.pixels.numel() / clean.indices.len();
         let of_image = |index: &u32| {
@@ -71,7 +72,7 @@ impl Attack for Pgd {
     }
 }
 
-/// At most six significant digits.
+/// Formats a number with at most six significant digits.
 fn short(value: f64) -> String {
     format!("{value:.5e}").parse::<f64>().map_or_else(|_| value.to_string(), |rounded| rounded.to_string())
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The gradient a ∘ (θ − b) of a quadratic.
+/// A quadratic with the gradient a ∘ (θ − b).
 struct Quadratic;
 
 fn row(values: [f64; 4]) -> Tensor {
@@ -32,7 +32,7 @@ fn spec() -> Spec {
     }
 }
 
-/// Mean, Hessian and momentum after some steps.
+/// Returns the mean, the Hessian and the momentum after some steps.
 fn run(spec: Spec, steps: usize) -> [Tensor; 3] {
     let noise =
         Noise::Given(vec![row([0.5, -1.0, 0.25, 2.0]), row([-0.75, 0.1, 1.5, -0.3]), row([1.2, 0.4, -0.6, 0.9])]);
@@ -50,7 +50,8 @@ fn near(found: &Tensor, expected: [f64; 4]) {
     assert!(difference < 1e-9, "{difference:e}");
 }
 
-// The traces: the reference optimizer's own static update functions under numpy, on the quadratic and noise above.
+// The traces come from the reference optimizer's own static update functions under numpy, on the quadratic and noise
+// above.
 #[test]
 fn trace_a_defaults() {
     let [mean, hessian, _] = run(spec(), 1);
@@ -94,7 +95,7 @@ fn trace_d_squared_gradients() {
     near(&hessian, [1.19503890053, 49.438137452, 1.03710335174, 1.21814135525]);
 }
 
-/// Parts of a batch: the same quadratic in two halves.
+/// The same quadratic in two parts, a quarter and three quarters of the batch.
 struct Halves;
 
 impl Objective for Halves {

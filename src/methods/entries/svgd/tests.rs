@@ -3,7 +3,7 @@ use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
 
-/// Moves theta by minus the direction, so that a step shows it.
+/// An optimizer that moves theta by minus the direction, so that a step reveals it.
 struct Plain;
 
 impl Optimizer for Plain {
@@ -18,7 +18,7 @@ impl Optimizer for Plain {
     }
 }
 
-/// Fixed gradients, whatever theta is.
+/// An objective with fixed gradients, whatever theta is.
 struct Fixed(Tensor);
 
 impl Objective for Fixed {
@@ -27,7 +27,7 @@ impl Objective for Fixed {
         Ok(Evaluation { losses, gradients: self.0.copy() })
     }
 
-    /// As if every block were one of weights.
+    /// Mixes as if every block held weights.
     fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
         let own = self.evaluate(theta)?;
         let columns = |block: i64| own.gradients.narrow(1, block * 5, 5);
@@ -66,7 +66,7 @@ fn spec(particles: i64, gamma: f64, drive: Drive) -> Spec {
     }
 }
 
-/// Minus the direction φ of one step.
+/// Returns minus the direction φ of one step.
 fn update(spec: Spec, layout: &Layout, theta: &Tensor, gradients: &Tensor) -> Tensor {
     let (optimizer, geometry) = (Box::new(Plain), Geometry::new(layout));
     let parts = Parts { theta: theta.copy(), seed: 1, optimizer, geometry, clip_norm: None };
@@ -92,8 +92,8 @@ fn golden_gradients() -> Tensor {
     -Tensor::from_slice(&[0.3f64, -0.2, -1.0, 0.4, 0.6, -0.7]).view([3, 2])
 }
 
-/// The SVGD authors' `python/svgd.py` on scores = −gradients: `kxy, dxkxy = SVGD().svgd_kernel(theta, h=-1);
-/// (kxy @ scores + dxkxy) / 3`. Weight 1 is γ = n / N with N = 1.
+/// The expected values come from the SVGD authors' `python/svgd.py` on scores = −gradients: `kxy, dxkxy =
+/// SVGD().svgd_kernel(theta, h=-1); (kxy @ scores + dxkxy) / 3`. Weight 1 is γ = n / N with N = 1.
 #[test]
 fn reference_script() {
     let spec = Spec { median: Median::Full, ..spec(3, 3.0, Drive::Shared) };
@@ -111,7 +111,7 @@ fn reference_script() {
     );
 }
 
-/// The same with h = median of pairs / log n.
+/// The same as above, with h = median of pairs / log n.
 #[test]
 fn off_diagonal_log_n() {
     let spec = Spec { log_n: LogN::N, ..spec(3, 3.0, Drive::Shared) };
@@ -134,7 +134,8 @@ fn low_rank_theta() -> Tensor {
     Tensor::from_slice(&values).view([3, 10])
 }
 
-/// φ against autograd of Σ_l k_l on formed products: own drive scales, repulsion is the kernel's own gradient.
+/// Compares φ with autograd of Σ_l k_l on explicit products: the own drive scales, and repulsion is the kernel's own
+/// gradient.
 #[test]
 fn low_rank_equals_autograd() {
     let (theta, gamma) = (low_rank_theta(), 0.7);
@@ -163,7 +164,7 @@ fn low_rank_equals_autograd() {
                 drive[column as usize] = sum * gradients.double_value(&[i, column]);
             }
         }
-        // The bandwidth is a constant; only particle i's own factors are differentiated.
+        // The bandwidth is a constant, and only particle i's own factors are differentiated.
         let gradient = Tensor::run_backward(&[total], &[&leaf], false, false).remove(0).get(i);
         for column in 0..10 {
             let repulsion = gamma / 3.0 * gradient.double_value(&[column]);
@@ -188,7 +189,7 @@ fn repulsion_moves_close_particles_apart() {
     }
 }
 
-/// With gradients of weights, weight is shared, in every domain of the kernel.
+/// With gradients of weights, weight equals shared, in every domain of the kernel.
 #[test]
 fn weight_hands_the_kernel_to_the_objective() {
     let (theta, gradients) = (low_rank_theta(), (low_rank_theta() * 1.7).sin());
@@ -216,7 +217,7 @@ fn repulsion_is_the_same_for_every_drive() {
     assert!((repulsion(Drive::Weight) - own).abs().max().double_value(&[]) < 1e-14);
 }
 
-/// Where no two particles are near, every drive is the own gradient, and its cosine with it 1.
+/// If no two particles are near, every drive is the own gradient, and its cosine with it is 1.
 #[test]
 fn far_particles_keep_their_own_gradients() {
     let (theta, gradients) = (low_rank_theta(), (low_rank_theta() * 50.0).sin());
@@ -234,7 +235,7 @@ fn far_particles_keep_their_own_gradients() {
     assert!((found - cosine).abs() < 1e-4 && cosine < 0.99, "{found} is not {cosine}");
 }
 
-/// What a step on the low-rank layout reports.
+/// Returns the diagnostics of a step on the low-rank layout.
 fn diagnostics(spec: Spec, theta: &Tensor, gradients: &Tensor) -> Tensor {
     let parts = Parts {
         theta: theta.copy(),

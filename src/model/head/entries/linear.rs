@@ -1,4 +1,4 @@
-//! `[head.linear]`: a new linear classifier, trained by every particle from its own start.
+//! `[head.linear]`: a new linear classifier. Each particle trains it from its own start.
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
@@ -14,7 +14,7 @@ impl HeadSpec for Linear {
     fn build(&self, surroundings: &Surroundings) -> Result<Head> {
         let classes = surroundings.classes.len() as i64;
         let options = (Kind::Float, tch::Device::Cpu);
-        // The particles' rows hold the weights that count; these give the shape.
+        // These weights only give the shape; the trained ones are in the rows of the particles.
         let weight = Tensor::zeros([classes, surroundings.width], options);
         Ok(Head { weight, bias: Tensor::zeros([classes], options), normalised: false, training: self.training() })
     }

@@ -1,4 +1,4 @@
-//! The heads, one file each: a new one is its file and its line in [`HEADS`].
+//! The heads, one file each. A new head needs its file and a line in [`HEADS`].
 
 mod checkpoint;
 mod linear;

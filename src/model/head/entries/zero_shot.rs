@@ -1,5 +1,5 @@
-//! `[head.zero-shot]`: CLIP's frozen text embeddings as a classifier on L2-normalised image features
-//! (Radford et al. 2021, arXiv 2103.00020, section 3.1.2): from a file, or from class names and prompt templates.
+//! `[head.zero-shot]`: CLIP's frozen text embeddings as a classifier on L2-normalised image features (Radford et al.
+//! 2021, arXiv 2103.00020, section 3.1.2). They are read from a file, or built from class names and prompt templates.
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,9 @@ pub static ENTRY: Entry = Entry {
 };
 
 enum ZeroShot {
-    /// safetensors with `weight` `[C, d]` and optionally `bias` `[C]`.
+    /// A safetensors file with `weight` `[C, d]` and optionally `bias` `[C]`.
     Weights(PathBuf),
-    /// Built from the checkpoint's own text tower.
+    /// Class names and templates, embedded by the checkpoint's own text tower.
     Prompts(Prompts),
 }
 
@@ -87,7 +87,7 @@ impl HeadSpec for ZeroShot {
     }
 }
 
-/// `weight` `[C, d]` and `bias` `[C]` of a file.
+/// Returns `weight` `[C, d]` and `bias` `[C]` from a file.
 fn read_weights(path: &Path, surroundings: &Surroundings) -> Result<(Tensor, Tensor)> {
     let shown = path.display();
     let tensors = read_tensors(path)?;

@@ -1,6 +1,6 @@
 use super::*;
 
-// The Python that made the numbers (open_clip_torch 3.3, ftfy 6.3):
+// The tokens come from this Python (open_clip_torch 3.3, ftfy 6.3):
 //   t = open_clip.tokenizer.SimpleTokenizer(); [t.sot_token_id] + t.encode(text) + [t.eot_token_id]
 const GOLDEN: &[(&str, &[i64])] = &[
     ("", &[49406, 49407]),

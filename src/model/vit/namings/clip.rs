@@ -1,4 +1,5 @@
-//! Names of OpenAI's CLIP archives and of open_clip: `visual.conv1.weight`, `visual.transformer.resblocks.0.mlp.c_fc.weight`.
+//! The names in OpenAI's CLIP archives and in open_clip: `visual.conv1.weight`,
+//! `visual.transformer.resblocks.0.mlp.c_fc.weight`.
 
 use crate::model::vit::{Form, Naming, anything_beside};
 
@@ -12,7 +13,7 @@ pub static NAMING: Naming = Naming {
     beside: anything_beside,
 };
 
-/// Canonical name and layout of an image-tower parameter; blocks are named alike in the text tower.
+/// Returns the canonical name and layout of a parameter of the image tower. The text tower names its blocks alike.
 pub fn canonical(name: &str) -> Option<(String, Form)> {
     let as_is = |name: &str| Some((name.to_string(), Form::AsIs));
     if let Some(rest) = name.strip_prefix("transformer.resblocks.") {

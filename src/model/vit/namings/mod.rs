@@ -1,4 +1,5 @@
-//! How the families of archives name their parameters, one file each: a new one is its file and its line in [`NAMINGS`].
+//! The parameter names of the families of archives, one file each. A new naming needs its file and a line in
+//! [`NAMINGS`].
 
 pub mod clip;
 mod timm;

@@ -1,4 +1,4 @@
-//! Names of timm's `VisionTransformer`: `patch_embed.proj.weight`, `blocks.0.attn.qkv.weight`, `head.weight`.
+//! The names in timm's `VisionTransformer`: `patch_embed.proj.weight`, `blocks.0.attn.qkv.weight`, `head.weight`.
 
 use crate::model::vit::{Form, Naming, anything_beside};
 

@@ -1,4 +1,4 @@
-//! Names of torchvision's `VisionTransformer`: `conv_proj.weight`, `encoder.layers.encoder_layer_0.mlp.0.weight`.
+//! The names in torchvision's `VisionTransformer`: `conv_proj.weight`, `encoder.layers.encoder_layer_0.mlp.0.weight`.
 
 use crate::model::vit::{Form, Naming, anything_beside};
 
