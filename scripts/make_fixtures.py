@@ -110,6 +110,7 @@ ARCHIVES = {
     "open_clip_traced": OPEN_CLIP,
     "open_clip_scripted": replace(OPEN_CLIP, export=script),
     "timm_scripted": TIMM,
+    "timm_layer_scale": replace(TIMM, build=partial(timm_model, init_values=0.1), seed=8),
     "timm_traced": replace(TIMM, tower=TIMM_TRACED_TOWER, export=trace, seed=4),
     "torchvision_traced": TORCHVISION,
     "torchvision_scripted": replace(TORCHVISION, export=script),
@@ -180,11 +181,9 @@ def write_good(folder):
 def write_refused(folder):
     """Write the archives that must be refused; returns name -> why."""
     post_norm = timm_model(TIMM_IMAGE, TIMM_TOWER, block_fn=PostNormBlock)
-    layer_scale = timm_model(TIMM_IMAGE, TIMM_TOWER, init_values=0.1)
     scripted = {
         "refused_conv": torch.jit.script(randomise(conv_net(CLASSES), 6).eval()),
         "refused_postnorm": torch.jit.script(randomise(post_norm, 7).eval()),
-        "refused_layerscale": torch.jit.script(randomise(layer_scale, 8).eval()),
         "refused_no_parameters": torch.jit.freeze(torch.jit.script(TIMM.module())),
     }
     for name, module in scripted.items():
@@ -201,7 +200,6 @@ def write_refused(folder):
     return {
         "refused_conv": "a convolutional network",
         "refused_postnorm": "post-norm blocks under timm's names: only the forward tells",
-        "refused_layerscale": "timm's layer scale (blocks.N.ls1.gamma)",
         "refused_no_parameters": "frozen: the weights are constants, no parameter is left",
         "not_torchscript": "a state dict written by torch.save",
         "truncated": "the first half of timm_scripted.pt",

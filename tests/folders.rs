@@ -77,16 +77,16 @@ fn every_family_gives_the_features_and_logits_of_its_package() {
 /// Eight lines: what a user writes who has downloaded a folder.
 fn config(place: &Place, name: &str, more: &str) -> PathBuf {
     let text = format!(
-        "name = \"x\"\nseed = 1\ncheckpoint.path = {:?}\nhead.linear = {{}}\ndata.digits.subset = {{ train = 24, test = 20 }}\n\
+        "name = \"tiny\"\nseed = 1\ncheckpoint.path = {:?}\nhead.linear = {{}}\ndata.digits.subset = {{ train = 24, test = 20 }}\n\
          optimizer.adamw.lr = 1e-3\ntrain = {{ epochs = 1, batch_size = 8 }}\n{more}\n",
         family(name)
     );
     place.write("x.toml", text.as_bytes())
 }
 
-fn train(place: &Place, config: &Path) -> assert_cmd::Command {
-    let mut command = place.command("train", &["--config", config.to_str().unwrap()]);
-    command.args(["--set", "checkpoint.normalize=imagenet"]);
+fn train(place: &Place, config: &Path, sets: &[&str]) -> assert_cmd::Command {
+    let mut command = place.command("train", sets);
+    command.arg("--config").arg(config);
     command
 }
 
@@ -103,8 +103,10 @@ fn particles_of_folders_train_and_are_attacked_in_every_subspace() {
     ] {
         let place = Place::new();
         let more = format!("{subspace}\nmethod.svgd = {{ particles = 2, gamma = 0.01 }}");
-        done(train(&place, &config(&place, name, &more)));
-        done(place.command("eval", &["--attack", "fgsm", "--epsilon", "0.01"]));
+        done(train(&place, &config(&place, name, &more), &["checkpoint.normalize=imagenet"]));
+        let mut attack = place.command("eval", &[]);
+        attack.args(["--attack", "fgsm", "--epsilon", "0.01"]);
+        done(attack);
     }
 }
 
@@ -114,7 +116,7 @@ fn normalisation_and_interpolation_come_from_the_folder() {
     let place = Place::new();
     let more = "subspace.low-rank.rank = 2\nmethod.map = {}";
     let config = config(&place, "hf-vit", more);
-    done(place.command("train", &["--config", config.to_str().unwrap()]));
+    done(train(&place, &config, &[]));
     let resolved = std::fs::read_to_string(place.run().join("config.toml")).unwrap();
     assert_has(&resolved, &["mean = [0.5, 0.5, 0.5]", "interpolation = \"bilinear\""]);
 }

@@ -205,7 +205,6 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
 /// Returns the content of `run.json` for a run that has been trained.
 fn record_of(trainer: &Trainer, session: &Session) -> Record {
     let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
-    let rates: Vec<f64> = trainer.progress.rows.iter().filter_map(|row| row.images_per_second).collect();
     Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
@@ -222,13 +221,24 @@ fn record_of(trainer: &Trainer, session: &Session) -> Record {
         epochs: trainer.progress.epoch,
         steps: trainer.progress.steps,
         wall_seconds: trainer.wall_seconds(),
-        images_per_second: rates.iter().sum::<f64>() / rates.len() as f64,
+        images_per_second: mean_rate(trainer),
         // The peak of the process covers the frozen base and everything else, but not a GPU's own memory.
         peak_memory_bytes: if session.device == Device::Cpu { memory::peak_bytes() } else { None },
         planned_memory_bytes: Some(memory::planned_bytes()),
         selected_epoch: trainer.selected_epoch(),
         self_check_difference: session.self_check_difference,
     }
+}
+
+/// The mean over epochs of the images of all particles per second. An epoch whose last step came before an interruption has
+/// no rate of its own; where none has one, it is that of the whole training.
+fn mean_rate(trainer: &Trainer) -> f64 {
+    let rates: Vec<f64> = trainer.progress.rows.iter().filter_map(|row| row.images_per_second).collect();
+    if rates.is_empty() {
+        let images = trainer.progress.epoch * trainer.material.holdout.train.len() * trainer.particles() as usize;
+        return images as f64 / trainer.wall_seconds().max(1e-9);
+    }
+    rates.iter().sum::<f64>() / rates.len() as f64
 }
 
 /// Writes the posterior. Its presence marks the run as finished.

@@ -20,7 +20,7 @@ pub static ENTRY: Entry = Entry {
 
 words! {
     /// A linear layer of each block.
-    enum Target { Qkv = "attn.qkv", AttentionProj = "attn.proj", Fc = "mlp.fc", Proj = "mlp.proj" }
+    enum Target { Qkv = "attn.qkv", AttentionProj = "attn.proj", Gate = "mlp.gate", Fc = "mlp.fc", Proj = "mlp.proj" }
 }
 
 #[derive(Serialize)]
