@@ -3,7 +3,7 @@
 package that publishes it, with what that package computes on two images (reference.safetensors: pixels, features and,
 where there is a classifier, logits; resized: features at another image size, with the package's own interpolation).
 
-    pip install torch transformers timm safetensors
+    pip install torch transformers timm open_clip_torch safetensors
     python scripts/make_folder_fixtures.py
 """
 
@@ -11,6 +11,7 @@ import json
 import shutil
 from pathlib import Path
 
+import open_clip
 import timm
 import torch
 import transformers as hf
@@ -39,7 +40,12 @@ def pixels(size):
     return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(size))
 
 
-def write(name, model, features, logits=None, resized=None, preprocessing=None):
+def tokens():
+    """Two texts of a vocabulary of 20: start, tokens, end (the largest), padding."""
+    return torch.tensor([[18, 3, 4, 5, 6, 7, 8, 9, 19], [18, 11, 2, 19, 0, 0, 0, 0, 0]])
+
+
+def write(name, model, features, logits=None, resized=None, preprocessing=None, text=None):
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -53,6 +59,8 @@ def write(name, model, features, logits=None, resized=None, preprocessing=None):
         reference = {"pixels": pixels(SIZE), "features": features(pixels(SIZE))}
         if logits is not None:
             reference["logits"] = logits(pixels(SIZE))
+        if text is not None:
+            reference |= {"tokens": tokens(), "text_features": text(tokens())}
         if resized is not None:
             reference |= {"resized_pixels": pixels(OTHER), "resized_features": resized(pixels(OTHER))}
     save_file({k: v.detach().contiguous() for k, v in reference.items()}, folder / "reference.safetensors")
@@ -91,6 +99,12 @@ def transformers():
     clip = hf.CLIPVisionConfig(**SMALL, **MLP, projection_dim=12)
     clip = randomised(hf.CLIPVisionModelWithProjection(clip))
     write("hf-clip", clip, lambda x: clip(x).image_embeds)
+    text = dict(vocab_size=20, max_position_embeddings=9, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+                intermediate_size=24, projection_dim=12, eos_token_id=19)
+    both = randomised(hf.CLIPModel(hf.CLIPConfig(
+        text_config=text, vision_config=dict(**SMALL, **MLP, projection_dim=12), projection_dim=12)))
+    write("hf-clip-both", both, lambda x: both.visual_projection(both.vision_model(x).pooler_output),
+          text=lambda ids: both.text_projection(both.text_model(ids).pooler_output))
     siglip = randomised(hf.SiglipVisionModel(hf.SiglipVisionConfig(**SMALL, **MLP)))
     write("hf-siglip", siglip, lambda x: siglip(x).pooler_output)
 
@@ -113,8 +127,19 @@ def timms():
         write(name, model, features, model, preprocessing=("config.json", config))
 
 
+def open_clips():
+    vision = dict(layers=2, width=16, head_width=8, mlp_ratio=2.0, patch_size=4, image_size=SIZE)
+    text = dict(context_length=9, vocab_size=20, width=12, heads=3, layers=2, mlp_ratio=2.0)
+    config = dict(embed_dim=12, quick_gelu=True, vision_cfg=vision, text_cfg=text)
+    model = randomised(open_clip.CLIP(12, vision, text, quick_gelu=True))
+    preprocess = dict(size=SIZE, mode="RGB", mean=[0.5] * 3, std=[0.25] * 3, interpolation="bicubic")
+    write("open-clip", model, model.encode_image, text=model.encode_text,
+          preprocessing=("open_clip_config.json", dict(model_cfg=config, preprocess_cfg=preprocess)))
+
+
 if __name__ == "__main__":
     transformers()
     timms()
+    open_clips()
     for folder in sorted(OUT.iterdir()):
         print(folder.name, sum(file.stat().st_size for file in folder.iterdir()) // 1024, "KiB")

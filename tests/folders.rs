@@ -12,8 +12,9 @@ use bella::model::vit::identify::{Evidence, Fixed, Identified};
 use common::{Place, assert_has, done, error_line, fixture, messages, printed};
 use tch::{Kind, Tensor};
 
-const FAMILIES: [&str; 15] = [
+const FAMILIES: [&str; 17] = [
     "hf-clip",
+    "hf-clip-both",
     "hf-deit-distilled",
     "hf-dinov2",
     "hf-dinov2-registers",
@@ -23,6 +24,7 @@ const FAMILIES: [&str; 15] = [
     "hf-mae",
     "hf-siglip",
     "hf-vit",
+    "open-clip",
     "timm-deit3",
     "timm-dinov2-registers",
     "timm-mean",
@@ -71,6 +73,20 @@ fn every_family_gives_the_features_and_logits_of_its_package() {
             let resized = features(&vit, &base, &pixels);
             near(&resized, &reference(name, "resized_features").unwrap(), &format!("{name}: another size"));
         }
+    }
+}
+
+/// Zero-shot heads are made of these.
+#[test]
+fn text_towers_give_the_features_of_their_package() {
+    for name in ["hf-clip-both", "open-clip"] {
+        let text = folder::identify_text(&family(name)).unwrap().unwrap_or_else(|| panic!("{name}: no text tower"));
+        let tokens = reference(name, "tokens").unwrap();
+        let found = tch::no_grad(|| text.tower.features(&text.weights.parameters, &tokens));
+        near(&found, &reference(name, "text_features").unwrap(), name);
+    }
+    for name in ["hf-vit", "hf-siglip", "timm-vit"] {
+        assert!(folder::identify_text(&family(name)).unwrap().is_none(), "{name}");
     }
 }
 

@@ -72,10 +72,10 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
-    match &archive {
-        Some(archive) => print_text(identify_text(archive, vit.traits)),
-        None => println!("text tower    not read from folders"),
-    }
+    print_text(match &archive {
+        Some(archive) => identify_text(archive, vit.traits),
+        None => folder::identify_text(&args.file),
+    });
     print_trainable(&identified, args.rank)?;
     if args.parameters {
         for (name, tensor) in base.all() {

@@ -17,7 +17,7 @@ use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
 use crate::model::network::{Graph, Network, Parameters, Weights};
-use crate::model::vit::identify::{Fixed, Identified, identify};
+use crate::model::vit::identify::{Fixed, Identified, identify, identify_text};
 
 pub use preprocess::{Normalize, Preparation, Preprocess};
 pub use spec::CheckpointSpec;
@@ -71,7 +71,11 @@ impl Loaded {
         let (archive, identified) = open_checkpoint(checkpoint)?;
         let (width, traits) = (identified.vit.width(), identified.vit.traits);
         let hash = || checkpoint.sha256().map(str::to_string);
-        let source = Checkpoint { archive: archive.as_ref(), traits, hash: &hash, device };
+        let text = || match &archive {
+            Some(archive) => identify_text(archive, traits),
+            None => folder::identify_text(&checkpoint.path),
+        };
+        let source = Checkpoint { path: &checkpoint.path, text: &text, hash: &hash, device };
         let head = head.build(&Surroundings { width, classes, own: identified.head.as_ref(), checkpoint: source })?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { identified, head, normalize, interpolation })

@@ -10,13 +10,20 @@ use crate::model::vit::parts::Parts;
 use crate::model::vit::rope::Rope;
 use crate::model::vit::{Activation, Geometry, Traits};
 
-pub const FILE: &str = "config.json";
+/// The names of configs, in the order in which they are looked for.
+const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
+
+/// The config of a folder, if it has one.
+pub fn file(folder: &Path) -> Option<PathBuf> {
+    FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
 
 /// Who wrote a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
     Transformers,
     Timm,
+    OpenClip,
 }
 
 /// A class of transformers with the defaults of its config: an absent key means these.
@@ -68,21 +75,34 @@ enum Kind {
     Transformers(&'static Class),
     /// The name of the architecture, from which timm takes what its config leaves out.
     Timm(String),
+    /// open_clip's own towers.
+    OpenClip,
 }
 
 impl Config {
     /// # Errors
     /// No config, one that is no JSON, a model type that is not known.
     pub fn read(folder: &Path) -> Result<Config> {
-        let path = folder.join(FILE);
+        let path = file(folder).with_context(|| {
+            format!(
+                "{}: has no {} and no {}: give the folder as it was downloaded from its publisher, or a TorchScript \
+                 archive (.pt)",
+                folder.display(),
+                FILES[0],
+                FILES[1]
+            )
+        })?;
         let shown = path.display();
-        ensure!(
-            path.is_file(),
-            "{}: has no {FILE}: give the folder as it was downloaded from its publisher, or a TorchScript archive (.pt)",
-            folder.display()
-        );
         let text = std::fs::read_to_string(&path).with_context(|| format!("{shown}: cannot read"))?;
         let values: Value = serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?;
+        if let Some(model) = values.get("model_cfg") {
+            if let Some(name) = model.get("vision_cfg").and_then(|vision| vision.get("timm_model_name")) {
+                bail!(
+                    "{shown}: its image tower is timm's {name} within open_clip, which bella does not read: give timm's own folder"
+                );
+            }
+            return Ok(Config { path: path.clone(), kind: Kind::OpenClip, values: model.clone() });
+        }
         if let Some(architecture) = values.get("architecture").and_then(Value::as_str) {
             let kind = Kind::Timm(architecture.to_string());
             return Ok(Config { path, kind, values });
@@ -105,6 +125,7 @@ impl Config {
         match self.kind {
             Kind::Transformers(_) => Container::Transformers,
             Kind::Timm(_) => Container::Timm,
+            Kind::OpenClip => Container::OpenClip,
         }
     }
 
@@ -119,7 +140,13 @@ impl Config {
                 let size = self.values.get("pretrained_cfg").and_then(|cfg| cfg.get("input_size")?.get(1)?.as_i64());
                 Ok(size)
             }
+            Kind::OpenClip => Ok(self.of_tower("vision_cfg", "image_size").and_then(Value::as_i64)),
         }
+    }
+
+    /// A value of one of open_clip's towers.
+    fn of_tower(&self, tower: &str, key: &str) -> Option<&Value> {
+        self.values.get(tower)?.get(key)
     }
 
     /// Heads, activation and epsilon; `fixed` are those of the user's own config, which count more.
@@ -134,6 +161,11 @@ impl Config {
                 eps: self.number("layer_norm_eps", class.eps)?,
             },
             Kind::Timm(architecture) => self.timm(architecture, geometry),
+            Kind::OpenClip => {
+                let width = self.of_tower("vision_cfg", "head_width").and_then(Value::as_i64).unwrap_or(64).max(1);
+                let activation = self.open_clip_activation();
+                Traits { heads: (geometry.width / width).max(1), activation, eps: 1e-5 }
+            }
         };
         let traits = Traits {
             heads: fixed.heads.unwrap_or(own.heads),
@@ -143,6 +175,34 @@ impl Config {
         let (heads, width) = (traits.heads, geometry.width);
         ensure!(heads > 0 && width % heads == 0, "{heads} heads do not divide the width {width}");
         Ok(traits)
+    }
+
+    fn open_clip_activation(&self) -> Activation {
+        match self.values.get("quick_gelu").and_then(Value::as_bool) {
+            Some(true) => Activation::QuickGelu,
+            _ => Activation::Gelu,
+        }
+    }
+
+    /// The traits of CLIP's text tower `width` wide; `None` for a network without one that bella reads.
+    ///
+    /// # Errors
+    /// Values that are no positive numbers; an activation that is not known.
+    pub fn text(&self, width: i64) -> Result<Option<Traits>> {
+        match &self.kind {
+            Kind::OpenClip => {
+                let heads = self.of_tower("text_cfg", "heads").and_then(Value::as_i64).unwrap_or((width / 64).max(1));
+                Ok(Some(Traits { heads, activation: self.open_clip_activation(), eps: 1e-5 }))
+            }
+            Kind::Transformers(class) if class.model_type == "clip_vision_model" => {
+                let whole: Value = serde_json::from_str(&std::fs::read_to_string(&self.path)?)?;
+                let Some(values) = whole.get("text_config").cloned() else { return Ok(None) };
+                let text = Config { path: self.path.clone(), kind: Kind::Transformers(class), values };
+                let (heads, eps) = (text.integer("num_attention_heads", 8)?, text.number("layer_norm_eps", 1e-5)?);
+                Ok(Some(Traits { heads, activation: text.activation("quick_gelu")?, eps }))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Rotary positions, where the family has them.
@@ -165,6 +225,7 @@ impl Config {
     /// The first key that does.
     pub fn check(&self, geometry: &Geometry, parts: &Parts) -> Result<()> {
         let Kind::Transformers(class) = self.kind else { return Ok(()) };
+        let shown = FILES[0];
         let patch = self.integer("patch_size", class.patch)?;
         let found = [
             ("hidden_size", geometry.width),
@@ -179,14 +240,14 @@ impl Config {
             };
             ensure!(
                 said.is_none_or(|said| said == found),
-                "{FILE} says {key} = {}, but the weights have {found}: they are not of one model",
+                "{shown} says {key} = {}, but the weights have {found}: they are not of one model",
                 said.unwrap_or_default()
             );
         }
         let registers = self.values.get("num_register_tokens").and_then(Value::as_i64).unwrap_or(parts.prefix - 1);
         ensure!(
             registers == parts.prefix - 1 || class.model_type == "deit",
-            "{FILE} says num_register_tokens = {registers}, but the weights have {}",
+            "{shown} says num_register_tokens = {registers}, but the weights have {}",
             parts.prefix - 1
         );
         Ok(())

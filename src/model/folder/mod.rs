@@ -17,8 +17,9 @@ use tch::{Kind, Tensor, no_grad};
 
 use crate::model::network::{Network, Weights};
 use crate::model::vit::forward::Vit;
-use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, compare};
+use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, compare};
 use crate::model::vit::parts::{Parts, Resize};
+use crate::model::vit::text::{TextTower, TextWeights};
 use crate::model::vit::{Named, recognise};
 use config::{Config, Container};
 
@@ -46,13 +47,28 @@ pub fn identify(folder: &Path, fixed: Fixed) -> Result<Identified> {
     let traits = config.traits(&geometry, fixed).with_context(shown)?;
     let resize = match config.container() {
         Container::Transformers => Resize::Plain,
-        Container::Timm => Resize::Antialiased,
+        Container::Timm | Container::OpenClip => Resize::Antialiased,
     };
     let parts = Parts { rope: config.rope()?, resize, ..parts };
     config.check(&geometry, &parts).with_context(shown)?;
     let vit = Vit { geometry, traits, parts };
     let reference = reference(folder, &vit, &base)?;
     Ok(Identified { vit, naming: naming.key, base, head, evidence: Evidence::Config { reference }, stored })
+}
+
+/// Reads CLIP's text tower of a folder, `None` where it has none that bella knows.
+///
+/// # Errors
+/// Those of reading the folder; parts that CLIP's text tower does not have.
+pub fn identify_text(folder: &Path) -> Result<Option<IdentifiedText>> {
+    let config = Config::read(folder)?;
+    let shown = || format!("{}: text tower", folder.display());
+    let Some(weights) = TextWeights::recognise(&weights::read(folder)?).with_context(shown)? else { return Ok(None) };
+    let geometry = weights.geometry.clone();
+    let Some(traits) = config.text(geometry.width).with_context(shown)? else { return Ok(None) };
+    ensure!(geometry.width % traits.heads == 0, "{}: {} heads do not divide its width", shown(), traits.heads);
+    let evidence = Evidence::Config { reference: None };
+    Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
 }
 
 /// The difference from the features that the folder's reference holds, if there is one.
@@ -95,7 +111,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }
-    let mut all = vec![path.join(config::FILE)];
+    let mut all: Vec<PathBuf> = config::file(path).into_iter().collect();
     all.extend(files(path)?);
     Ok(all)
 }

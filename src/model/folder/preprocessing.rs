@@ -1,4 +1,5 @@
-//! How a folder's images are prepared: `preprocessor_config.json` of transformers, `pretrained_cfg` of timm.
+//! How a folder's images are prepared: `preprocessor_config.json` of transformers, `pretrained_cfg` of timm,
+//! `preprocess_cfg` of open_clip.
 
 use std::path::Path;
 
@@ -25,7 +26,10 @@ impl Preprocessing {
         if let Some(found) = json("preprocessor_config.json") {
             return Preprocessing::of_transformers(&found);
         }
-        match json(super::config::FILE) {
+        if let Some(clip) = json("open_clip_config.json").as_ref().and_then(|config| config.get("preprocess_cfg")) {
+            return Preprocessing::of_timm(clip);
+        }
+        match json("config.json") {
             Some(config) => config.get("pretrained_cfg").map_or_else(Preprocessing::default, Preprocessing::of_timm),
             None => Preprocessing::default(),
         }

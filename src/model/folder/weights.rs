@@ -54,7 +54,18 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 pub fn read(folder: &Path) -> Result<Vec<(String, Tensor)>> {
     let mut all = Vec::new();
     for path in files(folder)? {
-        all.extend(of_file(&path)?);
+        let tensors = of_file(&path)?;
+        let floating = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double];
+        // Older versions store the places of positions as integers; images never go through them.
+        let other = tensors.iter().find(|(name, t)| !floating.contains(&t.kind()) && !name.ends_with("position_ids"));
+        if let Some((name, tensor)) = other {
+            bail!(
+                "{}: `{name}` is stored as {:?}: weights must be f32, f16, bf16 or f64, not quantised",
+                path.display(),
+                tensor.kind()
+            );
+        }
+        all.extend(tensors);
     }
     Ok(all)
 }
@@ -62,19 +73,8 @@ pub fn read(folder: &Path) -> Result<Vec<(String, Tensor)>> {
 /// All tensors of one file.
 ///
 /// # Errors
-/// As [`read`].
+/// A file that is damaged.
 pub fn of_file(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let shown = path.display();
-    let tensors = Tensor::read_safetensors(path)
-        .map_err(|e| anyhow!("{shown}: not a readable safetensors file: {}", first_line(&e)))?;
-    let floating = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double];
-    // Places of positions are stored as integers by older versions; images never go through them.
-    let other = tensors.iter().find(|(name, t)| !floating.contains(&t.kind()) && !name.ends_with("position_ids"));
-    if let Some((name, tensor)) = other {
-        bail!(
-            "{shown}: `{name}` is stored as {:?}: weights must be f32, f16, bf16 or f64, not quantised",
-            tensor.kind()
-        );
-    }
-    Ok(tensors)
+    Tensor::read_safetensors(path)
+        .map_err(|e| anyhow!("{}: not a readable safetensors file: {}", path.display(), first_line(&e)))
 }

@@ -7,14 +7,14 @@ pub mod prompts;
 pub mod templates;
 pub mod tokens;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::model::archive::Archive;
 use crate::model::network::Weights;
-use crate::model::vit::{OwnHead, Traits};
+use crate::model::vit::OwnHead;
+use crate::model::vit::identify::IdentifiedText;
 use crate::schema::Reader;
 
 pub use entries::HEADS;
@@ -39,13 +39,12 @@ pub struct Surroundings<'a> {
     pub checkpoint: Checkpoint<'a>,
 }
 
-/// The archive from which a head may read a text tower.
+/// The checkpoint, from which a head may read a text tower.
 pub struct Checkpoint<'a> {
-    /// Absent where the checkpoint is a folder.
-    pub archive: Option<&'a Archive>,
-    /// The traits of the image tower.
-    pub traits: Traits,
-    /// Returns the SHA-256 of the archive's file. It is computed only if it is needed.
+    pub path: &'a Path,
+    /// Returns the text tower, `None` where the checkpoint has none. It is read only if it is needed.
+    pub text: &'a dyn Fn() -> Result<Option<IdentifiedText>>,
+    /// Returns the SHA-256 of the checkpoint's content. It is computed only if it is needed.
     pub hash: &'a dyn Fn() -> Result<String>,
     /// The device on which the head is computed.
     pub device: Device,

@@ -9,7 +9,7 @@ use super::names::ClassNames;
 use super::{Checkpoint, cache, templates, tokens};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
 use crate::machine::memory::{Cut, Need, Task};
-use crate::model::vit::identify::{Evidence, IdentifiedText, identify_text};
+use crate::model::vit::identify::{Evidence, IdentifiedText};
 use crate::schema::Reader;
 
 /// The largest number of texts in one forward pass of the text tower.
@@ -68,15 +68,11 @@ impl Prompts {
             tracing::info!("zero-shot head: {} classes, from the cache", classes.len());
             return Ok(weight);
         }
-        let archive = checkpoint.archive.context(
-            "head.zero-shot: texts are embedded by a TorchScript archive's own text tower, and the checkpoint is a folder: \
-             give head.zero-shot.weights, or use [head.linear]",
-        )?;
-        let shown = archive.path.display();
-        let text = identify_text(archive, checkpoint.traits)?.with_context(|| {
+        let shown = checkpoint.path.display();
+        let text = (checkpoint.text)()?.with_context(|| {
             format!(
                 "{shown}: has no text tower, so no head can be built from templates: set head.zero-shot.weights to text \
-                 embeddings, or checkpoint.path to a full CLIP archive (scripts/export_torchscript.py)"
+                 embeddings, or checkpoint.path to a full CLIP archive or folder (scripts/export_torchscript.py)"
             )
         })?;
         report(&text, &texts);

@@ -1,11 +1,12 @@
 //! CLIP's text tower: the block of the image tower with a causal mask (Radford et al. 2021, arXiv 2103.00020, section
 //! 2.4).
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::block::{Attention, Blocks, Rows};
-use super::namings::clip;
+use super::fuse::Loose;
+use super::namings::{clip, transformers};
 use super::recognise::{block_count, check_blocks, check_norm, check_shape, shaped};
 use super::{Form, Traits};
 use crate::model::network::{Parameters, Weights};
@@ -46,7 +47,7 @@ impl TextWeights {
     /// Fails if the text tower has parts that CLIP's does not have, or if parts or `logit_scale` are missing.
     pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
         let has = |prefix: &&str| parameters.iter().any(|(name, _)| *name == format!("{prefix}{LANDMARK}"));
-        let Some(prefix) = PREFIXES.into_iter().find(has) else { return Ok(None) };
+        let Some(prefix) = PREFIXES.into_iter().find(has) else { return TextWeights::of_transformers(parameters) };
         let mut named = Vec::new();
         for (name, tensor) in parameters {
             let Some(inner) = name.strip_prefix(prefix) else { continue };
@@ -60,6 +61,28 @@ impl TextWeights {
             })?;
             named.push((known, shaped(tensor, form)));
         }
+        TextWeights::complete(named, parameters)
+    }
+
+    /// Finds the text tower under the names of transformers.
+    fn of_transformers(parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
+        let mut named: Vec<(String, Tensor)> = Vec::new();
+        for (name, tensor) in parameters {
+            if let Some((known, form)) = transformers::text(name) {
+                named.push((known, shaped(tensor, form)));
+            } else if name.starts_with("text_model.") && !name.ends_with("position_ids") {
+                bail!("it has {name}, a part that CLIP's text tower does not have: use head.zero-shot.weights instead");
+            }
+        }
+        if named.iter().all(|(name, _)| name != "token_embedding") {
+            return Ok(None);
+        }
+        let blocks = block_count(&named);
+        Loose(&mut named).fuse(blocks)?;
+        TextWeights::complete(named, parameters)
+    }
+
+    fn complete(named: Vec<(String, Tensor)>, parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
         let scale = parameters.iter().find(|(name, _)| name == "logit_scale").map(|(_, tensor)| tensor);
         let scale = scale.filter(|tensor| tensor.numel() == 1).context("the archive has no scalar logit_scale")?;
         let logit_scale = scale.to_kind(Kind::Double).view(-1).double_value(&[0]).exp();

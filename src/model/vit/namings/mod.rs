@@ -4,7 +4,7 @@
 pub mod clip;
 mod timm;
 mod torchvision;
-mod transformers;
+pub mod transformers;
 
 use crate::model::vit::Naming;
 

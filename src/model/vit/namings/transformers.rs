@@ -83,13 +83,30 @@ const PARTS: &[(&str, &str)] = &[
     ("head.mlp.fc2.", "pool.out."),
 ];
 
+/// Returns the canonical name and layout of a parameter of CLIP's text tower; `None` for any other.
+pub fn text(name: &str) -> Option<(String, Form)> {
+    let as_is = |name: &str| Some((name.to_string(), Form::AsIs));
+    match name {
+        "text_projection.weight" => as_is("proj.weight"),
+        "text_model.embeddings.token_embedding.weight" => as_is("token_embedding"),
+        "text_model.embeddings.position_embedding.weight" => as_is("position"),
+        "text_model.final_layer_norm.weight" => as_is("ln_final.weight"),
+        "text_model.final_layer_norm.bias" => as_is("ln_final.bias"),
+        _ => block(name.strip_prefix("text_model.")?),
+    }
+}
+
+/// Returns the canonical name of a parameter of a block.
+fn block(name: &str) -> Option<(String, Form)> {
+    let stacks = ["encoder.layer.", "encoder.layers.", "layer.", "layers."];
+    let (block, layer) = stacks.iter().find_map(|stack| name.strip_prefix(stack))?.split_once('.')?;
+    let (from, to) = LAYERS.iter().find(|(from, _)| layer.starts_with(from))?;
+    Some((format!("blocks.{block}.{to}{}", &layer[from.len()..]), Form::AsIs))
+}
+
 fn canonical(name: &str) -> Option<(String, Form)> {
-    for stack in ["encoder.layer.", "encoder.layers.", "layer.", "layers."] {
-        if let Some(rest) = name.strip_prefix(stack) {
-            let (block, layer) = rest.split_once('.')?;
-            let (from, to) = LAYERS.iter().find(|(from, _)| layer.starts_with(from))?;
-            return Some((format!("blocks.{block}.{to}{}", &layer[from.len()..]), Form::AsIs));
-        }
+    if let Some(found) = block(name) {
+        return Some(found);
     }
     if let Some((_, to, form)) = ROOT.iter().find(|(from, ..)| *from == name) {
         return Some((to.to_string(), *form));
