@@ -68,6 +68,7 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         "README.md",
         "CONTRIBUTING.md",
         "docs/data.md",
+        "docs/networks.md",
         "docs/methods.md",
         "docs/results.md",
         "docs/clusters.md",

@@ -38,8 +38,8 @@ use failure::{Stopped, Usage, fail};
 
 /// Bayesian fine-tuning of pretrained vision transformers.
 ///
-/// Reads a TOML experiment, loads a TorchScript CLIP or ViT checkpoint, trains a posterior (SVGD, ensembles, Laplace,
-/// IVON; low-rank or full), and writes tables of accuracy, calibration and uncertainty as CSV.
+/// Reads a TOML experiment, loads a pretrained network (a folder or a TorchScript archive), trains a posterior (SVGD,
+/// ensembles, Laplace, IVON; low-rank or full), and writes tables of accuracy, calibration and uncertainty as CSV.
 #[derive(Parser)]
 #[command(version, max_term_width = 110, arg_required_else_help = true)]
 struct Cli {
