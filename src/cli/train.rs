@@ -139,9 +139,10 @@ fn train(
     }
     let used = Images { set: &images, validation, holdout, data };
     let mut trainer = assemble(experiment, training, &session, used, run)?;
-    if let Some(state) = &checkpoint {
+    // Once it is read, the resume file takes no memory.
+    if let Some(state) = checkpoint {
         trainer
-            .resume(state)
+            .resume(&state)
             .with_context(|| format!("{}: cannot resume (--force starts anew)", run.checkpoint().display()))?;
         tracing::info!("resuming after {} steps (epoch {})", trainer.progress.steps, trainer.progress.epoch + 1);
     }
