@@ -171,3 +171,26 @@ fn what_cannot_fit_is_refused_with_the_amount_and_a_way_out() {
     let line = error_line(with(place.command("eval", &[]), &["--memory", "0.01", "--attack", "fgsm"]), 1);
     assert_has(&line, &["attack: 1 member and one image at once need", "--batch-size"]);
 }
+
+/// Another cut rounds otherwise, but a run that cannot go on bit for bit goes on all the same.
+#[test]
+fn a_resumed_run_is_cut_anew_where_its_cut_does_not_fit_any_more() {
+    let place = Place::with_tiny();
+    let sets = ["method.svgd.particles=4", "train.batch_size=800", "data.digits.subset.train=1000", "train.epochs=1"];
+    let train = |gib: &str| {
+        let output = with(place.train(&sets), &["-v", "--no-eval", "--memory", gib]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        messages(&output)
+    };
+    assert_has(&train("8"), &["training step: 4 members x 799 images at once"]);
+    let again = || std::fs::remove_file(place.run().join("posterior.safetensors")).unwrap();
+    again();
+    let resumed = train("0.6");
+    let started = "warning: training step: this run was started with 4 members x 799 images at once, which need";
+    assert_has(
+        &resumed,
+        &[started, "GiB is free: it goes on with 1 x 799, but not bit for bit", "resuming after 1 steps"],
+    );
+    again();
+    assert!(!train("8").contains("was started with"), "the cut fits again");
+}

@@ -110,16 +110,14 @@ fn train(
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
     let trained = || signals::end(saved.clone(), session.world.leads());
     let watch = Watch { stop: stop.clone(), trained: &trained };
-    let Finished { record, posterior } =
-        match train::run(experiment, &session, material, (run, state.as_ref()), &watch)? {
-            Outcome::Finished(finished) => finished,
-            Outcome::Interrupted { steps } => {
-                let id = run.id();
-                let text =
-                    format!("stopped after {steps} steps, which are saved: the same command continues (run {id})");
-                return Err(Stopped(text).into());
-            }
-        };
+    let Finished { record, posterior } = match train::run(experiment, &session, material, (run, state), &watch)? {
+        Outcome::Finished(finished) => finished,
+        Outcome::Interrupted { steps } => {
+            let id = run.id();
+            let text = format!("stopped after {steps} steps, which are saved: the same command continues (run {id})");
+            return Err(Stopped(text).into());
+        }
+    };
     if session.world.any(stop.load(Ordering::Relaxed)) && !no_eval {
         return Err(Stopped(format!(
             "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",

@@ -1,13 +1,17 @@
 //! How much memory this process may still take, and how much of a task goes through the network at once for it.
 
+mod cutter;
 mod limits;
+mod need;
 mod plan;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tch::Device;
 
-pub use plan::{Cut, Cutter, Need, Task, planned_bytes, room};
+pub use cutter::{Cutter, planned_bytes};
+pub use need::{Cut, Need};
+pub use plan::{Task, room};
 
 /// Processes that share this machine's memory in one run.
 static NEIGHBOURS: AtomicU64 = AtomicU64::new(1);

@@ -57,7 +57,7 @@ impl Trainer<'_> {
             tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
         } else {
             // Another split would round differently, and the run would not continue bit for bit.
-            self.cutter.set(stored_cut(state, self.cutter.cut(), self.spec.particle_chunk)?);
+            self.cutter.go_on_with(stored_cut(state, self.cutter.cut(), self.spec.particle_chunk)?);
         }
         state.copy_into("theta", &mut self.theta)?;
         self.method.load(state)?;

@@ -55,7 +55,7 @@ pub fn run(
     experiment: &Experiment,
     session: &Session,
     material: Material,
-    (folder, state): (&RunFolder, Option<&State>),
+    (folder, state): (&RunFolder, Option<State>),
     watch: &Watch,
 ) -> Result<Outcome> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
@@ -66,7 +66,8 @@ pub fn run(
         Course::Train | Course::TrainThenFit(_) => {
             let mut trainer = assemble(experiment, session, &material, (folder, watch))?;
             if let Some(state) = state {
-                trainer.go_on(state)?;
+                // Once it is read, the resume file takes no memory.
+                trainer.go_on(&state)?;
             }
             announce(training, &trainer, session);
             let ending = trainer.train()?;

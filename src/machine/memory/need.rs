@@ -1,0 +1,85 @@
+//! What a task needs, and the largest cut of it that fits in so many bytes.
+
+/// How much goes through the network at once. Results do not depend on it beyond rounding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Particles, draws or other members of a posterior.
+    pub members: usize,
+    pub images: usize,
+}
+
+impl Cut {
+    /// Half as many images, or where there is one image left, half as many members.
+    pub(super) fn halved(self) -> Option<Cut> {
+        match self {
+            Cut { members: 0..=1, images: 0..=1 } => None,
+            Cut { members, images: 0..=1 } => Some(Cut { members: members.div_ceil(2), images: 1 }),
+            Cut { members, images } => Some(Cut { members, images: images.div_ceil(2) }),
+        }
+    }
+}
+
+/// The memory that a task takes while it runs, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// However it is cut.
+    pub fixed: u64,
+    /// For each member at once: its layer weights and their gradients.
+    pub member: u64,
+    /// For each image at once, whatever the number of members.
+    pub image: u64,
+    /// For each image of each member at once: activations.
+    pub pair: u64,
+}
+
+impl Need {
+    /// The memory of a cut, in bytes.
+    pub fn bytes(&self, Cut { members, images }: Cut) -> u64 {
+        let (members, images) = (members as u64, images as u64);
+        let parts = [self.member.saturating_mul(members), self.image.saturating_mul(images)];
+        let pairs = self.pair.saturating_mul(members.saturating_mul(images));
+        parts.into_iter().fold(self.fixed.saturating_add(pairs), u64::saturating_add)
+    }
+
+    /// The largest cut of `whole` into about equal parts that takes at most `room` bytes: fewer members first, then fewer
+    /// images. One member and one image are the least, whether they fit or not.
+    pub(super) fn cut(&self, whole: Cut, room: u64) -> Cut {
+        let each = self.member.saturating_add(self.pair.saturating_mul(whole.images as u64));
+        let rest = room.saturating_sub(self.fixed.saturating_add(self.image.saturating_mul(whole.images as u64)));
+        let most = rest / each.max(1);
+        if most >= 1 {
+            return Cut { members: even(whole.members, most), images: whole.images };
+        }
+        let rest = room.saturating_sub(self.fixed.saturating_add(self.member));
+        let most = rest / self.image.saturating_add(self.pair).max(1);
+        Cut { members: 1, images: even(whole.images, most.max(1)) }
+    }
+}
+
+/// The size of about equal parts of `all`, each of at most `most`.
+fn even(all: usize, most: u64) -> usize {
+    let most = most.clamp(1, all.max(1) as u64) as usize;
+    all.div_ceil(all.div_ceil(most).max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEED: Need = Need { fixed: 100, member: 10, image: 1, pair: 2 };
+    const WHOLE: Cut = Cut { members: 8, images: 20 };
+
+    #[test]
+    fn members_are_cut_before_images() {
+        // 100 + 8·10 + 20 + 8·20·2 = 520.
+        assert_eq!(NEED.bytes(WHOLE), 520);
+        assert_eq!(NEED.cut(WHOLE, 520), WHOLE);
+        assert_eq!(NEED.cut(WHOLE, 519), Cut { members: 4, images: 20 });
+        assert_eq!(NEED.cut(WHOLE, 170), Cut { members: 1, images: 20 });
+        assert_eq!(NEED.cut(WHOLE, 169), Cut { members: 1, images: 10 });
+        assert_eq!(NEED.cut(WHOLE, 0), Cut { members: 1, images: 1 });
+        for room in [120, 150, 300, 519] {
+            assert!(NEED.bytes(NEED.cut(WHOLE, room)) <= room, "{room}");
+        }
+    }
+}
