@@ -201,7 +201,7 @@ fn a_damaged_checkpoint_is_named() {
     let bytes = std::fs::read(&checkpoint).unwrap();
     std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
     let line = error_line(place.train(&LONG), 1);
-    assert_has(&line, &["checkpoint.safetensors", "not a readable safetensors file"]);
+    assert_has(&line, &["--force starts anew", "checkpoint.safetensors: damaged"]);
 }
 
 #[test]

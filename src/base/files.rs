@@ -1,14 +1,20 @@
 //! Writing files so that a crash, a full disk or a second process never costs one that was there before:
 //! atomic replacement, advisory locks, and output folders that are known to be writable before work starts.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+
+/// A temporary file may not be locked yet until it is this old.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// Without locks, a temporary file is nobody's from this age on.
+const OLD: Duration = Duration::from_secs(600);
 
 /// Replaces `path` by what `write` writes, or leaves it as it was.
 ///
@@ -23,12 +29,15 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) 
     let folder = folder_of(path);
     let temporary = Temporary::beside(path)?;
     let file = OpenOptions::new().write(true).create_new(true).open(&temporary.path)?;
+    // Held until the file is closed, also by a kill: what is locked belongs to somebody. Where locks are not supported, age
+    // tells.
+    let _ = file.try_lock();
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     write(&mut writer)?;
     writer.flush()?;
     writer.get_ref().sync_all()?;
-    drop(writer);
     fs::rename(&temporary.path, path)?;
+    drop(writer);
     sync_folder(folder)
 }
 
@@ -45,10 +54,37 @@ pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T
     action() // closing the file releases the lock, also when `action` panics or the process is killed
 }
 
-/// Creates `path` and its parents, and checks that files can be written there.
+/// Removes temporary files in `folder` of processes that were killed while they wrote.
+pub fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') && name.ends_with(".tmp") && is_leftover(&entry) {
+            let removed = fs::remove_file(entry.path());
+            tracing::debug!("{}: left by a process that was killed; removed: {removed:?}", entry.path().display());
+        }
+    }
+}
+
+/// Whether nobody writes a temporary file any more: its lock is free, or it is old where locks are not supported.
+fn is_leftover(entry: &fs::DirEntry) -> bool {
+    let modified = entry.metadata().and_then(|meta| meta.modified());
+    let Some(age) = modified.ok().and_then(|time| time.elapsed().ok()) else { return false };
+    // Between its creation and its lock a file is nobody's.
+    if age < YOUNG {
+        return false;
+    }
+    match OpenOptions::new().write(true).open(entry.path()).map(|file| file.try_lock()) {
+        Ok(Ok(())) => true,
+        Ok(Err(TryLockError::WouldBlock)) => false,
+        Ok(Err(TryLockError::Error(_))) | Err(_) => age > OLD,
+    }
+}
+
+/// Creates `path` and its parents, removes what killed processes left in it, and checks that files can be written there.
 pub fn create_folder(path: &Path) -> Result<()> {
     let rule = || format!("output folder {}: must be a folder that can be created and written to", path.display());
     fs::create_dir_all(path).with_context(rule)?;
+    remove_leftovers(path);
     let probe = Temporary::beside(&path.join("write-check")).with_context(rule)?;
     File::create(&probe.path).map(drop).with_context(rule)
 }
@@ -139,6 +175,24 @@ mod tests {
         assert!(panicked);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(folder.path()), ["a.csv"]);
+    }
+
+    #[test]
+    fn a_temporary_file_of_a_dead_process_is_removed_and_one_that_is_being_written_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let aged = |file: &File| file.set_modified(SystemTime::now() - Duration::from_secs(5)).unwrap();
+        aged(&File::create(folder.path().join(".a.csv.1-2-3.tmp")).unwrap());
+        File::create(folder.path().join(".young.csv.1-2-3.tmp")).unwrap();
+        aged(&File::create(folder.path().join("b.tmp")).unwrap());
+        write_atomic(&folder.path().join("c.csv"), |writer| {
+            aged(writer.get_ref());
+            create_folder(folder.path())?;
+            Ok(writer.write_all(b"c")?)
+        })
+        .unwrap();
+        let mut left = names(folder.path());
+        left.sort();
+        assert_eq!(left, [".young.csv.1-2-3.tmp", "b.tmp", "c.csv"]);
     }
 
     #[test]

@@ -4,5 +4,6 @@ pub mod files;
 pub mod hash;
 pub mod logging;
 pub mod random;
+pub mod sealed;
 pub mod tensor;
 pub mod tensor_file;

@@ -67,6 +67,7 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
         );
     }
     let posterior = Posterior::read(&run.posterior(), session.device, experiment.seed)?;
+    run.check_config(&posterior.file_hashes)?;
     posterior.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
     let mixture = posterior.mixture;
     ensure!(mixture.std.is_none(), "{key}: the run's particles are Gaussians already");

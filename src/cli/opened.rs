@@ -85,6 +85,7 @@ impl Opened {
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;
         let posterior = Posterior::read(&run.posterior(), device, experiment.seed)?;
+        run.check_config(&posterior.file_hashes)?;
         posterior.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, posterior.classes.clone())?;

@@ -117,7 +117,8 @@ impl Posterior {
 
     /// `seed` is the run's, of the draws.
     pub fn read(path: &Path, device: Device, seed: u64) -> Result<Posterior> {
-        let state = State::read(path)?;
+        let state =
+            State::read(path).context("the posterior cannot be used (`bella train --force` trains it again)")?;
         let theta = state.get("theta")?.to_device(device);
         ensure!(theta.dim() == 2, "{}: theta is not a matrix", path.display());
         let std = if state.has("std") { Some(state.get("std")?.to_device(device)) } else { None };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
+use crate::base::hash::of_rows;
 use crate::base::tensor::{first_line, guarded};
 use crate::data::batches::{ImageSet, in_order};
 use crate::experiment::PrefixCache;
@@ -23,6 +24,8 @@ pub struct Prefix {
     rows: Vec<u32>,
     /// Removed with the cache.
     file: Option<PathBuf>,
+    /// Of each row of `tokens`, where they lie in a file.
+    hashes: Vec<u64>,
     device: Device,
 }
 
@@ -66,13 +69,13 @@ impl Prefix {
         };
         let mut rows = vec![u32::MAX; plan.images.samples()];
         indices.iter().enumerate().for_each(|(row, index)| rows[*index as usize] = row as u32);
-        let prefix = Prefix { block, tokens, rows, file, device: model.device };
+        let mut prefix = Prefix { block, tokens, rows, file, hashes: Vec::new(), device: model.device };
         prefix.fill(plan)?;
         tracing::info!("blocks 0 to {} run once an image: {gib:.2} GiB kept", block - 1);
         Ok(Some(prefix))
     }
 
-    fn fill(&self, plan: &Plan) -> Result<()> {
+    fn fill(&mut self, plan: &Plan) -> Result<()> {
         let bar = crate::base::logging::bar(plan.indices.len() as u64, "first blocks");
         let weights = Weights::frozen(&plan.model.base);
         let mut row = 0;
@@ -84,7 +87,11 @@ impl Prefix {
             guarded("prefix cache", "lower train.eval_batch_size", || {
                 let images = plan.model.preprocess.images(&batch.bytes, 1);
                 let tokens = no_grad(|| plan.model.vit.tokens(&weights, plan.block, &images)).squeeze_dim(0);
-                self.tokens.narrow(0, row, count).copy_(&tokens);
+                let mut kept = self.tokens.narrow(0, row, count);
+                kept.copy_(&tokens);
+                if self.file.is_some() {
+                    self.hashes.extend(of_rows(&kept));
+                }
                 Ok(())
             })?;
             row += count;
@@ -97,11 +104,20 @@ impl Prefix {
     /// `[K, T, d]` on the device.
     ///
     /// # Errors
-    /// An image that is not in the cache.
+    /// An image that is not in the cache, or whose tokens in the file are not those that were written.
     pub fn tokens(&self, indices: &[u32]) -> Result<Tensor> {
         let rows: Vec<i64> = indices.iter().map(|index| i64::from(self.rows[*index as usize])).collect();
         ensure!(rows.iter().all(|row| *row < self.tokens.size()[0]), "an image is not in the prefix cache");
-        Ok(self.tokens.index_select(0, &Tensor::from_slice(&rows)).to_device(self.device))
+        let tokens = self.tokens.index_select(0, &Tensor::from_slice(&rows));
+        if let Some(file) = &self.file {
+            let same = of_rows(&tokens).iter().zip(&rows).all(|(hash, row)| *hash == self.hashes[*row as usize]);
+            ensure!(
+                same,
+                "{}: damaged while it was in use: the same command makes it anew and goes on",
+                file.display()
+            );
+        }
+        Ok(tokens.to_device(self.device))
     }
 }
 

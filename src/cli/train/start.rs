@@ -33,6 +33,8 @@ pub(super) fn open_device(settings: &Settings, world: &World) -> Result<Device> 
     settings.device.open_for(place.local_rank)
 }
 
+const UNUSABLE: &str = "cannot go on from the run's checkpoint (--force starts anew)";
+
 /// The checkpoint that the first process finds.
 pub(super) fn read_checkpoint(run: &RunFolder, world: &World) -> Result<Option<State>> {
     let path = run.checkpoint();
@@ -40,10 +42,10 @@ pub(super) fn read_checkpoint(run: &RunFolder, world: &World) -> Result<Option<S
         return Ok(None);
     }
     if world.size() == 1 {
-        return State::read(&path).map(Some);
+        return State::read(&path).context(UNUSABLE).map(Some);
     }
     let read = || std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()));
-    State::parse(world.from_first(read)?, &path).map(Some)
+    State::parse(world.from_first(read)?, &path).context(UNUSABLE).map(Some)
 }
 
 /// The session of this process among those that train together, with its share of the cores unless the command line says
@@ -192,10 +194,7 @@ fn prefix(
         images,
         indices: &holdout.train,
         batch_size: spec.eval_batch_size,
-        file: run.path().join(match session.world.rank() {
-            0 => "prefix.cache".to_string(),
-            rank => format!("prefix-{rank}.cache"),
-        }),
+        file: run.prefix_cache(session.world.rank()),
     };
     Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
 }
