@@ -2,7 +2,7 @@
 //! atomic replacement, advisory locks, and output folders that are known to be writable before work starts.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +52,35 @@ pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T
     let lock = lock.with_context(|| format!("cannot open the lock file {}", lock_path.display()))?;
     lock.lock().with_context(|| format!("cannot lock {}: does its file system support locks?", lock_path.display()))?;
     action() // closing the file releases the lock, also when `action` panics or the process is killed
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// Also a folder, a pipe or a device, which may have no end: it is not opened.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file, but a folder, a pipe or a device"));
+    }
+    File::open(path)
+}
+
+/// The content of a file.
+///
+/// # Errors
+/// As [`open_file`], and those of reading.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The content of a file of text.
+///
+/// # Errors
+/// As [`read_file`], and text that is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_file(path)?)
 }
 
 /// Removes temporary files in `folder` of processes that were killed while they wrote.
@@ -210,6 +239,20 @@ mod tests {
         assert!(names(folder.path()).is_empty());
         let text = format!("{:#}", expect_writable(&folder.path().join("none/a.png")).unwrap_err());
         assert!(text.contains("none/a.png: must be a file name in a folder that exists"), "{text}");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        fs::write(&path, "text").unwrap();
+        assert_eq!((read_file(&path).unwrap(), read_text(&path).unwrap()), (b"text".to_vec(), "text".to_string()));
+        let pipe = folder.path().join("pipe");
+        assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for other in [&pipe, folder.path(), Path::new("/dev/zero")] {
+            assert!(read_file(other).unwrap_err().to_string().contains("no regular file"), "{}", other.display());
+        }
+        assert_eq!(read_file(&folder.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod files;
 pub mod hash;
 pub mod logging;
+pub mod pickle;
 pub mod random;
 pub mod sealed;
 pub mod tensor;

@@ -29,9 +29,12 @@ mod train;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
 use failure::{Stopped, Usage, fail};
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
     crate::machine::memory::keep_freed();
     let cli = Cli::parse();
     crate::base::logging::start(cli.verbose);
+    report_file_sizes();
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
         // Every process knows the same, and one line is enough.
@@ -105,7 +109,7 @@ pub fn main() -> ExitCode {
         Ok(Err(error)) => error,
         Err(payload) => anyhow::anyhow!(crate::base::tensor::panic_line(payload.as_ref())),
     };
-    if closed_early(&format!("{error:#}")) {
+    if closed_early(&error) {
         return world.end(0);
     }
     if error.is::<Stopped>() {
@@ -113,6 +117,15 @@ pub fn main() -> ExitCode {
     }
     let_first_speak();
     world.abort(fail(&error))
+}
+
+/// From now on a file that would become larger than the system allows (`ulimit -f`) is an error of writing, not the end of the
+/// process without a word.
+fn report_file_sizes() {
+    let seen = Arc::new(AtomicBool::new(false));
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, seen) {
+        tracing::debug!("SIGXFSZ is not caught: {error}");
+    }
 }
 
 /// The processes that work on a command together.
@@ -128,10 +141,16 @@ fn open_world(command: &Command) -> Result<World> {
     }
 }
 
-/// `bella list | head` closes the pipe early: nothing to complain of.
-fn closed_early(message: &str) -> bool {
-    message.contains("Broken pipe")
+/// `bella list | head` closes the pipe early: nothing to complain of. `println!` panics with what the system said.
+fn closed_early(error: &anyhow::Error) -> bool {
+    let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    let printing = error.to_string().strip_prefix("failed printing to stdout: ").map(str::to_string);
+    let broken = std::io::Error::from_raw_os_error(BROKEN_PIPE).to_string();
+    printing.is_some_and(|why| why == broken) || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_pipe))
 }
+
+/// EPIPE of every Unix.
+const BROKEN_PIPE: i32 = 32;
 
 fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
     match command {
@@ -156,8 +175,9 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Report(args) => report::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => {
-            clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut script);
+            Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What identifies the images of a test set in results: the same wherever the files lie, and whether the images are in
 //! memory or read from files when needed.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -78,7 +77,7 @@ fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
 /// SHA-256 of a file's name, size and content, or of three blocks of a long content.
 fn of_file(path: &Path) -> Result<[u8; 32]> {
     let digest = || -> std::io::Result<[u8; 32]> {
-        let mut file = File::open(path)?;
+        let mut file = crate::base::files::open_file(path)?;
         let size = file.metadata()?.len();
         let mut hash = Sha256::new();
         add_text(&mut hash, path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));

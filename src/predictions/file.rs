@@ -3,7 +3,6 @@
 //! Name lists are JSON arrays in the header's metadata. Read through a memory map, written without a copy.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
@@ -47,8 +46,7 @@ impl Predictions {
 }
 
 fn map(path: &Path) -> Result<Predictions> {
-    let file = File::open(path)?;
-    ensure!(file.metadata()?.is_file(), "is not a regular file");
+    let file = crate::base::files::open_file(path)?;
     // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
     let map = unsafe { Mmap::map(&file) }?;
     sealed::check(&file).context("evaluate again to write it anew")?;

@@ -2,7 +2,6 @@
 //! `.npy` file a corruption, u8 `[50000, 32, 32, 3]`, the 10,000 test images at severity 1, then at 2, … 5; `labels.npy`.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -222,7 +221,7 @@ impl CifarC {
 
 fn md5_of(path: &Path) -> Result<String> {
     let failed = || format!("{}: cannot read", path.display());
-    let mut file = File::open(path).with_context(failed)?;
+    let mut file = crate::base::files::open_file(path).with_context(failed)?;
     let (mut hash, mut buffer) = (Md5::new(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut buffer).with_context(failed)? {

@@ -33,7 +33,7 @@ pub struct Identified {
 /// A foreign module, or one whose forward the native one does not reproduce: the message says the best difference.
 pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let Named { naming, base, head } = recognise(archive.parameters()).with_context(|| shown.clone())?;
+    let Named { naming, base, head } = recognise(&archive.parameters()?).with_context(|| shown.clone())?;
     if let Some(heads) = fixed.heads {
         let width = base.geometry.width;
         ensure!(
@@ -41,6 +41,8 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
             "{shown}: {heads} heads do not divide the width {width}: set another number"
         );
     }
+    // Only what is recognised is loaded.
+    archive.load()?;
     let candidates = Candidates::new(base.geometry.width, fixed, &Hints::read(archive.code()));
     let images = check_images(base.geometry.image_size());
     let native = |traits, width| {
@@ -78,7 +80,7 @@ pub struct IdentifiedText {
 /// A text tower of another kind than CLIP's, or one that the native forward does not reproduce.
 pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
     let shown = format!("{}: text tower", archive.path.display());
-    let Some(weights) = TextWeights::recognise(archive.parameters()).with_context(|| shown.clone())? else {
+    let Some(weights) = TextWeights::recognise(&archive.parameters()?).with_context(|| shown.clone())? else {
         return Ok(None);
     };
     let geometry = weights.geometry.clone();

@@ -121,5 +121,5 @@ fn other_files_are_refused_by_name() {
     assert!(message(&path).contains("a.txt"));
     fs::write(&path, "accuracy,ece\n0.9,0.1\n").unwrap();
     assert!(message(&path).contains("not a safetensors file"));
-    assert!(message(folder.path()).contains("not a regular file"));
+    assert!(message(folder.path()).contains("no regular file"));
 }
