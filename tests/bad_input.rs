@@ -235,3 +235,52 @@ fn eval_without_a_run_says_what_to_do() {
     let line = error_line(place.command("train", &[]), 2);
     assert_has(&line, &["train needs a config"]);
 }
+
+#[test]
+fn one_class_is_refused_before_training() {
+    let place = Place::with_tiny();
+    for number in 0..4 {
+        let path = place.write(&format!("images/train/cat/{number}.png"), &[]);
+        image::RgbImage::new(8, 8).save(path).unwrap();
+    }
+    let root = format!("data.image-folder.root={}", place.path("images").display());
+    let line = refused(&place, &[&root, "train.select=last-epoch"]);
+    assert_has(&line, &["data.image-folder: 1 class: there is nothing to tell apart"]);
+}
+
+#[test]
+fn a_broken_pipe_is_told_by_its_kind_and_not_by_a_name() {
+    let place = Place::new();
+    let missing = place.path("Broken pipe (os error 32)");
+    assert_has(&error_line(common::bella(&["score", missing.to_str().unwrap()]), 1), &["Broken pipe", "No such file"]);
+    let mut listing = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+    for arguments in [&["list", "keys"][..], &["completions", "bash"]] {
+        let mut child = listing.args(arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
+        listing = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+    }
+}
+
+#[test]
+fn a_file_that_may_not_become_so_large_is_an_error_of_writing() {
+    let place = Place::with_tiny();
+    let bella = env!("CARGO_BIN_EXE_bella");
+    let mut arguments = place.arguments("train", &["train.epochs=1"]);
+    arguments.extend(["--config".into(), place.path("tiny.toml").display().to_string()]);
+    let mut limited = assert_cmd::Command::new("sh");
+    limited.args(["-c", &format!("ulimit -f 40; exec {bella} \"$@\""), "sh"]).args(arguments);
+    assert_has(&error_line(limited, 1), &["cannot write", "checkpoint.safetensors", "File too large"]);
+}
+
+#[test]
+fn an_error_line_is_bounded_and_has_no_control_characters() {
+    let place = Place::new();
+    let long = place.path(&"x".repeat(5000));
+    let line = error_line(common::bella(&["score", long.to_str().unwrap()]), 1);
+    assert!(line.chars().count() < 1600, "{} letters", line.chars().count());
+    assert_has(&line, &["predictions file", " […] ", "name too long"]);
+    let strange = place.path("a\x1b[31m\nb.safetensors");
+    let line = error_line(common::bella(&["score", strange.to_str().unwrap()]), 1);
+    assert_has(&line, &["a\\u{1b}[31m\\nb.safetensors", "No such file"]);
+}

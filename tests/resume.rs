@@ -217,7 +217,7 @@ fn a_damaged_resume_file_is_named() {
     let bytes = std::fs::read(&checkpoint).unwrap();
     std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
     let line = error_line(place.train(&LONG), 1);
-    assert_has(&line, &["resume.safetensors", "not a readable safetensors file"]);
+    assert_has(&line, &["--force starts anew", "resume.safetensors: damaged"]);
 }
 
 #[test]

@@ -1,14 +1,20 @@
 //! Writes files so that a crash, a full disk or a second process never destroys an existing one: atomic replacement,
 //! advisory locks, and a check that output folders are writable before work starts.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+
+/// A temporary file may not be locked yet until it is this old.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// Age after which a temporary file counts as abandoned where locks are not supported.
+const OLD: Duration = Duration::from_secs(600);
 
 /// Replaces `path` with the output of `write`, or leaves it unchanged.
 ///
@@ -23,12 +29,15 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) 
     let folder = folder_of(path);
     let temporary = Temporary::beside(path)?;
     let file = OpenOptions::new().write(true).create_new(true).open(&temporary.path)?;
+    // Held until the file is closed, also by a kill: what is locked belongs to somebody. Where locks are not supported, age
+    // tells.
+    let _ = file.try_lock();
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     write(&mut writer)?;
     writer.flush()?;
     writer.get_ref().sync_all()?;
-    drop(writer);
     fs::rename(&temporary.path, path)?;
+    drop(writer);
     sync_folder(folder)
 }
 
@@ -45,10 +54,66 @@ pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T
     action() // Closing the file releases the lock, even if `action` panics or the process is killed.
 }
 
-/// Creates `path` and its parents, and checks that files can be written there.
+/// Opens a file for reading.
+///
+/// # Errors
+/// Also a folder, a pipe or a device, which may have no end: it is not opened.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file, but a folder, a pipe or a device"));
+    }
+    File::open(path)
+}
+
+/// The content of a file.
+///
+/// # Errors
+/// As [`open_file`], and those of reading.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The content of a file of text.
+///
+/// # Errors
+/// As [`read_file`], and text that is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_file(path)?)
+}
+
+/// Removes temporary files in `folder` of processes that were killed while they wrote.
+pub fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') && name.ends_with(".tmp") && is_leftover(&entry) {
+            let removed = fs::remove_file(entry.path());
+            tracing::debug!("{}: left by a process that was killed; removed: {removed:?}", entry.path().display());
+        }
+    }
+}
+
+/// Whether nobody writes a temporary file any more: its lock is free, or it is old where locks are not supported.
+fn is_leftover(entry: &fs::DirEntry) -> bool {
+    let modified = entry.metadata().and_then(|meta| meta.modified());
+    let Some(age) = modified.ok().and_then(|time| time.elapsed().ok()) else { return false };
+    // Between its creation and its lock a file is nobody's.
+    if age < YOUNG {
+        return false;
+    }
+    match OpenOptions::new().write(true).open(entry.path()).map(|file| file.try_lock()) {
+        Ok(Ok(())) => true,
+        Ok(Err(TryLockError::WouldBlock)) => false,
+        Ok(Err(TryLockError::Error(_))) | Err(_) => age > OLD,
+    }
+}
+
+/// Creates `path` and its parents, removes what killed processes left in it, and checks that files can be written there.
 pub fn create_folder(path: &Path) -> Result<()> {
     let rule = || format!("output folder {}: must be a folder that can be created and written to", path.display());
     fs::create_dir_all(path).with_context(rule)?;
+    remove_leftovers(path);
     let probe = Temporary::beside(&path.join("write-check")).with_context(rule)?;
     File::create(&probe.path).map(drop).with_context(rule)
 }
@@ -143,6 +208,24 @@ mod tests {
     }
 
     #[test]
+    fn a_temporary_file_of_a_dead_process_is_removed_and_one_that_is_being_written_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let aged = |file: &File| file.set_modified(SystemTime::now() - Duration::from_secs(5)).unwrap();
+        aged(&File::create(folder.path().join(".a.csv.1-2-3.tmp")).unwrap());
+        File::create(folder.path().join(".young.csv.1-2-3.tmp")).unwrap();
+        aged(&File::create(folder.path().join("b.tmp")).unwrap());
+        write_atomic(&folder.path().join("c.csv"), |writer| {
+            aged(writer.get_ref());
+            create_folder(folder.path())?;
+            Ok(writer.write_all(b"c")?)
+        })
+        .unwrap();
+        let mut left = names(folder.path());
+        left.sort();
+        assert_eq!(left, [".young.csv.1-2-3.tmp", "b.tmp", "c.csv"]);
+    }
+
+    #[test]
     fn missing_folder_is_an_error_with_the_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("none/a.csv");
@@ -157,6 +240,20 @@ mod tests {
         assert!(names(folder.path()).is_empty());
         let text = format!("{:#}", expect_writable(&folder.path().join("none/a.png")).unwrap_err());
         assert!(text.contains("none/a.png: must be a file name in a folder that exists"), "{text}");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        fs::write(&path, "text").unwrap();
+        assert_eq!((read_file(&path).unwrap(), read_text(&path).unwrap()), (b"text".to_vec(), "text".to_string()));
+        let pipe = folder.path().join("pipe");
+        assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for other in [&pipe, folder.path(), Path::new("/dev/zero")] {
+            assert!(read_file(other).unwrap_err().to_string().contains("no regular file"), "{}", other.display());
+        }
+        assert_eq!(read_file(&folder.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -91,9 +91,32 @@ where
             Level::DEBUG => write!(writer, "debug: ")?,
             Level::TRACE => write!(writer, "trace: ")?,
         }
-        context.field_format().format_fields(writer.by_ref(), event)?;
-        writeln!(writer)
+        let mut text = String::new();
+        context.field_format().format_fields(fmt::format::Writer::new(&mut text), event)?;
+        writeln!(writer, "{}", shown(&text))
     }
+}
+
+/// Letters of a message from which on its middle is left out.
+const LONGEST: usize = 1500;
+
+/// A message as a terminal may have it: control characters, which may be in names, are written out, and what is very long is
+/// shortened in the middle.
+fn shown(text: &str) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    let write = |letters: &[char]| -> String {
+        let escaped = |letter: &char| match letter {
+            '\n' | '\t' => letter.to_string(),
+            letter if letter.is_control() => letter.escape_default().to_string(),
+            letter => letter.to_string(),
+        };
+        letters.iter().map(escaped).collect()
+    };
+    if letters.len() <= LONGEST {
+        return write(&letters);
+    }
+    let (start, end) = (&letters[..LONGEST * 2 / 3], &letters[letters.len() - LONGEST / 3..]);
+    format!("{} […] {}", write(start), write(end))
 }
 
 #[derive(Clone, Copy)]
@@ -139,5 +162,18 @@ impl MakeWriter<'_> for LogFile {
 
     fn make_writer(&self) -> LogFile {
         LogFile
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_bounded_and_have_no_control_characters() {
+        assert_eq!(shown("a\u{7}b\tc"), "a\\u{7}b\tc");
+        let long = shown(&format!("start {} end", "ü".repeat(5000)));
+        assert!(long.starts_with("start ü") && long.contains(" […] ") && long.ends_with("ü end"));
+        assert_eq!(long.chars().count(), LONGEST + 5);
     }
 }

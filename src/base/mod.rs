@@ -4,6 +4,8 @@ pub mod files;
 pub mod hash;
 pub mod logging;
 pub mod noise;
+pub mod pickle;
 pub mod random;
+pub mod sealed;
 pub mod tensor;
 pub mod tensor_file;

@@ -9,10 +9,10 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor::first_line;
+use super::sealed::{self, Part};
+use super::tensor::first_line;
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian, and are read in place");
@@ -153,26 +153,19 @@ impl State {
         // Wide types first, so that every tensor is aligned.
         let mut order: Vec<(&String, &Tensor)> = tensors.iter().collect();
         order.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.kind().elt_size_in_bytes()));
-        let (mut entries, mut end) = (BTreeMap::new(), 0);
-        for (name, tensor) in &order {
-            let start = end;
-            end += tensor.numel() * tensor.kind().elt_size_in_bytes();
-            let entry = Entry { dtype: dtype_of(tensor.kind())?, shape: tensor.size(), data_offsets: [start, end] };
-            entries.insert(*name, entry);
-        }
-        let mut header = serde_json::to_string(&entries)?;
-        header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
-        crate::base::files::write_atomic(path, |file| {
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(header.as_bytes())?;
-            order.iter().try_for_each(|(_, tensor)| write_tensor(tensor, file))
-        })
+        let parts = order.iter().map(|(name, tensor)| part(name, tensor)).collect::<Result<Vec<Part>>>()?;
+        sealed::write(path, &BTreeMap::new(), &parts, |part, file| write_tensor(order[part].1, file))
     }
 
     /// Opens what [`write`](Self::write) wrote, as a memory map. Such files are replaced by rename, never changed in place.
+    ///
+    /// # Errors
+    /// A file that is not there, no safetensors file, or one whose content is not what was written.
     pub fn read(path: &Path) -> Result<State> {
         let shown = path.display();
         ensure!(path.is_file(), "{shown}: no such file");
+        // Read rather than mapped: what is only hashed does not count as memory of this process.
+        sealed::check_file(path).with_context(|| shown.to_string())?;
         let file = std::fs::File::open(path).with_context(|| format!("{shown}: cannot read"))?;
         // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
         let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{shown}: cannot read"))?;
@@ -180,7 +173,11 @@ impl State {
     }
 
     /// Reads the state from `bytes`, which are those of the file `path`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
     pub fn parse(bytes: Vec<u8>, path: &Path) -> Result<State> {
+        sealed::check(&bytes[..]).with_context(|| path.display().to_string())?;
         State::of(Bytes::Read(bytes), path)
     }
 
@@ -202,12 +199,10 @@ impl State {
     }
 }
 
-/// A tensor in the header.
-#[derive(Serialize)]
-struct Entry {
-    dtype: &'static str,
-    shape: Vec<i64>,
-    data_offsets: [usize; 2],
+fn part<'a>(name: &'a str, tensor: &Tensor) -> Result<Part<'a>> {
+    let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
+    let shape = tensor.size().into_iter().map(|length| length as usize).collect();
+    Ok(Part { name, dtype: dtype_of(tensor.kind())?, shape, bytes })
 }
 
 fn dtype_of(kind: Kind) -> Result<&'static str> {
@@ -231,7 +226,7 @@ fn kind_of(dtype: Dtype) -> Option<Kind> {
 }
 
 /// Writes a tensor row-major: in place where it lies so on the CPU.
-fn write_tensor(tensor: &Tensor, file: &mut impl Write) -> Result<()> {
+fn write_tensor(tensor: &Tensor, file: &mut dyn Write) -> Result<()> {
     // safetensors knows no strides.
     let host = tensor.to_device(Device::Cpu).contiguous();
     let length = host.numel() * host.kind().elt_size_in_bytes();

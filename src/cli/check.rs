@@ -1,25 +1,31 @@
-//! `bella check`: checks configs before any weight or image is read.
+//! `bella check`: checks configs before any weight or image is read, or the files of runs against their hashes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::experiment::{Experiment, is_part, load_config, over};
+use crate::run::{Verified, verify};
 use crate::schema::{Problems, Tree};
 
 /// The experiment over which a partial config is checked.
 const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
 
-/// Check configs and print each mistake on its own line.
+/// Check configs, or the files of all runs, and print each mistake on its own line.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella check configs/*.toml configs/*/*.toml\n  \
-    bella check --merge configs/cifar10.toml configs/methods/single.toml")]
+    bella check --merge configs/cifar10.toml configs/methods/single.toml\n  \
+    bella check --runs results")]
 pub struct CheckArgs {
-    /// Config files, each checked separately. A file without checkpoint, head and data is a part to merge, and is
-    /// checked over `configs/quickstart.toml`.
-    #[arg(required = true)]
+    /// Config files, each checked alone; one without checkpoint, head and data is a part to merge, and checked over
+    /// `configs/quickstart.toml`.
+    #[arg(required_unless_present = "runs")]
     files: Vec<PathBuf>,
+
+    /// Read every file of all runs in this results folder and compare it with its hash, instead of checking configs.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "merge", "sets", "print"])]
+    runs: Option<PathBuf>,
 
     /// Merge the files left to right into one config.
     #[arg(long)]
@@ -35,6 +41,9 @@ pub struct CheckArgs {
 }
 
 pub fn run(args: &CheckArgs) -> Result<()> {
+    if let Some(results) = &args.runs {
+        return check_runs(results);
+    }
     let groups: Vec<Vec<PathBuf>> =
         if args.merge { vec![args.files.clone()] } else { args.files.iter().map(|file| vec![file.clone()]).collect() };
     let mut failed: Option<Problems> = None;
@@ -57,7 +66,16 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     failed.map_or(Ok(()), |problems| Err(problems.into()))
 }
 
-/// Returns the config of `files`, and whether they are an experiment or a part of one.
+/// Prints a line for every fault; one is enough to fail.
+fn check_runs(results: &Path) -> Result<()> {
+    let Verified { runs, files, faults } = verify(results)?;
+    faults.iter().for_each(|fault| println!("{fault}"));
+    ensure!(faults.is_empty(), "{}: faults found: {} (runs: {runs}, files: {files})", results.display(), faults.len());
+    println!("{}: as written (runs: {runs}, files: {files})", results.display());
+    Ok(())
+}
+
+/// The config of `files`, and what they are.
 fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, &'static str), Problems> {
     let tree = load_config(files, sets)?;
     if is_part(&tree) {

@@ -37,9 +37,26 @@ pub fn fail(error: &anyhow::Error) -> u8 {
         print_problems(problems);
         return 2;
     }
-    // A message is one line; further lines from libtorch go to the debug log only.
     let text = format!("{error:#}");
     tracing::debug!("{text}");
-    tracing::error!("{}", text.lines().next().unwrap_or("unknown error"));
+    tracing::error!("{}", one_line(&text));
     if error.is::<Usage>() { 2 } else { 1 }
+}
+
+/// A message without what libtorch adds below it, which is for the debug log. A name may hold the end of a line.
+fn one_line(text: &str) -> String {
+    let ends = ["\nException raised from", "\nframe #", "\nThe following operation failed", "\n\n"];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    text[..end].replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_without_a_trace() {
+        assert_eq!(one_line("a\nb.png: cannot read"), "a\\nb.png: cannot read");
+        assert_eq!(one_line("Expected a tensor\nException raised from x at y\nframe #0"), "Expected a tensor");
+    }
 }

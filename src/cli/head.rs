@@ -29,11 +29,18 @@ pub struct HeadArgs {
     /// Threads of libtorch [default: all cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=4096))]
     threads: Option<i32>,
+
+    /// Load the checkpoint whatever its code calls; only for archives whose origin you know.
+    #[arg(long)]
+    trust: bool,
 }
 
 pub fn run(args: &HeadArgs) -> Result<()> {
     let experiment = args.config.read(None)?;
     expect_writable(&args.to)?;
+    if args.trust {
+        crate::model::archive::trust();
+    }
     tch::set_num_threads(args.threads.unwrap_or_else(tch::get_num_threads));
     let device = args.device.open()?;
     let classes = experiment.data.dataset.classes()?;

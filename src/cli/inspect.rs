@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use tch::Kind;
 
-use crate::model::archive::Archive;
+use crate::model::archive::{Archive, trust};
 use crate::model::folder;
 use crate::model::head::{Head, Training};
 use crate::model::vit::Activation;
@@ -35,6 +35,10 @@ pub struct InspectArgs {
     #[arg(long)]
     eps: Option<f64>,
 
+    /// Load the archive whatever its code calls; only for one whose origin you know.
+    #[arg(long)]
+    trust: bool,
+
     /// Rank at which trainable parameters are counted.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(i64).range(1..=4096))]
     rank: i64,
@@ -50,6 +54,9 @@ fn activation(word: &str) -> Result<Activation, String> {
 }
 
 pub fn run(args: &InspectArgs) -> Result<()> {
+    if args.trust {
+        trust();
+    }
     let fixed = Fixed { heads: args.heads, activation: args.activation, eps: args.eps };
     let (archive, identified) = if args.file.is_dir() {
         (None, folder::identify(&args.file, fixed)?)

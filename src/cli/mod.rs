@@ -29,9 +29,12 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
 use failure::{Stopped, Usage, fail};
@@ -95,6 +98,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::machine::memory::keep_freed();
     let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
+    report_file_sizes();
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
         // All processes fail alike, and one message is enough.
@@ -112,7 +116,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Err(error)) => error,
         Err(payload) => anyhow::anyhow!(crate::base::tensor::panic_line(payload.as_ref())),
     };
-    if closed_early(&format!("{error:#}")) {
+    if closed_early(&error) {
         return world.end(0);
     }
     if error.is::<Stopped>() {
@@ -122,7 +126,16 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     world.abort(fail(&error))
 }
 
-/// Opens the group of processes that work on a command together.
+/// From now on a file that would become larger than the system allows (`ulimit -f`) is an error of writing, not the end of the
+/// process without a word.
+fn report_file_sizes() {
+    let seen = Arc::new(AtomicBool::new(false));
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, seen) {
+        tracing::debug!("SIGXFSZ is not caught: {error}");
+    }
+}
+
+/// The processes that work on a command together.
 ///
 /// # Errors
 /// Fails if several processes were started for a command that each of them would repeat.
@@ -135,10 +148,16 @@ fn open_world(command: &Command) -> Result<World> {
     }
 }
 
-/// Returns whether the reader closed the pipe early, as in `bella list | head`, which is no error.
-fn closed_early(message: &str) -> bool {
-    message.contains("Broken pipe")
+/// `bella list | head` closes the pipe early: nothing to complain of. `println!` panics with what the system said.
+fn closed_early(error: &anyhow::Error) -> bool {
+    let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    let printing = error.to_string().strip_prefix("failed printing to stdout: ").map(str::to_string);
+    let broken = std::io::Error::from_raw_os_error(BROKEN_PIPE).to_string();
+    printing.is_some_and(|why| why == broken) || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_pipe))
 }
+
+/// EPIPE of every Unix.
+const BROKEN_PIPE: i32 = 32;
 
 fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
     match command {
@@ -163,8 +182,9 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Report(args) => report::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => {
-            clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut script);
+            Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
         }
     }
 }

@@ -86,6 +86,7 @@ impl Opened {
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;
         let stored = Stored::read(&run.posterior(), device)?;
+        run.check_config(&stored.file_hashes)?;
         stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, stored.classes.clone())?;

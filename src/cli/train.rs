@@ -167,8 +167,17 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) ->
     }
     let (table, mut rows) = (read(&csv)?, Vec::new());
     for set in experiment.data.test_names() {
-        // The predictions identify the images of the run's own test split.
-        let Ok(predictions) = Predictions::open(&run.predictions(&set, condition, "")) else { return Ok(false) };
+        // The predictions say which images are those of the run's own test split.
+        let file = run.predictions(&set, condition, "");
+        let predictions = match Predictions::open(&file) {
+            Ok(predictions) => predictions,
+            Err(error) => {
+                if file.exists() {
+                    tracing::warn!("{error:#}: evaluated again");
+                }
+                return Ok(false);
+            }
+        };
         let cells =
             [("run", run.id()), ("set", set), ("condition", condition.to_string()), ("predictive", String::new())];
         let of_images = predictions.metadata().get(IMAGES).map(|images| (TESTED.fingerprint, images.clone()));

@@ -3,6 +3,7 @@
 
 mod pixels;
 
+use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +14,7 @@ use rayon::prelude::*;
 
 use super::request::Request;
 use super::resize::{Interpolation, Window, resize};
+use crate::base::files::{open_file, read_file};
 use crate::schema::words;
 
 words! {
@@ -49,11 +51,11 @@ impl Decode {
         let (height, width) = match resize {
             Resize::ShorterSideCrop | Resize::Stretch => (request.image_size, request.image_size),
             Resize::None => {
-                let (width, height) = image::ImageReader::open(first)
-                    .and_then(ImageReader::with_guessed_format)
-                    .map_err(anyhow::Error::from)
-                    .and_then(|reader| Ok(reader.into_dimensions()?))
-                    .with_context(|| format!("{}: cannot read the size of the image", first.display()))?;
+                let (width, height) = contained(|| {
+                    let reader = ImageReader::new(BufReader::new(open_file(first)?)).with_guessed_format()?;
+                    Ok(reader.into_dimensions()?)
+                })
+                .with_context(|| format!("{}: cannot read the size of the image", first.display()))?;
                 (height as usize, width as usize)
             }
         };
@@ -71,8 +73,8 @@ impl Decode {
     /// # Errors
     /// Names the file where it cannot be read, is damaged or cut off, or has another size than [`Resize::None`] needs.
     pub fn file(&self, path: &Path) -> Result<Vec<u8>> {
-        let image = self.sized(rgb(path)?).with_context(|| path.display().to_string())?;
-        Ok(planar(&image))
+        let image = rgb(path)?;
+        contained(|| Ok(planar(&self.sized(image)?))).with_context(|| path.display().to_string())
     }
 
     fn sized(&self, image: RgbImage) -> Result<RgbImage> {
@@ -106,10 +108,13 @@ impl Decode {
 /// # Errors
 /// Names the file where it cannot be read, is damaged or cut off, or is too large.
 pub fn rgb(path: &Path) -> Result<RgbImage> {
-    let bytes = std::fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
-    // a decoder that panics on a damaged file must not take the run with it
-    let decoded = catch_unwind(AssertUnwindSafe(|| pixels::decode(&bytes)));
-    decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed"))).with_context(|| path.display().to_string())
+    let bytes = read_file(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    contained(|| pixels::decode(&bytes)).with_context(|| path.display().to_string())
+}
+
+/// The result of `work` on one image: a decoder that panics on a damaged file must not take the run with it.
+fn contained<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow!("the decoder failed: the file is damaged")))
 }
 
 /// Half of `spare`, halves rounded to even, as Python's `round(spare / 2)` in torchvision's `center_crop`.

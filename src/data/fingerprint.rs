@@ -1,7 +1,6 @@
 //! Identifies the images of a test set in results. The fingerprint does not depend on the folder of the files, nor on
 //! whether the images are kept in memory or read from files when needed.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -79,7 +78,7 @@ fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
 /// The SHA-256 hash of a file's name, size and content. For a long file, three blocks stand for the content.
 fn of_file(path: &Path) -> Result<[u8; 32]> {
     let digest = || -> std::io::Result<[u8; 32]> {
-        let mut file = File::open(path)?;
+        let mut file = crate::base::files::open_file(path)?;
         let size = file.metadata()?.len();
         let mut hash = Sha256::new();
         add_text(&mut hash, path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));

@@ -7,7 +7,7 @@ use super::Experiment;
 use crate::base::hash::{file_sha256, hex};
 
 /// The keys that do not change a reported number: the locations of files, and how the work is split.
-const IRRELEVANT: [&[&str]; 11] = [
+const IRRELEVANT: [&[&str]; 12] = [
     &["name"],
     &["checkpoint", "path"],
     &["head", "*", "weights"],
@@ -19,7 +19,12 @@ const IRRELEVANT: [&[&str]; 11] = [
     &["train", "prefix_cache"],
     &["train", "eval_batch_size"],
     &["train", "save_minutes"],
+    // The name that earlier versions gave it.
+    &["train", "checkpoint_minutes"],
 ];
+
+/// Hexadecimal digits of the hash in a run's id.
+const DIGITS: usize = 10;
 
 impl Experiment {
     /// Returns `<method>-s<seed>-<hash>`, by which the same experiment finds its run again.
@@ -27,20 +32,7 @@ impl Experiment {
     /// # Errors
     /// Fails if a checkpoint or head file cannot be read.
     pub fn run_id(&self) -> Result<String> {
-        let mut hash = Sha256::new();
-        let mut settings = self.resolved();
-        for path in IRRELEVANT {
-            remove(&mut settings, path);
-        }
-        // With "auto" the method sees the batch in one part, however it is split into passes.
-        if let Some(toml::Value::Table(train)) = settings.get_mut("train")
-            && train.get("accumulate").and_then(toml::Value::as_str) == Some("auto")
-        {
-            train.insert("accumulate".into(), 1.into());
-        }
-        hash.update(toml::to_string(&settings).context("cannot write the settings")?);
-        hash.update(self.file_hashes()?);
-        let digest = hex(&hash.finalize()[..5]);
+        let digest = digest_of(self.resolved(), self.file_hashes()?)?;
         let method = match &self.training {
             Some(training) => format!("{}-{}", training.subspace.key, training.method.key),
             None => "checkpoint".to_string(),
@@ -62,6 +54,34 @@ impl Experiment {
         }
         Ok(self.file_hashes.get_or_init(|| all))
     }
+}
+
+/// The end of a run's id: ten hexadecimal digits that depend on resolved settings and on the hashes of the files they name.
+///
+/// # Errors
+/// Settings that cannot be written as TOML.
+pub fn digest_of(mut settings: toml::Table, file_hashes: &str) -> Result<String> {
+    for path in IRRELEVANT {
+        remove(&mut settings, path);
+    }
+    // How a batch is cut does not matter to a method that sees it in one part.
+    if let Some(toml::Value::Table(train)) = settings.get_mut("train")
+        && train.get("accumulate").and_then(toml::Value::as_str) == Some("auto")
+    {
+        train.insert("accumulate".into(), 1.into());
+    }
+    let mut hash = Sha256::new();
+    hash.update(toml::to_string(&settings).context("cannot write the settings")?);
+    hash.update(file_hashes);
+    Ok(hex(&hash.finalize()[..DIGITS / 2]))
+}
+
+/// The hash at the end of a run's id; `None` for a folder that has been given another name.
+pub fn digest_in(id: &str) -> Option<&str> {
+    let (rest, digest) = id.rsplit_once('-')?;
+    let (_, seed) = rest.rsplit_once("-s")?;
+    let is_hash = digest.len() == DIGITS && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_hash && seed.parse::<u64>().is_ok()).then_some(digest)
 }
 
 /// Removes the entry at `path`, where `*` stands for every key.

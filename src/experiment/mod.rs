@@ -19,6 +19,7 @@ use crate::schema::{Problems, Reader, Tree, table};
 pub use chosen::Chosen;
 use chosen::choose;
 pub use data::{DataSpec, Validation};
+pub use identity::{digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
 pub use training::{Batches, PrefixCache, Schedule, Selection, TrainSpec, Training};
 

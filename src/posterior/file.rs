@@ -34,7 +34,8 @@ impl Stored {
     /// # Errors
     /// Fails if the file cannot be read or is damaged.
     pub fn read(path: &Path, device: Device) -> Result<Stored> {
-        let state = State::read(path)?;
+        let state =
+            State::read(path).context("the posterior cannot be used (`bella train --force` trains it again)")?;
         let posterior = Posterior::load("", &state, device).with_context(|| path.display().to_string())?;
         let classes = serde_json::from_str(&state.text("classes")?);
         let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;

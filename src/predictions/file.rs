@@ -3,8 +3,6 @@
 //! in the header's metadata. Files are read through a memory map and written without a copy.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
@@ -12,11 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use memmap2::Mmap;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use serde::Serialize;
 
 use super::bytes::bytes_of;
 use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage, Values, read};
-use crate::base::files::write_atomic;
+use crate::base::sealed::{self, Part};
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian and are read in place");
@@ -35,46 +32,25 @@ impl Predictions {
     /// Writes the predictions to `path` atomically. Equal predictions give equal bytes.
     pub fn save(&self, path: &Path) -> Result<()> {
         let Shape { members, samples, classes } = self.shape;
-        let mut tensors = vec![("logits", "F32", vec![members, samples, classes], bytes_of(self.all_logits()))];
+        let bytes = bytes_of(self.all_logits());
+        let part = |name, dtype, shape, bytes: &[u8]| Part { name, dtype, shape, bytes: bytes.len() };
+        let (mut parts, mut contents) =
+            (vec![part("logits", "F32", vec![members, samples, classes], bytes)], vec![bytes]);
         for (name, ids) in [("labels", self.labels()), ("groups", self.groups())] {
-            if let Some(ids) = ids {
-                tensors.push((name, "U32", vec![samples], bytes_of(ids)));
+            if let Some(bytes) = ids.map(bytes_of) {
+                parts.push(part(name, "U32", vec![samples], bytes));
+                contents.push(bytes);
             }
         }
-        // The safetensors crate is not used: it writes metadata in random order, and either copies the data or does not
-        // sync.
-        let metadata = serde_json::to_value(header_metadata(self)?)?;
-        let mut entries = BTreeMap::from([("__metadata__", metadata)]);
-        let mut start = 0;
-        for (name, dtype, shape, bytes) in &tensors {
-            let data_offsets = [start, start + bytes.len()];
-            start = data_offsets[1];
-            let entry = TensorEntry { dtype, shape, data_offsets };
-            entries.insert(name, serde_json::to_value(entry)?);
-        }
-        let mut header = serde_json::to_string(&entries)?;
-        // Spaces pad the header to a multiple of 8 bytes, so that the mapped tensors are aligned.
-        header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
-        write_atomic(path, |writer| {
-            writer.write_all(&(header.len() as u64).to_le_bytes())?;
-            writer.write_all(header.as_bytes())?;
-            tensors.iter().try_for_each(|(.., bytes)| Ok(writer.write_all(bytes)?))
-        })
+        sealed::write(path, &header_metadata(self)?, &parts, |part, file| Ok(file.write_all(contents[part])?))
     }
 }
 
-#[derive(Serialize)]
-struct TensorEntry<'a> {
-    dtype: &'a str,
-    shape: &'a [usize],
-    data_offsets: [usize; 2],
-}
-
 fn map(path: &Path) -> Result<Predictions> {
-    let file = File::open(path)?;
-    ensure!(file.metadata()?.is_file(), "is not a regular file");
+    let file = crate::base::files::open_file(path)?;
     // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
     let map = unsafe { Mmap::map(&file) }?;
+    sealed::check(&file).context("evaluate again to write it anew")?;
     let hint = "is not a safetensors file, or is truncated; evaluate again to write it anew";
     let tensors = SafeTensors::deserialize(&map).context(hint)?;
     let (_, header) = SafeTensors::read_metadata(&map).context(hint)?;
@@ -93,6 +69,7 @@ fn map(path: &Path) -> Result<Predictions> {
     let labels = ids(&map, &tensors, "labels", samples)?;
     let metadata = header.metadata().clone().unwrap_or_default();
     let mut metadata: BTreeMap<_, _> = metadata.into_iter().collect();
+    metadata.remove(sealed::KEY);
     let class_names = take_names(&mut metadata, CLASS_NAMES)?;
     let group_names = take_names(&mut metadata, GROUP_NAMES)?;
     let named = class_names.len();

@@ -1,21 +1,20 @@
 //! The folder of a run: `results/runs/<experiment>/<run-id>/` and what lies in it.
 
 mod record;
+mod verify;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use crate::base::files::{create_folder, write_atomic};
-use crate::experiment::Experiment;
+use crate::base::files::{create_folder, remove_leftovers, write_atomic};
+use crate::experiment::{Experiment, digest_in, digest_of};
 
 pub use record::Record;
-
-/// From when on a temporary file is nobody's.
-const LEFTOVER_AGE: Duration = Duration::from_secs(600);
+pub use verify::{Verified, verify};
 
 /// Letters of a predictions file's name that are kept, so that its temporary name fits into the 255 bytes of file systems.
 const LONGEST_STEM: usize = 180;
@@ -103,19 +102,46 @@ impl RunFolder {
         }
     }
 
-    /// Removes temporary files of a process that was killed while it wrote.
+    /// Removes what a process that was killed has left: temporary files, and the cache of first blocks.
     fn remove_leftovers(&self) {
-        for folder in [self.path.clone(), self.path.join("predictions")] {
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            for entry in entries {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let age = modified(&entry.path()).elapsed().unwrap_or_default();
-                // A young one may belong to an evaluation that is writing right now.
-                if name.starts_with('.') && name.ends_with(".tmp") && age > LEFTOVER_AGE {
-                    let _ = std::fs::remove_file(entry.path());
-                }
+        remove_leftovers(&self.path);
+        remove_leftovers(&self.path.join("predictions"));
+        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("prefix") && name.ends_with(".cache") {
+                let _ = std::fs::remove_file(entry.path());
             }
         }
+    }
+
+    /// The cache of the first blocks' output, of one process of those that train together.
+    pub fn prefix_cache(&self, rank: usize) -> PathBuf {
+        self.path.join(match rank {
+            0 => "prefix.cache".to_string(),
+            rank => format!("prefix-{rank}.cache"),
+        })
+    }
+
+    /// Checks that the stored config is the one that the run was trained with: its hash, with those of the files it was
+    /// trained from, is the run's id.
+    ///
+    /// # Errors
+    /// A config that has been changed, or that cannot be read.
+    pub fn check_config(&self, file_hashes: &str) -> Result<()> {
+        let (id, shown) = (self.id(), self.config().display().to_string());
+        let Some(stored) = digest_in(&id) else {
+            tracing::warn!("{shown}: not checked: its folder has another name than the run's id");
+            return Ok(());
+        };
+        let text = std::fs::read_to_string(self.config()).with_context(|| format!("{shown}: cannot read"))?;
+        let settings = toml::from_str(&text).map_err(|error| anyhow!("{shown}: {}", error.message()))?;
+        let found = digest_of(settings, file_hashes)?;
+        ensure!(
+            found == stored,
+            "{shown}: changed since the run was trained: its settings have the hash {found}, the run's id has {stored}: \
+             undo the change, or train a run with the new settings"
+        );
+        Ok(())
     }
 
     pub fn path(&self) -> &Path {
@@ -226,6 +252,7 @@ impl RunFolder {
     }
 }
 
+/// All run folders below `results/runs`, sorted.
 fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
     let mut found = Vec::new();
     let folders = |path: &Path| -> Vec<PathBuf> {
@@ -236,6 +263,7 @@ fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
         let inside = folders(&experiment).into_iter().filter(|path| path.join("config.toml").is_file());
         found.extend(inside.map(|path| RunFolder { path }));
     }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
 }
 

@@ -53,6 +53,12 @@ pub struct Session {
 impl Session {
     /// Reads the checkpoint and moves it to the device, for this process alone.
     pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
+        ensure!(
+            classes.len() > 1,
+            "data.{}: {} class: there is nothing to tell apart: at least two classes are needed",
+            experiment.data.key,
+            classes.len()
+        );
         // Always set, so that a resumed run has the same set-up as the first one.
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);

@@ -68,6 +68,7 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
         );
     }
     let stored = Stored::read(&run.posterior(), session.device)?;
+    run.check_config(&stored.file_hashes)?;
     stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
     let theta = match stored.posterior {
         Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,

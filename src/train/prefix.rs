@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
+use crate::base::hash::of_rows;
 use crate::base::tensor::{first_line, guarded};
 use crate::data::batches::{SampleSet, in_order};
 use crate::experiment::PrefixCache;
@@ -23,6 +24,8 @@ pub struct Prefix {
     rows: Vec<u32>,
     /// The file of the values, which is removed with the cache.
     file: Option<PathBuf>,
+    /// The hash of each row of `values`, where they lie in a file.
+    hashes: Vec<u64>,
     device: Device,
 }
 
@@ -65,13 +68,13 @@ impl Prefix {
         };
         let mut rows = vec![u32::MAX; plan.images.samples()];
         indices.iter().enumerate().for_each(|(row, index)| rows[*index as usize] = row as u32);
-        let prefix = Prefix { stage, values, rows, file, device: model.device };
+        let mut prefix = Prefix { stage, values, rows, file, hashes: Vec::new(), device: model.device };
         prefix.fill(plan)?;
         tracing::info!("blocks 0 to {} run once an image: {gib:.2} GiB kept", stage - 1);
         Ok(Some(prefix))
     }
 
-    fn fill(&self, plan: &Plan) -> Result<()> {
+    fn fill(&mut self, plan: &Plan) -> Result<()> {
         let bar = crate::base::logging::bar(plan.indices.len() as u64, "first blocks");
         let weights = Weights::frozen(&plan.model.base);
         let mut row = 0;
@@ -83,7 +86,11 @@ impl Prefix {
             guarded("prefix cache", "lower train.eval_batch_size", || {
                 let samples = plan.model.preparation.prepare(&batch.samples.unsqueeze(0));
                 let entering = no_grad(|| plan.model.network.enter_at(&weights, plan.stage, &samples));
-                self.values.narrow(0, row, count).copy_(&entering.squeeze_dim(0));
+                let mut kept = self.values.narrow(0, row, count);
+                kept.copy_(&entering.squeeze_dim(0));
+                if self.file.is_some() {
+                    self.hashes.extend(of_rows(&kept));
+                }
                 Ok(())
             })?;
             row += count;
@@ -96,11 +103,20 @@ impl Prefix {
     /// Returns the input of the stage for the images `indices`, `[K, …]`, on the device.
     ///
     /// # Errors
-    /// Fails if an image is not in the cache.
+    /// Fails if an image is not in the cache, or if its values in the file are not those that were written.
     pub fn values(&self, indices: &[u32]) -> Result<Tensor> {
         let rows: Vec<i64> = indices.iter().map(|index| i64::from(self.rows[*index as usize])).collect();
         ensure!(rows.iter().all(|row| *row < self.values.size()[0]), "an image is not in the prefix cache");
-        Ok(self.values.index_select(0, &Tensor::from_slice(&rows)).to_device(self.device))
+        let values = self.values.index_select(0, &Tensor::from_slice(&rows));
+        if let Some(file) = &self.file {
+            let same = of_rows(&values).iter().zip(&rows).all(|(hash, row)| *hash == self.hashes[*row as usize]);
+            ensure!(
+                same,
+                "{}: damaged while it was in use: the same command makes it anew and goes on",
+                file.display()
+            );
+        }
+        Ok(values.to_device(self.device))
     }
 }
 

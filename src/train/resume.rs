@@ -99,6 +99,8 @@ fn stored_cut(state: &State, now: Cut, chunk: Chunk) -> Result<Cut> {
     Ok(Cut { members, images: count("images_at_once", now.images)? })
 }
 
+const UNUSABLE: &str = "cannot go on from the run's resume file (--force starts anew)";
+
 /// Reads the resume file that the first process finds in the folder of a run, and returns it in all processes.
 ///
 /// # Errors
@@ -110,10 +112,10 @@ pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>>
     }
     let path = path.unwrap_or_else(|| run.resume_file());
     if world.size() == 1 {
-        return State::read(&path).map(Some);
+        return State::read(&path).context(UNUSABLE).map(Some);
     }
     let read = || std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()));
-    State::parse(world.from_first(read)?, &path).map(Some)
+    State::parse(world.from_first(read)?, &path).context(UNUSABLE).map(Some)
 }
 
 /// Returns the number of libtorch threads with which a resumed run must compute. On the CPU the run is bit-identical

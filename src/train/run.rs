@@ -166,10 +166,7 @@ fn prefix(
         images,
         indices: &material.holdout.train,
         batch_size: spec.eval_batch_size,
-        file: folder.path().join(match session.world.rank() {
-            0 => "prefix.cache".to_string(),
-            rank => format!("prefix-{rank}.cache"),
-        }),
+        file: folder.prefix_cache(session.world.rank()),
     };
     Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
 }

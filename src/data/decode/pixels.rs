@@ -22,6 +22,8 @@ const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 pub fn decode(bytes: &[u8]) -> Result<RgbImage> {
     ensure!(!bytes.is_empty(), "the file is empty (0 bytes)");
     let (width, height, pixels) = if bytes.starts_with(&[0xff, 0xd8]) { jpeg(bytes)? } else { other(bytes)? };
+    // What a decoder gives may be smaller than what the header says.
+    check_size(width.into(), height.into())?;
     RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")
 }
 
@@ -29,6 +31,7 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage> {
 type Pixels = (u32, u32, Vec<u8>);
 
 fn check_size(width: u64, height: u64) -> Result<()> {
+    ensure!(width > 0 && height > 0, "{width} x {height} pixels: the image is empty");
     ensure!(
         width * height <= MAX_PIXELS,
         "{width} x {height} pixels are more than the {MAX_PIXELS} that are decoded: scale the image down"

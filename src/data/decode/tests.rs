@@ -225,3 +225,60 @@ fn halves_are_centred_as_in_python() {
     // [round(spare / 2) for spare in (0, 1, 3, 4, 5)]
     assert_eq!([0, 1, 3, 4, 5].map(centred), [0, 0, 2, 2, 2]);
 }
+
+/// A GIF of one frame, 4 pixels wide.
+fn gif(height: u8) -> Vec<u8> {
+    let size = [4, 0, height, 0];
+    let header = [b"GIF89a", &size[..], &[0x80, 0, 0, 0, 0, 0, 255, 255, 255], b",\0\0\0\0", &size, &[0]].concat();
+    [header, vec![2, 2, 0x44, 0x01, 0, b';']].concat()
+}
+
+#[test]
+fn an_image_without_pixels_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let jpeg = saved(folder.path(), "a.jpg", picture());
+    let mut flat = std::fs::read(&jpeg).unwrap();
+    let frame = flat.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+    flat[frame + 5..frame + 7].fill(0);
+    for (name, bytes) in [("flat.gif", gif(0)), ("flat.jpg", flat)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        for resize in [Resize::ShorterSideCrop, Resize::Stretch] {
+            let text = format!("{:#}", square(resize).file(&path).unwrap_err());
+            assert!(text.contains(name), "{text}");
+        }
+        let sized = Decode::new(Resize::None, &crate::data::testing::REQUEST, &path);
+        assert!(format!("{:#}", sized.unwrap_err()).contains(name));
+    }
+}
+
+#[test]
+fn a_panic_in_a_decoder_is_an_error() {
+    let none = std::hint::black_box(0u32);
+    let text = contained(|| Ok(8 / none)).unwrap_err().to_string();
+    assert!(text.contains("the decoder failed"), "{text}");
+}
+
+#[test]
+fn flipped_bits_never_end_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.jpg", "a.png", "a.bmp", "a.gif", "a.webp", "a.tiff", "a.ppm"] {
+        let whole = std::fs::read(saved(folder.path(), name, picture())).unwrap();
+        let path = folder.path().join(name);
+        for flip in 0..60usize {
+            let mut bytes = whole.clone();
+            let at = (flip * 7919 + 13) % (8 * bytes.len().min(400));
+            bytes[at / 8] ^= 1 << (at % 8);
+            std::fs::write(&path, bytes).unwrap();
+            if let Err(error) = square(Resize::ShorterSideCrop).file(&path) {
+                assert!(format!("{error:#}").contains(name), "{error:#}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pipes_and_devices_are_no_images() {
+    let text = format!("{:#}", square(Resize::Stretch).file(Path::new("/dev/zero")).unwrap_err());
+    assert!(text.contains("/dev/zero: cannot read") && text.contains("a pipe or a device"), "{text}");
+}

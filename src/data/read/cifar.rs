@@ -5,13 +5,22 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_pickle::{DeOptions, HashableValue, Value};
 
+use crate::base::pickle::{self, Id, Pickle, Value};
 use crate::data::subset::{Subset, chosen};
 use crate::data::{Images, Packed, Split, SplitName};
 
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
+
+/// What NumPy's arrays are pickled with, by Python 2 and 3, NumPy 1 and 2.
+const ARRAYS: [&str; 5] = [
+    "numpy.core.multiarray._reconstruct",
+    "numpy._core.multiarray._reconstruct",
+    "numpy.ndarray",
+    "numpy.dtype",
+    "_codecs.encode",
+];
 
 /// Where the label of an image is.
 pub struct Layout {
@@ -65,7 +74,7 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
 
 fn read(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
     let at = file.display();
-    let bytes = std::fs::read(file)
+    let bytes = crate::base::files::read_file(file)
         .with_context(|| format!("{at}: cannot read; set data.*.root to the folder of the binary or Python version"))?;
     let record = layout.label_bytes + PIXELS;
     let size = bytes.len();
@@ -89,35 +98,33 @@ fn read(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32
 /// Reads a file of the Python version.
 fn read_pickle(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
     let at = file.display();
-    let bytes = std::fs::read(file).with_context(|| format!("{at}: cannot read"))?;
-    // what would have to be called to be built (the array) is left as the state it would be built from
-    let batch = serde_pickle::value_from_slice(&bytes, DeOptions::new().replace_unresolved_globals());
-    let batch = batch.with_context(|| format!("{at}: not a readable pickle; fetch the Python version again"))?;
-    let Value::Dict(batch) = batch else { bail!("{at}: no dictionary; fetch the Python version again") };
-    let entry = |key: &str| {
-        let (text, bytes) = (HashableValue::String(key.into()), HashableValue::Bytes(key.into()));
-        let found = batch.get(&text).or_else(|| batch.get(&bytes));
-        found.with_context(|| format!("{at}: no entry `{key}`; fetch the Python version again"))
+    let bytes = crate::base::files::read_file(file).with_context(|| format!("{at}: cannot read"))?;
+    let again = "fetch the Python version again";
+    let batch = pickle::read(&bytes, &|name| ARRAYS.contains(&name));
+    let batch = batch.with_context(|| format!("{at}: not a readable pickle; {again}"))?;
+    let entry = |key: &str| batch.entry(batch.root(), key).with_context(|| format!("{at}: {again}"));
+    let Value::List(found) = batch.value(entry(layout.label_key)?) else {
+        bail!("{at}: `{}` is no list", layout.label_key)
     };
-    let Value::List(found) = entry(layout.label_key)? else { bail!("{at}: `{}` is no list", layout.label_key) };
     for (i, label) in found.iter().enumerate() {
-        let label = if let Value::I64(label) = label { u32::try_from(*label).ok() } else { None };
+        let label = batch.integer(*label).and_then(|label| u32::try_from(label).ok());
         let label = label.filter(|&label| (label as usize) < layout.classes);
         let classes = layout.classes;
         labels.push(label.with_context(|| format!("{at}: image {i} has no label from 0 to {}", classes - 1))?);
     }
-    let stored = array_bytes(entry("data")?).with_context(|| format!("{at}: `data` is no array of bytes"))?;
+    let stored = array_bytes(&batch, entry("data")?).with_context(|| format!("{at}: `data` is no array of bytes"))?;
     let (size, needed) = (stored.len(), found.len() * PIXELS);
     ensure!(size == needed && size > 0, "{at}: `data` has {size} bytes, but its {} labels need {needed}", found.len());
     pixels.extend_from_slice(stored);
     Ok(())
 }
 
-/// The bytes of a NumPy array's state: (version, shape, type, whether in Fortran order, bytes).
-fn array_bytes(state: &Value) -> Option<&[u8]> {
-    let Value::Tuple(parts) = state else { return None };
-    match parts.as_slice() {
-        [_, _, _, Value::Bool(false), Value::Bytes(bytes)] => Some(bytes),
+/// The bytes of a NumPy array by its state: (version, shape, type, whether in Fortran order, bytes).
+fn array_bytes<'a>(batch: &'a Pickle, array: Id) -> Option<&'a [u8]> {
+    let Value::Call { state: Some(state), .. } = batch.value(array) else { return None };
+    let [_, _, _, order, bytes] = batch.parts(*state)? else { return None };
+    match (batch.value(*order), batch.value(*bytes)) {
+        (Value::Bool(false), Value::Bytes(bytes)) => Some(bytes),
         _ => None,
     }
 }
@@ -130,7 +137,7 @@ pub fn class_names(file: &Path, published: &[&str]) -> Result<Vec<String>> {
     if !file.exists() {
         return Ok(published.iter().map(|name| name.to_string()).collect());
     }
-    let text = std::fs::read_to_string(file).with_context(|| format!("{}: cannot read", file.display()))?;
+    let text = crate::base::files::read_text(file).with_context(|| format!("{}: cannot read", file.display()))?;
     let names: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     let (found, wanted) = (names.len(), published.len());
     ensure!(found == wanted, "{}: {found} class names, expected {wanted}; correct or remove the file", file.display());

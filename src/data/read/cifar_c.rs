@@ -3,7 +3,6 @@
 //! The labels are in `labels.npy`.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -223,7 +222,7 @@ impl CifarC {
 
 fn md5_of(path: &Path) -> Result<String> {
     let failed = || format!("{}: cannot read", path.display());
-    let mut file = File::open(path).with_context(failed)?;
+    let mut file = crate::base::files::open_file(path).with_context(failed)?;
     let (mut hash, mut buffer) = (Md5::new(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut buffer).with_context(failed)? {

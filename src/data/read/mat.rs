@@ -52,7 +52,7 @@ impl Value {
 /// # Errors
 /// Fails if the file cannot be read, is of another version, or is damaged.
 pub fn read(path: &Path) -> Result<Variables> {
-    let bytes = std::fs::read(path)
+    let bytes = crate::base::files::read_file(path)
         .with_context(|| format!("{}: cannot read; `bella data check` says what to fetch", path.display()))?;
     variables(&bytes).with_context(|| format!("{}: not a readable .mat file of version 5", path.display()))
 }

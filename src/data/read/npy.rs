@@ -58,7 +58,7 @@ where
 /// Opens a file whose array must have `shape`, positioned at the first element.
 fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
     let at = path.display();
-    let mut file = File::open(path).with_context(|| format!("{at}: cannot open"))?;
+    let mut file = crate::base::files::open_file(path).with_context(|| format!("{at}: cannot open"))?;
     let header = NpyHeader::from_reader(&mut file).with_context(|| format!("{at}: not a .npy file: fetch it again"))?;
     let found = header.shape();
     ensure!(found == shape, "{at}: an array of shape {found:?}, but the shape must be {shape:?}: fetch it again");

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 /// Fails if the file cannot be read, a class has no name, or two classes have the same name.
 pub fn names(file: &Path, wnids: &[String]) -> Result<Vec<String>> {
     let at = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read"))?;
+    let text = crate::base::files::read_text(file).with_context(|| format!("{at}: cannot read"))?;
     let lines = text.lines().filter_map(|line| line.trim().split_once([' ', '\t']));
     let all: BTreeMap<&str, &str> = lines.map(|(wnid, names)| (wnid, names.trim())).collect();
     let full = |wnid: &String| all.get(wnid.as_str()).copied().with_context(|| format!("{at}: no name of {wnid}"));

@@ -162,7 +162,7 @@ struct Line {
 
 fn lines(file: &Path) -> Result<Vec<Line>> {
     let at = file.display();
-    let text = std::fs::read_to_string(file)
+    let text = crate::base::files::read_text(file)
         .with_context(|| format!("{at}: cannot read; `bella data check domainnet=ROOT` says what to fetch"))?;
     let line = |(i, line): (usize, &str)| {
         let wrong = || format!("{at}:{}: `{line}` is not `<domain>/<class>/<image> <label>`", i + 1);

@@ -163,7 +163,7 @@ impl Stl10 {
 }
 
 fn bytes(file: &Path) -> Result<Vec<u8>> {
-    std::fs::read(file)
+    crate::base::files::read_file(file)
         .with_context(|| format!("{}: cannot read; set data.stl10.root to the folder of stl10_binary", file.display()))
 }
 
@@ -184,7 +184,7 @@ fn check_names(file: &Path) -> Result<()> {
     if !file.exists() {
         return Ok(());
     }
-    let text = std::fs::read_to_string(file).with_context(|| format!("{}: cannot read", file.display()))?;
+    let text = crate::base::files::read_text(file).with_context(|| format!("{}: cannot read", file.display()))?;
     let own = CLASSES.map(|(own, _)| own);
     ensure!(
         text.split_whitespace().eq(own),

@@ -92,7 +92,7 @@ impl TinyImageNet {
             return folders(&self.folder().join("train"), "<wnid>/images/<images>")
                 .context("`bella data check tiny-imagenet=ROOT` says what to fetch");
         }
-        let text = std::fs::read_to_string(&file).with_context(|| format!("{}: cannot read", file.display()))?;
+        let text = crate::base::files::read_text(&file).with_context(|| format!("{}: cannot read", file.display()))?;
         let mut wnids: Vec<String> = text.split_whitespace().map(str::to_string).collect();
         wnids.sort();
         if let Some(pair) = wnids.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -105,7 +105,7 @@ impl TinyImageNet {
     /// Reads lines of `<file> <wnid> <box>`, separated by tabs.
     fn annotated(&self, file: &std::path::Path) -> Result<Listing> {
         let at = file.display();
-        let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read"))?;
+        let text = crate::base::files::read_text(file).with_context(|| format!("{at}: cannot read"))?;
         let wnids = self.wnids()?;
         let mut listing = Listing::default();
         for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

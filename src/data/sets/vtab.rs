@@ -135,7 +135,7 @@ impl Vtab {
         let folder = self.root.join(&self.task);
         let file = folder.join(list);
         let at = file.display();
-        let text = std::fs::read_to_string(&file)
+        let text = crate::base::files::read_text(&file)
             .with_context(|| format!("{at}: cannot read; `bella data check vtab=ROOT` says what to fetch"))?;
         let mut listing = Listing::default();
         for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

@@ -1,56 +1,84 @@
 //! TorchScript archives: opening, parameters, the archive's own forward, and its code.
+//!
+//! Nothing of an archive runs when it is opened: names, shapes and tensors are read here, and its code is checked against a list of
+//! operators before libtorch may load it, which is when the archive's own forward is asked for.
 
+mod code;
+mod container;
+mod listing;
+mod operators;
 mod portable;
+mod tokens;
 pub mod write;
 
-use std::io::Read;
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use crate::base::tensor::first_line;
+use container::Container;
+pub use listing::Parameter;
 
-/// An opened TorchScript archive, on the CPU, in evaluation mode.
+/// Whether archives are loaded whatever their code calls.
+static TRUSTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on, archives are loaded whatever their code calls: the user knows where they come from.
+pub fn trust() {
+    TRUSTED.store(true, Ordering::Relaxed);
+}
+
+/// An opened TorchScript archive.
 pub struct Archive {
     pub path: PathBuf,
-    module: CModule,
-    parameters: Vec<(String, Tensor)>,
+    container: Container,
+    listed: Vec<Parameter>,
     code: String,
+    /// Once its forward was asked for: on the CPU, in evaluation mode.
+    module: OnceCell<CModule>,
 }
 
 impl Archive {
-    /// Opens an archive.
+    /// Opens an archive; nothing of it is run.
     ///
     /// # Errors
-    /// A file that is not there, not readable, no zip, or a zip without TorchScript code.
+    /// A file that is not there, not readable, no zip, or a zip without TorchScript code; code that calls what is not known to only
+    /// compute, unless archives are trusted.
     pub fn open(path: &Path) -> Result<Archive> {
         let shown = path.display();
-        ensure!(path.is_file(), "{shown}: no such checkpoint file: set checkpoint.path to a TorchScript archive (.pt)");
-        let code = read_code(path)?;
-        let loaded = match portable::rewritten(path, &code)? {
-            Some(bytes) => CModule::load_data_on_device(&mut &bytes[..], Device::Cpu),
-            None => CModule::load_on_device(path, Device::Cpu),
-        };
-        let mut module = loaded
-            .map_err(|e| anyhow!("{shown}: libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
-        module.f_set_eval().map_err(|e| anyhow!("{shown}: {}", first_line(&e)))?;
-        let parameters = module.named_parameters().map_err(|e| anyhow!("{shown}: {}", first_line(&e)))?;
-        // Loaded parameters ask for gradients, which would fill `.grad` across the whole backbone.
-        let parameters = parameters.into_iter().map(|(name, t)| (name, t.set_requires_grad(false))).collect();
-        Ok(Archive { path: path.to_path_buf(), module, parameters, code })
+        let container = Container::open(path)?;
+        let files = container.code()?;
+        if !TRUSTED.load(Ordering::Relaxed) {
+            let way_out = "nothing of the archive was run; --trust loads it, if you know where it comes from";
+            code::check(&files).map_err(|why| anyhow!("{shown}: {why:#}: {way_out}"))?;
+            ensure!(!container.has("model.json"), "{shown}: an archive of a version before PyTorch 1.2: {way_out}");
+        }
+        let listed = listing::parameters(&container, &files)?;
+        let code = files.into_iter().map(|(_, text)| text + "\n").collect();
+        Ok(Archive { path: path.to_path_buf(), container, listed, code, module: OnceCell::new() })
     }
 
-    /// Name and stored tensor of every parameter.
-    pub fn parameters(&self) -> &[(String, Tensor)] {
-        &self.parameters
+    /// Name, shape and type of every parameter.
+    pub fn listed(&self) -> &[Parameter] {
+        &self.listed
+    }
+
+    /// Name and stored tensor of every parameter, read anew.
+    ///
+    /// # Errors
+    /// An entry that is missing or damaged.
+    pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        let read = |parameter: &Parameter| Ok((parameter.name.clone(), parameter.read(&self.container)?));
+        self.listed.iter().map(read).collect()
     }
 
     /// Type in which the matrices are stored and images must be fed.
     pub fn kind(&self) -> Kind {
         // A half-precision CLIP keeps its embeddings in f32, and that of its tokens is the largest of all.
-        let matrices = self.parameters.iter().filter(|(name, _)| !name.contains("embedding"));
-        matrices.max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind())
+        let matrices = self.listed.iter().filter(|parameter| !parameter.name.contains("embedding"));
+        matrices.max_by_key(|parameter| parameter.count()).map_or(Kind::Float, |parameter| parameter.kind)
     }
 
     /// The Python code of the archive, all files joined.
@@ -73,13 +101,35 @@ impl Archive {
         self.call("encode_text", &[IValue::Tensor(tokens.shallow_clone())])
     }
 
+    /// Has libtorch load what runs; an archive that does not run here may be loaded all the same.
+    ///
+    /// # Errors
+    /// What libtorch says of an archive that it cannot load.
+    pub fn load(&self) -> Result<()> {
+        self.module().map(drop).with_context(|| self.path.display().to_string())
+    }
+
+    fn module(&self) -> Result<&CModule> {
+        if let Some(module) = self.module.get() {
+            return Ok(module);
+        }
+        let loaded = match portable::rewritten(&self.path, &self.code)? {
+            Some(bytes) => CModule::load_data_on_device(&mut &bytes[..], Device::Cpu),
+            None => CModule::load_on_device(&self.path, Device::Cpu),
+        };
+        let mut module =
+            loaded.map_err(|e| anyhow!("libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
+        module.f_set_eval().map_err(|e| anyhow!("{}", first_line(&e)))?;
+        Ok(self.module.get_or_init(|| module))
+    }
+
     fn has(&self, method: &str) -> bool {
         self.code.contains(&format!("def {method}("))
     }
 
     fn call(&self, method: &str, input: &[IValue]) -> Result<Tensor> {
         let _guard = tch::no_grad_guard();
-        let output = self.module.method_is(method, input).map_err(|e| anyhow!("{}", first_line(&e)))?;
+        let output = self.module()?.method_is(method, input).map_err(|e| anyhow!("{}", first_line(&e)))?;
         Ok(tensor_of(output)?.to_kind(Kind::Float))
     }
 }
@@ -95,27 +145,4 @@ fn tensor_of(output: IValue) -> Result<Tensor> {
         }
         _ => bail!("its forward returns neither a tensor nor a tuple that starts with one"),
     }
-}
-
-/// All `code/*.py` of the archive, joined.
-fn read_code(path: &Path) -> Result<String> {
-    let shown = path.display();
-    let file = std::fs::File::open(path).with_context(|| format!("{shown}: cannot open"))?;
-    let mut zip = zip::ZipArchive::new(std::io::BufReader::new(file)).map_err(|e| {
-        anyhow!("{shown}: not a TorchScript archive, or a truncated one ({e}): export the model with torch.jit.save")
-    })?;
-    let names = zip.file_names().filter_map(|name| name.ok().map(|n| n.into_owned()));
-    let names: Vec<String> = names.filter(|n| n.contains("/code/") && n.ends_with(".py")).collect();
-    ensure!(
-        !names.is_empty(),
-        "{shown}: a zip file without TorchScript code (a state_dict saved by torch.save?): export the module with \
-         torch.jit.trace or torch.jit.script and torch.jit.save"
-    );
-    let mut code = String::new();
-    for name in names {
-        let mut entry = zip.by_name(&name).with_context(|| format!("{shown}: damaged entry {name}"))?;
-        entry.read_to_string(&mut code).with_context(|| format!("{shown}: damaged entry {name}"))?;
-        code.push('\n');
-    }
-    Ok(code)
 }

@@ -151,7 +151,7 @@ fn matched(pairs: &[(String, String)], classes: &[String]) -> Result<Vec<String>
 }
 
 fn read_file(path: &Path, classes: &[String]) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).context("cannot be read as text")?;
+    let text = crate::base::files::read_text(path).context("cannot be read as text")?;
     let lines: Vec<&str> = text.lines().collect();
     if let Some(empty) = lines.iter().position(|line| line.trim().is_empty()) {
         anyhow::bail!("line {} is empty: each line is a name, or a class, a tab and its name", empty + 1);

@@ -35,7 +35,7 @@ pub struct Identified {
 pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
     let Named { naming, geometry, parts, base, head } =
-        recognise(archive.parameters(), None).with_context(|| shown.clone())?;
+        recognise(&archive.parameters()?, None).with_context(|| shown.clone())?;
     if let Some(heads) = fixed.heads {
         let width = geometry.width;
         ensure!(
@@ -43,6 +43,8 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
             "{shown}: {heads} heads do not divide the width {width}: set another number"
         );
     }
+    // Only what is recognised is loaded.
+    archive.load()?;
     let candidates = Candidates::new(geometry.width, fixed, &Hints::read(archive.code()));
     let images = check_images(geometry.image_size());
     let native = |traits, width| {
@@ -80,7 +82,7 @@ pub struct IdentifiedText {
 /// Fails if the text tower differs from CLIP's, or if the native forward pass does not reproduce its output.
 pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
     let shown = format!("{}: text tower", archive.path.display());
-    let Some(weights) = TextWeights::recognise(archive.parameters()).with_context(|| shown.clone())? else {
+    let Some(weights) = TextWeights::recognise(&archive.parameters()?).with_context(|| shown.clone())? else {
         return Ok(None);
     };
     let geometry = weights.geometry.clone();

@@ -49,7 +49,7 @@ fn an_unlabelled_set_has_no_labels_in_its_file() {
 }
 
 #[test]
-fn every_truncation_and_changed_header_byte_is_an_error_or_valid_never_a_panic() {
+fn every_truncation_and_every_changed_byte_is_an_error_never_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");
     example().save(&path).unwrap();
@@ -62,9 +62,7 @@ fn every_truncation_and_changed_header_byte_is_an_error_or_valid_never_a_panic()
         let mut changed = bytes.clone();
         changed[place] ^= 0x11;
         fs::write(&path, &changed).unwrap();
-        if let Ok(predictions) = Predictions::open(&path) {
-            assert_eq!(predictions.logits(1, 2).len(), predictions.classes());
-        }
+        assert!(message(&path).contains("a.safetensors"));
     }
 }
 
@@ -124,5 +122,5 @@ fn other_files_are_refused_by_name() {
     assert!(message(&path).contains("a.txt"));
     fs::write(&path, "accuracy,ece\n0.9,0.1\n").unwrap();
     assert!(message(&path).contains("not a safetensors file"));
-    assert!(message(folder.path()).contains("not a regular file"));
+    assert!(message(folder.path()).contains("no regular file"));
 }

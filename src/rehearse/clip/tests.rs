@@ -104,7 +104,7 @@ fn a_half_precision_archive_is_one() {
     let made = clip(Around::NormAndProjection, true, Kind::Half);
     let (_folder, path) = written(&made);
     let archive = Archive::open(&path).unwrap();
-    let kind = |wanted: &str| archive.parameters().iter().find(|(name, _)| name == wanted).unwrap().1.kind();
+    let kind = |wanted: &str| archive.listed().iter().find(|parameter| parameter.name == wanted).unwrap().kind;
     assert_eq!(kind("visual.proj"), Kind::Half);
     assert_eq!(kind("visual.ln_post.weight"), Kind::Float);
     let found = identify(&archive, Fixed::default()).unwrap();

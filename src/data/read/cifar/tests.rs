@@ -73,9 +73,14 @@ fn other_pickles_are_refused_and_executed_never() {
     // The bytes that pickle.dumps writes for an object whose __reduce__ calls os.system("touch FILE").
     let touched = root.path().join("touched");
     let call = format!("cos\nsystem\n(S'touch {}'\ntR.", touched.display());
-    assert!(refused(call.as_bytes()).contains("data_batch_1: no dictionary"));
+    assert!(refused(call.as_bytes()).contains("data_batch_1: not a readable pickle"));
+    assert!(refused(call.as_bytes()).contains("it names `os.system`"));
     assert!(!touched.exists());
+    assert!(refused(b"].").contains("no dictionary"));
     assert!(refused(b"}.").contains("no entry `labels`"));
+    // Lists in each other, which a recursive reader has no stack for.
+    let nested = [&b"\x80\x02"[..], &b"]".repeat(200_000), &b"a".repeat(199_999), b"."].concat();
+    assert!(refused(&nested).contains("data_batch_1: fetch the Python version again: no dictionary"));
     let mut label = whole.clone();
     let at = whole.windows(4).position(|bytes| bytes == b"K\x06K\x09").unwrap();
     label[at + 3] = 10;

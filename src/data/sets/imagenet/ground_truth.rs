@@ -73,7 +73,7 @@ pub fn wnids(file: &Path) -> Result<Vec<String>> {
 
 fn read(file: &Path) -> Result<Vec<Truth>> {
     let at = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{at}: cannot read"))?;
+    let text = crate::base::files::read_text(file).with_context(|| format!("{at}: cannot read"))?;
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let Some(first) = lines.first() else { bail!("{at}: is empty") };
     let numbered = lines.iter().enumerate().map(|(i, line)| (i + 1, *line));

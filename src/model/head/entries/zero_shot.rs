@@ -112,6 +112,7 @@ fn read_weights(path: &Path, surroundings: &Surroundings) -> Result<(Tensor, Ten
 
 fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>> {
     ensure!(path.is_file(), "{}: no such file: set head.zero-shot.weights", path.display());
+    crate::base::sealed::check_file(path).with_context(|| path.display().to_string())?;
     Tensor::read_safetensors(path).map_err(|e| {
         anyhow::anyhow!("{}: not a readable safetensors file: {}", path.display(), crate::base::tensor::first_line(&e))
     })

@@ -1,0 +1,147 @@
+//! Pickles of protocols 2 to 5 as data: nothing in them is called, and no depth of nesting needs more of the stack.
+//!
+//! Values are kept by number in one list, so that a list that holds itself, or 200,000 lists in each other, are nothing special.
+//! What a pickle would call to build an object is a [`Value::Call`]: the caller says which names may stand there, and any other
+//! ends the reading.
+
+mod machine;
+mod value;
+
+use anyhow::{Context, Result, ensure};
+
+pub use value::{Id, Value};
+
+/// A pickle that was read.
+pub struct Pickle<'a> {
+    values: Vec<Value<'a>>,
+    root: Id,
+}
+
+/// Reads a pickle; `allowed` says whether a class or function `module.name` may stand in it.
+///
+/// # Errors
+/// A name that is not allowed, a pickle that is cut off, another protocol, more values than memory is meant for.
+pub fn read<'a>(bytes: &'a [u8], allowed: &dyn Fn(&str) -> bool) -> Result<Pickle<'a>> {
+    let (values, root) = machine::run(bytes, allowed)?;
+    Ok(Pickle { values, root })
+}
+
+impl<'a> Pickle<'a> {
+    pub fn root(&self) -> Id {
+        self.root
+    }
+
+    pub fn value(&self, id: Id) -> &Value<'a> {
+        &self.values[id]
+    }
+
+    /// Text, or bytes that are text.
+    pub fn text(&self, id: Id) -> Option<&str> {
+        match self.value(id) {
+            Value::Text(text) => Some(text),
+            Value::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    pub fn integer(&self, id: Id) -> Option<i64> {
+        if let Value::Int(value) = self.value(id) { Some(*value) } else { None }
+    }
+
+    /// The parts of a tuple or a list.
+    pub fn parts(&self, id: Id) -> Option<&[Id]> {
+        match self.value(id) {
+            Value::Tuple(parts) | Value::List(parts) => Some(parts),
+            _ => None,
+        }
+    }
+
+    /// A tuple or list of integers.
+    pub fn integers(&self, id: Id) -> Option<Vec<i64>> {
+        self.parts(id)?.iter().map(|part| self.integer(*part)).collect()
+    }
+
+    /// The name of a class or function.
+    pub fn name(&self, id: Id) -> Option<&str> {
+        if let Value::Name(name) = self.value(id) { Some(name) } else { None }
+    }
+
+    /// The pairs of a dictionary.
+    pub fn pairs(&self, id: Id) -> Option<&[(Id, Id)]> {
+        if let Value::Dict(pairs) = self.value(id) { Some(pairs) } else { None }
+    }
+
+    /// The value under a key of a dictionary.
+    ///
+    /// # Errors
+    /// No dictionary, or no such key.
+    pub fn entry(&self, dict: Id, key: &str) -> Result<Id> {
+        let pairs = self.pairs(dict);
+        ensure!(pairs.is_some(), "no dictionary");
+        let found = pairs.unwrap_or_default().iter().rev().find(|(known, _)| self.text(*known) == Some(key));
+        Ok(found.with_context(|| format!("no entry `{key}`"))?.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(bytes: &[u8]) -> String {
+        format!("{:#}", read(bytes, &|name| name == "a.b").err().expect("must be refused"))
+    }
+
+    #[test]
+    fn nested_lists_need_no_stack() {
+        let deep = [&b"\x80\x02"[..], &b"]".repeat(200_000), &b"a".repeat(199_999), b"."].concat();
+        let pickle = read(&deep, &|_| false).unwrap();
+        let (mut at, mut depth) = (pickle.root(), 1);
+        while let Some([inner]) = pickle.parts(at) {
+            (at, depth) = (*inner, depth + 1);
+        }
+        assert_eq!(depth, 200_000);
+        // A list that holds itself.
+        let own = read(b"\x80\x02]q\x00h\x00a.", &|_| false).unwrap();
+        assert_eq!(own.parts(own.root()), Some(&[own.root()][..]));
+    }
+
+    #[test]
+    fn only_allowed_names_may_stand_in_it_and_nothing_is_called() {
+        assert!(refused(b"\x80\x02cos\nsystem\nX\x05\x00\x00\x00touch\x85R.").contains("names `os.system`"));
+        assert!(refused(b"\x80\x04\x8c\x02os\x8c\x06system\x93.").contains("names `os.system`"));
+        let pickle = read(b"\x80\x02ca\nb\nK\x07\x85RN\x85b.", &|name| name == "a.b").unwrap();
+        let Value::Call { of, arguments, state: Some(state) } = *pickle.value(pickle.root()) else { panic!() };
+        assert_eq!((pickle.name(of), pickle.integers(arguments)), (Some("a.b"), Some(vec![7])));
+        assert!(matches!(pickle.value(pickle.parts(state).unwrap()[0]), Value::None));
+    }
+
+    #[test]
+    fn values_are_as_python_reads_them() {
+        // pickle.dumps({"a": [1, -2, 300, 70000, 2**40, True, None, 1.5], b"b": (1, 2)}, protocol=4)
+        let bytes = b"\x80\x04\x95A\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94]\x94(K\x01J\xfe\xff\xff\xffM,\x01Jp\x11\x01\x00\x8a\x06\x00\x00\x00\x00\x00\x01\x88NG?\xf8\x00\x00\x00\x00\x00\x00eC\x01b\x94K\x01K\x02\x86\x94u.";
+        let pickle = read(bytes, &|_| false).unwrap();
+        let list = pickle.parts(pickle.entry(pickle.root(), "a").unwrap()).unwrap();
+        let numbers: Vec<_> = list[..5].iter().map(|id| pickle.integer(*id).unwrap()).collect();
+        assert_eq!(numbers, [1, -2, 300, 70000, 1 << 40]);
+        assert!(matches!(pickle.value(list[5]), Value::Bool(true)));
+        assert!(matches!(pickle.value(list[7]), Value::Float(1.5)));
+        assert_eq!(pickle.integers(pickle.entry(pickle.root(), "b").unwrap()), Some(vec![1, 2]));
+        assert!(pickle.entry(pickle.root(), "c").unwrap_err().to_string().contains("no entry `c`"));
+    }
+
+    #[test]
+    fn whatever_is_cut_off_or_changed_ends_in_a_message() {
+        let whole = b"\x80\x02}q\x00(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00b]q\x01(K\x02K\x03eX\x01\x00\x00\x00cca\nb\nK\x01\x85RQu.";
+        read(whole, &|name| name == "a.b").unwrap();
+        for length in 0..whole.len() {
+            assert!(!refused(&whole[..length]).is_empty());
+        }
+        for at in 0..whole.len() {
+            for byte in 0..=255 {
+                let mut changed = whole.to_vec();
+                changed[at] = byte;
+                let _ = read(&changed, &|_| true); // must end
+            }
+        }
+    }
+}

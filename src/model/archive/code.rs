@@ -1,0 +1,225 @@
+//! The code of an archive, looked through before libtorch may run any of it: it may only call itself and operators that are
+//! known to compute and to do nothing else.
+//!
+//! Loading an archive runs code (`__setstate__`), and `torch.save` and `torch.from_file` write and read any file. A name that
+//! is not known is refused, wherever it stands and however it is called; what the code of a vision transformer does not have
+//! (a call of what an expression gives, other alphabets) is refused as well.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::operators::{LANGUAGE, PRIMITIVE, REACHING_OUT, TENSOR};
+use super::tokens::{Token, tokens};
+
+/// Words of the language that may stand before a parenthesis.
+const KEYWORDS: &[&str] = &[
+    "and", "as", "assert", "class", "def", "del", "elif", "else", "for", "from", "if", "import", "in", "is", "not",
+    "or", "raise", "return", "while", "with",
+];
+
+/// Checks the files of an archive, each a name and its text.
+///
+/// # Errors
+/// The first file with a name that is not known to only compute, or that cannot be read.
+pub fn check(files: &[(String, String)]) -> Result<()> {
+    let mut all = Vec::new();
+    for (file, text) in files {
+        all.push(tokens(text).with_context(|| format!("code/{file}"))?);
+    }
+    let mut own = Own::default();
+    all.iter().for_each(|tokens| own.add(tokens));
+    for ((file, _), tokens) in files.iter().zip(&all) {
+        check_file(tokens, &own).with_context(|| format!("code/{file}"))?;
+    }
+    Ok(())
+}
+
+fn check_file(tokens: &[Token], own: &Own) -> Result<()> {
+    for (at, token) in tokens.iter().enumerate() {
+        let before = at.checked_sub(1).map(|before| tokens[before]);
+        match token {
+            Token::Name(name) => check_name(tokens, at, name, before, own)?,
+            Token::Sign('(') if matches!(before, Some(Token::Sign(')' | ']') | Token::Text(_) | Token::Number)) => {
+                bail!("it calls what an expression gives, and what that is cannot be told")
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Names that the code defines.
+#[derive(Default)]
+struct Own<'a> {
+    /// Functions and methods.
+    defined: BTreeSet<&'a str>,
+    /// Functions under a shorter name: `_0 = __torch__.torch.nn.functional.layer_norm`.
+    short: BTreeSet<&'a str>,
+}
+
+impl<'a> Own<'a> {
+    fn add(&mut self, tokens: &[Token<'a>]) {
+        for window in tokens.windows(3) {
+            match *window {
+                [Token::Name("def" | "class"), Token::Name(name), _] => drop(self.defined.insert(name)),
+                [Token::Name(name), Token::Sign('='), Token::Name("__torch__")] => drop(self.short.insert(name)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn check_name(tokens: &[Token], at: usize, name: &str, before: Option<Token>, own: &Own) -> Result<()> {
+    ensure!(!REACHING_OUT.contains(&name), "it names `{name}`, which reaches beyond the model");
+    let called = tokens.get(at + 1) == Some(&Token::Sign('('));
+    if before == Some(Token::Sign('.')) {
+        let known = own.defined.contains(name) || TENSOR.contains(&name);
+        // `torch.NAME` and `ops.NAME` were looked at with their first word.
+        ensure!(!called || known || head_is_library(tokens, at), "it calls `.{name}`, {UNKNOWN}");
+        return Ok(());
+    }
+    match name {
+        "torch" | "ops" | "__torch__" => check_path(&path(tokens, at)),
+        "getattr" => check_getattr(tokens, at),
+        _ => {
+            let follows_definition = matches!(before, Some(Token::Name("def" | "class")));
+            let known = KEYWORDS.contains(&name) || LANGUAGE.contains(&name) || own.short.contains(name);
+            ensure!(!called || follows_definition || known, "it calls `{name}`, {UNKNOWN}");
+            Ok(())
+        }
+    }
+}
+
+const UNKNOWN: &str = "which is not among the operators that are known to only compute";
+
+/// Whether the dotted path through the name at `at` begins with the library or with the archive's own modules.
+fn head_is_library(tokens: &[Token], mut at: usize) -> bool {
+    while at >= 2 && tokens[at - 1] == Token::Sign('.') && matches!(tokens[at - 2], Token::Name(_)) {
+        at -= 2;
+    }
+    matches!(tokens[at], Token::Name("torch" | "ops" | "__torch__"))
+}
+
+/// The dotted path that begins at `at`.
+fn path<'a>(tokens: &[Token<'a>], at: usize) -> Vec<&'a str> {
+    let rest = tokens[at..].chunks(2).map_while(|pair| match *pair {
+        [Token::Name(name), Token::Sign('.')] => Some((name, true)),
+        [Token::Name(name), ..] => Some((name, false)),
+        _ => None,
+    });
+    let mut found = Vec::new();
+    for (name, goes_on) in rest {
+        found.push(name);
+        if !goes_on {
+            break;
+        }
+    }
+    found
+}
+
+fn check_path(path: &[&str]) -> Result<()> {
+    let known = match path {
+        ["torch", name] => TENSOR.contains(name),
+        ["ops", "prim", name] => PRIMITIVE.contains(name),
+        ["__torch__", "torch", "classes", ..] => false,
+        ["__torch__", ..] => true,
+        _ => false,
+    };
+    ensure!(known, "it names `{}`, {UNKNOWN}", path.join("."));
+    Ok(())
+}
+
+/// `getattr(value, "name")`, with the name as it is written.
+fn check_getattr(tokens: &[Token], at: usize) -> Result<()> {
+    let mut depth = 0;
+    for token in &tokens[at + 1..] {
+        match token {
+            Token::Sign('(') => depth += 1,
+            Token::Sign(')') => depth -= 1,
+            Token::Text(name) => {
+                let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+                ensure!(plain && !REACHING_OUT.contains(name), "it asks for the attribute `{name}`, {UNKNOWN}");
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(code: &str) -> Result<()> {
+        check(&[("a.py".to_string(), code.to_string())])
+    }
+
+    fn refused(code: &str) -> String {
+        format!("{:#}", checked(code).expect_err(code))
+    }
+
+    #[test]
+    fn the_code_of_models_passes() {
+        checked(
+            "class Block(Module):\n  __parameters__ = [\"weight\", ]\n  weight : Tensor\n  mlp : __torch__.Mlp\n\
+             \x20 def forward(self: __torch__.Block,\n    x: Tensor) -> Tensor:\n    _0 = __torch__.torch.nn.functional.pad\n\
+             \x20   mlp = self.mlp\n    y = _0((mlp).forward(x, ), [0, 1], \"constant\", None, )\n\
+             \x20   (getattr(self, \"0\")).forward(y, )\n    _1 = ops.prim.NumToTensor(torch.size(y, 1))\n\
+             \x20   if torch.__isnot__(_1, None):\n      pass\n    return torch.to(torch.add_(y, 1.5e-05), dtype=5)\n",
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn whatever_reaches_out_is_refused_by_name() {
+        for (code, name) in [
+            ("torch.save(x, \"f\")", "`torch.save`"),
+            ("x.save(\"f\")", "`save`"),
+            ("1.0.save(\"f\")", "`save`"),
+            ("f = torch . save", "`torch.save`"),
+            ("getattr(x, \"save\")", "`save`"),
+            ("getattr(x, \"\\x73ave\")", "`\\x73ave`"),
+            ("torch.from_file(\"f\", True, 3)", "`torch.from_file`"),
+            ("print(x)", "`print`"),
+            ("p = print", "`print`"),
+            ("def save(self):\n  pass\nx.save(\"f\")", "`save`"),
+            ("fork(x)", "`fork`"),
+            ("ops.aten.relu(x)", "`ops.aten.relu`"),
+            ("ops.prims.sum(x)", "`ops.prims.sum`"),
+            ("ops.prim.Print(x)", "`ops.prim.Print`"),
+            ("ops.debugprims.load_tensor(\"f\")", "`ops.debugprims.load_tensor`"),
+            ("torch.ops.x(y)", "`torch.ops.x`"),
+            ("torch.quantile(x)", "`torch.quantile`"),
+            ("x.set_(y)", "`.set_`"),
+            ("helper(x)", "`helper`"),
+            ("x : __torch__.torch.classes.c10d.Store", "`__torch__.torch.classes.c10d.Store`"),
+            ("(f)(x)", "what an expression gives"),
+            ("[f][0](x)", "what an expression gives"),
+            ("ｓave(x)", "a sign that TorchScript does not have"),
+            ("x = \"abc\ndef\"", "does not end"),
+            ("x = \"abc", "does not end"),
+            // Quotes of either kind, long or escaped, hide nothing.
+            ("x = \"\\\"\" + torch.save(y, \"\")", "`torch.save`"),
+            ("x = '\"'\ntorch.save(y, '\"')", "`torch.save`"),
+            ("x = \"\"\"a\"b\"\"\"\ntorch.save(y, \"\")", "`torch.save`"),
+            ("# type: (torch.save)", "`torch.save`"),
+        ] {
+            let said = refused(code);
+            assert!(said.contains(name), "{code}: {said}");
+        }
+    }
+
+    #[test]
+    fn lists_are_sorted_and_disjoint() {
+        for list in [TENSOR, PRIMITIVE, LANGUAGE, REACHING_OUT] {
+            assert!(list.iter().collect::<BTreeSet<_>>().len() == list.len());
+        }
+        for list in [TENSOR, PRIMITIVE, LANGUAGE] {
+            assert!(!list.iter().any(|name| REACHING_OUT.contains(name)));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The zip file that an archive is, read with suspicion: what is read is what libtorch would read, declared sizes are held
+//! against the size of the file before anything is unpacked, and every entry against its CRC-32.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use zip::ZipArchive;
+
+/// Bytes of code, and bytes of a pickle: a thousand times those of the usual models.
+const MAX_TEXT: u64 = 64 << 20;
+
+/// Entries may be packed, but weights do not become much smaller by it.
+const MAX_RATIO: u64 = 16;
+
+/// What a small archive may unpack to, whatever the ratio.
+const ALWAYS: u64 = 16 << 20;
+
+/// An opened archive.
+pub struct Container {
+    pub path: PathBuf,
+    zip: RefCell<ZipArchive<BufReader<File>>>,
+    /// In which all entries lie.
+    folder: String,
+    names: Vec<String>,
+}
+
+impl Container {
+    /// Opens a zip file with the entries of a TorchScript archive.
+    ///
+    /// # Errors
+    /// No such file, no zip, one without TorchScript code, one whose sizes or names cannot be meant well.
+    pub fn open(path: &Path) -> Result<Container> {
+        let shown = path.display();
+        ensure!(path.is_file(), "{shown}: no such checkpoint file: set checkpoint.path to a TorchScript archive (.pt)");
+        let mut file = File::open(path).with_context(|| format!("{shown}: cannot open"))?;
+        let bytes = file.metadata().with_context(|| format!("{shown}: cannot read"))?.len();
+        let plain = is_plain(&mut file, bytes).with_context(|| format!("{shown}: cannot read"))?;
+        let mut zip = ZipArchive::new(BufReader::new(file)).map_err(|e| {
+            anyhow!(
+                "{shown}: not a TorchScript archive, or a truncated one ({e}): export the model with torch.jit.save"
+            )
+        })?;
+        let names = check(&mut zip, bytes).with_context(|| shown.to_string())?;
+        ensure!(plain, "{shown}: something stands before or behind the zip file: export the model with torch.jit.save");
+        let folder = names.first().and_then(|name| name.split_once('/')).map_or("", |(folder, _)| folder).to_string();
+        let container = Container { path: path.to_path_buf(), zip: RefCell::new(zip), folder, names };
+        ensure!(
+            container.code_files().next().is_some(),
+            "{shown}: a zip file without TorchScript code (a state_dict saved by torch.save?): export the module with \
+             torch.jit.trace or torch.jit.script and torch.jit.save"
+        );
+        Ok(container)
+    }
+
+    /// The names of the files of code.
+    fn code_files(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str).filter(|name| name.contains("/code/") && name.ends_with(".py"))
+    }
+
+    /// Whether there is an entry of this name in the archive's folder.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(&format!("{}/{name}", self.folder))
+    }
+
+    /// The content of an entry of code or of a pickle, by its name in the archive's folder.
+    pub fn text(&self, name: &str) -> Result<Vec<u8>> {
+        self.whole(&format!("{}/{name}", self.folder), MAX_TEXT)
+    }
+
+    /// The content of an entry of tensor data.
+    pub fn data(&self, name: &str) -> Result<Vec<u8>> {
+        self.whole(&format!("{}/{name}", self.folder), u64::MAX)
+    }
+
+    /// The files of code by their names below `code/`.
+    pub fn code(&self) -> Result<Vec<(String, String)>> {
+        let (mut files, mut left) = (Vec::new(), MAX_TEXT);
+        for name in self.code_files() {
+            let bytes = self.whole(name, left)?;
+            left -= bytes.len() as u64;
+            let text = String::from_utf8(bytes);
+            let text = text.map_err(|_| anyhow!("{}: {name}: the code is not UTF-8", self.path.display()))?;
+            let inside = name.split_once("/code/").map_or(name, |(_, inside)| inside);
+            files.push((inside.to_string(), text));
+        }
+        Ok(files)
+    }
+
+    fn whole(&self, name: &str, limit: u64) -> Result<Vec<u8>> {
+        let shown = self.path.display();
+        let mut zip = self.zip.borrow_mut();
+        let mut entry = zip.by_name(name).with_context(|| format!("{shown}: damaged entry {name}"))?;
+        let size = entry.size();
+        ensure!(
+            size <= limit,
+            "{shown}: {name} declares {size} bytes, more than any model has there: it is not loaded"
+        );
+        let mut bytes = Vec::with_capacity(size as usize);
+        // To the end, where the CRC-32 is compared; an entry that is longer than declared is damaged.
+        entry
+            .by_ref()
+            .take(size.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("{shown}: damaged entry {name}: fetch or export the archive again"))?;
+        ensure!(bytes.len() as u64 == size, "{shown}: {name} has {} bytes, not {size}: it is damaged", bytes.len());
+        Ok(bytes)
+    }
+}
+
+/// Whether the file begins with an entry and ends with the directory, so that every reader finds the same zip in it.
+fn is_plain(file: &mut File, bytes: u64) -> std::io::Result<bool> {
+    const END: u64 = 22;
+    let (mut start, mut end) = ([0; 4], [0; END as usize]);
+    if bytes < END {
+        return Ok(false);
+    }
+    file.read_exact(&mut start)?;
+    file.seek(SeekFrom::Start(bytes - END))?;
+    file.read_exact(&mut end)?;
+    file.rewind()?;
+    Ok(start == *b"PK\x03\x04" && end.starts_with(b"PK\x05\x06") && end.ends_with(&[0, 0]))
+}
+
+/// The names of all entries, whose declared sizes and names are checked.
+fn check(zip: &mut ZipArchive<BufReader<File>>, bytes: u64) -> Result<Vec<String>> {
+    let (mut declared, mut names, mut seen) = (0u64, Vec::new(), BTreeSet::new());
+    for index in 0..zip.len() {
+        let entry = zip.by_index_raw(index).context("damaged directory")?;
+        let name = entry.name().context("an entry's name is not UTF-8")?.into_owned();
+        declared = declared.saturating_add(entry.size());
+        // libtorch looks names up without regard to case.
+        ensure!(seen.insert(name.to_ascii_lowercase()), "two entries are named {name}: it is not loaded");
+        names.push(name);
+    }
+    ensure!(
+        declared <= ALWAYS.max(bytes.saturating_mul(MAX_RATIO)),
+        "its entries declare {declared} bytes in a file of {bytes}, which no model's weights unpack to: it is not loaded"
+    );
+    ensure!(zip.offset() == 0, "something stands before the zip file: export the model with torch.jit.save");
+    Ok(names)
+}
