@@ -69,7 +69,7 @@ impl Network for Texts {
         name.strip_prefix("blocks.").map_or(0, |rest| rest[..1].parse().unwrap())
     }
 
-    fn width(&self) -> i64 {
+    fn feature_width(&self) -> i64 {
         WIDTH
     }
 
@@ -186,7 +186,8 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
     let material = Material::of(texts(300, 0), holdout, "texts".into());
     let watch = Watch { stop: Default::default(), trained: &|| Ok(()) };
     let outcome = train::run(&experiment, &session, material, (&folder, None), &watch).unwrap();
-    let Outcome::Finished(Finished { posterior, record }) = outcome else { panic!("nobody stopped it") };
+    let Outcome::Finished(finished) = outcome else { panic!("nobody stopped it") };
+    let Finished { posterior, record } = *finished;
     assert_eq!(record.train_samples, 240);
 
     let scores = scored(&experiment, &session, &posterior);

@@ -7,5 +7,6 @@ pub mod noise;
 pub mod pickle;
 pub mod random;
 pub mod sealed;
+pub mod small;
 pub mod tensor;
 pub mod tensor_file;

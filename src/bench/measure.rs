@@ -113,7 +113,7 @@ struct Setup<'a> {
 pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -> Result<Measured> {
     let experiment = choices.experiment(source)?;
     let Some(training) = &experiment.training else { bail!("the bench config trains") };
-    let before = peak::used(device);
+    let before = peak::before(device);
     let Measurable { model, geometry, base_bytes } = source.model(&experiment, device)?;
     let base = model.base.to(Device::Cpu, Kind::Float);
     let subspace = training.subspace.spec.build(&*model.network, &base, &model.head)?;

@@ -11,7 +11,7 @@ use crate::machine::memory::peak_bytes;
 pub struct Before(Option<u64>);
 
 /// Returns the bytes that a device has free now.
-pub fn used(device: Device) -> Before {
+pub fn before(device: Device) -> Before {
     match device {
         Device::Cuda(index) => Before(cuda_memory_bytes(index).map(|(free, _)| free)),
         _ => Before(None),

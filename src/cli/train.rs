@@ -111,7 +111,7 @@ fn train(
     let trained = || signals::end(saved.clone(), session.world.leads());
     let watch = Watch { stop: stop.clone(), trained: &trained };
     let Finished { record, posterior } = match train::run(experiment, &session, material, (run, state), &watch)? {
-        Outcome::Finished(finished) => finished,
+        Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {
             let id = run.id();
             let text = format!("stopped after {steps} steps, which are saved: the same command continues (run {id})");

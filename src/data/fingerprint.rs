@@ -69,7 +69,7 @@ fn add_groups(hash: &mut Sha256, groups: &Groups) {
 
 fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
     hash.update(b"files");
-    add_text(hash, word(files.decode.resize).as_bytes());
+    add_text(hash, files.decode.resize.word().as_bytes());
     let digests: Result<Vec<[u8; 32]>> = files.paths.par_iter().map(|path| of_file(path)).collect();
     digests?.iter().for_each(|digest| hash.update(digest));
     Ok(())
@@ -96,11 +96,6 @@ fn of_file(path: &Path) -> Result<[u8; 32]> {
         Ok(hash.finalize().into())
     };
     digest().with_context(|| format!("{}: cannot read", path.display()))
-}
-
-/// The word by which a config names a choice.
-fn word<E: Choice + PartialEq>(choice: E) -> &'static str {
-    E::CHOICES.iter().find(|(_, other)| *other == choice).map_or("", |(word, _)| *word)
 }
 
 /// Adds a text to the hash. Its length comes first, so that different lists of texts never have the same bytes.

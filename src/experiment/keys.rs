@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::Experiment;
+use crate::base::small::{capital, push_new};
 use crate::data::DATASETS;
 use crate::methods::registered;
 use crate::model::head::HEADS;
@@ -125,12 +126,6 @@ fn joined(key: &str, found: &[&Asked]) -> Key {
     Key { path: key.to_owned(), rule: rules.join("; or "), default: defaults.join(" or "), about }
 }
 
-fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
-        list.push(item);
-    }
-}
-
 /// Returns all keys as a Markdown page.
 pub fn page() -> String {
     let keys = all();
@@ -143,7 +138,7 @@ pub fn page() -> String {
         for group in own.chunk_by(|a, b| a.table() == b.table()) {
             let name = group[0].table();
             if name != *table {
-                let about = about_entry(name).map_or(String::new(), |about| format!("{}.\n\n", sentence(about)));
+                let about = about_entry(name).map_or(String::new(), |about| format!("{}.\n\n", capital(about)));
                 let _ = write!(page, "\n### `[{name}]`\n\n{about}");
             } else {
                 page.push('\n');
@@ -184,9 +179,4 @@ fn about_entry(table: &str) -> Option<&'static str> {
         _ => vec![],
     };
     entries.into_iter().find(|(known, _)| *known == key).map(|(_, about)| about)
-}
-
-fn sentence(text: &str) -> String {
-    let first = text.chars().next().map_or(0, char::len_utf8);
-    text[..first].to_uppercase() + &text[first..]
 }

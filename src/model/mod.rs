@@ -69,7 +69,7 @@ impl Loaded {
         device: Device,
     ) -> Result<Loaded> {
         let (archive, identified) = open_checkpoint(checkpoint)?;
-        let (width, traits) = (identified.vit.width(), identified.vit.traits);
+        let (width, traits) = (identified.vit.feature_width(), identified.vit.traits);
         let hash = || checkpoint.sha256().map(str::to_string);
         let text = || match &archive {
             Some(archive) => identify_text(archive, traits),

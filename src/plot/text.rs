@@ -61,9 +61,3 @@ pub fn shorten(text: &str, size: f64, limit: f64) -> String {
     }
     format!("{}…", short.trim_end())
 }
-
-/// `text` with its first letter in upper case.
-pub fn capital(text: &str) -> String {
-    let first = text.chars().next().map_or(0, char::len_utf8);
-    text[..first].to_uppercase() + &text[first..]
-}

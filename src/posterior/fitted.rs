@@ -34,12 +34,12 @@ pub struct Fitted {
 
 impl Fitted {
     /// Adds everything to the tensors of a file.
-    pub fn save(&self, state: &mut State) {
+    pub fn save(&self, prefix: &str, state: &mut State) {
         let precisions: Vec<f64> = self.particles.iter().map(|particle| particle.precision).collect();
-        state.put("laplace.precision", &Tensor::from_slice(&precisions));
-        state.put("laplace.columns", &Tensor::from_slice(&[self.columns.start, self.columns.end]));
+        state.put(&format!("{prefix}laplace.precision"), &Tensor::from_slice(&precisions));
+        state.put(&format!("{prefix}laplace.columns"), &Tensor::from_slice(&[self.columns.start, self.columns.end]));
         for (particle, approximation) in self.particles.iter().enumerate() {
-            approximation.curvature.save(&format!("laplace.{particle}"), state);
+            approximation.curvature.save(&format!("{prefix}laplace.{particle}"), state);
         }
     }
 
@@ -47,19 +47,19 @@ impl Fitted {
     ///
     /// # Errors
     /// Fails if the Gaussians belong to other particles, or if tensors are damaged.
-    pub fn load(state: &State, theta: &Tensor, device: Device) -> Result<Option<Fitted>> {
-        if !state.has("laplace.precision") {
+    pub fn load(prefix: &str, state: &State, theta: &Tensor, device: Device) -> Result<Option<Fitted>> {
+        if !state.has(&format!("{prefix}laplace.precision")) {
             return Ok(None);
         }
-        let columns = state.get("laplace.columns")?;
+        let columns = state.get(&format!("{prefix}laplace.columns"))?;
         ensure!(columns.size() == [2], "`laplace.columns` is damaged");
         let columns = columns.int64_value(&[0])..columns.int64_value(&[1]);
-        let precisions = crate::base::tensor::host_f64(&state.get("laplace.precision")?)?;
+        let precisions = crate::base::tensor::host_f64(&state.get(&format!("{prefix}laplace.precision"))?)?;
         let (particles, parameters) = theta.size2()?;
         let fits = precisions.len() as i64 == particles && columns.start >= 0 && columns.end <= parameters;
         ensure!(fits, "the Laplace approximation is of other particles than theta");
         let one = |(particle, precision): (usize, f64)| {
-            let curvature = Curvature::load(&format!("laplace.{particle}"), state, device)?;
+            let curvature = Curvature::load(&format!("{prefix}laplace.{particle}"), state, device)?;
             Ok(Approximation { curvature, precision })
         };
         let particles = precisions.into_iter().enumerate().map(one).collect::<Result<_>>()?;

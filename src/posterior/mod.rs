@@ -90,7 +90,7 @@ impl Posterior {
             Posterior::Bank { draws } => put("draws", draws),
             Posterior::Laplace { mode, fitted } => {
                 put("theta", mode);
-                fitted.save(state);
+                fitted.save(prefix, state);
             }
         }
     }
@@ -122,7 +122,7 @@ impl Posterior {
             ensure!(fits, "deviations have shape {found:?} around theta [{particles}, {parameters}]");
             return Ok(Posterior::LowRankGaussians { mean: theta, std, deviations });
         }
-        Ok(match Fitted::load(state, &theta, device)? {
+        Ok(match Fitted::load(prefix, state, &theta, device)? {
             Some(fitted) => Posterior::Laplace { mode: theta, fitted },
             None => Posterior::Points { theta },
         })

@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 use super::aggregate::{Summary, seed_warning};
 use super::paper::{self, Cell, Origin, PaperTable, Unit};
 use super::sources::Sources;
+use crate::base::small::push_new;
 use crate::metrics::Average;
 use matching::{Found, Matcher};
 
@@ -227,12 +228,6 @@ fn show(summary: &Summary, unit: Unit) -> String {
         Some(spread) if spread.sd == 0.0 => format!("{mean} ({} seeds)", summary.count),
         Some(spread) => format!("{mean} ± {} ({} seeds)", unit.show(spread.sd), summary.count),
         None => mean,
-    }
-}
-
-fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
-        list.push(item);
     }
 }
 

@@ -127,9 +127,3 @@ impl Note {
         self.absent(Absence::Default(value));
     }
 }
-
-/// Returns `text` with its first letter in upper case.
-pub(super) fn capital(text: &str) -> String {
-    let first = text.chars().next().map_or(0, char::len_utf8);
-    text[..first].to_uppercase() + &text[first..]
-}

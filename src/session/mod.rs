@@ -218,7 +218,12 @@ fn report(identified: &Identified) -> Option<f64> {
             tracing::debug!("reference: relative difference {:.1e}", difference.relative);
             Some(difference.relative)
         }
-        Evidence::Config { reference: None } => None,
+        Evidence::Config { reference: None } => {
+            tracing::info!(
+                "checkpoint: heads, activation and eps are those of its config; no reference.safetensors to compare with"
+            );
+            None
+        }
         Evidence::Code { reason } => {
             tracing::warn!("the archive's own forward does not run here, so the native one is not checked ({reason})");
             None

@@ -39,7 +39,7 @@ pub struct Finished {
 
 /// The way in which a run ended.
 pub enum Outcome {
-    Finished(Finished),
+    Finished(Box<Finished>),
     /// Stopped on request after this many steps, with everything that a resumed run needs on disk.
     Interrupted {
         steps: usize,
@@ -88,7 +88,8 @@ pub fn run(
         Some(settings) => around::fit(particles, settings, (training, experiment.seed), session, &material)?,
         None => particles,
     };
-    Ok(Outcome::Finished(Finished { record, posterior: store(posterior, experiment, session, folder)? }))
+    let posterior = store(posterior, experiment, session, folder)?;
+    Ok(Outcome::Finished(Box::new(Finished { record, posterior })))
 }
 
 /// Assembles the state of the training loop.

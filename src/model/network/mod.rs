@@ -87,7 +87,7 @@ pub trait Network {
     fn stage_of(&self, name: &str) -> usize;
 
     /// Returns the width of the features, d.
-    fn width(&self) -> i64;
+    fn feature_width(&self) -> i64;
 
     /// Returns the shape of a stage's input for one sample, which is also that of a cache entry.
     fn entering(&self, stage: usize) -> Vec<i64>;

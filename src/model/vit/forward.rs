@@ -53,7 +53,7 @@ impl Network for Vit {
         }
     }
 
-    fn width(&self) -> i64 {
+    fn feature_width(&self) -> i64 {
         self.geometry.output
     }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::drawing::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, distinct, ladder, measured};
-use crate::plot::text::capital;
+use crate::base::small::capital;
 use crate::report::sources::RowView;
 
 const DIVERSITY: &[&str] = &["diversity_kl"];

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 
+use crate::base::small::push_new;
 use crate::results::series::{RESULT_KEYS, of_table};
 use crate::results::store::Table;
 
@@ -68,10 +69,4 @@ impl<'a> Comparison<'a> {
 
 fn text<'a>(table: &'a Table, row: usize, column: &str) -> &'a str {
     table.get(row, column).unwrap_or_default()
-}
-
-fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
-        list.push(item);
-    }
 }

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 
 use super::comparison::Comparison;
+use crate::base::small::capital;
 use crate::metrics::{self, Better};
-use crate::plot::text::capital;
 use crate::plot::{Axis, Fill, Joined, Layer, Mean, Panel, Scale, Ticks};
 
 /// The quantity that a panel shows.

@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
+use crate::base::small::capital;
 use crate::schema::node::Origin;
 use crate::schema::problems::Problems;
-use crate::schema::survey::{Note, capital};
+use crate::schema::survey::Note;
 
 /// The content of a key.
 #[derive(Debug)]
