@@ -4,6 +4,7 @@
 
 mod run_files;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -232,8 +233,11 @@ impl Sources {
             self.results.rows.iter_mut().for_each(|row| row.push(String::new()));
         }
         let mut filled = vec![];
+        let key = |files: &RunFiles| (files.run.clone(), files.experiment.clone());
+        let places: HashMap<_, _> = self.runs.iter().rev().map(|files| (key(files), files)).collect();
         for (place, row) in self.result_rows().enumerate() {
-            let Some(run) = self.run_of(&row) else { continue };
+            let of = (row.get("run").to_string(), row.get("experiment").to_string());
+            let Some(run) = places.get(&of) else { continue };
             for (index, column) in self.results.columns.iter().enumerate().filter(|(_, name)| row.get(name).is_empty())
             {
                 filled.extend(run.setting(column).map(|value| (place, index, value)));

@@ -3,6 +3,7 @@
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
+use std::collections::HashMap;
 use std::io::{IsTerminal, stdout};
 
 use super::store::Table;
@@ -108,7 +109,7 @@ impl<'a> Column<'a> {
         Rendered {
             title: format!("{}{percent}", self.name),
             cells: cells.map(|(row, value)| self.format(&row[self.index], *value)).collect(),
-            best: (0..values.len()).map(|row| is_best(self.better, &values, groups, row)).collect(),
+            best: best_of_groups(self.better, &values, groups),
             numeric: self.numeric,
             measured: self.unit.is_some(),
         }
@@ -149,19 +150,27 @@ fn group_keys<'a>(table: &'a Table, group_by: &[String]) -> Vec<Vec<&'a str>> {
     (0..table.rows.len()).map(key).collect()
 }
 
-/// Whether no row of the same group beats `row` and there is another row to compare with.
-fn is_best(better: Better, values: &[Option<f64>], groups: &[Vec<&str>], row: usize) -> bool {
-    let Some(value) = values[row] else {
-        return false;
+/// For each row, whether no row of the same group beats it, and there is another one to compare with.
+fn best_of_groups(better: Better, values: &[Option<f64>], groups: &[Vec<&str>]) -> Vec<bool> {
+    let beats = |value: f64, other: f64| match better {
+        Better::Higher => value >= other,
+        Better::Lower => value <= other,
+        Better::Neither => false,
     };
-    let peers = (0..values.len()).filter(|other| *other != row && groups[*other] == groups[row]);
-    let mut peers = peers.filter_map(|other| values[other]).peekable();
-    peers.peek().is_some()
-        && peers.all(|peer| match better {
-            Better::Higher => value >= peer,
-            Better::Lower => value <= peer,
-            Better::Neither => false,
-        })
+    // The best value so far of each group, and how many there are; a value that cannot be compared leaves none the best.
+    let mut best: HashMap<&[&str], (f64, usize)> = HashMap::new();
+    for (value, group) in values.iter().zip(groups).filter_map(|(value, group)| Some(((*value)?, group))) {
+        let (found, count) = best.entry(group.as_slice()).or_insert((value, 0));
+        *count += 1;
+        if value.is_nan() || beats(value, *found) && !found.is_nan() {
+            *found = value;
+        }
+    }
+    let is_best = |(value, group): (&Option<f64>, &Vec<&str>)| {
+        let (Some(value), Some((found, count))) = (value, best.get(group.as_slice())) else { return false };
+        *count > 1 && beats(*value, *found)
+    };
+    values.iter().zip(groups).map(is_best).collect()
 }
 
 /// Splits the metric columns into as many blocks as the width requires. Each block starts with the columns that name
