@@ -116,12 +116,13 @@ def timms():
         "timm-deit3": ("deit3_base_patch16_224", {}),
         "timm-mean": ("vit_base_patch16_224", dict(global_pool="avg")),
         "timm-dinov2-registers": ("vit_base_patch14_reg4_dinov2", {}),
+        "timm-dinov3": ("vit_small_patch16_dinov3", {}),
         "timm-siglip": ("vit_base_patch16_siglip_224", {}),
     }
     for name, (architecture, more) in kinds.items():
         model = randomised(timm.create_model(architecture, **small, **more))
         features = lambda x: model.forward_head(model.forward_features(x), pre_logits=True)
-        config = dict(architecture=architecture, num_classes=CLASSES, model_args={**small, **more},
+        config = dict(architecture=architecture, num_classes=CLASSES, global_pool=model.global_pool, model_args={**small, **more},
                       pretrained_cfg=dict(input_size=[3, SIZE, SIZE], interpolation="bicubic",
                                           mean=[0.5] * 3, std=[0.5] * 3))
         write(name, model, features, model, preprocessing=("config.json", config))

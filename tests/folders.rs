@@ -12,7 +12,7 @@ use bella::model::vit::identify::{Evidence, Fixed, Identified};
 use common::{Place, assert_has, done, error_line, fixture, messages, printed};
 use tch::{Kind, Tensor};
 
-const FAMILIES: [&str; 17] = [
+const FAMILIES: [&str; 18] = [
     "hf-clip",
     "hf-clip-both",
     "hf-deit-distilled",
@@ -27,6 +27,7 @@ const FAMILIES: [&str; 17] = [
     "open-clip",
     "timm-deit3",
     "timm-dinov2-registers",
+    "timm-dinov3",
     "timm-mean",
     "timm-siglip",
     "timm-vit",
@@ -229,6 +230,12 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
             &["not a readable safetensors file"],
         ),
     ];
+    let classifier = |at: &Path| {
+        tensors(at, |all| all.push(("classifier.weight".into(), Tensor::zeros([3, 16], tch::kind::FLOAT_CPU))));
+    };
+    let folder = changed(&place, "hf-siglip", classifier);
+    let line = error_line(common::bella(&["inspect", folder.to_str().unwrap()]), 1);
+    assert_has(&line, &["the classifier of a siglip_vision_model", "[head.linear]"]);
     for (change, parts) in cases {
         let folder = changed(&place, "hf-vit", change);
         let line = error_line(common::bella(&["inspect", folder.to_str().unwrap()]), 1);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::model::vit::identify::Fixed;
-use crate::model::vit::parts::Parts;
+use crate::model::vit::parts::{Parts, Readout};
 use crate::model::vit::rope::Rope;
 use crate::model::vit::{Activation, Geometry, Traits};
 
@@ -219,12 +219,39 @@ impl Config {
         }
     }
 
-    /// The config must not contradict what the weights say.
+    /// The readout, where names of weights tell `found`: timm's `global_pool` says more.
     ///
     /// # Errors
-    /// The first key that does.
-    pub fn check(&self, geometry: &Geometry, parts: &Parts) -> Result<()> {
+    /// A pooling that bella does not compute.
+    pub fn readout(&self, found: Readout) -> Result<Readout> {
+        let Kind::Timm(architecture) = &self.kind else { return Ok(found) };
+        let usual = if architecture.contains("dinov3") { "avg" } else { "token" };
+        let pool = self.values.get("global_pool").and_then(Value::as_str).unwrap_or(usual);
+        match (pool, found) {
+            (_, Readout::Map | Readout::Mean | Readout::ClassDistillation) => Ok(found),
+            ("token", _) => Ok(found),
+            ("avg", _) => Ok(Readout::NormedMean),
+            _ => bail!(
+                "{}: global_pool = \"{pool}\" is none that bella computes; known: token, avg, map",
+                self.path.display()
+            ),
+        }
+    }
+
+    /// The config must not contradict what the weights say. A classifier must be of a class whose classifiers bella computes:
+    /// those of CLIP and SigLIP read other tokens than the features do.
+    ///
+    /// # Errors
+    /// The first key that does; a classifier of another class.
+    pub fn check(&self, geometry: &Geometry, parts: &Parts, classifies: bool) -> Result<()> {
+        const CLASSIFIERS: [&str; 4] = ["vit", "deit", "dinov2", "dinov2_with_registers"];
         let Kind::Transformers(class) = self.kind else { return Ok(()) };
+        ensure!(
+            !classifies || CLASSIFIERS.contains(&class.model_type),
+            "the classifier of a {} reads what bella does not compute: give the folder of the network without it, and use \
+             [head.linear]",
+            class.model_type
+        );
         let shown = FILES[0];
         let patch = self.integer("patch_size", class.patch)?;
         let found = [

@@ -49,8 +49,9 @@ pub fn identify(folder: &Path, fixed: Fixed) -> Result<Identified> {
         Container::Transformers => Resize::Plain,
         Container::Timm | Container::OpenClip => Resize::Antialiased,
     };
-    let parts = Parts { rope: config.rope()?, resize, ..parts };
-    config.check(&geometry, &parts).with_context(shown)?;
+    let readout = config.readout(parts.readout)?;
+    let parts = Parts { rope: config.rope()?, resize, readout, ..parts };
+    config.check(&geometry, &parts, head.is_some()).with_context(shown)?;
     let vit = Vit { geometry, traits, parts };
     let reference = reference(folder, &vit, &base)?;
     Ok(Identified { vit, naming: naming.key, base, head, evidence: Evidence::Config { reference }, stored })

@@ -16,6 +16,8 @@ words! {
         ClassDistillation = "class+distillation",
         /// The mean of the patch tokens, normalised after it is taken.
         Mean = "mean",
+        /// The mean of the normalised patch tokens.
+        NormedMean = "normed-mean",
         /// The normalised class token beside the mean of the normalised patch tokens.
         ClassMean = "class+mean",
         /// Attention of a learnt query over all normalised tokens (SigLIP's MAP head).

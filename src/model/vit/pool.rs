@@ -16,6 +16,7 @@ pub fn features(weights: &Weights, x: &Tensor, (traits, parts): (&Traits, &Parts
         Readout::Class => norm(&x.narrow(2, 0, 1)),
         Readout::ClassDistillation => norm(&x.narrow(2, 0, 2)).flatten(2, 3).unsqueeze(2),
         Readout::Mean => norm(&mean(x)),
+        Readout::NormedMean => mean(&norm(x)),
         Readout::ClassMean => {
             let x = norm(x);
             Tensor::cat(&[x.narrow(2, 0, 1), mean(&x)], 3)
