@@ -87,7 +87,7 @@ impl Estimate {
 }
 
 /// Bytes of one image's gradients, twice: as they come and joined.
-fn per_image(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
+pub fn per_image(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
     2 * gradients * maps.parameters() * wide(kind).elt_size_in_bytes() as i64
 }
 

@@ -89,16 +89,6 @@ pub trait Method {
         None
     }
 
-    /// Whether rows are means of Gaussians, so that [`posterior_std`](Self::posterior_std) gives something.
-    fn is_gaussian(&self) -> bool {
-        false
-    }
-
-    /// Matrices `[n, P]` that a step makes and drops again: at least the gradients.
-    fn matrices_of_a_step(&self) -> u64 {
-        1
-    }
-
     /// What the user should know after training, a line each.
     ///
     /// # Errors
@@ -149,6 +139,22 @@ pub trait MethodSpec {
 
     /// Whether the method moves theta by its own rule, with `[optimizer.none]` beside it.
     fn own_optimizer(&self) -> bool {
+        false
+    }
+
+    /// Matrices `[n, P]` that the method keeps from step to step, besides theta and those of the optimizer.
+    fn kept_matrices(&self) -> u64 {
+        0
+    }
+
+    /// Matrices `[n, P]` that a step on a batch of so many parts makes and drops again: at least the gradients.
+    fn matrices_of_a_step(&self, parts: usize) -> u64 {
+        let _ = parts;
+        1
+    }
+
+    /// Whether rows are means of Gaussians, so that [`Method::posterior_std`] gives something.
+    fn is_gaussian(&self) -> bool {
         false
     }
 

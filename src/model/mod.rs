@@ -111,7 +111,8 @@ impl Model {
     pub fn plan(&self, what: &str, graph: Graph, (images, fixed): (usize, u64), advice: &str) -> Result<Cutter> {
         let need = self.need(graph);
         let need = Need { fixed: need.fixed + fixed, ..need };
-        Task { what, need, whole: Cut { members: 1, images }, members: None, device: self.device, advice }.plan()
+        Task { what, coming: 0, need, whole: Cut { members: 1, images }, members: None, device: self.device, advice }
+            .plan()
     }
 
     /// As [`logits`](Self::logits), from wherever the forward starts.

@@ -26,6 +26,9 @@ pub trait OptimizerSpec {
     /// The learning rates: one, or one a particle.
     fn rates(&self) -> &[f64];
 
+    /// Matrices `[n, P]` that the optimizer keeps from step to step.
+    fn kept_matrices(&self) -> u64;
+
     /// Zero moments for `theta: [n, P]`.
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
 

@@ -21,6 +21,9 @@ use crate::model::vit::footprint::Graph;
 use crate::model::vit::weights::Weights;
 use crate::subspace::Subspace;
 
+/// Rows of theta are stored in this type.
+const ROW_KIND: Kind = Kind::Float;
+
 /// Rows of theta, each of which is a member: stored ones, or draws that are made when they are asked for.
 pub trait Rows {
     /// m.
@@ -58,6 +61,9 @@ pub trait Linear {
     /// The memory of a prediction: for the images at once, all members together.
     fn need(&self, model: &Model) -> Need;
 
+    /// The most images that it sends through the network at once, however many it is given.
+    fn images_at_once(&self, model: &Model) -> usize;
+
     /// Logits `[m, B, C]`, f64, of normalised images `[1, B, 3, S, S]`.
     ///
     /// # Errors
@@ -86,12 +92,24 @@ impl Members<'_> {
         }
     }
 
-    /// What the layer weights of one member take in the compute type, with its row where that is made for it.
+    /// What the layer weights of one member take besides stored rows: the row where that is made for it, and the weights where
+    /// they are no views of it.
     fn bytes(&self, kind: Kind) -> u64 {
         let Members::Rows { subspace, rows } = self else { return 0 };
         let parameters = subspace.layout().parameters() as u64;
-        let row = if rows.are_made() { Kind::Float.elt_size_in_bytes() } else { 0 };
-        parameters * (kind.elt_size_in_bytes() + row) as u64
+        let row = if rows.are_made() { ROW_KIND.elt_size_in_bytes() } else { 0 };
+        let weights = if kind != ROW_KIND || subspace.forms_weights() { kind.elt_size_in_bytes() } else { 0 };
+        parameters * (row + weights) as u64
+    }
+
+    /// What making rows takes besides them: the noise of one of them.
+    fn making(&self) -> u64 {
+        match self {
+            Members::Rows { subspace, rows } if rows.are_made() => {
+                subspace.layout().parameters() as u64 * ROW_KIND.elt_size_in_bytes() as u64
+            }
+            _ => 0,
+        }
     }
 }
 
@@ -139,8 +157,9 @@ impl<'a> Predictor<'a> {
         let need = linear.need(self.model);
         Task {
             what: "prediction",
+            coming: 0,
             need: Need { fixed: need.fixed + logits, ..need },
-            whole: Cut { members: 1, images },
+            whole: Cut { members: 1, images: images.min(linear.images_at_once(self.model)) },
             members: None,
             device: self.model.device,
             advice: ROOM_TO_PREDICT,
@@ -167,11 +186,12 @@ impl<'a> Predictor<'a> {
             Chunk::Auto => None,
             Chunk::Fixed(count) => Some(count),
         };
-        Task { what, need, whole, members, device: self.model.device, advice: ROOM_TO_PREDICT }.plan()
+        Task { what, coming: 0, need, whole, members, device: self.model.device, advice: ROOM_TO_PREDICT }.plan()
     }
 
     fn need(&self, graph: Graph, fixed: u64, keeps_all: bool) -> Need {
         let (member, pass) = (self.members.bytes(self.model.kind), self.model.need(graph));
+        let fixed = fixed + self.members.making();
         match keeps_all {
             true => Need { fixed: fixed + member * self.members() as u64, member: 0, ..pass },
             false => Need { fixed, member, ..pass },

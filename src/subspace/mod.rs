@@ -30,6 +30,11 @@ pub trait Subspace {
     /// The layer weights that leaves stand for (one `[k, …shape]` a column, in the layout's order).
     fn weights<'a>(&self, base: &'a Base, leaves: &[Tensor]) -> Weights<'a>;
 
+    /// Whether these weights are tensors of their own, where leaves are views of theta.
+    fn forms_weights(&self) -> bool {
+        false
+    }
+
     /// The columns of the checkpoint itself, `[P]`, from which updates ΔW count; zeros for a new head.
     fn origin(&self) -> Tensor;
 

@@ -6,10 +6,10 @@ use anyhow::Result;
 use tch::Kind;
 
 use crate::base::tensor::ROOM_TO_TRAIN;
-use crate::experiment::{Batches, Selection, TrainSpec};
+use crate::experiment::{Batches, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
-use crate::methods::Method;
+use crate::methods::MethodSpec;
 use crate::model::Model;
 use crate::model::vit::footprint::Graph;
 use crate::subspace::Layout;
@@ -19,7 +19,7 @@ pub struct Step<'a> {
     pub spec: &'a TrainSpec,
     pub model: &'a Model,
     pub layout: &'a Layout,
-    pub method: &'a dyn Method,
+    pub method: &'a dyn MethodSpec,
     /// Training images.
     pub images: usize,
     /// Particles in all.
@@ -28,10 +28,19 @@ pub struct Step<'a> {
     pub own: usize,
     /// Whether the best particles are kept beside the present ones.
     pub validates: bool,
+    /// Bytes of what is made between the plan and the first step, and stays.
+    pub coming: u64,
+}
+
+/// Bytes of theta `[n, P]` with what method and optimizer keep of it from step to step.
+pub fn state_bytes(training: &Training, parameters: i64) -> u64 {
+    let spec = &training.method.spec;
+    let matrices = 1 + spec.kept_matrices() + training.optimizer.spec.kept_matrices();
+    matrices * (spec.particles() * parameters) as u64 * Kind::Float.elt_size_in_bytes() as u64
 }
 
 impl Step<'_> {
-    /// The memory of a step besides what is held already: theta, and what the method keeps from step to step.
+    /// The memory of a step besides theta, and what method and optimizer keep from step to step.
     fn need(&self) -> Need {
         let Step { spec, model, layout, .. } = self;
         let parameters = layout.parameters() as u64;
@@ -42,11 +51,11 @@ impl Step<'_> {
             (false, _) => 0,
             (true, gaussian) => 1 + u64::from(gaussian),
         };
-        let matrices = self.method.matrices_of_a_step() + clipped + best;
+        let matrices = self.method.matrices_of_a_step(spec.accumulate.parts()) + clipped + best;
         let own_images = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_images });
-        // The gradients of the graph's leaves, and the leaves: those of one particle in f32 are theta itself.
-        let tensors = if self.particles == 1 && model.kind == Kind::Float { 1 } else { 2 };
+        // The gradients of the graph's leaves, and the leaves: in f32 they are theta itself.
+        let tensors = if model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
         Need { fixed: matrices * matrix, member, ..pass }
     }
@@ -63,6 +72,6 @@ impl Step<'_> {
         };
         let whole = Cut { members: self.own, images };
         let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
-        Task { what, need: self.need(), whole, members, device, advice }.plan().map(Rc::new)
+        Task { what, coming: self.coming, need: self.need(), whole, members, device, advice }.plan().map(Rc::new)
     }
 }

@@ -29,6 +29,8 @@ pub struct Prefix {
 /// What a cache is made of.
 pub struct Plan<'a> {
     pub model: &'a Model,
+    /// Bytes on the CPU that training takes besides, as soon as the cache is there.
+    pub coming: u64,
     pub block: usize,
     pub images: &'a ImageSet,
     /// Images that training will ask for.
@@ -47,12 +49,14 @@ impl Prefix {
         if plan.block == 0 || place == PrefixCache::Off {
             return Ok(None);
         }
-        let Plan { model, block, indices, .. } = *plan;
+        let Plan { model, coming, block, indices, .. } = *plan;
         let geometry = &model.vit.geometry;
         let shape = [indices.len() as i64, 1 + geometry.grid * geometry.grid, geometry.width];
         let bytes = shape.iter().product::<i64>() as u64 * model.kind.elt_size_in_bytes() as u64;
         let gib = memory::gib(bytes);
-        if place == PrefixCache::Auto && free_bytes(Device::Cpu).is_none_or(|free| bytes > free / 2) {
+        if place == PrefixCache::Auto
+            && free_bytes(Device::Cpu).is_none_or(|free| bytes > free.saturating_sub(coming) / 2)
+        {
             tracing::info!(
                 "blocks 0 to {} are not cached: {gib:.1} GiB; train.prefix_cache = \"disk\" keeps them in a file",
                 block - 1

@@ -14,13 +14,13 @@ use crate::cli::failure::{Stopped, fail};
 use crate::data::batches::ImageSet;
 use crate::data::order::Holdout;
 use crate::experiment::{Experiment, PrefixCache, Training, Validation};
-use crate::machine::memory;
+use crate::machine::memory::{self, Cutter};
 use crate::machine::parallel::World;
 use crate::methods::Parts;
 use crate::run::RunFolder;
 use crate::session::{Session, Settings};
 use crate::subspace::geometry::Geometry;
-use crate::train::chunks::Step;
+use crate::train::chunks::{Step, state_bytes};
 use crate::train::prefix::{Plan, Prefix};
 use crate::train::progress::Progress;
 use crate::train::{Trainer, processes_of};
@@ -125,10 +125,17 @@ pub(super) fn assemble<'a>(
 ) -> Result<Trainer<'a>> {
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
-    let theta = session.initial_theta(experiment.seed, particles)?;
+    let Images { set: images, validation: validation_images, holdout, data } = images;
+    let (model, spec, seed, world) = (&session.model, &training.train, experiment.seed, &*session.world);
+    let (team, stop) = (world.team(particles as usize), stop_on_signals(world)?);
+    // The cache first: what it takes is not free for activations. All of it before theta, which may be too large itself.
+    let prefix = prefix(training, session, images, &holdout, run)?;
+    let own = team.share().rows.len();
+    let cutter = plan_step(training, session, &holdout, own)?;
+    let theta = session.initial_theta(seed, particles)?;
     let parts = Parts {
         theta: theta.shallow_clone(),
-        seed: experiment.seed,
+        seed,
         optimizer: training.optimizer.spec.build(&theta),
         geometry: Geometry::new(subspace.layout()),
         clip_norm: training.train.clip_norm,
@@ -136,15 +143,6 @@ pub(super) fn assemble<'a>(
     let method = training.method.spec.build(parts);
     let progress = Progress::new(particles, method.diagnostics().len(), session.device);
     let bar = crate::base::logging::bar(0, "training");
-    let Images { set: images, validation: validation_images, holdout, data } = images;
-    let (model, spec, seed, world) = (&session.model, &training.train, experiment.seed, &*session.world);
-    let (team, stop) = (world.team(particles as usize), stop_on_signals(world)?);
-    // The cache first: what it takes is not free for activations.
-    let prefix = prefix(training, session, images, &holdout, run)?;
-    let (layout, own) = (subspace.layout(), team.share().rows.len());
-    let (particles, validates) = (particles as usize, !holdout.validation.is_empty());
-    let step = Step { spec, model, layout, method: &*method, images: holdout.train.len(), particles, own, validates };
-    let cutter = step.plan()?;
     Ok(Trainer {
         spec,
         seed,
@@ -167,6 +165,23 @@ pub(super) fn assemble<'a>(
     })
 }
 
+/// How much of a step this process, which computes the gradients of `own` particles, sends through the network at once.
+fn plan_step(training: &Training, session: &Session, holdout: &Holdout, own: usize) -> Result<Rc<Cutter>> {
+    let layout = session.subspace()?.layout();
+    let step = Step {
+        spec: &training.train,
+        model: &session.model,
+        layout,
+        method: &*training.method.spec,
+        images: holdout.train.len(),
+        particles: training.method.spec.particles() as usize,
+        own,
+        validates: !holdout.validation.is_empty(),
+        coming: state_bytes(training, layout.parameters()),
+    };
+    step.plan()
+}
+
 /// The output of the blocks that are not trained, for the images that are trained on.
 fn prefix(
     training: &Training,
@@ -175,19 +190,21 @@ fn prefix(
     holdout: &Holdout,
     run: &RunFolder,
 ) -> Result<Option<Rc<Prefix>>> {
-    let (model, spec) = (&session.model, &training.train);
+    let (model, spec, layout) = (&session.model, &training.train, session.subspace()?.layout());
     if images.is_augmented() {
         if !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off) {
             bail!("train.prefix_cache: data.*.augment changes the images in every epoch; leave one of them out");
         }
         return Ok(None);
     }
-    let block = session.subspace()?.layout().first_block(model.vit.geometry.blocks);
+    let block = layout.first_block(model.vit.geometry.blocks);
     if block == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
         bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
     }
+    let coming = if session.device == Device::Cpu { state_bytes(training, layout.parameters()) } else { 0 };
     let plan = Plan {
         model,
+        coming,
         block,
         images,
         indices: &holdout.train,

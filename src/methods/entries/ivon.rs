@@ -139,6 +139,20 @@ impl MethodSpec for Spec {
         true
     }
 
+    /// Running means of the gradient and of the Hessian.
+    fn kept_matrices(&self) -> u64 {
+        2
+    }
+
+    /// Deviations, noise, noisy weights and gradients; from the second sample or part on, the sums of two of them.
+    fn matrices_of_a_step(&self, parts: usize) -> u64 {
+        if parts == 1 && self.mc_samples == 1 { 4 } else { 6 }
+    }
+
+    fn is_gaussian(&self) -> bool {
+        true
+    }
+
     fn samples(&self) -> Option<usize> {
         Some(self.samples)
     }
@@ -268,15 +282,6 @@ impl Method for Ivon {
 
     fn posterior_std(&self) -> Option<Tensor> {
         Some(self.deviations())
-    }
-
-    fn is_gaussian(&self) -> bool {
-        true
-    }
-
-    /// Deviations, noise, noisy weights and gradients; from the second sample or part on, the sums of two of them.
-    fn matrices_of_a_step(&self) -> u64 {
-        6
     }
 
     fn remarks(&self) -> Result<Vec<String>> {

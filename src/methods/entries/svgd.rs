@@ -120,6 +120,11 @@ impl MethodSpec for Spec {
         Box::new(Svgd { spec: self.clone(), parts })
     }
 
+    /// With drive = weight, the mixed gradients besides the particles' own.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        if self.drive == Drive::Weight && self.particles > 1 { 2 } else { 1 }
+    }
+
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
     }
@@ -160,11 +165,6 @@ impl Method for Svgd {
             Drive::Weight => DIAGNOSTICS,
             Drive::Own | Drive::Shared => &DIAGNOSTICS[..DIAGNOSTICS.len() - 1],
         }
-    }
-
-    /// With drive = weight, the mixed gradients besides the particles' own.
-    fn matrices_of_a_step(&self) -> u64 {
-        if self.spec.drive == Drive::Weight && self.spec.particles > 1 { 2 } else { 1 }
     }
 
     fn save(&self, state: &mut State) {
