@@ -102,6 +102,29 @@ fn a_stage_that_breaks_is_told() {
     assert!(place.path("results/rehearsal/stl10-low-rank-map/results/runs").is_dir());
 }
 
+/// A finding, not a fault: nothing broke.
+#[test]
+fn a_machine_that_is_too_small_is_told_the_amount() {
+    let place = Place::new();
+    let output = rehearse(&place, &["cifar10"], &["--memory", "0.05"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let refused = ["refused: train, save, kill: ", " and one image at once need ", " GiB is free", "| not reached |"];
+    assert_has(&printed(&output), &refused);
+}
+
+/// A stand-in takes the place of a checkpoint that is not there, which is said.
+#[test]
+fn a_real_checkpoint_that_is_absent_is_told() {
+    let place = Place::new();
+    let absent = ["--real-checkpoint", "--set", "checkpoint.path=absent/ViT-B-32.pt", "--memory", "0.05"];
+    let output = rehearse(&place, &["cifar10"], &absent).output().unwrap();
+    let said = messages(&output);
+    assert_has(&said, &["warning: --real-checkpoint: ", "ViT-B-32.pt: no such file, so a stand-in is rehearsed"]);
+    assert_eq!(said.matches("no such file").count(), 1, "{said}");
+    let line = error_line(rehearse(&place, &["quickstart"], &absent), 2);
+    assert_has(&line, &["head.checkpoint", "put it at ", "absent/ViT-B-32.pt"]);
+}
+
 #[test]
 fn mistakes_are_refused() {
     let place = Place::new();

@@ -88,6 +88,7 @@ pub fn errors(
     let member = 3 * theta.size()[1] as u64 * (Kind::Float.elt_size_in_bytes() + model.kind.elt_size_in_bytes()) as u64;
     let task = Task {
         what: "landscape",
+        coming: 0,
         need: Need { member, ..model.need(Graph::None) },
         whole: Cut { members: chunk, images: batch_size },
         members: None,

@@ -189,7 +189,7 @@ impl Setup<'_> {
             geometry: Geometry::new(self.subspace.layout()),
             clip_norm: self.training.train.clip_norm,
         });
-        let cutter = self.plan_step(&*method)?;
+        let cutter = self.plan_step()?;
         found.particle_chunk = cutter.cut().members;
         found.step_flop = self.step_flop();
         let material = self.material()?;
@@ -212,11 +212,12 @@ impl Setup<'_> {
     }
 
     /// Decides how many particles and images go through the network at once.
-    fn plan_step(&self, method: &dyn Method) -> Result<Rc<Cutter>> {
+    fn plan_step(&self) -> Result<Rc<Cutter>> {
         let (layout, particles) = (self.subspace.layout(), self.particles as usize);
         let spec = &self.training.train;
-        let (model, images) = (self.model, spec.batch_size);
-        Step { spec, model, layout, method, images, particles, own: particles, validates: false }.plan()
+        let (model, images, method) = (self.model, spec.batch_size, &*self.training.method.spec);
+        // Theta and what is kept of it are there already.
+        Step { spec, model, layout, method, images, particles, own: particles, validates: false, coming: 0 }.plan()
     }
 
     /// Runs one complete training step and times its parts.

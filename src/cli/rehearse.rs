@@ -138,6 +138,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
         device: args.compute.device,
         threads: args.compute.threads,
         workers: args.compute.workers,
+        memory: args.compute.memory,
     })
 }
 

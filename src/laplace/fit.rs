@@ -111,7 +111,7 @@ impl Fitter<'_> {
         let most = images_at_once(maps, gradients, Kind::Double) as usize;
         let graph = super::jacobian_graph(self.subspace);
         let estimate = self.settings.estimate(self.subspace, 1, self.model.head.classes())?;
-        let sizes = (self.batch_size.min(most), estimate.peak);
+        let sizes = (self.batch_size.min(most).min(indices.len()), estimate.peak);
         let cutter = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
         Ok(images.batches(in_order(indices, cutter.cut().images)))
     }

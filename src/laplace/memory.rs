@@ -89,7 +89,7 @@ impl Estimate {
 }
 
 /// Returns the bytes of the gradients of one image, counted twice: as they are computed, and concatenated.
-fn per_image(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
+pub fn per_image(maps: &Maps, gradients: i64, kind: Kind) -> i64 {
     2 * gradients * maps.parameters() * wide(kind).elt_size_in_bytes() as i64
 }
 

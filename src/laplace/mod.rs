@@ -109,23 +109,29 @@ impl Linear for Linearised<'_> {
         self.fitted.particles.len() * each
     }
 
-    /// Returns the memory of the graph from the logits down to the trained layers, for one particle at a time.
+    /// Returns the memory of the graph from the logits down to the trained layers, for one particle at a time, and of the
+    /// Jacobians.
     fn need(&self, model: &Model) -> Need {
-        jacobian_need(model, self.subspace)
+        let pass = model.need(jacobian_graph(self.subspace));
+        let jacobians = memory::per_image(&self.maps, model.head.classes(), model.kind) as u64;
+        Need { image: pass.image + pass.pair + jacobians, ..Need::default() }
+    }
+
+    fn images_at_once(&self, model: &Model) -> usize {
+        memory::images_at_once(&self.maps, model.head.classes(), model.kind) as usize
     }
 
     /// Returns the logits of all members. The members of one particle are adjacent.
     fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor> {
         let classes = model.head.classes();
-        let chunk = memory::images_at_once(&self.maps, classes, model.kind);
-        let count = images.size()[1];
+        let (chunk, count) = (self.images_at_once(model), images.size()[1]);
         let mut members = Vec::new();
         for (particle, Approximation { curvature, precision }) in self.fitted.particles.iter().enumerate() {
             let theta = self.theta.narrow(0, particle as i64, 1);
             let epsilon = self.noise(particle as i64, classes, theta.device());
             let mut parts = Vec::new();
-            for start in (0..count).step_by(chunk as usize) {
-                let images = images.narrow(1, start, chunk.min(count - start));
+            for start in (0..count).step_by(chunk) {
+                let images = images.narrow(1, start, (chunk as i64).min(count - start));
                 let pass = pass::Pass::new(model, self.subspace, &self.maps, &theta, &images)?;
                 let variance = variance::Projected::new(curvature, &self.maps, &pass)?.variance(*precision)?;
                 parts.push(outputs(self.output, &pass.logits.detach(), &variance, &epsilon)?);
@@ -139,12 +145,6 @@ impl Linear for Linearised<'_> {
 /// Returns the graph of one particle's forward pass, from which Jacobians or gradients are taken.
 pub fn jacobian_graph(subspace: &dyn Subspace) -> Graph<'_> {
     Graph::Weights { trained: subspace.layout(), recompute: false, own_samples: false }
-}
-
-/// Returns the memory of one particle's forward pass and of the batch of gradients taken from it.
-pub fn jacobian_need(model: &Model, subspace: &dyn Subspace) -> Need {
-    let need = model.need(jacobian_graph(subspace));
-    Need { fixed: 2 * memory::BATCH_BYTES as u64, member: 0, image: need.image + need.pair, pair: 0 }
 }
 
 /// Returns the noise ε `[S, C]` of a particle's draws, a pure function of (seed, draw, particle).

@@ -92,16 +92,6 @@ pub trait Method {
         Posterior::Points { theta: theta.shallow_clone() }
     }
 
-    /// Returns the number of matrices `[n, P]` in a posterior of this method.
-    fn matrices_of_the_posterior(&self) -> u64 {
-        1
-    }
-
-    /// Returns the number of matrices `[n, P]` that a step creates and drops: at least the gradients.
-    fn matrices_of_a_step(&self) -> u64 {
-        1
-    }
-
     /// Returns warnings after an epoch, one line each. `epochs` holds the mean of every diagnostic of each epoch so
     /// far, by name.
     fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
@@ -165,6 +155,24 @@ pub trait MethodSpec {
     /// Returns where particles come from, and what is fitted around them.
     fn course(&self) -> Course<'_> {
         Course::Train
+    }
+
+    /// Returns the number of matrices `[n, P]` that the method keeps from step to step, besides theta and those of the
+    /// optimizer.
+    fn kept_matrices(&self) -> u64 {
+        0
+    }
+
+    /// Returns the number of matrices `[n, P]` that a step on a batch of `parts` parts creates and drops: at least the
+    /// gradients.
+    fn matrices_of_a_step(&self, parts: usize) -> u64 {
+        let _ = parts;
+        1
+    }
+
+    /// Returns the number of matrices `[n, P]` in a posterior of this method.
+    fn matrices_of_the_posterior(&self) -> u64 {
+        1
     }
 
     fn resolved(&self) -> toml::Table;

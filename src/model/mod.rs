@@ -138,7 +138,7 @@ impl Model {
         let need = self.need(graph);
         let need = Need { fixed: need.fixed + fixed, ..need };
         let whole = Cut { members: 1, images: samples };
-        Task { what, need, whole, members: None, device: self.device, advice }.plan()
+        Task { what, coming: 0, need, whole, members: None, device: self.device, advice }.plan()
     }
 
     /// Returns the preprocessing of stored bytes to the network's images.

@@ -28,6 +28,9 @@ pub trait OptimizerSpec {
     /// The learning rates: a single one, or one per particle.
     fn rates(&self) -> &[f64];
 
+    /// Returns the number of matrices `[n, P]` that the optimizer keeps from step to step.
+    fn kept_matrices(&self) -> u64;
+
     /// Creates the optimizer with zero moments for `theta: [n, P]`.
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
 

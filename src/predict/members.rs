@@ -10,6 +10,9 @@ use crate::model::Model;
 use crate::posterior::Draws;
 use crate::subspace::Subspace;
 
+/// The type in which rows of theta are stored.
+const ROW_KIND: Kind = Kind::Float;
+
 /// Rows of theta, one per member. They are stored, or drawn when they are asked for.
 pub trait Rows {
     /// Returns the number of members m.
@@ -61,6 +64,9 @@ pub trait Linear {
     /// Returns the memory of a prediction, for all members together and the images that are predicted at once.
     fn need(&self, model: &Model) -> Need;
 
+    /// Returns the most images that it sends through the network at once, however many it is given.
+    fn images_at_once(&self, model: &Model) -> usize;
+
     /// Returns the logits `[m, B, C]` in f64 for prepared samples `[1, B, …]`.
     ///
     /// # Errors
@@ -89,11 +95,23 @@ impl Members<'_> {
         }
     }
 
-    /// Returns the bytes of one member's layer weights in the compute type, and of its row if that is computed.
+    /// Returns the bytes that one member takes besides stored rows: its row if that is computed, and its layer weights if
+    /// they are no views of it.
     pub(super) fn bytes(&self, kind: Kind) -> u64 {
         let Members::Rows { subspace, rows } = self else { return 0 };
         let parameters = subspace.layout().parameters() as u64;
-        let row = if rows.are_made() { Kind::Float.elt_size_in_bytes() } else { 0 };
-        parameters * (kind.elt_size_in_bytes() + row) as u64
+        let row = if rows.are_made() { ROW_KIND.elt_size_in_bytes() } else { 0 };
+        let weights = if kind != ROW_KIND || subspace.forms_weights() { kind.elt_size_in_bytes() } else { 0 };
+        parameters * (row + weights) as u64
+    }
+
+    /// Returns the bytes that computing rows takes besides them: the noise of one row.
+    pub(super) fn making(&self) -> u64 {
+        match self {
+            Members::Rows { subspace, rows } if rows.are_made() => {
+                subspace.layout().parameters() as u64 * ROW_KIND.elt_size_in_bytes() as u64
+            }
+            _ => 0,
+        }
     }
 }

@@ -68,8 +68,9 @@ impl<'a> Predictor<'a> {
         let need = linear.need(self.model);
         Task {
             what: "prediction",
+            coming: 0,
             need: Need { fixed: need.fixed + logits, ..need },
-            whole: Cut { members: 1, images },
+            whole: Cut { members: 1, images: images.min(linear.images_at_once(self.model)) },
             members: None,
             device: self.model.device,
             advice: ROOM_TO_PREDICT,
@@ -96,11 +97,12 @@ impl<'a> Predictor<'a> {
             Chunk::Auto => None,
             Chunk::Fixed(count) => Some(count),
         };
-        Task { what, need, whole, members, device: self.model.device, advice: ROOM_TO_PREDICT }.plan()
+        Task { what, coming: 0, need, whole, members, device: self.model.device, advice: ROOM_TO_PREDICT }.plan()
     }
 
     fn need(&self, graph: Graph, fixed: u64, keeps_all: bool) -> Need {
         let (member, pass) = (self.members.bytes(self.model.kind), self.model.need(graph));
+        let fixed = fixed + self.members.making();
         match keeps_all {
             true => Need { fixed: fixed + member * self.members() as u64, member: 0, ..pass },
             false => Need { fixed, member, ..pass },

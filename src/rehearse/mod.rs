@@ -45,6 +45,8 @@ pub struct Options {
     pub threads: Option<i32>,
     /// Threads that decode images.
     pub workers: Option<u16>,
+    /// What each process may hold, in GiB.
+    pub memory: Option<f64>,
 }
 
 /// The size of stand-ins.

@@ -124,13 +124,17 @@ impl Plan {
 
 fn checkpoint(experiment: &Experiment, options: &Options, folder: &Folder) -> Result<Checkpoint> {
     let path = &experiment.checkpoint.path;
-    if options.weights == WeightsFrom::RealWherePresent && path.is_file() {
+    let (wanted, present) = (options.weights == WeightsFrom::RealWherePresent, path.is_file());
+    if wanted && present {
         return Ok(Checkpoint::Real(path.clone()));
     }
     if experiment.head.key == "checkpoint" {
-        bail!(
-            "head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; give --real-checkpoint"
-        );
+        let way_out =
+            if wanted { format!("put it at {}", path.display()) } else { "give --real-checkpoint".to_string() };
+        bail!("head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; {way_out}");
+    }
+    if wanted {
+        tracing::warn!("--real-checkpoint: {}: no such file, so a stand-in is rehearsed", path.display());
     }
     let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
     let model = options.model.map_or_else(|| models::of_file(&stem), Ok)?;

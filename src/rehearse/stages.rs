@@ -139,9 +139,10 @@ impl Runner<'_> {
         let mut bella = Command::new(program()?);
         bella.arg(command).arg("--device").arg(self.options.device.to_string());
         bella.arg("--out").arg(results);
-        let (threads, workers) = (self.options.threads, self.options.workers);
+        let Options { threads, workers, memory, .. } = self.options;
         bella.args(threads.iter().flat_map(|n| ["--threads".to_string(), n.to_string()]));
         bella.args(workers.iter().flat_map(|n| ["--workers".to_string(), n.to_string()]));
+        bella.args(memory.iter().flat_map(|gib| ["--memory".to_string(), gib.to_string()]));
         bella.env("BELLA_CACHE", self.plan.folder.heads());
         Ok(bella)
     }

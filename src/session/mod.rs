@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor};
 
+use crate::base::tensor::first_line;
 use crate::data::augment::Views;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::order::replace_labels;
@@ -189,9 +190,12 @@ impl Session {
     /// Returns the starting `theta: [n, P]`, in f32 on the device.
     pub fn initial_theta(&self, seed: u64, particles: i64) -> Result<Tensor> {
         let subspace = self.subspace()?;
-        let rows: Vec<Tensor> =
-            (0..particles as u64).map(|particle| subspace.initial(seed, particle)).collect::<Result<_>>()?;
-        Ok(Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(self.device))
+        let theta = Tensor::f_empty([particles, subspace.layout().parameters()], (Kind::Float, self.device));
+        let theta = theta.map_err(|e| anyhow!("{}", first_line(&e)))?;
+        for particle in 0..particles {
+            theta.get(particle).copy_(&subspace.initial(seed, particle as u64)?);
+        }
+        Ok(theta)
     }
 }
 

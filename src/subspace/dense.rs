@@ -118,6 +118,10 @@ impl Subspace for Dense {
         weights
     }
 
+    fn forms_weights(&self) -> bool {
+        true
+    }
+
     fn origin(&self) -> Tensor {
         Tensor::zeros([self.layout.parameters()], (Kind::Float, self.origin.device()))
     }

@@ -30,6 +30,11 @@ pub trait Subspace {
     /// Returns the layer weights for the leaves, which are one `[k, …shape]` per column in the layout's order.
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a>;
 
+    /// Returns whether these weights are tensors of their own, where leaves are views of theta.
+    fn forms_weights(&self) -> bool {
+        false
+    }
+
     /// Returns the columns of the checkpoint itself, `[P]`, to which updates ΔW are relative; zeros for a new head.
     fn origin(&self) -> Tensor;
 

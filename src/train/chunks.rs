@@ -6,10 +6,10 @@ use anyhow::Result;
 use tch::Kind;
 
 use crate::base::tensor::ROOM_TO_TRAIN;
-use crate::experiment::{Batches, Selection, TrainSpec};
+use crate::experiment::{Batches, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
-use crate::methods::Method;
+use crate::methods::MethodSpec;
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::subspace::Layout;
@@ -19,7 +19,7 @@ pub struct Step<'a> {
     pub spec: &'a TrainSpec,
     pub model: &'a Model,
     pub layout: &'a Layout,
-    pub method: &'a dyn Method,
+    pub method: &'a dyn MethodSpec,
     /// The number of training images.
     pub images: usize,
     /// The number of particles in all processes.
@@ -28,10 +28,19 @@ pub struct Step<'a> {
     pub own: usize,
     /// Whether there are validation images, so that the best particles may be kept as well.
     pub validates: bool,
+    /// The bytes that are taken between the plan and the first step, and stay taken.
+    pub coming: u64,
+}
+
+/// Returns the bytes of theta `[n, P]`, and of what method and optimizer keep from step to step.
+pub fn state_bytes(training: &Training, parameters: i64) -> u64 {
+    let spec = &training.method.spec;
+    let matrices = 1 + spec.kept_matrices() + training.optimizer.spec.kept_matrices();
+    matrices * (spec.particles() * parameters) as u64 * Kind::Float.elt_size_in_bytes() as u64
 }
 
 impl Step<'_> {
-    /// Returns the memory of a step beyond what is already held: theta, and what the method keeps between steps.
+    /// Returns the memory of a step besides theta, and besides what method and optimizer keep from step to step.
     fn need(&self) -> Need {
         let Step { spec, model, layout, .. } = self;
         let parameters = layout.parameters() as u64;
@@ -39,11 +48,11 @@ impl Step<'_> {
         let clipped = u64::from(spec.clip_norm.is_some());
         let keeps_best = self.validates && spec.select == Selection::Best;
         let best = if keeps_best { self.method.matrices_of_the_posterior() } else { 0 };
-        let matrices = self.method.matrices_of_a_step() + clipped + best;
+        let matrices = self.method.matrices_of_a_step(spec.accumulate.parts()) + clipped + best;
         let own_samples = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
-        // The leaves of the graph and their gradients. In f32, the leaves of a single particle are theta itself.
-        let tensors = if self.particles == 1 && model.kind == Kind::Float { 1 } else { 2 };
+        // The leaves of the graph and their gradients. In f32 the leaves are theta itself.
+        let tensors = if model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
         Need { fixed: matrices * matrix, member, ..pass }
     }
@@ -60,6 +69,6 @@ impl Step<'_> {
         };
         let whole = Cut { members: self.own, images };
         let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
-        Task { what, need: self.need(), whole, members, device, advice }.plan().map(Rc::new)
+        Task { what, coming: self.coming, need: self.need(), whole, members, device, advice }.plan().map(Rc::new)
     }
 }

@@ -32,6 +32,8 @@ pub struct Prefix {
 /// The data and settings from which a cache is computed.
 pub struct Plan<'a> {
     pub model: &'a Model,
+    /// The bytes on the CPU that training takes as soon as the cache is there.
+    pub coming: u64,
     pub stage: usize,
     pub images: &'a SampleSet,
     /// The images that training will use.
@@ -50,11 +52,13 @@ impl Prefix {
         if plan.stage == 0 || place == PrefixCache::Off {
             return Ok(None);
         }
-        let Plan { model, stage, indices, .. } = *plan;
+        let Plan { model, coming, stage, indices, .. } = *plan;
         let shape = [vec![indices.len() as i64], model.network.entering(stage)].concat();
         let bytes = shape.iter().product::<i64>() as u64 * model.kind.elt_size_in_bytes() as u64;
         let gib = memory::gib(bytes);
-        if place == PrefixCache::Auto && free_bytes(Device::Cpu).is_none_or(|free| bytes > free / 2) {
+        if place == PrefixCache::Auto
+            && free_bytes(Device::Cpu).is_none_or(|free| bytes > free.saturating_sub(coming) / 2)
+        {
             tracing::info!(
                 "blocks 0 to {} are not cached: {gib:.1} GiB; train.prefix_cache = \"disk\" keeps them in a file",
                 stage - 1

@@ -8,14 +8,14 @@ use anyhow::{Context, Result, bail};
 use tch::{Device, Tensor};
 
 use super::around;
-use super::chunks::Step;
+use super::chunks::{Step, state_bytes};
 use super::material::Material;
 use super::prefix::{Plan, Prefix};
 use super::progress::Progress;
 use super::trainer::{Ending, Trainer};
 use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, PrefixCache, Training};
-use crate::machine::memory;
+use crate::machine::memory::{self, Cutter};
 use crate::methods::{Course, Method, Parts};
 use crate::posterior::{Posterior, Stored};
 use crate::run::{Record, RunFolder};
@@ -102,17 +102,14 @@ fn assemble<'a>(
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
-    let theta = session.initial_theta(experiment.seed, particles)?;
-    let method = method(training, subspace, &theta, experiment.seed);
     let (model, spec, world) = (&session.model, &training.train, &*session.world);
     let team = world.team(particles as usize);
-    // The cache comes first, because its memory is not available to activations.
+    // The cache comes first, since its memory is not free for activations; both come before theta, which may itself be too
+    // large.
     let prefix = prefix(training, session, material, folder)?;
-    let images = material.holdout.train.len();
-    let (layout, own, validates) =
-        (subspace.layout(), team.share().rows.len(), !material.holdout.validation.is_empty());
-    let step = Step { spec, model, layout, method: &*method, images, particles: particles as usize, own, validates };
-    let cutter = step.plan()?;
+    let cutter = plan_step(training, session, material, team.share().rows.len())?;
+    let theta = session.initial_theta(experiment.seed, particles)?;
+    let method = method(training, subspace, &theta, experiment.seed);
     Ok(Trainer {
         spec,
         seed: experiment.seed,
@@ -130,6 +127,24 @@ fn assemble<'a>(
         cutter,
         prefix,
     })
+}
+
+/// Decides how much of a step this process, which computes the gradients of `own` particles, sends through the network at
+/// once.
+fn plan_step(training: &Training, session: &Session, material: &Material, own: usize) -> Result<Rc<Cutter>> {
+    let layout = session.subspace()?.layout();
+    let step = Step {
+        spec: &training.train,
+        model: &session.model,
+        layout,
+        method: &*training.method.spec,
+        images: material.holdout.train.len(),
+        particles: training.method.spec.particles() as usize,
+        own,
+        validates: !material.holdout.validation.is_empty(),
+        coming: state_bytes(training, layout.parameters()),
+    };
+    step.plan()
 }
 
 /// Builds the method at its start, `theta: [n, P]`.
@@ -161,8 +176,11 @@ fn prefix(
     if stage == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
         bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
     }
+    let layout = session.subspace()?.layout();
+    let coming = if session.device == Device::Cpu { state_bytes(training, layout.parameters()) } else { 0 };
     let plan = Plan {
         model,
+        coming,
         stage,
         images,
         indices: &material.holdout.train,

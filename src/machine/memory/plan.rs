@@ -1,6 +1,6 @@
 //! Plans: how a task is cut so that it fits in the memory that is free.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use tch::Device;
 
 use super::cutter::{Cutter, Planned, note};
@@ -30,6 +30,8 @@ pub fn room(device: Device) -> Option<u64> {
 pub struct Task<'a> {
     /// A noun for messages: "prediction", "attack".
     pub what: &'a str,
+    /// Bytes of what is made before the task starts, and stays: they are known, and not free for the task.
+    pub coming: u64,
     pub need: Need,
     /// All members, and the images of a batch.
     pub whole: Cut,
@@ -46,25 +48,35 @@ impl Task<'_> {
     /// # Errors
     /// One member and one image do not fit: with the amount, and what would help.
     pub fn plan(&self) -> Result<Cutter> {
-        let free = free_bytes(self.device);
+        let all = free_bytes(self.device);
+        let free = all.map(|all| all.saturating_sub(self.coming));
         let cut = self.cut(free.map_or(u64::MAX, share_of));
         let bytes = self.need.bytes(cut);
-        if let Some(free) = free.filter(|free| bytes > *free && cut.images == 1) {
-            bail!(
-                "{}: {} member{} and one image at once need {} GiB, but {} GiB is free: {}, or use a machine with \
-                 more memory",
-                self.what,
-                cut.members,
-                if cut.members == 1 { "" } else { "s" },
-                shown(bytes),
-                shown(free),
-                self.advice
-            );
+        if let Some(all) = all.filter(|all| bytes.saturating_add(self.coming) > *all && cut.images == 1) {
+            return Err(self.refusal(cut, bytes, all));
         }
         self.tell(cut, bytes, free);
-        let planned = Planned { need: self.need, free, held: held_bytes().unwrap_or(0) };
+        let planned = Planned { need: self.need, free, held: held_bytes().unwrap_or(0) + self.coming };
         note(planned.held + bytes);
         Ok(Cutter::planned(cut, planned, self.what, self.advice))
+    }
+
+    /// The least cut needs `bytes`, more than the `free` ones.
+    fn refusal(&self, cut: Cut, bytes: u64, free: u64) -> anyhow::Error {
+        let Cut { members, .. } = cut;
+        let plural = if members == 1 { "" } else { "s" };
+        let always = match self.coming {
+            0 => String::new(),
+            coming => format!(" ({} GiB of it however few they are)", shown(coming.saturating_add(self.need.fixed))),
+        };
+        anyhow!(
+            "{}: {members} member{plural} and one image at once need {} GiB{always}, but {} GiB is free: {}, or use a \
+             machine with more memory",
+            self.what,
+            shown(bytes.saturating_add(self.coming)),
+            shown(free),
+            self.advice
+        )
     }
 
     /// The cut for `room` bytes, with the members that the user asks for.
@@ -104,7 +116,7 @@ mod tests {
     const WHOLE: Cut = Cut { members: 8, images: 20 };
 
     fn task(members: Option<usize>) -> Task<'static> {
-        Task { what: "test", need: NEED, whole: WHOLE, members, device: Device::Cpu, advice: "wait" }
+        Task { what: "test", coming: 0, need: NEED, whole: WHOLE, members, device: Device::Cpu, advice: "wait" }
     }
 
     #[test]
@@ -121,5 +133,11 @@ mod tests {
         let error = Task { need, ..task(None) }.plan().unwrap_err().to_string();
         assert!(error.contains("test: 1 member and one image at once need 1073741824.0 GiB, but"), "{error}");
         assert!(error.ends_with("is free: wait, or use a machine with more memory"), "{error}");
+    }
+
+    #[test]
+    fn what_is_made_before_the_task_is_not_free_for_it() {
+        let error = Task { coming: 1 << 60, ..task(None) }.plan().unwrap_err().to_string();
+        assert!(error.contains("need 1073741824.0 GiB (1073741824.0 GiB of it however few they are), but"), "{error}");
     }
 }

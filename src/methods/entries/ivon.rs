@@ -146,6 +146,21 @@ impl MethodSpec for Spec {
         Predictive::Draws(self.samples)
     }
 
+    /// The running means of the gradient and of the Hessian.
+    fn kept_matrices(&self) -> u64 {
+        2
+    }
+
+    /// The deviations, the noise, the noisy weights and the gradients; from the second sample or part on, also the sums
+    /// of two of them.
+    fn matrices_of_a_step(&self, parts: usize) -> u64 {
+        if parts == 1 && self.mc_samples == 1 { 4 } else { 6 }
+    }
+
+    fn matrices_of_the_posterior(&self) -> u64 {
+        2
+    }
+
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
     }
@@ -271,16 +286,6 @@ impl Method for Ivon {
 
     fn posterior(&self, theta: &Tensor) -> Posterior {
         Posterior::Gaussians { mean: theta.shallow_clone(), std: self.deviations() }
-    }
-
-    fn matrices_of_the_posterior(&self) -> u64 {
-        2
-    }
-
-    /// The deviations, the noise, the noisy weights and the gradients; from the second sample or part on, also the sums
-    /// of two of them.
-    fn matrices_of_a_step(&self) -> u64 {
-        6
     }
 
     fn remarks(&self) -> Result<Vec<String>> {

@@ -132,6 +132,11 @@ impl MethodSpec for Spec {
         Box::new(Svgd { spec: self.clone(), parts })
     }
 
+    /// With drive = weight, the mixed gradients besides the particles' own.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        if self.drive == Drive::Weight && self.particles > 1 { 2 } else { 1 }
+    }
+
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
     }
@@ -193,11 +198,6 @@ impl Method for Svgd {
             warnings.push("repulsion outweighs the gradients: lower method.svgd.gamma".to_string());
         }
         warnings
-    }
-
-    /// With drive = weight, the mixed gradients are held besides the particles' own.
-    fn matrices_of_a_step(&self) -> u64 {
-        if self.spec.drive == Drive::Weight && self.spec.particles > 1 { 2 } else { 1 }
     }
 
     fn save(&self, state: &mut State) {

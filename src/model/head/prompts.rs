@@ -168,7 +168,7 @@ fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
     let numbers = geometry.context * (4 * geometry.mlp + 6 * geometry.width);
     let need = Need { image: numbers as u64 * Kind::Float.elt_size_in_bytes() as u64, ..Need::default() };
     let whole = Cut { members: 1, images: BATCH };
-    let task = Task { what: "zero-shot head", need, whole, members: None, device, advice: ROOM_ELSEWHERE };
+    let task = Task { what: "zero-shot head", coming: 0, need, whole, members: None, device, advice: ROOM_ELSEWHERE };
     Ok(task.plan()?.cut().images)
 }
 

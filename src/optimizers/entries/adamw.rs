@@ -52,6 +52,10 @@ impl OptimizerSpec for Spec {
         &self.lr
     }
 
+    fn kept_matrices(&self) -> u64 {
+        2
+    }
+
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
         let rates = rate_column(&self.lr, theta);
         let (first, second) = (theta.zeros_like(), theta.zeros_like());

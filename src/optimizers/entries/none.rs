@@ -16,6 +16,10 @@ impl OptimizerSpec for Spec {
         &[]
     }
 
+    fn kept_matrices(&self) -> u64 {
+        0
+    }
+
     fn build(&self, _: &Tensor) -> Box<dyn Optimizer> {
         Box::new(Still)
     }

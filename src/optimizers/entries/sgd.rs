@@ -39,6 +39,10 @@ impl OptimizerSpec for Spec {
         &self.lr
     }
 
+    fn kept_matrices(&self) -> u64 {
+        1
+    }
+
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
         let rates = rate_column(&self.lr, theta);
         Box::new(Sgd { spec: self.clone(), rates, velocity: theta.zeros_like() })
