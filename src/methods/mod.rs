@@ -147,6 +147,15 @@ pub trait MethodSpec {
 
     fn build(&self, parts: Parts) -> Box<dyn Method>;
 
+    /// Checks the settings against the number of steps of a training, before its first.
+    ///
+    /// # Errors
+    /// Fails if so few steps leave the method without a posterior.
+    fn check_steps(&self, steps: usize) -> Result<()> {
+        let _ = steps;
+        Ok(())
+    }
+
     /// Returns how the posterior predicts unless the command line says otherwise.
     fn predictive(&self) -> Predictive {
         Predictive::Particles

@@ -100,6 +100,8 @@ fn assemble<'a>(
     (folder, watch): (&'a RunFolder, &Watch),
 ) -> Result<Trainer<'a>> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
+    let steps = training.train.epochs * material.holdout.train.len().div_ceil(training.train.batch_size);
+    training.method.spec.check_steps(steps)?;
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
     let (model, spec, world) = (&session.model, &training.train, &*session.world);

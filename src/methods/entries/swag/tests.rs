@@ -1,0 +1,110 @@
+use super::*;
+use crate::methods::Evaluation;
+use crate::optimizers::Optimizer;
+use crate::subspace::geometry::Geometry;
+use crate::subspace::{Layout, Shape};
+use tch::{Device, Kind};
+
+/// An optimizer that moves theta by minus a tenth of the direction.
+struct Plain;
+
+impl Optimizer for Plain {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        let _ = theta.g_sub_(&(gradient * (0.1 * factor)));
+    }
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn parts(theta: &Tensor) -> Parts {
+    let mut layout = Layout::default();
+    layout.push("weight", &[theta.size()[1]]);
+    layout.close_block("weight", 0, Shape::Dense);
+    let geometry = Geometry::new(&layout);
+    Parts { theta: theta.copy(), seed: 1, optimizer: Box::new(Plain), geometry, clip_norm: None }
+}
+
+/// Gradients that differ from step to step, each a function of the number of the step.
+struct Wander {
+    step: i64,
+}
+
+impl Objective for Wander {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        self.step += 1;
+        let places = Tensor::arange(theta.numel() as i64, (Kind::Double, Device::Cpu)).view_as(theta);
+        let gradients = (places * 0.7 + self.step as f64 * 1.3).sin();
+        Ok(Evaluation { losses: Tensor::zeros([theta.size()[0]], (Kind::Double, Device::Cpu)), gradients })
+    }
+}
+
+fn spec(start: i64, every: i64, columns: usize) -> Spec {
+    Spec { particles: 2, start, every, columns, samples: 4 }
+}
+
+/// The rows of theta at the steps that are snapshots, and the method after all steps.
+fn run(spec: Spec, steps: i64) -> (Vec<Tensor>, Swag, Tensor) {
+    let mut theta = Tensor::zeros([2, 3], (Kind::Double, Device::Cpu));
+    let (start, every) = (spec.start, spec.every);
+    let mut swag = Swag::new(spec, parts(&theta));
+    let (mut objective, mut snapshots) = (Wander { step: 0 }, Vec::new());
+    for step in 1..=steps {
+        swag.step(&mut theta, &mut objective, 1.0).unwrap();
+        if step > start && (step - start) % every == 0 {
+            snapshots.push(theta.copy());
+        }
+    }
+    (snapshots, swag, theta)
+}
+
+/// Mean, variance and deviations from the running mean, by their definitions.
+#[test]
+fn moments_are_those_of_the_snapshots() {
+    let (snapshots, swag, theta) = run(spec(4, 3, 5), 40);
+    assert_eq!(snapshots.len(), 12);
+    let all = Tensor::stack(&snapshots, 0);
+    let Posterior::LowRankGaussians { mean, std, deviations } = swag.posterior(&theta) else { panic!("no Gaussian") };
+    let near = |a: &Tensor, b: &Tensor| assert!((a - b).abs().max().double_value(&[]) < 1e-12, "{a} {b}");
+    let first = [0i64];
+    near(&mean, &all.mean_dim(first.as_slice(), false, Kind::Double));
+    let centred = &all - &mean;
+    near(&std.square(), &centred.square().mean_dim(first.as_slice(), false, Kind::Double));
+    assert_eq!(deviations.size(), [2, 5, 3]);
+    for (column, last) in (7..12).enumerate() {
+        let running = all.narrow(0, 0, last + 1).mean_dim(first.as_slice(), false, Kind::Double);
+        near(&deviations.select(1, column as i64), &(all.get(last) - running));
+    }
+}
+
+#[test]
+fn a_resumed_run_has_the_same_posterior() {
+    let (_, whole, theta) = run(spec(2, 2, 3), 20);
+    let mut state = State::default();
+    let (_, half, mut resumed_theta) = run(spec(2, 2, 3), 11);
+    half.save(&mut state);
+    let mut resumed = Swag::new(spec(2, 2, 3), parts(&resumed_theta));
+    resumed.load(&state).unwrap();
+    let mut objective = Wander { step: 11 };
+    for _ in 11..20 {
+        resumed.step(&mut resumed_theta, &mut objective, 1.0).unwrap();
+    }
+    let tensors = |posterior: Posterior| match posterior {
+        Posterior::LowRankGaussians { mean, std, deviations } => [mean, std, deviations],
+        _ => panic!("no Gaussian"),
+    };
+    let (a, b) = (tensors(whole.posterior(&theta)), tensors(resumed.posterior(&resumed_theta)));
+    a.iter().zip(&b).for_each(|(a, b)| assert!(a.equal(b)));
+}
+
+#[test]
+fn too_few_snapshots_are_an_error_with_the_way_out() {
+    let (_, swag, theta) = run(spec(9, 1, 5), 10);
+    assert!(matches!(swag.posterior(&theta), Posterior::Points { .. }));
+    let error = spec(9, 1, 5).check_steps(10).unwrap_err().to_string();
+    assert!(error.contains("10 training steps give 1 snapshots") && error.contains("lower start = 9"), "{error}");
+    spec(8, 1, 5).check_steps(10).unwrap();
+}
