@@ -50,10 +50,10 @@ fn map(path: &Path) -> Result<Predictions> {
     let file = crate::base::files::open_file(path)?;
     // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
     let map = unsafe { Mmap::map(&file) }?;
-    sealed::check(&file).context("evaluate again to write it anew")?;
     let hint = "is not a safetensors file, or is truncated; evaluate again to write it anew";
     let tensors = SafeTensors::deserialize(&map).context(hint)?;
     let (_, header) = SafeTensors::read_metadata(&map).context(hint)?;
+    sealed::check(&file).context("evaluate again to write it anew")?;
     let Ok(logits) = tensors.tensor("logits") else {
         bail!("has no tensor `logits`; a predictions file holds `logits` and, for a labelled set, `labels`")
     };
