@@ -147,7 +147,7 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     fs::write(results.join("cut.csv"), &csv[..csv.len() - 30]).unwrap();
     let (code, out, err) = report(&["--out", "all", "--html", "report.html"]);
     assert_eq!(code, Some(0), "{err}");
-    for (file, rule) in [("cut.safetensors", "damaged"), ("cut.csv", "line 3")] {
+    for (file, rule) in [("cut.safetensors", "truncated"), ("cut.csv", "line 3")] {
         let line = err.lines().find(|line| line.contains(file)).unwrap_or_else(|| panic!("{file} in {err}"));
         assert!(line.starts_with("warning: ") && line.contains(rule), "{line}");
     }
