@@ -92,6 +92,11 @@ pub trait Method {
         Posterior::Points { theta: theta.shallow_clone() }
     }
 
+    /// Returns whether there is enough for a posterior already: a sampler needs draws. Until then no epoch is the best one.
+    fn has_posterior(&self) -> bool {
+        true
+    }
+
     /// Returns warnings after an epoch, one line each. `epochs` holds the mean of every diagnostic of each epoch so
     /// far, by name.
     fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {

@@ -39,7 +39,7 @@ impl Trainer<'_> {
         row.diagnostics.extend(self.leave_one_out()?.map(|loss| ("loo_loss".to_string(), loss)));
         if let Some([nll, accuracy, ece]) = validation {
             (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), Some(accuracy), Some(ece));
-            if self.spec.select == Selection::Best {
+            if self.spec.select == Selection::Best && self.method.has_posterior() {
                 let (method, theta) = (&self.method, &self.theta);
                 self.progress.offer(nll, || method.posterior(theta));
             }

@@ -154,9 +154,13 @@ impl Method for Sgld {
         Ok(Step { losses, diagnostics: None })
     }
 
+    fn has_posterior(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     /// Before the first kept state, points: there is no bank yet.
     fn posterior(&self, theta: &Tensor) -> Posterior {
-        if self.kept.is_empty() {
+        if !self.has_posterior() {
             return Posterior::Points { theta: theta.shallow_clone() };
         }
         // A chain's states are next to each other.

@@ -158,9 +158,13 @@ impl Method for Swag {
         Ok(Step { losses: evaluation.losses, diagnostics: None })
     }
 
+    fn has_posterior(&self) -> bool {
+        self.taken >= 2
+    }
+
     /// Before the first two snapshots, points: there is no Gaussian yet.
     fn posterior(&self, theta: &Tensor) -> Posterior {
-        if self.taken < 2 {
+        if !self.has_posterior() {
             return Posterior::Points { theta: theta.shallow_clone() };
         }
         let std = (&self.squares / self.taken as f64).clamp_min(0.0).sqrt();
