@@ -21,6 +21,7 @@ pub mod fit;
 pub mod memory;
 pub mod pass;
 pub mod predictive;
+mod prior_precision;
 pub mod variance;
 
 use anyhow::{Context, Result, ensure};

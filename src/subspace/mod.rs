@@ -5,8 +5,8 @@ pub mod combine;
 mod dense;
 mod entries;
 pub mod geometry;
+mod head_columns;
 pub mod layout;
-mod start;
 
 use anyhow::Result;
 use tch::Tensor;

@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Weights};
-use crate::subspace::start::{initial_head, push_head};
+use crate::subspace::head_columns::{initial_head, push_head};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
 pub static ENTRY: Entry =

@@ -1,4 +1,4 @@
-//! The starting point of a particle, and the columns of a head that particles train.
+//! The columns of a head that particles train, and the random draws that particles start from.
 
 use rand::RngExt;
 use tch::Tensor;

@@ -1,0 +1,41 @@
+//! Methods whose posterior is made along the way: SWAG's Gaussians and SGLD's bank of states, from training to results.
+
+mod common;
+
+use bella::base::tensor_file::State;
+use bella::results::store::read;
+use common::{Place, assert_has, cell, done, error_line, tiny};
+
+/// The tiny experiment (8 steps) with another method.
+fn place(method: &str, optimizer: &str) -> Place {
+    let place = Place::new();
+    let text = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", method);
+    place.write("tiny.toml", text.replace("[optimizer.adamw]\nlr = 2e-3", optimizer).as_bytes());
+    place
+}
+
+#[test]
+fn swag_predicts_with_draws_and_with_the_mean_of_its_snapshots() {
+    let swag = "[method.swag]\nparticles = 2\nstart = 2\nevery = 1\ncolumns = 3\nsamples = 4";
+    let place = place(swag, "[optimizer.adamw]\nlr = 2e-3");
+    done(place.train(&["train.select=last-epoch"]));
+    let state = State::read(&place.run().join("posterior.safetensors")).unwrap();
+    assert_eq!(state.get("deviations").unwrap().size()[..2], [2, 3]);
+    let table = read(&place.path("results/tiny.csv")).unwrap();
+    assert_eq!((cell(&table, "", "members"), cell(&table, "mean", "members")), ("8", "2"));
+    done(place.command("soup", &[]));
+    let line = error_line(place.train(&["method.swag.start=7"]), 1);
+    assert_has(&line, &["method.swag: 8 training steps give 1 snapshots", "lower start = 7"]);
+}
+
+#[test]
+fn states_of_sgld_are_members() {
+    let place = place("[method.sgld]\nlr = 0.05\ness = 30\nstart = 4\nevery = 2\nparticles = 2", "[optimizer.none]");
+    // The first epoch ends before the first state: it cannot be the best one.
+    done(place.train(&[]));
+    let table = read(&place.path("results/tiny.csv")).unwrap();
+    assert_eq!((cell(&table, "", "members"), cell(&table, "", "method")), ("4", "sgld"));
+    let mut draws = place.command("eval", &[]);
+    draws.args(["--draws", "3"]);
+    assert_has(&error_line(draws, 1), &["particles are points", "nothing to draw from"]);
+}
