@@ -102,16 +102,19 @@ pub fn errors(
         let members = Members::Rows { subspace: &*combined.subspace, rows: &combined.theta };
         let hidden = indicatif::ProgressBar::hidden();
         let logits = Predictor::new(model, members, Chunk::Auto).all_logits(images, &all, batch_size, &hidden)?;
-        let classes = model.head.classes() as usize;
-        for of_point in logits.chunks_exact(all.len() * classes) {
-            let guesses = of_point.chunks_exact(classes).map(|logits| argmax(logits) as u32);
-            let wrong = guesses.zip(&images.split.labels).filter(|(guess, label)| guess != *label).count();
-            errors.push(wrong as f64 / all.len() as f64);
+        for of_point in logits.chunks_exact(all.len() * model.head.classes() as usize) {
+            errors.push(error(of_point, &images.split.labels));
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     Ok(errors)
+}
+
+/// Returns the share of images that logits `[B * C]` classify wrongly.
+fn error(logits: &[f32], labels: &[u32]) -> f64 {
+    let guesses = logits.chunks_exact(logits.len() / labels.len()).map(|logits| argmax(logits) as u32);
+    guesses.zip(labels).filter(|(guess, label)| guess != *label).count() as f64 / labels.len() as f64
 }
 
 #[cfg(test)]

@@ -47,25 +47,7 @@ impl Projected {
                 let coordinates = jacobian.matmul(&factor.basis(jacobian.kind()));
                 vec![Part::General { coordinates, values: factor.values.shallow_clone(), rest: None }]
             }
-            Curvature::Diag(diagonal) => {
-                let jacobians = jacobians()?;
-                let mut start = 0;
-                let mut parts = Vec::new();
-                for (at, map) in maps.maps.iter().enumerate() {
-                    let values = diagonal.narrow(0, start, map.parameters());
-                    start += map.parameters();
-                    parts.push(match map.role {
-                        Role::Head | Role::HeadBias => Part::of_head(
-                            &pass.sites[at].input,
-                            None,
-                            values.view([map.outputs, map.inputs]),
-                            Tensor::eye(map.outputs, (Kind::Double, diagonal.device())),
-                        ),
-                        _ => Part::General { coordinates: jacobians[at].flatten(2, 3), values, rest: None },
-                    });
-                }
-                parts
-            }
+            Curvature::Diag(diagonal) => Part::of_diagonal(diagonal, maps, pass, &jacobians()?),
             Curvature::Kron(pairs) => {
                 let jacobians = jacobians()?;
                 let part = |(at, (map, pair)): (usize, (&Map, &Pair))| match map.role {
@@ -107,6 +89,25 @@ impl Part {
                 Part::Head { squares: features.square(), values, basis, rest }
             }
         }
+    }
+
+    /// Builds one part for each map from a diagonal curvature `[P]` and the Jacobians of the maps before the logits.
+    fn of_diagonal(diagonal: &Tensor, maps: &Maps, pass: &Pass, jacobians: &[Tensor]) -> Vec<Part> {
+        let mut start = 0;
+        let part = |(at, map): (usize, &Map)| {
+            let values = diagonal.narrow(0, start, map.parameters());
+            start += map.parameters();
+            match map.role {
+                Role::Head | Role::HeadBias => Part::of_head(
+                    &pass.sites[at].input,
+                    None,
+                    values.view([map.outputs, map.inputs]),
+                    Tensor::eye(map.outputs, (Kind::Double, diagonal.device())),
+                ),
+                _ => Part::General { coordinates: jacobians[at].flatten(2, 3), values, rest: None },
+            }
+        };
+        maps.maps.iter().enumerate().map(part).collect()
     }
 
     /// Builds the part of a map with Kronecker factors from its Jacobian `[B, C, out, in]`.

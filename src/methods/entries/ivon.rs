@@ -121,15 +121,21 @@ impl Spec {
                 .about("Draws per particle that predict after training.")
                 .or(8),
         };
-        if spec.lr.len() > 1 && spec.lr.len() as i64 != spec.particles {
+        spec.check(reader);
+        spec
+    }
+}
+
+impl Spec {
+    fn check(&self, reader: &Reader) {
+        if self.lr.len() > 1 && self.lr.len() as i64 != self.particles {
             let why = format!(
                 "has {} learning rates for {} particles: give one, or one a particle",
-                spec.lr.len(),
-                spec.particles
+                self.lr.len(),
+                self.particles
             );
             reader.problem("lr", why);
         }
-        spec
     }
 }
 

@@ -36,20 +36,7 @@ fn draw(
     subject: &str,
     quantity: for<'a> fn(&'a Scores) -> Option<&'a [f64]>,
 ) -> Result<Option<Drawing>> {
-    let with: Vec<_> = material.measured.iter().filter(|one| quantity(&one.scores).is_some()).collect();
-    let places = distinct(with.iter().map(|one| one.place()));
-    let mut panels = vec![];
-    for place in &places {
-        let here: Vec<_> = with.iter().copied().filter(|one| one.place() == *place).collect();
-        let all: Vec<f64> = here.iter().flat_map(|one| quantity(&one.scores).unwrap_or_default()).copied().collect();
-        let Some(high) = quantile(&all, SHOWN_SHARE).filter(|high| *high > 0.0) else { continue };
-        for series in distinct(here.iter().map(|one| one.series)) {
-            let own: Vec<_> = here.iter().copied().filter(|one| one.series == series).collect();
-            let name = material.series.get(series).map_or("", |one| one.name.as_str());
-            let unit = if places.len() > 1 { format!("density; {place}") } else { "density".to_string() };
-            panels.extend(panel(&own, high, [axis, &unit], quantity, name.to_string()));
-        }
-    }
+    let (mut panels, places) = panels_of(material, axis, quantity);
     if panels.is_empty() {
         return Ok(None);
     }
@@ -70,6 +57,29 @@ fn draw(
         places.join("; ")
     );
     Drawing::of(&chart, caption)
+}
+
+/// Returns the panels of all test conditions, and the names of these conditions.
+fn panels_of(
+    material: &Material,
+    axis: &str,
+    quantity: for<'a> fn(&'a Scores) -> Option<&'a [f64]>,
+) -> (Vec<Panel>, Vec<String>) {
+    let with: Vec<_> = material.measured.iter().filter(|one| quantity(&one.scores).is_some()).collect();
+    let places = distinct(with.iter().map(|one| one.place()));
+    let mut panels = vec![];
+    for place in &places {
+        let here: Vec<_> = with.iter().copied().filter(|one| one.place() == *place).collect();
+        let all: Vec<f64> = here.iter().flat_map(|one| quantity(&one.scores).unwrap_or_default()).copied().collect();
+        let Some(high) = quantile(&all, SHOWN_SHARE).filter(|high| *high > 0.0) else { continue };
+        for series in distinct(here.iter().map(|one| one.series)) {
+            let own: Vec<_> = here.iter().copied().filter(|one| one.series == series).collect();
+            let name = material.series.get(series).map_or("", |one| one.name.as_str());
+            let unit = if places.len() > 1 { format!("density; {place}") } else { "density".to_string() };
+            panels.extend(panel(&own, high, [axis, &unit], quantity, name.to_string()));
+        }
+    }
+    (panels, places)
 }
 
 /// One panel with the given titles of its axes. `None` if neither the right nor the wrong predictions have a density.
