@@ -74,6 +74,15 @@ fn a_cached_prefix_and_given_gradients_do_less() {
 }
 
 #[test]
+fn limits_reach_the_processes_that_measure() {
+    let place = Place::new();
+    let output = bench(&place, &["--rank", "2", "--memory", "0.0001"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    assert_has(table.get(0, "status").unwrap(), &["memory"]);
+}
+
+#[test]
 fn what_does_not_fit_is_a_row_that_says_so() {
     let place = Place::new();
     let output = bench(&place, &["--subspaces", "full", "--methods", "ensemble", "--particles", "100000"]);

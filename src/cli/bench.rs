@@ -249,7 +249,7 @@ enum Answer {
 fn alone(args: &BenchArgs, cases: &[(Source, Choices)]) -> Result<()> {
     let [(source, choices)] = cases else { bail!("--alone: {} cases", cases.len()) };
     crate::bench::volunteer();
-    let device = args.compute.device.open()?;
+    let device = args.compute.settings().device.open()?;
     tch::set_num_threads(args.compute.threads.unwrap_or_else(tch::get_num_threads));
     let plan = Plan {
         steps: args.steps,
@@ -295,6 +295,12 @@ fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome
     }
     if let Some(threads) = args.compute.threads {
         command.args(["--threads", &threads.to_string()]);
+    }
+    if let Some(gib) = args.compute.memory {
+        command.args(["--memory", &gib.to_string()]);
+    }
+    if args.compute.trust {
+        command.arg("--trust");
     }
     answer(command)
 }
