@@ -14,7 +14,7 @@ use bella::machine::memory::Need;
 use bella::machine::parallel::World;
 use bella::metrics::{Average, Scores, value};
 use bella::model::head::{Head, Training};
-use bella::model::network::{Graph, Network, Parameters, Slot, SlotKind, Weights};
+use bella::model::network::{Graph, Network, Parameters, Slot, Weights};
 use bella::model::{Model, Preparation};
 use bella::posterior::Posterior;
 use bella::predict::Predictor;
@@ -48,14 +48,7 @@ impl Texts {
 
 impl Network for Texts {
     fn slots(&self) -> Vec<Slot> {
-        let layer = |stage: usize, target: &str, inputs: i64, outputs: i64| Slot {
-            name: format!("blocks.{stage}.{target}"),
-            target: target.to_string(),
-            kind: SlotKind::Linear,
-            inputs,
-            outputs,
-            stage,
-        };
+        let layer = Slot::of_block;
         (0..LAYERS)
             .flat_map(|stage| [layer(stage, "mlp.fc", WIDTH, HIDDEN), layer(stage, "mlp.proj", HIDDEN, WIDTH)])
             .collect()

@@ -7,6 +7,7 @@ mod independent;
 pub mod kernel;
 pub mod laplace;
 mod registry;
+mod snapshots;
 
 use anyhow::{Result, bail};
 use tch::Tensor;

@@ -12,8 +12,6 @@
 //! With T = 1 and small steps the chain has the posterior of N images as its stationary distribution; larger steps widen it by
 //! 1 / (1 − η h / 2) in a direction of curvature h. Minibatch noise comes on top and is not corrected for, as in the paper.
 
-use std::collections::VecDeque;
-
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use tch::{Kind, Tensor};
@@ -21,6 +19,7 @@ use tch::{Kind, Tensor};
 use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
+use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
@@ -46,11 +45,9 @@ pub struct Spec {
     pub ess: f64,
     pub temperature: f64,
     pub weight_decay: f64,
-    /// Steps before the first state that is kept.
-    pub start: i64,
-    /// Steps from one kept state to the next.
-    pub every: i64,
-    /// Kept states a chain, the last ones.
+    #[serde(flatten)]
+    pub schedule: Schedule,
+    /// The number of snapshots that are kept per chain, the last ones.
     pub samples: usize,
 }
 
@@ -74,17 +71,10 @@ impl Spec {
                 .float("weight_decay", Bounds::at_least(0.0))
                 .about("Weight decay: the prior's precision over the effective sample size.")
                 .or(1e-4),
-            start: reader
-                .count("start", 0..=1_000_000_000)
-                .about("Training steps before the first state that is kept.")
-                .required() as i64,
-            every: reader
-                .count("every", 1..=1_000_000_000)
-                .about("Training steps from one kept state to the next.")
-                .required() as i64,
+            schedule: Schedule::read(reader),
             samples: reader
                 .count("samples", 1..=100_000)
-                .about("States that are kept per chain, the last ones: each is a member that predicts.")
+                .about("Snapshots that are kept per chain, the last ones: each is a member that predicts.")
                 .or(20),
         }
     }
@@ -96,14 +86,13 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        let noise = Noise::new(parts.seed, Purpose::Noise);
-        Box::new(Sgld { spec: self.clone(), noise, steps: 0, kept: VecDeque::new() })
+        Box::new(Sgld::new(self.clone(), parts.seed, &parts.theta))
     }
 
     fn check_steps(&self, steps: usize) -> Result<()> {
-        let Spec { start, every, .. } = *self;
+        let Schedule { start, every } = self.schedule;
         ensure!(
-            steps as i64 - start >= every,
+            self.schedule.snapshots(steps as i64) >= 1,
             "method.sgld: no state would be kept in {steps} training steps: lower start = {start} or every = {every}"
         );
         Ok(())
@@ -131,13 +120,19 @@ struct Sgld {
     spec: Spec,
     noise: Noise,
     steps: i64,
-    /// The last states, `[n, P]` each.
-    kept: VecDeque<Tensor>,
+    kept: Last,
+}
+
+impl Sgld {
+    fn new(spec: Spec, seed: u64, theta: &Tensor) -> Sgld {
+        let (noise, kept) = (Noise::new(seed, Purpose::Noise), Last::new(spec.samples, theta));
+        Sgld { spec, noise, steps: 0, kept }
+    }
 }
 
 impl Method for Sgld {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        let Spec { lr, ess, temperature, weight_decay, start, every, samples, .. } = self.spec;
+        let Spec { lr, ess, temperature, weight_decay, schedule, .. } = self.spec;
         let rate = lr * factor;
         let Evaluation { losses, gradients } = objective.evaluate(theta)?;
         let noise = self.noise.draw(At { step: self.steps, sample: 0, part: 0 }, theta);
@@ -145,17 +140,14 @@ impl Method for Sgld {
         *theta -= gradients * rate;
         *theta += noise * (2.0 * rate * temperature / ess).sqrt();
         self.steps += 1;
-        if self.steps > start && (self.steps - start) % every == 0 {
-            if self.kept.len() == samples {
-                self.kept.pop_front();
-            }
-            self.kept.push_back(theta.copy());
+        if schedule.is_due(self.steps) {
+            self.kept.push(theta.copy());
         }
         Ok(Step { losses, diagnostics: None })
     }
 
     fn has_posterior(&self) -> bool {
-        !self.kept.is_empty()
+        self.kept.count() > 0
     }
 
     /// Before the first kept state, points: there is no bank yet.
@@ -164,27 +156,21 @@ impl Method for Sgld {
             return Posterior::Points { theta: theta.shallow_clone() };
         }
         // A chain's states are next to each other.
-        let states = Tensor::stack(&self.kept.iter().collect::<Vec<_>>(), 1);
-        Posterior::Bank { draws: states.flatten(0, 1).to_kind(Kind::Float) }
+        Posterior::Bank { draws: self.kept.stacked().flatten(0, 1).to_kind(Kind::Float) }
     }
 
     fn remarks(&self) -> Result<Vec<String>> {
-        Ok(vec![format!("sgld: {} states of each chain are the posterior", self.kept.len())])
+        Ok(vec![format!("sgld: {} states of each chain are the posterior", self.kept.count())])
     }
 
     fn save(&self, state: &mut State) {
         state.put_count("sgld.steps", self.steps);
-        state.put_count("sgld.kept", self.kept.len() as i64);
-        for (place, kept) in self.kept.iter().enumerate() {
-            state.put(&format!("sgld.kept.{place}"), kept);
-        }
+        self.kept.save("sgld.kept", state);
     }
 
     fn load(&mut self, state: &State) -> Result<()> {
         self.steps = state.count("sgld.steps")?;
-        let get = |place: i64| state.get(&format!("sgld.kept.{place}"));
-        self.kept = (0..state.count("sgld.kept")?).map(get).collect::<Result<_>>()?;
-        Ok(())
+        self.kept.load("sgld.kept", self.spec.schedule.snapshots(self.steps), state)
     }
 }
 

@@ -12,13 +12,12 @@
 //! Differs from the paper's code: the variance is updated by Welford's rule, since the difference of the second moment and the
 //! squared mean cancels in f32.
 
-use std::collections::VecDeque;
-
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
+use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{
     Entry, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
@@ -40,10 +39,8 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize, Clone, Debug)]
 pub struct Spec {
     pub particles: i64,
-    /// Steps before the first snapshot.
-    pub start: i64,
-    /// Steps from one snapshot to the next.
-    pub every: i64,
+    #[serde(flatten)]
+    pub schedule: Schedule,
     /// K.
     pub columns: usize,
     /// Draws a particle that predict.
@@ -55,14 +52,7 @@ impl Spec {
         Spec {
             particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
                 as i64,
-            start: reader
-                .count("start", 0..=1_000_000_000)
-                .about("Training steps before the first snapshot.")
-                .required() as i64,
-            every: reader
-                .count("every", 1..=1_000_000_000)
-                .about("Training steps from one snapshot to the next.")
-                .required() as i64,
+            schedule: Schedule::read(reader),
             columns: reader
                 .count("columns", 2..=10_000)
                 .about("Number of the last snapshots whose deviations span the low-rank part of the covariance.")
@@ -85,8 +75,8 @@ impl MethodSpec for Spec {
     }
 
     fn check_steps(&self, steps: usize) -> Result<()> {
-        let Spec { start, every, .. } = *self;
-        let snapshots = (steps as i64 - start).max(0) / every;
+        let Schedule { start, every } = self.schedule;
+        let snapshots = self.schedule.snapshots(steps as i64);
         ensure!(
             snapshots >= 2,
             "method.swag: {steps} training steps give {snapshots} snapshots, and a Gaussian needs two: lower start = {start} or \
@@ -117,33 +107,32 @@ struct Swag {
     spec: Spec,
     parts: Parts,
     steps: i64,
-    /// Snapshots so far.
-    taken: i64,
     /// θ̄, `[n, P]`.
     mean: Tensor,
     /// The sum of squared deviations from the mean, `[n, P]`.
     squares: Tensor,
-    /// The last deviations, `[n, P]` each.
-    deviations: VecDeque<Tensor>,
+    deviations: Last,
 }
 
 impl Swag {
     fn new(spec: Spec, parts: Parts) -> Swag {
         let (mean, squares) = (parts.theta.zeros_like(), parts.theta.zeros_like());
-        Swag { spec, parts, steps: 0, taken: 0, mean, squares, deviations: VecDeque::new() }
+        let deviations = Last::new(spec.columns, &parts.theta);
+        Swag { spec, parts, steps: 0, mean, squares, deviations }
     }
 
-    /// Takes theta `[n, P]` as a snapshot.
+    /// Returns the number of snapshots so far.
+    fn taken(&self) -> i64 {
+        self.spec.schedule.snapshots(self.steps)
+    }
+
+    /// Takes theta `[n, P]` as the snapshot of the latest step.
     fn take(&mut self, theta: &Tensor) {
-        self.taken += 1;
         let before = theta - &self.mean;
-        self.mean += &before / self.taken as f64;
+        self.mean += &before / self.taken() as f64;
         let after = theta - &self.mean;
         self.squares += &before * &after;
-        if self.deviations.len() == self.spec.columns {
-            self.deviations.pop_front();
-        }
-        self.deviations.push_back(after);
+        self.deviations.push(after);
     }
 }
 
@@ -152,14 +141,14 @@ impl Method for Swag {
         let evaluation = objective.evaluate(theta)?;
         self.parts.apply(theta, &evaluation.gradients, factor);
         self.steps += 1;
-        if self.steps > self.spec.start && (self.steps - self.spec.start) % self.spec.every == 0 {
+        if self.spec.schedule.is_due(self.steps) {
             self.take(theta);
         }
         Ok(Step { losses: evaluation.losses, diagnostics: None })
     }
 
     fn has_posterior(&self) -> bool {
-        self.taken >= 2
+        self.taken() >= 2
     }
 
     /// Before the first two snapshots, points: there is no Gaussian yet.
@@ -167,39 +156,29 @@ impl Method for Swag {
         if !self.has_posterior() {
             return Posterior::Points { theta: theta.shallow_clone() };
         }
-        let std = (&self.squares / self.taken as f64).clamp_min(0.0).sqrt();
-        let deviations = Tensor::stack(&self.deviations.iter().collect::<Vec<_>>(), 1);
-        Posterior::LowRankGaussians { mean: self.mean.copy(), std, deviations }
+        let std = (&self.squares / self.taken() as f64).clamp_min(0.0).sqrt();
+        Posterior::LowRankGaussians { mean: self.mean.copy(), std, deviations: self.deviations.stacked() }
     }
 
     fn remarks(&self) -> Result<Vec<String>> {
-        let columns = self.deviations.len();
-        Ok(vec![format!("swag: {} snapshots, the last {columns} of which span the low-rank part", self.taken)])
+        let columns = self.deviations.count();
+        Ok(vec![format!("swag: {} snapshots, the last {columns} of which span the low-rank part", self.taken())])
     }
 
     fn save(&self, state: &mut State) {
         self.parts.optimizer.save(state);
         state.put_count("swag.steps", self.steps);
-        state.put_count("swag.taken", self.taken);
         state.put("swag.mean", &self.mean);
         state.put("swag.squares", &self.squares);
-        for (place, deviation) in self.deviations.iter().enumerate() {
-            state.put(&format!("swag.deviation.{place}"), deviation);
-        }
+        self.deviations.save("swag.deviation", state);
     }
 
     fn load(&mut self, state: &State) -> Result<()> {
         self.parts.optimizer.load(state)?;
-        (self.steps, self.taken) = (state.count("swag.steps")?, state.count("swag.taken")?);
+        self.steps = state.count("swag.steps")?;
         state.copy_into("swag.mean", &mut self.mean)?;
         state.copy_into("swag.squares", &mut self.squares)?;
-        self.deviations.clear();
-        for place in 0..(self.taken as usize).min(self.spec.columns) {
-            let mut deviation = self.mean.empty_like();
-            state.copy_into(&format!("swag.deviation.{place}"), &mut deviation)?;
-            self.deviations.push_back(deviation);
-        }
-        Ok(())
+        self.deviations.load("swag.deviation", self.taken(), state)
     }
 }
 

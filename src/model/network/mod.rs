@@ -41,6 +41,14 @@ pub struct Slot {
     pub stage: usize,
 }
 
+impl Slot {
+    /// Returns the linear layer `target` of block `stage`, where each block is a stage.
+    pub fn of_block(stage: usize, target: &str, inputs: i64, outputs: i64) -> Slot {
+        let name = format!("blocks.{stage}.{target}");
+        Slot { name, target: target.to_string(), kind: SlotKind::Linear, inputs, outputs, stage }
+    }
+}
+
 /// The operation of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotKind {

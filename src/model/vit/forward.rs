@@ -11,7 +11,7 @@ use super::footprint::Pass;
 use super::parts::{Parts, Readout, Resize};
 use super::{Geometry, Traits, pool};
 use crate::machine::memory::Need;
-use crate::model::network::{Graph, Network, Parameters, Slot, SlotKind, Weights};
+use crate::model::network::{Graph, Network, Parameters, Slot, Weights};
 
 /// A pre-norm vision transformer.
 #[derive(Clone, Debug)]
@@ -29,14 +29,7 @@ impl Network for Vit {
             .into_iter()
             .chain(gate)
             .chain([("mlp.fc", width, mlp), ("mlp.proj", mlp, width)]);
-        let slot = |stage: usize, (target, inputs, outputs): (&str, i64, i64)| Slot {
-            name: format!("blocks.{stage}.{target}"),
-            target: target.to_string(),
-            kind: SlotKind::Linear,
-            inputs,
-            outputs,
-            stage,
-        };
+        let slot = |stage, (target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs);
         (0..blocks).flat_map(|stage| layers.clone().map(move |layer| slot(stage, layer))).collect()
     }
 

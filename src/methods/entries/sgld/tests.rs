@@ -13,12 +13,16 @@ impl Objective for Quadratic {
     }
 }
 
-fn chain(spec: Spec) -> Sgld {
-    Sgld { spec, noise: Noise::new(3, Purpose::Noise), steps: 0, kept: VecDeque::new() }
-}
-
 fn spec(start: i64, every: i64, samples: usize) -> Spec {
-    Spec { particles: 1, lr: 0.2, ess: 50.0, temperature: 1.0, weight_decay: 0.0, start, every, samples }
+    Spec {
+        particles: 1,
+        lr: 0.2,
+        ess: 50.0,
+        temperature: 1.0,
+        weight_decay: 0.0,
+        schedule: Schedule { start, every },
+        samples,
+    }
 }
 
 /// θ ← (1 − η a) θ + √(2 η T / N) ξ has variance T / (N a (1 − η a / 2)): the posterior's T / (N a), widened by the step.
@@ -26,8 +30,8 @@ fn spec(start: i64, every: i64, samples: usize) -> Spec {
 fn the_stationary_variance_is_that_of_the_recursion() {
     let columns = 400;
     let curvature = Tensor::from_slice(&[1.0f64, 4.0]).repeat([columns]).view([1, 2 * columns]);
-    let mut sgld = chain(spec(60, 8, 60));
     let mut theta = Tensor::zeros([1, 2 * columns], (Kind::Double, Device::Cpu));
+    let mut sgld = Sgld::new(spec(60, 8, 60), 3, &theta);
     let mut objective = Quadratic { curvature };
     for _ in 0..540 {
         sgld.step(&mut theta, &mut objective, 1.0).unwrap();
@@ -50,18 +54,19 @@ fn the_last_states_are_kept_thinned_and_survive_a_resumption() {
         (0..count).for_each(|_| drop(sgld.step(theta, &mut objective, 1.0).unwrap()));
     };
     let start = || Tensor::ones([2, 1], (Kind::Double, Device::Cpu));
-    let (mut whole, mut theta) = (chain(spec(3, 2, 4)), start());
+    let chain = || Sgld::new(spec(3, 2, 4), 3, &start());
+    let (mut whole, mut theta) = (chain(), start());
     steps(&mut whole, &mut theta, 20);
-    assert_eq!(whole.kept.len(), 4, "of eight states");
-    let (mut first, mut resumed_theta) = (chain(spec(3, 2, 4)), start());
+    assert_eq!(whole.kept.count(), 4, "of eight states");
+    let (mut first, mut resumed_theta) = (chain(), start());
     steps(&mut first, &mut resumed_theta, 9);
     let mut state = State::default();
     first.save(&mut state);
-    let mut resumed = chain(spec(3, 2, 4));
+    let mut resumed = chain();
     resumed.load(&state).unwrap();
     steps(&mut resumed, &mut resumed_theta, 11);
     assert!(theta.equal(&resumed_theta));
-    whole.kept.iter().zip(&resumed.kept).for_each(|(a, b)| assert!(a.equal(b)));
+    assert!(whole.kept.stacked().equal(&resumed.kept.stacked()));
 }
 
 #[test]

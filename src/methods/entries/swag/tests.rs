@@ -43,13 +43,13 @@ impl Objective for Wander {
 }
 
 fn spec(start: i64, every: i64, columns: usize) -> Spec {
-    Spec { particles: 2, start, every, columns, samples: 4 }
+    Spec { particles: 2, schedule: Schedule { start, every }, columns, samples: 4 }
 }
 
 /// The rows of theta at the steps that are snapshots, and the method after all steps.
 fn run(spec: Spec, steps: i64) -> (Vec<Tensor>, Swag, Tensor) {
     let mut theta = Tensor::zeros([2, 3], (Kind::Double, Device::Cpu));
-    let (start, every) = (spec.start, spec.every);
+    let Schedule { start, every } = spec.schedule;
     let mut swag = Swag::new(spec, parts(&theta));
     let (mut objective, mut snapshots) = (Wander { step: 0 }, Vec::new());
     for step in 1..=steps {

@@ -1,0 +1,122 @@
+//! Snapshots of theta along the training, for methods whose posterior is made of them: when they are taken, and the last of
+//! them.
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use serde::Serialize;
+use tch::{Device, Kind, Tensor};
+
+use crate::base::tensor_file::State;
+use crate::schema::Reader;
+
+/// The steps after which a snapshot is taken: `start + every`, `start + 2 every`, and so on.
+#[derive(Serialize, Clone, Copy, Debug)]
+pub struct Schedule {
+    pub start: i64,
+    pub every: i64,
+}
+
+impl Schedule {
+    /// Reads `start` and `every`.
+    pub fn read(reader: &Reader) -> Schedule {
+        Schedule {
+            start: reader
+                .count("start", 0..=1_000_000_000)
+                .about("Training steps before the first snapshot.")
+                .required() as i64,
+            every: reader
+                .count("every", 1..=1_000_000_000)
+                .about("Training steps from one snapshot to the next.")
+                .required() as i64,
+        }
+    }
+
+    /// Returns the number of snapshots in the first `steps` steps.
+    pub fn snapshots(self, steps: i64) -> i64 {
+        (steps - self.start).max(0) / self.every
+    }
+
+    /// Returns whether a snapshot is taken after step number `step`, counted from 1.
+    pub fn is_due(self, step: i64) -> bool {
+        self.snapshots(step) > self.snapshots(step - 1)
+    }
+}
+
+/// The last tensors of a sequence, at most K, each of theta's shape `[n, P]`.
+pub struct Last {
+    most: usize,
+    size: Vec<i64>,
+    options: (Kind, Device),
+    tensors: VecDeque<Tensor>,
+}
+
+impl Last {
+    /// Returns an empty sequence of tensors that have the shape, type and device of `theta`.
+    pub fn new(most: usize, theta: &Tensor) -> Last {
+        Last { most, size: theta.size(), options: (theta.kind(), theta.device()), tensors: VecDeque::new() }
+    }
+
+    /// Returns the number of tensors.
+    pub fn count(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Appends a tensor. The first one goes when there are more than K.
+    pub fn push(&mut self, tensor: Tensor) {
+        if self.tensors.len() == self.most {
+            self.tensors.pop_front();
+        }
+        self.tensors.push_back(tensor);
+    }
+
+    /// Returns the tensors side by side, `[n, K, P]`.
+    pub fn stacked(&self) -> Tensor {
+        Tensor::stack(&self.tensors.iter().collect::<Vec<_>>(), 1)
+    }
+
+    /// Adds the tensors to those of a file, as `<name>.0`, `<name>.1`, and so on.
+    pub fn save(&self, name: &str, state: &mut State) {
+        for (place, tensor) in self.tensors.iter().enumerate() {
+            state.put(&format!("{name}.{place}"), tensor);
+        }
+    }
+
+    /// Reads what [`save`](Self::save) added, where the whole sequence had `length` tensors.
+    ///
+    /// # Errors
+    /// Fails if a tensor is missing or has another shape.
+    pub fn load(&mut self, name: &str, length: i64, state: &State) -> Result<()> {
+        self.tensors.clear();
+        for place in 0..(length as usize).min(self.most) {
+            let mut tensor = Tensor::empty(self.size.as_slice(), self.options);
+            state.copy_into(&format!("{name}.{place}"), &mut tensor)?;
+            self.tensors.push_back(tensor);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_due_as_often_as_they_are_counted() {
+        let schedule = Schedule { start: 4, every: 3 };
+        let due: Vec<i64> = (1..=14).filter(|step| schedule.is_due(*step)).collect();
+        assert_eq!(due, [7, 10, 13]);
+        assert_eq!([0, 4, 6, 7, 14].map(|steps| schedule.snapshots(steps)), [0, 0, 0, 1, 3]);
+    }
+
+    #[test]
+    fn a_tensor_of_another_shape_is_refused() {
+        let tensor = |size: i64| Tensor::zeros([2, size], (Kind::Float, Device::Cpu));
+        let mut last = Last::new(3, &tensor(5));
+        last.push(tensor(5));
+        let mut state = State::default();
+        last.save("kept", &mut state);
+        let error = Last::new(3, &tensor(4)).load("kept", 1, &state).unwrap_err().to_string();
+        assert_eq!(error, "the file's `kept.0` has shape [2, 5], this run needs [2, 4]");
+    }
+}
