@@ -89,6 +89,10 @@ fn text_towers_give_the_features_of_their_package() {
     for name in ["hf-vit", "hf-siglip", "timm-vit"] {
         assert!(folder::identify_text(&family(name)).unwrap().is_none(), "{name}");
     }
+    let place = Place::new();
+    let without = |at: &Path| text(at, "open_clip_config.json", "\"heads\": 3", "\"heads\": 0");
+    let error = folder::identify_text(&changed(&place, "open-clip", without)).err().unwrap().to_string();
+    assert!(error.ends_with("text tower: 0 heads do not divide its width"), "{error}");
 }
 
 /// Eight lines: what a user writes who has downloaded a folder.

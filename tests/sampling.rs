@@ -4,7 +4,7 @@ mod common;
 
 use bella::base::tensor_file::State;
 use bella::results::store::read;
-use common::{Place, assert_has, cell, done, error_line, tiny};
+use common::{Place, assert_has, cell, done, error_line, number, tiny};
 
 /// The tiny experiment (8 steps) with another method.
 fn place(method: &str, optimizer: &str) -> Place {
@@ -35,6 +35,13 @@ fn states_of_sgld_are_members() {
     done(place.train(&[]));
     let table = read(&place.path("results/tiny.csv")).unwrap();
     assert_eq!((cell(&table, "", "members"), cell(&table, "", "method")), ("4", "sgld"));
+    // Validation scores the states that are kept, not where the chains are.
+    let mut val = place.command("eval", &[]);
+    val.args(["--split", "val"]);
+    done(val);
+    let (table, history) = (place.results(), read(&place.run().join("train.csv")).unwrap());
+    let (ours, training) = (number(&table, 1, "nll_lm"), number(&history, 1, "validation_nll_lm"));
+    assert!((ours - training).abs() < 1e-4, "{ours} and in training {training}");
     let mut draws = place.command("eval", &[]);
     draws.args(["--draws", "3"]);
     assert_has(&error_line(draws, 1), &["particles are points", "nothing to draw from"]);

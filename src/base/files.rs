@@ -57,7 +57,7 @@ pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T
 /// Opens a file for reading.
 ///
 /// # Errors
-/// Also a folder, a pipe or a device, which may have no end: it is not opened.
+/// Fails if the file cannot be opened, or if it is a folder, a pipe or a device, which may have no end.
 pub fn open_file(path: &Path) -> io::Result<File> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file, but a folder, a pipe or a device"));
@@ -65,20 +65,20 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// The content of a file.
+/// Returns the content of a file.
 ///
 /// # Errors
-/// As [`open_file`], and those of reading.
+/// Fails as [`open_file`] does, or if the file cannot be read.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_file(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The content of a file of text.
+/// Returns the content of a text file.
 ///
 /// # Errors
-/// As [`read_file`], and text that is not UTF-8.
+/// Fails as [`read_file`] does, or if the text is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     io::read_to_string(open_file(path)?)
 }
@@ -87,18 +87,30 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 pub fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') && name.ends_with(".tmp") && is_leftover(&entry) {
+        if is_temporary(&name) && is_leftover(&entry) {
             let removed = fs::remove_file(entry.path());
             tracing::debug!("{}: left by a process that was killed; removed: {removed:?}", entry.path().display());
         }
     }
 }
 
-/// Whether nobody writes a temporary file any more: its lock is free, or it is old where locks are not supported.
+/// Returns whether a name has the form `.<name>.<pid>-<time>-<count>.tmp` of [`Temporary::beside`]. Other programs'
+/// files must stay.
+fn is_temporary(name: &str) -> bool {
+    let numbers =
+        name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).and_then(|name| name.rsplit_once('.'));
+    let Some((_, numbers)) = numbers else { return false };
+    let [pid, time, count] = numbers.split('-').collect::<Vec<_>>()[..] else { return false };
+    let is_number = |text: &str, base: u32| !text.is_empty() && text.chars().all(|digit| digit.is_digit(base));
+    is_number(pid, 10) && is_number(time, 16) && is_number(count, 10)
+}
+
+/// Returns whether no process writes a temporary file any more: its lock is free, or the file is old where locks are
+/// not supported.
 fn is_leftover(entry: &fs::DirEntry) -> bool {
     let modified = entry.metadata().and_then(|meta| meta.modified());
     let Some(age) = modified.ok().and_then(|time| time.elapsed().ok()) else { return false };
-    // Between its creation and its lock a file is nobody's.
+    // A file has no owner between its creation and its lock.
     if age < YOUNG {
         return false;
     }
@@ -214,6 +226,8 @@ mod tests {
         aged(&File::create(folder.path().join(".a.csv.1-2-3.tmp")).unwrap());
         File::create(folder.path().join(".young.csv.1-2-3.tmp")).unwrap();
         aged(&File::create(folder.path().join("b.tmp")).unwrap());
+        aged(&File::create(folder.path().join(".foreign.tmp")).unwrap());
+        aged(&File::create(folder.path().join(".foreign.notes-1.tmp")).unwrap());
         write_atomic(&folder.path().join("c.csv"), |writer| {
             aged(writer.get_ref());
             create_folder(folder.path())?;
@@ -222,7 +236,7 @@ mod tests {
         .unwrap();
         let mut left = names(folder.path());
         left.sort();
-        assert_eq!(left, [".young.csv.1-2-3.tmp", "b.tmp", "c.csv"]);
+        assert_eq!(left, [".foreign.notes-1.tmp", ".foreign.tmp", ".young.csv.1-2-3.tmp", "b.tmp", "c.csv"]);
     }
 
     #[test]

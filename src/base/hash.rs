@@ -6,34 +6,32 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
-use tch::{Device, Tensor};
+use tch::Tensor;
 use xxhash_rust::xxh3::xxh3_64;
+
+use super::tensor::bytes;
 
 /// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// SHA-256 of a text.
+/// Returns the SHA-256 of a text.
 pub fn text_sha256(text: &str) -> String {
     hex(Sha256::digest(text))
 }
 
-/// XXH3 (64 bits) of each row of a tensor `[K, …]` on the CPU, whose rows lie one after the other: fast, and against accidents
-/// only.
+/// Returns the XXH3 hash (64 bits) of each row of a contiguous tensor `[K, …]` on the CPU. It is fast, and detects
+/// accidental damage only.
 pub fn of_rows(tensor: &Tensor) -> Vec<u64> {
     let rows = tensor.size().first().map_or(0, |rows| *rows as usize);
-    let length = tensor.numel() * tensor.kind().elt_size_in_bytes();
-    assert!(tensor.device() == Device::Cpu && tensor.is_contiguous(), "rows are hashed where they lie");
-    if length == 0 {
-        return vec![0; rows];
+    match bytes(tensor) {
+        [] => vec![0; rows],
+        bytes => bytes.chunks_exact(bytes.len() / rows).map(xxh3_64).collect(),
     }
-    // SAFETY: the tensor is contiguous, lies on the CPU, and is borrowed until the bytes are hashed.
-    let bytes = unsafe { std::slice::from_raw_parts(tensor.data_ptr() as *const u8, length) };
-    bytes.chunks_exact(length / rows).map(xxh3_64).collect()
 }
 
-/// SHA-256 of a file's content. `key` is what named the file.
+/// Returns the SHA-256 of a file's content. `key` is the setting that named the file.
 ///
 /// # Errors
 /// Fails if the file does not exist or cannot be read.

@@ -36,6 +36,19 @@ pub const ROOM_TO_PREDICT: &str =
 /// Advice printed when memory runs out and no setting helps.
 pub const ROOM_ELSEWHERE: &str = "free memory, or use --device cpu";
 
+/// Returns the bytes of a contiguous tensor on the CPU, where they lie.
+///
+/// # Panics
+/// Panics if the tensor lies elsewhere or is not contiguous.
+pub fn bytes(tensor: &Tensor) -> &[u8] {
+    assert!(tensor.device() == Device::Cpu && tensor.is_contiguous(), "bytes are read where they lie");
+    match tensor.numel() * tensor.kind().elt_size_in_bytes() {
+        0 => &[],
+        // SAFETY: the tensor is contiguous and on the CPU, and is borrowed for as long as its bytes are.
+        length => unsafe { std::slice::from_raw_parts(tensor.data_ptr() as *const u8, length) },
+    }
+}
+
 /// The error of libtorch running out of memory, with the operation, the message and advice.
 #[derive(Debug)]
 pub struct OutOfMemory(pub String);

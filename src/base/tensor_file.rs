@@ -12,7 +12,7 @@ use safetensors::{Dtype, SafeTensors};
 use tch::{Device, Kind, Tensor};
 
 use super::sealed::{self, Part};
-use super::tensor::first_line;
+use super::tensor::{bytes, first_line};
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian, and are read in place");
@@ -23,9 +23,9 @@ pub struct State {
 }
 
 enum Content {
-    /// To be written: they share their storage with the tensors that were put.
+    /// Tensors to be written. They share their storage with the tensors that were put in.
     Tensors(BTreeMap<String, Tensor>),
-    /// The content of a file that was read. Each tensor is made when it is asked for.
+    /// The content of a file that was read. Each tensor is created when it is asked for.
     File { bytes: Bytes, tensors: BTreeMap<String, Stored> },
 }
 
@@ -48,7 +48,7 @@ impl Bytes {
 struct Stored {
     kind: Kind,
     size: Vec<i64>,
-    /// Its place in the file.
+    /// The tensor's range of bytes in the file.
     bytes: Range<usize>,
 }
 
@@ -76,10 +76,10 @@ impl State {
         self.put(name, &Tensor::from_slice(text.as_bytes()));
     }
 
-    /// A tensor on the CPU; a copy where the state was read from a file.
+    /// Returns a tensor on the CPU; a copy if the state was read from a file.
     ///
     /// # Errors
-    /// No tensor of that name.
+    /// Fails if there is no tensor of that name.
     pub fn get(&self, name: &str) -> Result<Tensor> {
         let lacks = || format!("the file lacks `{name}`");
         match &self.content {
@@ -110,10 +110,11 @@ impl State {
         String::from_utf8(bytes).with_context(|| format!("the file's `{name}` is no text"))
     }
 
-    /// Copies a tensor into one of equal shape, in pieces, so that no second one of that size is made.
+    /// Copies a tensor into one of equal shape. It is copied in pieces, so that no second tensor of that size is
+    /// created.
     ///
     /// # Errors
-    /// No such tensor, or one of another shape.
+    /// Fails if there is no such tensor, or if it has another shape.
     pub fn copy_into(&self, name: &str, target: &mut Tensor) -> Result<()> {
         const PIECE: i64 = 1 << 24;
         let fits = |size: &[i64], target: &Tensor| -> Result<()> {
@@ -147,7 +148,7 @@ impl State {
     /// Writes all tensors atomically: the old file stays valid whatever happens.
     ///
     /// # Errors
-    /// A tensor of a type that is not stored; those of the file system.
+    /// Fails if a tensor has a type that cannot be stored, or if the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let Content::Tensors(tensors) = &self.content else { bail!("{}: it was read, not made", path.display()) };
         // Wide types first, so that every tensor is aligned.
@@ -157,14 +158,15 @@ impl State {
         sealed::write(path, &BTreeMap::new(), &parts, |part, file| write_tensor(order[part].1, file))
     }
 
-    /// Opens what [`write`](Self::write) wrote, as a memory map. Such files are replaced by rename, never changed in place.
+    /// Opens a file written by [`write`](Self::write) as a memory map. Such files are replaced by a rename and never
+    /// changed in place.
     ///
     /// # Errors
-    /// A file that is not there, no safetensors file, or one whose content is not what was written.
+    /// Fails if the file does not exist, is not a safetensors file, or differs from what was written.
     pub fn read(path: &Path) -> Result<State> {
         let shown = path.display();
         ensure!(path.is_file(), "{shown}: no such file");
-        // Read rather than mapped: what is only hashed does not count as memory of this process.
+        // The file is read and not mapped, so that its bytes do not count as memory of this process.
         sealed::check_file(path).with_context(|| shown.to_string())?;
         let file = std::fs::File::open(path).with_context(|| format!("{shown}: cannot read"))?;
         // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
@@ -172,10 +174,10 @@ impl State {
         State::of(Bytes::Mapped(map), path)
     }
 
-    /// Reads the state from `bytes`, which are those of the file `path`.
+    /// Reads the state from `bytes`, the content of the file `path`.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Fails as [`read`](Self::read) does.
     pub fn parse(bytes: Vec<u8>, path: &Path) -> Result<State> {
         sealed::check(&bytes[..]).with_context(|| path.display().to_string())?;
         State::of(Bytes::Read(bytes), path)
@@ -225,17 +227,10 @@ fn kind_of(dtype: Dtype) -> Option<Kind> {
     }
 }
 
-/// Writes a tensor row-major: in place where it lies so on the CPU.
+/// Writes a tensor in row-major order, without a copy if it is stored so on the CPU.
 fn write_tensor(tensor: &Tensor, file: &mut dyn Write) -> Result<()> {
-    // safetensors knows no strides.
-    let host = tensor.to_device(Device::Cpu).contiguous();
-    let length = host.numel() * host.kind().elt_size_in_bytes();
-    if length == 0 {
-        return Ok(());
-    }
-    // SAFETY: the tensor is contiguous, lies on the CPU, and lives until the bytes are written.
-    let bytes = unsafe { std::slice::from_raw_parts(host.data_ptr() as *const u8, length) };
-    Ok(file.write_all(bytes)?)
+    // safetensors has no strides.
+    Ok(file.write_all(bytes(&tensor.to_device(Device::Cpu).contiguous()))?)
 }
 
 #[cfg(test)]

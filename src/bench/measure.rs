@@ -16,7 +16,7 @@ use crate::base::tensor::guarded;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
 use crate::machine::memory::{Cutter, free_bytes, gib};
-use crate::methods::{Method, Objective, Parts, RowsAre};
+use crate::methods::{Method, Objective, Parts};
 use crate::model::network::Weights;
 use crate::model::vit;
 use crate::model::{Input, Model};
@@ -124,8 +124,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     let mut theta = Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(device);
     drop(rows);
 
-    let gaussians = training.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
-    let stored = if gaussians { 2 } else { 1 };
+    let stored = training.method.spec.matrices_of_the_posterior();
     let mut found = Measured {
         precision: crate::machine::device::precision_name(model.kind).to_string(),
         device: crate::machine::device::name(device),

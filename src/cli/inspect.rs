@@ -6,14 +6,14 @@ use anyhow::Result;
 use clap::Args;
 use tch::Kind;
 
-use crate::model::archive::{Archive, trust};
-use crate::model::folder;
+use crate::model::OpenedCheckpoint;
+use crate::model::archive::trust;
 use crate::model::head::{Head, Training};
 use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
-use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
+use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::parts::Parts;
-use crate::schema::{Choice, Reader, Tree};
+use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 
 /// Print the architecture, parameters and self-check of a TorchScript checkpoint.
@@ -28,7 +28,7 @@ pub struct InspectArgs {
     heads: Option<i64>,
 
     /// Activation, if the self-check does not find it: gelu, quick-gelu or gelu-tanh.
-    #[arg(long, value_parser = activation)]
+    #[arg(long)]
     activation: Option<Activation>,
 
     /// Epsilon of LayerNorm, if the self-check does not find it.
@@ -48,24 +48,13 @@ pub struct InspectArgs {
     parameters: bool,
 }
 
-fn activation(word: &str) -> Result<Activation, String> {
-    let found = Activation::CHOICES.iter().find(|(known, _)| *known == word);
-    found.map(|(_, activation)| *activation).ok_or_else(|| "known: gelu, quick-gelu, gelu-tanh".to_string())
-}
-
 pub fn run(args: &InspectArgs) -> Result<()> {
     if args.trust {
         trust();
     }
     let fixed = Fixed { heads: args.heads, activation: args.activation, eps: args.eps };
-    let (archive, identified) = if args.file.is_dir() {
-        (None, folder::identify(&args.file, fixed)?)
-    } else {
-        let archive = Archive::open(&args.file)?;
-        let identified = identify(&archive, fixed)?;
-        (Some(archive), identified)
-    };
-    let Identified { vit, naming, base, head, evidence, stored } = &identified;
+    let opened = OpenedCheckpoint::open(&args.file, fixed)?;
+    let Identified { vit, naming, base, head, evidence, stored } = &opened.identified;
     let geometry = &vit.geometry;
     println!("file          {}", args.file.display());
     println!("naming        {naming}");
@@ -79,11 +68,8 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
-    print_text(match &archive {
-        Some(archive) => identify_text(archive, vit.traits),
-        None => folder::identify_text(&args.file),
-    });
-    print_trainable(&identified, args.rank)?;
+    print_text(opened.text());
+    print_trainable(&opened.identified, args.rank)?;
     if args.parameters {
         for (name, tensor) in base.all() {
             println!("  {name:32} {:?}", tensor.size());
@@ -92,7 +78,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
-/// What distinguishes the network from a plain vision transformer.
+/// Prints the parts in which the network differs from a plain vision transformer.
 fn print_parts(vit: &Vit) {
     let Parts { prefix, layer_scale, gated, rope, readout, .. } = vit.parts;
     let mut parts = vec![format!("readout {readout}")];
@@ -106,7 +92,7 @@ fn print_parts(vit: &Vit) {
     println!("parts         {}", parts.join(", "));
 }
 
-/// The text tower, or why there is none to use.
+/// Prints the text tower, or the reason why there is none to use.
 fn print_text(text: Result<Option<IdentifiedText>>) {
     let text = match text {
         Ok(Some(text)) => text,

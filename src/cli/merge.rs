@@ -106,7 +106,7 @@ fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contrib
         By::Posterior => {
             let Posterior::Gaussians { std, .. } = posterior else {
                 bail!(
-                    "{}: its particles are points, without variances: train with [method.ivon], or merge --by \
+                    "{}: its posterior is without variances of single parameters: train with [method.ivon], or merge --by \
                      squared-gradients or --by mean",
                     opened.run.id()
                 )

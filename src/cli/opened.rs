@@ -85,9 +85,7 @@ impl Opened {
         crate::base::files::create_folder(&settings.out)?;
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;
-        let stored = Stored::read(&run.posterior(), device)?;
-        run.check_config(&stored.file_hashes)?;
-        stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
+        let stored = run.stored(&experiment, device)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, stored.classes.clone())?;
         let own_sets = Experiment::read(&load_config(&[run.config()], &[])?)?.data.test_names();
@@ -126,7 +124,7 @@ impl Opened {
 
     /// Returns the number of members that go through the network at once, from the run's config or the command line.
     pub fn chunk(&self) -> Chunk {
-        self.experiment.training.as_ref().map_or(Chunk::Auto, |training| training.train.particle_chunk)
+        self.experiment.particle_chunk()
     }
 
     /// Returns the trained posterior, with its class names and file hashes.
@@ -141,8 +139,7 @@ impl Opened {
 
     /// Returns the number of images per forward pass: that of the command line, or else of the config.
     pub fn batch_size(&self, asked: Option<u32>) -> usize {
-        let configured = self.experiment.training.as_ref().map_or(256, |t| t.train.eval_batch_size);
-        asked.map_or(configured, |size| size as usize)
+        asked.map_or(self.experiment.eval_batch_size(), |size| size as usize)
     }
 
     /// Returns whether predictions on a set of this name may be the first to use the plain names of their files.

@@ -5,7 +5,6 @@ use anyhow::Result;
 use super::{Condition, Evaluation, prepare};
 use crate::data::batches::TestImages;
 use crate::experiment::Experiment;
-use crate::machine::Chunk;
 use crate::posterior::Posterior;
 use crate::predict::Predictor;
 use crate::results::store::Row;
@@ -24,8 +23,7 @@ pub fn after_training(
     posterior: &Posterior,
     tests: &[(String, TestImages)],
 ) -> Result<Vec<Row>> {
-    let spec = experiment.training.as_ref().map(|t| (t.train.particle_chunk, t.train.eval_batch_size));
-    let (chunk, batch_size) = spec.unwrap_or((Chunk::Auto, 256));
+    let (chunk, batch_size) = (experiment.particle_chunk(), experiment.eval_batch_size());
     let (own, mut rows) = (experiment.predictive(), Vec::new());
     if tests.is_empty() {
         return Ok(rows);

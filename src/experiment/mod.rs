@@ -11,6 +11,7 @@ mod training;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
+use crate::machine::Chunk;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
@@ -62,6 +63,16 @@ impl Experiment {
     /// member.
     pub fn predictive(&self) -> Predictive {
         self.training.as_ref().map_or(Predictive::Particles, |training| training.method.spec.predictive())
+    }
+
+    /// Returns the number of members that go through the network at once.
+    pub fn particle_chunk(&self) -> Chunk {
+        self.training.as_ref().map_or(Chunk::Auto, |training| training.train.particle_chunk)
+    }
+
+    /// Returns the number of images per forward pass of a prediction.
+    pub fn eval_batch_size(&self) -> usize {
+        self.training.as_ref().map_or(256, |training| training.train.eval_batch_size)
     }
 
     fn read_from(root: Reader) -> Result<Experiment, Problems> {

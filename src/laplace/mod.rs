@@ -125,19 +125,13 @@ impl Linear for Linearised<'_> {
     /// Returns the logits of all members. The members of one particle are adjacent.
     fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor> {
         let classes = model.head.classes();
-        let (chunk, count) = (self.images_at_once(model), images.size()[1]);
         let mut members = Vec::new();
         for (particle, Approximation { curvature, precision }) in self.fitted.particles.iter().enumerate() {
             let theta = self.theta.narrow(0, particle as i64, 1);
             let epsilon = self.noise(particle as i64, classes, theta.device());
-            let mut parts = Vec::new();
-            for start in (0..count).step_by(chunk) {
-                let images = images.narrow(1, start, (chunk as i64).min(count - start));
-                let pass = pass::Pass::new(model, self.subspace, &self.maps, &theta, &images)?;
-                let variance = variance::Projected::new(curvature, &self.maps, &pass)?.variance(*precision)?;
-                parts.push(outputs(self.output, &pass.logits.detach(), &variance, &epsilon)?);
-            }
-            members.push(Tensor::cat(&parts, 1));
+            let pass = pass::Pass::new(model, self.subspace, &self.maps, &theta, images)?;
+            let variance = variance::Projected::new(curvature, &self.maps, &pass)?.variance(*precision)?;
+            members.push(outputs(self.output, &pass.logits.detach(), &variance, &epsilon)?);
         }
         Ok(Tensor::cat(&members, 0))
     }

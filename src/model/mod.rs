@@ -8,6 +8,8 @@ mod preprocess;
 mod spec;
 pub mod vit;
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor};
 
@@ -17,7 +19,7 @@ use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
 use crate::model::network::{Graph, Network, Parameters, Weights};
-use crate::model::vit::identify::{Fixed, Identified, identify, identify_text};
+use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 
 pub use preprocess::{Normalize, Preparation, Preprocess};
 pub use spec::CheckpointSpec;
@@ -41,22 +43,51 @@ pub struct Loaded {
     interpolation: Interpolation,
 }
 
-/// Opens the configured checkpoint: an archive, which is self-checked, or a folder.
-fn open_checkpoint(spec: &CheckpointSpec) -> Result<(Option<Archive>, Identified)> {
-    let fixed = Fixed { heads: spec.heads, activation: spec.activation, eps: spec.eps };
-    let (archive, mut identified, usual) = if spec.path.is_dir() {
-        (None, folder::identify(&spec.path, fixed)?, folder::Preprocessing::of(&spec.path).image_size)
-    } else {
-        let archive = Archive::open(&spec.path)?;
+/// A checkpoint whose image tower has been read and checked.
+pub struct OpenedCheckpoint<'a> {
+    path: &'a Path,
+    /// Of an archive, which is needed for the text tower; `None` for a folder.
+    archive: Option<Archive>,
+    pub identified: Identified,
+}
+
+impl OpenedCheckpoint<'_> {
+    /// Opens an archive, which is self-checked, or a folder.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read, if its network is not known, or if the check fails.
+    pub fn open(path: &Path, fixed: Fixed) -> Result<OpenedCheckpoint<'_>> {
+        if path.is_dir() {
+            return Ok(OpenedCheckpoint { path, archive: None, identified: folder::identify(path, fixed)? });
+        }
+        let archive = Archive::open(path)?;
         let identified = identify(&archive, fixed)?;
-        (Some(archive), identified, None)
-    };
-    // A folder may say that its images are prepared at another size than the one of its position embeddings.
-    let usual = usual.filter(|size| size % identified.vit.geometry.patch == 0);
-    if let Some(size) = spec.image_size.or(usual) {
-        identified.vit.resize(&mut identified.base, size)?;
+        Ok(OpenedCheckpoint { path, archive: Some(archive), identified })
     }
-    Ok((archive, identified))
+
+    /// Reads CLIP's text tower; `None` where there is none that bella knows.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read or if the check fails.
+    pub fn text(&self) -> Result<Option<IdentifiedText>> {
+        match &self.archive {
+            Some(archive) => identify_text(archive, self.identified.vit.traits),
+            None => folder::identify_text(self.path),
+        }
+    }
+}
+
+/// Opens the configured checkpoint at the configured image size.
+fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
+    let fixed = Fixed { heads: spec.heads, activation: spec.activation, eps: spec.eps };
+    let mut opened = OpenedCheckpoint::open(&spec.path, fixed)?;
+    let Identified { vit, base, .. } = &mut opened.identified;
+    // A folder may say that its images are prepared at another size than the one of its position embeddings.
+    let usual = spec.usual_size.filter(|size| size % vit.geometry.patch == 0);
+    if let Some(size) = spec.image_size.or(usual) {
+        vit.resize(base, size)?;
+    }
+    Ok(opened)
 }
 
 impl Loaded {
@@ -68,17 +99,14 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
-        let (archive, identified) = open_checkpoint(checkpoint)?;
-        let (width, traits) = (identified.vit.feature_width(), identified.vit.traits);
+        let opened = open_checkpoint(checkpoint)?;
+        let (width, own) = (opened.identified.vit.feature_width(), opened.identified.head.as_ref());
         let hash = || checkpoint.sha256().map(str::to_string);
-        let text = || match &archive {
-            Some(archive) => identify_text(archive, traits),
-            None => folder::identify_text(&checkpoint.path),
-        };
+        let text = || opened.text();
         let source = Checkpoint { path: &checkpoint.path, text: &text, hash: &hash, device };
-        let head = head.build(&Surroundings { width, classes, own: identified.head.as_ref(), checkpoint: source })?;
+        let head = head.build(&Surroundings { width, classes, own, checkpoint: source })?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
-        Ok(Loaded { identified, head, normalize, interpolation })
+        Ok(Loaded { identified: opened.identified, head, normalize, interpolation })
     }
 
     /// Moves everything to the device and type in which the model computes.

@@ -32,6 +32,9 @@ pub struct CheckpointSpec {
     pub activation: Option<Activation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eps: Option<f64>,
+    /// The image size that a folder asks for in pixels, used where `image_size` is not given.
+    #[serde(skip)]
+    pub usual_size: Option<i64>,
     /// The SHA-256 of the file, once it has been computed.
     #[serde(skip)]
     sha256: OnceCell<String>,
@@ -70,6 +73,7 @@ impl CheckpointSpec {
                 .float("eps", Bounds::above(0.0))
                 .about("Epsilon of LayerNorm, where the self-check cannot find it.")
                 .optional(),
+            usual_size: usual.image_size,
             sha256: OnceCell::new(),
         };
         reader.finish();

@@ -1,4 +1,4 @@
-//! The folder of a run: `results/runs/<experiment>/<run-id>/` and what lies in it.
+//! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
 mod record;
 mod verify;
@@ -9,14 +9,17 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sha2::{Digest, Sha256};
+use tch::Device;
 
-use crate::base::files::{create_folder, remove_leftovers, write_atomic};
+use crate::base::files::{create_folder, write_atomic};
 use crate::experiment::{Experiment, digest_in, digest_of};
+use crate::posterior::Stored;
 
 pub use record::Record;
 pub use verify::{Verified, verify};
 
-/// Letters of a predictions file's name that are kept, so that its temporary name fits into the 255 bytes of file systems.
+/// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
+/// bytes that file systems allow.
 const LONGEST_STEM: usize = 180;
 
 /// The folder of one run.
@@ -25,18 +28,19 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// Held while a process trains a run.
+/// A lock that a process holds while it trains a run.
 pub struct RunLock {
     _file: File,
 }
 
 impl RunFolder {
-    /// Where the run of an experiment lies below `results`.
+    /// Returns the folder of an experiment's run below `results`.
     pub fn of(results: &Path, experiment: &Experiment) -> Result<RunFolder> {
         Ok(RunFolder { path: results.join("runs").join(&experiment.name).join(experiment.run_id()?) })
     }
 
-    /// A run that the user names by its folder, by its id, or not at all (the latest finished one).
+    /// Finds the run that the user names by its folder, by the start of its id, or not at all (the latest finished
+    /// one).
     pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
         let runs = results.join("runs");
         if let Some(named) = named {
@@ -75,7 +79,7 @@ impl RunFolder {
         }
     }
 
-    /// Makes the folder and stores the resolved config in it.
+    /// Creates the folder and stores the resolved config in it.
     pub fn create(&self, experiment: &Experiment) -> Result<()> {
         create_folder(&self.path)?;
         create_folder(&self.path.join("predictions"))?;
@@ -102,10 +106,8 @@ impl RunFolder {
         }
     }
 
-    /// Removes what a process that was killed has left: temporary files, and the cache of first blocks.
+    /// Removes the files that a killed process has left: temporary files, and the cache of the first blocks.
     fn remove_leftovers(&self) {
-        remove_leftovers(&self.path);
-        remove_leftovers(&self.path.join("predictions"));
         for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("prefix") && name.ends_with(".cache") {
@@ -114,7 +116,8 @@ impl RunFolder {
         }
     }
 
-    /// The cache of the first blocks' output, of one process of those that train together.
+    /// Returns the path of the cache of the first blocks' output. Each of several processes that train together has its
+    /// own.
     pub fn prefix_cache(&self, rank: usize) -> PathBuf {
         self.path.join(match rank {
             0 => "prefix.cache".to_string(),
@@ -122,11 +125,23 @@ impl RunFolder {
         })
     }
 
-    /// Checks that the stored config is the one that the run was trained with: its hash, with those of the files it was
-    /// trained from, is the run's id.
+    /// Reads the posterior of a finished run and checks that its config and the files of `experiment` are those that it was
+    /// trained with.
     ///
     /// # Errors
-    /// A config that has been changed, or that cannot be read.
+    /// Fails if the posterior cannot be read, or if its config, its checkpoint or its head has changed.
+    pub fn stored(&self, experiment: &Experiment, device: Device) -> Result<Stored> {
+        let stored = Stored::read(&self.posterior(), device)?;
+        self.check_config(&stored.file_hashes)?;
+        stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
+        Ok(stored)
+    }
+
+    /// Checks that the stored config is the one that the run was trained with. The run's id contains the hash of the
+    /// config and of the files that it names.
+    ///
+    /// # Errors
+    /// Fails if the config cannot be read, or if it has been changed.
     pub fn check_config(&self, file_hashes: &str) -> Result<()> {
         let (id, shown) = (self.id(), self.config().display().to_string());
         let Some(stored) = digest_in(&id) else {
@@ -160,33 +175,27 @@ impl RunFolder {
         self.path.join("log.txt")
     }
 
-    /// What an interrupted run goes on from.
+    /// Returns the path of the file from which an interrupted run continues.
     pub fn resume_file(&self) -> PathBuf {
         self.path.join("resume.safetensors")
     }
 
-    /// The name that earlier versions gave it.
+    /// Returns the path that earlier versions gave the resume file.
     fn old_resume_file(&self) -> PathBuf {
         self.path.join("checkpoint.safetensors")
     }
 
-    /// The file that this or an earlier version left to go on from.
+    /// Returns the path of the resume file that this or an earlier version has written, if there is one.
     pub fn found_resume_file(&self) -> Option<PathBuf> {
         [self.resume_file(), self.old_resume_file()].into_iter().find(|path| path.is_file())
     }
 
-    /// Removes what an earlier version left, once a newer file is there.
+    /// Removes the resume file of an earlier version, once a newer file exists.
     ///
     /// # Errors
-    /// A file that cannot be removed.
+    /// Fails if the file cannot be removed.
     pub fn remove_old_resume_file(&self) -> Result<()> {
-        let old = self.old_resume_file();
-        match std::fs::remove_file(&old) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", old.display()))
-            }
-            _ => Ok(()),
-        }
+        remove(&self.old_resume_file())
     }
 
     pub fn posterior(&self) -> PathBuf {
@@ -201,12 +210,13 @@ impl RunFolder {
         self.path.join("metrics.csv")
     }
 
-    /// Predictions on one set under one condition; `predictive` is empty for the run's own members.
+    /// Returns the path of the predictions on one set under one condition; `predictive` is empty for the run's own
+    /// members.
     pub fn predictions(&self, set: &str, condition: &str, predictive: &str) -> PathBuf {
         self.predictions_of(&[set, condition, predictive])
     }
 
-    /// Predictions under a name of several parts, of which empty ones are left out.
+    /// Returns the path of predictions whose name has several parts; empty parts are left out.
     pub fn predictions_of(&self, parts: &[&str]) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
         let parts: Vec<String> = parts.iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
@@ -219,12 +229,12 @@ impl RunFolder {
         self.path.join("predictions").join(format!("{stem}.safetensors"))
     }
 
-    /// A run is finished once its posterior is written.
+    /// Returns whether the run is finished, that is, whether its posterior has been written.
     pub fn is_finished(&self) -> bool {
         self.posterior().is_file()
     }
 
-    /// Removes what a repeated run writes anew.
+    /// Removes the files that a repeated run writes again.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
         let files = [
@@ -236,23 +246,28 @@ impl RunFolder {
             self.record(),
         ];
         for file in files.into_iter().chain(predictions.map(|entry| entry.path())) {
-            match std::fs::remove_file(&file) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("cannot remove {}", file.display()));
-                }
-                _ => {}
-            }
+            remove(&file)?;
         }
         Ok(())
     }
 
-    /// run.json.
+    /// Returns the path of run.json.
     pub fn record(&self) -> PathBuf {
         self.path.join("run.json")
     }
 }
 
-/// All run folders below `results/runs`, sorted.
+/// Removes a file, unless there is none.
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns all run folders below `results/runs`, sorted.
 fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
     let mut found = Vec::new();
     let folders = |path: &Path| -> Vec<PathBuf> {

@@ -6,7 +6,7 @@ use super::material::Material;
 use crate::experiment::{Experiment, Training, load_config};
 use crate::laplace::Settings;
 use crate::laplace::fit::Fitter;
-use crate::posterior::{Posterior, Stored};
+use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
@@ -67,10 +67,7 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
             run.config().display()
         );
     }
-    let stored = Stored::read(&run.posterior(), session.device)?;
-    run.check_config(&stored.file_hashes)?;
-    stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
-    let theta = match stored.posterior {
+    let theta = match run.stored(experiment, session.device)?.posterior {
         Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,
         Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } => {
             bail!("{key}: the run's particles are Gaussians already")

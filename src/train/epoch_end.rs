@@ -4,10 +4,10 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use tch::no_grad_guard;
 
+use super::history;
 use super::material::Material;
 use super::progress::EpochRow;
 use super::trainer::{Clock, Trainer};
-use super::{history, schedule};
 use crate::analysis::sensitivity::sensitivities;
 use crate::data::batches::SampleSet;
 use crate::experiment::Selection;
@@ -22,12 +22,11 @@ impl Trainer<'_> {
         self.world.align(&mut self.theta)?;
         let (train_loss, diagnostics) = self.progress.means()?;
         let names = self.method.diagnostics();
-        let total = self.spec.epochs * self.steps_per_epoch();
         let validation = self.validate()?;
         let mut row = EpochRow {
             epoch: self.progress.epoch + 1,
             step: self.progress.steps,
-            rate_factor: schedule::factor(self.spec.schedule, self.progress.steps - 1, self.spec.warmup_steps, total),
+            rate_factor: self.rate_factor(self.progress.steps - 1),
             train_loss,
             validation_nll: None,
             validation_accuracy: None,
@@ -50,13 +49,15 @@ impl Trainer<'_> {
         if self.world.leads() { history::write(self.folder, &self.progress.rows) } else { Ok(()) }
     }
 
-    /// Returns the NLL, accuracy and ECE of the averaged logits on the held-out images.
+    /// Returns the NLL, accuracy and ECE of the averaged logits on the held-out images, predicted by the rows that represent
+    /// the posterior: those that would be kept.
     fn validate(&self) -> Result<Option<[f64; 3]>> {
         if self.material.holdout.validation.is_empty() {
             return Ok(None);
         }
         let _guard = no_grad_guard();
-        let members = Members::Rows { subspace: self.subspace, rows: &self.theta };
+        let posterior = self.method.posterior(&self.theta);
+        let members = Members::Rows { subspace: self.subspace, rows: posterior.theta() };
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let images = (self.material.validation(), &self.material.holdout.validation[..]);
         let predictions =

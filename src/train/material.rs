@@ -39,6 +39,11 @@ impl Material {
         Material { train, published: None, holdout, fingerprint }
     }
 
+    /// Returns the number of training batches of an epoch, the last of which may be smaller.
+    pub fn batches(&self, batch_size: usize) -> usize {
+        self.holdout.train.len().div_ceil(batch_size)
+    }
+
     /// Returns the set of images that `holdout.validation` indexes.
     pub fn validation(&self) -> &SampleSet {
         self.published.as_ref().unwrap_or(&self.train)

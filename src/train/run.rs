@@ -75,12 +75,12 @@ pub fn run(
             if ending == Ending::Interrupted {
                 return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
             }
-            (watch.trained)()?;
             trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
             // The method's state, the best particles and the cache are dropped here.
             (record_of(&trainer, session), trainer.posterior())
         }
     };
+    (watch.trained)()?;
     if session.world.leads() {
         record.write(folder)?;
     }
@@ -100,8 +100,7 @@ fn assemble<'a>(
     (folder, watch): (&'a RunFolder, &Watch),
 ) -> Result<Trainer<'a>> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
-    let steps = training.train.epochs * material.holdout.train.len().div_ceil(training.train.batch_size);
-    training.method.spec.check_steps(steps)?;
+    training.method.spec.check_steps(training.train.epochs * material.batches(training.train.batch_size))?;
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
     let (model, spec, world) = (&session.model, &training.train, &*session.world);
@@ -215,7 +214,7 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
             share.members
         );
     }
-    let (steps, warmup) = (trainer.spec.epochs * trainer.steps_per_epoch(), trainer.spec.warmup_steps);
+    let (steps, warmup) = (trainer.total_steps(), trainer.spec.warmup_steps);
     if warmup >= steps {
         tracing::warn!("train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value");
     }
@@ -224,6 +223,7 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
 /// Returns the content of `run.json` for a run that has been trained.
 fn record_of(trainer: &Trainer, session: &Session) -> Record {
     let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
+    let on_host = session.device == Device::Cpu;
     Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
@@ -241,16 +241,17 @@ fn record_of(trainer: &Trainer, session: &Session) -> Record {
         steps: trainer.progress.steps,
         wall_seconds: trainer.wall_seconds(),
         images_per_second: mean_rate(trainer),
-        // The peak of the process covers the frozen base and everything else, but not a GPU's own memory.
-        peak_memory_bytes: if session.device == Device::Cpu { memory::peak_bytes() } else { None },
-        planned_memory_bytes: Some(memory::planned_bytes()),
+        // The peak of the process covers the frozen base and everything else, but not a GPU's own memory, and the plan
+        // starts from what the process holds.
+        peak_memory_bytes: memory::peak_bytes().filter(|_| on_host),
+        planned_memory_bytes: on_host.then(memory::planned_bytes),
         selected_epoch: trainer.selected_epoch(),
         self_check_difference: session.self_check_difference,
     }
 }
 
-/// The mean over epochs of the images of all particles per second. An epoch whose last step came before an interruption has
-/// no rate of its own; where none has one, it is that of the whole training.
+/// Returns the training speed (images of all particles per second), averaged over epochs. An epoch whose last step came
+/// before an interruption has no speed of its own; if none has one, the speed of the whole training is returned.
 fn mean_rate(trainer: &Trainer) -> f64 {
     let rates: Vec<f64> = trainer.progress.rows.iter().filter_map(|row| row.images_per_second).collect();
     if rates.is_empty() {

@@ -27,74 +27,75 @@ use crate::posterior::Posterior;
 use crate::run::RunFolder;
 use crate::subspace::Subspace;
 
-/// Steps between looks at the losses on a device where a look costs a synchronisation.
+/// The number of steps between two reads of the losses, on a device where a read costs a synchronisation.
 const LOOK_EVERY: usize = 20;
 
-/// Seconds between plain lines where there is no progress bar.
+/// The seconds between two lines of progress if there is no progress bar.
 const TELL_EVERY_SECONDS: u64 = 30;
 
-/// Everything that the loop works on.
+/// The state of the training loop.
 pub(super) struct Trainer<'a> {
     pub(super) spec: &'a TrainSpec,
     pub(super) seed: u64,
     pub(super) model: &'a Model,
     pub(super) subspace: &'a dyn Subspace,
     pub(super) method: Box<dyn Method>,
-    /// `[n, P]`, f32.
+    /// The particles, `[n, P]` in f32.
     pub(super) theta: Tensor,
     pub(super) material: &'a Material,
     pub(super) folder: &'a RunFolder,
     pub(super) world: &'a World,
     pub(super) team: Team<'a>,
-    /// Set by the caller to end after the present step.
+    /// A flag that the caller sets to stop training after the current step.
     pub(super) stop: Arc<AtomicBool>,
     pub(super) progress: Progress,
     pub(super) bar: ProgressBar,
-    /// Particles and images that go through the network at once.
+    /// The number of particles and images that go through the network at once.
     pub(super) cutter: Rc<Cutter>,
-    /// What enters the first trained stage, where it is kept.
+    /// The cached input of the first trained stage, if there is a cache.
     pub(super) prefix: Option<Rc<Prefix>>,
 }
 
-/// What helps against a loss that is not finite.
+/// The advice printed if a loss is not finite.
 pub(super) const ADVICE: &str = "lower optimizer.*.lr, raise train.warmup_steps, set train.clip_norm = 1.0, or use train.precision = \
                       \"f32\"; the resume file holds finite particles only";
 
-/// How the loop ended.
+/// The way in which the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Finished,
-    /// Stopped on request, with a resume file.
+    /// Training was stopped on request, and a resume file was written.
     Interrupted,
 }
 
-/// Start times of this process's share of the work.
+/// The times of this process's share of the work.
 pub(super) struct Clock {
     pub(super) started: Instant,
     pub(super) saved: Instant,
-    /// When the last plain line was written, where there is no progress bar.
+    /// The time of the last line of progress if there is no progress bar.
     pub(super) told: Instant,
-    /// Images of the current epoch since this process started, each particle's counted, and the seconds spent on them.
+    /// The images of the current epoch since this process started, counted once for each particle. `seconds` is the
+    /// time spent on them.
     pub(super) images: u64,
     pub(super) seconds: f64,
 }
 
 impl Clock {
-    /// Images a second in the current epoch, once there is a timed step.
+    /// Returns the images per second in the current epoch, once a step has been timed.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.images > 0).then(|| self.images as f64 / self.seconds.max(1e-9))
     }
 }
 
 impl<'a> Trainer<'a> {
-    /// Trains to the end, or until it is asked to stop.
+    /// Trains to the end, or until a stop is requested.
     ///
     /// # Errors
-    /// A loss that is not finite, a batch that cannot be read, a resume file that cannot be written.
+    /// Fails if a loss is not finite, if a batch cannot be read, or if the resume file cannot be written.
     pub(super) fn train(&mut self) -> Result<Ending> {
         let mut clock =
             Clock { started: Instant::now(), saved: Instant::now(), told: Instant::now(), images: 0, seconds: 0.0 };
-        self.bar.set_length((self.spec.epochs * self.steps_per_epoch()) as u64);
+        self.bar.set_length(self.total_steps() as u64);
         self.bar.set_position(self.progress.steps as u64);
         self.bar.reset_eta();
         while self.progress.epoch < self.spec.epochs {
@@ -110,7 +111,7 @@ impl<'a> Trainer<'a> {
         Ok(Ending::Finished)
     }
 
-    /// The epoch whose posterior training chose.
+    /// Returns the number of the epoch whose posterior was selected.
     pub(super) fn selected_epoch(&self) -> usize {
         match (&self.progress.best, self.spec.select) {
             (Some(best), Selection::Best) => best.epoch,
@@ -118,7 +119,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// The posterior that training chose; afterwards the best one is no longer kept.
+    /// Returns the selected posterior. Afterwards the best one is no longer kept.
     pub(super) fn posterior(&mut self) -> Posterior {
         match (self.progress.best.take(), self.spec.select) {
             (Some(best), Selection::Best) => best.posterior,
@@ -126,7 +127,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Wall seconds of training, over all interruptions.
+    /// Returns the wall-clock seconds of training, over all interruptions.
     pub(super) fn wall_seconds(&self) -> f64 {
         self.progress.rows.last().map_or(self.progress.earlier_seconds, |row| row.wall_seconds)
     }
@@ -135,12 +136,22 @@ impl<'a> Trainer<'a> {
         self.theta.size()[0]
     }
 
-    /// Steps of one epoch.
+    /// Returns the number of steps of one epoch.
     pub(super) fn steps_per_epoch(&self) -> usize {
-        self.material.holdout.train.len().div_ceil(self.spec.batch_size)
+        self.material.batches(self.spec.batch_size)
     }
 
-    /// Whether any process was asked to stop: all of them find the same.
+    /// Returns the number of steps of the whole training.
+    pub(super) fn total_steps(&self) -> usize {
+        self.spec.epochs * self.steps_per_epoch()
+    }
+
+    /// Returns the factor of the learning rate in the step after `steps` steps.
+    pub(super) fn rate_factor(&self, steps: usize) -> f64 {
+        schedule::factor(self.spec.schedule, steps, self.spec.warmup_steps, self.total_steps())
+    }
+
+    /// Returns whether a stop was requested in any process. All processes get the same answer.
     pub(super) fn stopping(&self) -> bool {
         self.world.any(self.stop.load(Ordering::Relaxed))
     }
@@ -149,7 +160,8 @@ impl<'a> Trainer<'a> {
         Cut { particle_chunk: 0, accumulate: self.spec.accumulate.parts(), recompute: self.spec.recompute }
     }
 
-    /// Particles whose data orders this process follows; the first one's is everybody's where it is shared.
+    /// Returns the particles whose data orders this process follows. If all particles share one order, it is that of
+    /// the first.
     fn orders(&self) -> Range<usize> {
         match self.spec.batches {
             Batches::Independent => self.team.share().rows.clone(),
@@ -157,13 +169,13 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Places in an epoch's order that make up the batch of a step.
+    /// Returns the positions in an epoch's order that make up the batch of a step.
     fn batch_range(&self, step: usize) -> Range<usize> {
         step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(self.material.holdout.train.len())
     }
 
-    /// This process's share of the remaining batches of the current epoch, each with the samples of all its orders one
-    /// after the other.
+    /// Returns this process's share of each remaining batch of the current epoch, with the samples of all its orders
+    /// one after the other.
     fn plan(&self) -> Vec<Vec<u32>> {
         let (share, train) = (self.team.share(), &self.material.holdout.train);
         let permutations: Vec<Vec<u32>> = self
@@ -214,7 +226,7 @@ impl<'a> Trainer<'a> {
         Ok(Ending::Finished)
     }
 
-    /// The feeds of the remaining steps of the current epoch.
+    /// Returns the inputs of the remaining steps of the current epoch.
     fn feeds(&self) -> Box<dyn Iterator<Item = Result<Feed>> + 'a> {
         let (plan, images) = (self.plan(), &self.material.train);
         match self.prefix.clone() {
@@ -230,8 +242,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn step(&mut self, feed: &Feed) -> Result<Step> {
-        let total = self.spec.epochs * self.steps_per_epoch();
-        let factor = schedule::factor(self.spec.schedule, self.progress.steps, self.spec.warmup_steps, total);
+        let factor = self.rate_factor(self.progress.steps);
         let (cut, orders, samples) = (self.cut(), self.orders().len(), self.batch_range(self.progress.step).len());
         let (model, subspace, team, cutter) = (self.model, self.subspace, &self.team, self.cutter.clone());
         let stage = self.prefix.as_ref().map_or(0, |prefix| prefix.stage);
@@ -244,7 +255,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Reads the losses of the last steps and stops at the first that is not finite.
+    /// Reads the losses of the last steps, and fails at the first that is not finite.
     fn look(&mut self, unseen: &mut Vec<Tensor>, clock: &mut Clock) -> Result<()> {
         if unseen.is_empty() {
             return Ok(());
@@ -268,8 +279,7 @@ impl<'a> Trainer<'a> {
         let rate = clock.rate().map_or(String::new(), |rate| format!("  {rate:.0} images/s"));
         self.bar.set_message(format!("loss {loss:.4}{rate}"));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
-            let total = self.spec.epochs * self.steps_per_epoch();
-            tracing::info!("step {}/{total}  loss {loss:.4}{rate}", self.progress.steps);
+            tracing::info!("step {}/{}  loss {loss:.4}{rate}", self.progress.steps, self.total_steps());
             clock.told = Instant::now();
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The zip file that an archive is, read with suspicion: what is read is what libtorch would read, declared sizes are held
-//! against the size of the file before anything is unpacked, and every entry against its CRC-32.
+//! The zip file of an archive, which is not trusted. It is read as libtorch would read it; declared sizes are compared
+//! with the size of the file before anything is unpacked, and every entry is compared with its CRC-32.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use zip::ZipArchive;
 
-/// Bytes of code, and bytes of a pickle: a thousand times those of the usual models.
+/// The largest number of bytes of code or of a pickle: a thousand times that of the usual models.
 const MAX_TEXT: u64 = 64 << 20;
 
-/// Entries may be packed, but weights do not become much smaller by it.
+/// The largest compression ratio. Entries may be compressed, but weights do not become much smaller by it.
 const MAX_RATIO: u64 = 16;
 
-/// What a small archive may unpack to, whatever the ratio.
+/// The number of bytes to which a small archive may unpack with any compression ratio.
 const ALWAYS: u64 = 16 << 20;
 
 /// An opened archive.
 pub struct Container {
     pub path: PathBuf,
     zip: RefCell<ZipArchive<BufReader<File>>>,
-    /// In which all entries lie.
+    /// The folder that contains all entries.
     folder: String,
     names: Vec<String>,
 }
@@ -32,7 +32,8 @@ impl Container {
     /// Opens a zip file with the entries of a TorchScript archive.
     ///
     /// # Errors
-    /// No such file, no zip, one without TorchScript code, one whose sizes or names cannot be meant well.
+    /// Fails if the file does not exist, is not a zip file, contains no TorchScript code, or has suspicious sizes or
+    /// names.
     pub fn open(path: &Path) -> Result<Container> {
         let shown = path.display();
         ensure!(path.is_file(), "{shown}: no such checkpoint file: set checkpoint.path to a TorchScript archive (.pt)");
@@ -56,27 +57,27 @@ impl Container {
         Ok(container)
     }
 
-    /// The names of the files of code.
+    /// Returns the names of the code files.
     fn code_files(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str).filter(|name| name.contains("/code/") && name.ends_with(".py"))
+        self.names.iter().map(String::as_str).filter(|name| is_code(name))
     }
 
-    /// Whether there is an entry of this name in the archive's folder.
+    /// Returns whether the archive's folder has an entry of this name.
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(&format!("{}/{name}", self.folder))
     }
 
-    /// The content of an entry of code or of a pickle, by its name in the archive's folder.
+    /// Returns the content of an entry of code or of a pickle, given its name in the archive's folder.
     pub fn text(&self, name: &str) -> Result<Vec<u8>> {
         self.whole(&format!("{}/{name}", self.folder), MAX_TEXT)
     }
 
-    /// The content of an entry of tensor data.
+    /// Returns the content of an entry of tensor data.
     pub fn data(&self, name: &str) -> Result<Vec<u8>> {
         self.whole(&format!("{}/{name}", self.folder), u64::MAX)
     }
 
-    /// The files of code by their names below `code/`.
+    /// Returns the code files with their names below `code/`.
     pub fn code(&self) -> Result<Vec<(String, String)>> {
         let (mut files, mut left) = (Vec::new(), MAX_TEXT);
         for name in self.code_files() {
@@ -100,7 +101,7 @@ impl Container {
             "{shown}: {name} declares {size} bytes, more than any model has there: it is not loaded"
         );
         let mut bytes = Vec::with_capacity(size as usize);
-        // To the end, where the CRC-32 is compared; an entry that is longer than declared is damaged.
+        // Read to the end, where the CRC-32 is compared. An entry that is longer than declared is damaged.
         entry
             .by_ref()
             .take(size.saturating_add(1))
@@ -111,7 +112,13 @@ impl Container {
     }
 }
 
-/// Whether the file begins with an entry and ends with the directory, so that every reader finds the same zip in it.
+/// Returns whether an entry of an archive is a file of code, by its name.
+pub fn is_code(name: &str) -> bool {
+    name.contains("/code/") && name.ends_with(".py")
+}
+
+/// Returns whether the file begins with an entry and ends with the directory, so that every reader finds the same zip
+/// in it.
 fn is_plain(file: &mut File, bytes: u64) -> std::io::Result<bool> {
     const END: u64 = 22;
     let (mut start, mut end) = ([0; 4], [0; END as usize]);
@@ -125,14 +132,14 @@ fn is_plain(file: &mut File, bytes: u64) -> std::io::Result<bool> {
     Ok(start == *b"PK\x03\x04" && end.starts_with(b"PK\x05\x06") && end.ends_with(&[0, 0]))
 }
 
-/// The names of all entries, whose declared sizes and names are checked.
+/// Checks the declared sizes and names of all entries, and returns the names.
 fn check(zip: &mut ZipArchive<BufReader<File>>, bytes: u64) -> Result<Vec<String>> {
     let (mut declared, mut names, mut seen) = (0u64, Vec::new(), BTreeSet::new());
     for index in 0..zip.len() {
         let entry = zip.by_index_raw(index).context("damaged directory")?;
         let name = entry.name().context("an entry's name is not UTF-8")?.into_owned();
         declared = declared.saturating_add(entry.size());
-        // libtorch looks names up without regard to case.
+        // libtorch ignores case when it looks up names.
         ensure!(seen.insert(name.to_ascii_lowercase()), "two entries are named {name}: it is not loaded");
         names.push(name);
     }

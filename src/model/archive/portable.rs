@@ -1,5 +1,5 @@
-//! Archives that were traced on a GPU name it in their code (`torch.device("cuda:0")`, as OpenAI's do), and then run
-//! nowhere else: their code is read with the CPU in its place.
+//! Makes archives that were traced on a GPU run on the CPU. Their code names the GPU (`torch.device("cuda:0")`, as
+//! OpenAI's archives do), so they would not run elsewhere; the code is read with the CPU in its place.
 
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
@@ -8,13 +8,15 @@ use anyhow::{Context, Result};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use super::container::is_code;
+
 const NAMED: [&str; 2] = ["torch.device(\"cuda:0\")", "torch.device(\"cuda\")"];
 const INSTEAD: &str = "torch.device(\"cpu\")";
 
-/// The archive at `path` with the CPU for every GPU that `code` names; `None` where it names none.
+/// Returns the archive at `path` with the CPU in place of every GPU that `code` names; `None` if it names none.
 ///
 /// # Errors
-/// An archive that cannot be read.
+/// Fails if the archive cannot be read.
 pub fn rewritten(path: &Path, code: &str) -> Result<Option<Vec<u8>>> {
     if !NAMED.iter().any(|named| code.contains(named)) {
         return Ok(None);
@@ -29,7 +31,7 @@ fn copy(path: &Path) -> Result<Vec<u8>> {
     for index in 0..source.len() {
         let mut entry = source.by_index(index)?;
         let name = entry.name()?.into_owned();
-        if !(name.contains("/code/") && name.ends_with(".py")) {
+        if !is_code(&name) {
             target.raw_copy_file(entry)?;
             continue;
         }

@@ -1,4 +1,4 @@
-//! `config.json`: what names and shapes of the weights cannot tell.
+//! Reads `config.json`, which contains what names and shapes of the weights do not tell.
 
 use std::path::{Path, PathBuf};
 
@@ -6,60 +6,53 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::model::vit::identify::Fixed;
-use crate::model::vit::parts::{Parts, Readout};
+use crate::model::vit::parts::{Parts, Readout, Resize};
 use crate::model::vit::rope::Rope;
-use crate::model::vit::{Activation, Geometry, Traits};
+use crate::model::vit::{Activation, Geometry, Traits, heads_fit};
 
-/// The names of configs, in the order in which they are looked for.
-const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
+/// The file names of configs, in the order of the search.
+pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
 
-/// The config of a folder, if it has one.
+/// Returns the config of a folder, if it has one.
 pub fn file(folder: &Path) -> Option<PathBuf> {
     FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Who wrote a folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Container {
-    Transformers,
-    Timm,
-    OpenClip,
+/// Returns the height in timm's `input_size = [3, height, width]`, in pixels.
+pub fn input_size(config: &Value) -> Option<i64> {
+    config.get("input_size")?.get(1)?.as_i64()
 }
 
-/// A class of transformers with the defaults of its config: an absent key means these.
+/// A class of transformers with its defaults, which apply if a key is absent from the config.
 struct Class {
     model_type: &'static str,
     heads: i64,
     activation: &'static str,
     eps: f64,
-    image_size: i64,
     patch: i64,
 }
 
+/// The default of `image_size` in every class, in pixels.
+const IMAGE_SIZE: i64 = 224;
+
 /// Every known class (transformers 5.23).
 const CLASSES: &[Class] = &[
-    class("vit", 12, "gelu", 1e-12, (224, 16)),
-    class("deit", 12, "gelu", 1e-12, (224, 16)),
-    class("vit_mae", 12, "gelu", 1e-12, (224, 16)),
-    class("dinov2", 12, "gelu", 1e-6, (224, 14)),
-    class("dinov2_with_registers", 12, "gelu", 1e-6, (224, 16)),
-    class("dinov3_vit", 6, "gelu", 1e-5, (224, 16)),
-    class("clip_vision_model", 12, "quick_gelu", 1e-5, (224, 32)),
-    class("siglip_vision_model", 12, "gelu_pytorch_tanh", 1e-6, (224, 16)),
-    class("siglip2_vision_model", 12, "gelu_pytorch_tanh", 1e-6, (224, 16)),
+    class("vit", 12, "gelu", 1e-12, 16),
+    class("deit", 12, "gelu", 1e-12, 16),
+    class("vit_mae", 12, "gelu", 1e-12, 16),
+    class("dinov2", 12, "gelu", 1e-6, 14),
+    class("dinov2_with_registers", 12, "gelu", 1e-6, 16),
+    class("dinov3_vit", 6, "gelu", 1e-5, 16),
+    class("clip_vision_model", 12, "quick_gelu", 1e-5, 32),
+    class("siglip_vision_model", 12, "gelu_pytorch_tanh", 1e-6, 16),
+    class("siglip2_vision_model", 12, "gelu_pytorch_tanh", 1e-6, 16),
 ];
 
-const fn class(
-    model_type: &'static str,
-    heads: i64,
-    activation: &'static str,
-    eps: f64,
-    (image_size, patch): (i64, i64),
-) -> Class {
-    Class { model_type, heads, activation, eps, image_size, patch }
+const fn class(model_type: &'static str, heads: i64, activation: &'static str, eps: f64, patch: i64) -> Class {
+    Class { model_type, heads, activation, eps, patch }
 }
 
-/// Configs of two towers, and the class of the one for images.
+/// The model types of configs with two towers, and the class of their image tower.
 const NESTED: [(&str, &str); 3] =
     [("clip", "clip_vision_model"), ("siglip", "siglip_vision_model"), ("siglip2", "siglip2_vision_model")];
 
@@ -69,19 +62,23 @@ pub struct Config {
     kind: Kind,
     /// The table of the image tower.
     values: Value,
+    /// The table of the text tower, if the config has one besides that of the image tower.
+    text: Option<Value>,
 }
 
 enum Kind {
     Transformers(&'static Class),
-    /// The name of the architecture, from which timm takes what its config leaves out.
+    /// The name of the architecture, which determines the values that timm's config omits.
     Timm(String),
-    /// open_clip's own towers.
+    /// The towers of open_clip itself.
     OpenClip,
 }
 
 impl Config {
+    /// Reads the config of a folder.
+    ///
     /// # Errors
-    /// No config, one that is no JSON, a model type that is not known.
+    /// Fails if the folder has no config, if the config is not JSON, or if its model type is unknown.
     pub fn read(folder: &Path) -> Result<Config> {
         let path = file(folder).with_context(|| {
             format!(
@@ -101,58 +98,59 @@ impl Config {
                     "{shown}: its image tower is timm's {name} within open_clip, which bella does not read: give timm's own folder"
                 );
             }
-            return Ok(Config { path: path.clone(), kind: Kind::OpenClip, values: model.clone() });
+            return Ok(Config { path: path.clone(), kind: Kind::OpenClip, values: model.clone(), text: None });
         }
         if let Some(architecture) = values.get("architecture").and_then(Value::as_str) {
             let kind = Kind::Timm(architecture.to_string());
-            return Ok(Config { path, kind, values });
+            return Ok(Config { path, kind, values, text: None });
         }
         let model_type = values.get("model_type").and_then(Value::as_str);
         let model_type = model_type.with_context(|| format!("{shown}: has neither `model_type` nor `architecture`"))?;
-        let (model_type, values) = match NESTED.iter().find(|(outer, _)| *outer == model_type) {
-            Some((_, inner)) => (*inner, values.get("vision_config").cloned().unwrap_or(Value::Null)),
-            None => (model_type, values.clone()),
+        let (model_type, tower, text) = match NESTED.iter().find(|(outer, _)| *outer == model_type) {
+            Some((_, inner)) => {
+                let tower = values.get("vision_config").cloned().unwrap_or(Value::Null);
+                (*inner, tower, values.get("text_config").cloned())
+            }
+            None => (model_type, values.clone(), None),
         };
         let known = CLASSES.iter().find(|class| class.model_type == model_type);
         let class = known.with_context(|| {
             let all: Vec<&str> = CLASSES.iter().map(|class| class.model_type).collect();
             format!("{shown}: model_type = \"{model_type}\" is none that bella reads; known: {}", all.join(", "))
         })?;
-        Ok(Config { path, kind: Kind::Transformers(class), values })
+        Ok(Config { path, kind: Kind::Transformers(class), values: tower, text })
     }
 
-    pub fn container(&self) -> Container {
+    /// Returns how the package that wrote the folder resizes position embeddings.
+    pub fn resize(&self) -> Resize {
         match self.kind {
-            Kind::Transformers(_) => Container::Transformers,
-            Kind::Timm(_) => Container::Timm,
-            Kind::OpenClip => Container::OpenClip,
+            Kind::Transformers(_) => Resize::Plain,
+            Kind::Timm(_) | Kind::OpenClip => Resize::Antialiased,
         }
     }
 
-    /// Pixels a side that the weights were trained at.
+    /// Returns the number of pixels per side at which the weights were trained.
     ///
     /// # Errors
-    /// A value that is no positive number.
+    /// Fails if the value is not a positive number.
     pub fn image_size(&self) -> Result<Option<i64>> {
         match &self.kind {
-            Kind::Transformers(class) => self.integer("image_size", class.image_size).map(Some),
-            Kind::Timm(_) => {
-                let size = self.values.get("pretrained_cfg").and_then(|cfg| cfg.get("input_size")?.get(1)?.as_i64());
-                Ok(size)
-            }
+            Kind::Transformers(_) => self.integer("image_size", IMAGE_SIZE).map(Some),
+            Kind::Timm(_) => Ok(self.values.get("pretrained_cfg").and_then(input_size)),
             Kind::OpenClip => Ok(self.of_tower("vision_cfg", "image_size").and_then(Value::as_i64)),
         }
     }
 
-    /// A value of one of open_clip's towers.
+    /// Returns a value of one of open_clip's towers.
     fn of_tower(&self, tower: &str, key: &str) -> Option<&Value> {
         self.values.get(tower)?.get(key)
     }
 
-    /// Heads, activation and epsilon; `fixed` are those of the user's own config, which count more.
+    /// Returns the number of heads, the activation and epsilon. Values in `fixed`, from the user's own config, take
+    /// precedence.
     ///
     /// # Errors
-    /// An activation that is not known; heads that do not divide the width.
+    /// Fails if the activation is unknown, or if the heads do not divide the width.
     pub fn traits(&self, geometry: &Geometry, fixed: Fixed) -> Result<Traits> {
         let own = match &self.kind {
             Kind::Transformers(class) => Traits {
@@ -173,7 +171,7 @@ impl Config {
             eps: fixed.eps.unwrap_or(own.eps),
         };
         let (heads, width) = (traits.heads, geometry.width);
-        ensure!(heads > 0 && width % heads == 0, "{heads} heads do not divide the width {width}");
+        ensure!(heads_fit(heads, width), "{heads} heads do not divide the width {width}");
         Ok(traits)
     }
 
@@ -184,10 +182,10 @@ impl Config {
         }
     }
 
-    /// The traits of CLIP's text tower `width` wide; `None` for a network without one that bella reads.
+    /// Returns the traits of CLIP's text tower of the given width; `None` if the network has none that bella reads.
     ///
     /// # Errors
-    /// Values that are no positive numbers; an activation that is not known.
+    /// Fails if a value is not a positive number, or if the activation is unknown.
     pub fn text(&self, width: i64) -> Result<Option<Traits>> {
         match &self.kind {
             Kind::OpenClip => {
@@ -195,9 +193,8 @@ impl Config {
                 Ok(Some(Traits { heads, activation: self.open_clip_activation(), eps: 1e-5 }))
             }
             Kind::Transformers(class) if class.model_type == "clip_vision_model" => {
-                let whole: Value = serde_json::from_str(&std::fs::read_to_string(&self.path)?)?;
-                let Some(values) = whole.get("text_config").cloned() else { return Ok(None) };
-                let text = Config { path: self.path.clone(), kind: Kind::Transformers(class), values };
+                let Some(values) = self.text.clone() else { return Ok(None) };
+                let text = Config { path: self.path.clone(), kind: Kind::Transformers(class), values, text: None };
                 let (heads, eps) = (text.integer("num_attention_heads", 8)?, text.number("layer_norm_eps", 1e-5)?);
                 Ok(Some(Traits { heads, activation: text.activation("quick_gelu")?, eps }))
             }
@@ -205,10 +202,10 @@ impl Config {
         }
     }
 
-    /// Rotary positions, where the family has them.
+    /// Returns the rotary positions, if the family has them.
     ///
     /// # Errors
-    /// A base that is no positive number.
+    /// Fails if the base is not a positive number.
     pub fn rope(&self) -> Result<Option<Rope>> {
         match &self.kind {
             Kind::Transformers(class) if class.model_type == "dinov3_vit" => {
@@ -219,10 +216,10 @@ impl Config {
         }
     }
 
-    /// The readout, where names of weights tell `found`: timm's `global_pool` says more.
+    /// Returns the readout. The names of the weights imply `found`; timm's `global_pool` may refine it.
     ///
     /// # Errors
-    /// A pooling that bella does not compute.
+    /// Fails if bella does not implement the pooling.
     pub fn readout(&self, found: Readout) -> Result<Readout> {
         let Kind::Timm(architecture) = &self.kind else { return Ok(found) };
         let usual = if architecture.contains("dinov3") { "avg" } else { "token" };
@@ -238,11 +235,11 @@ impl Config {
         }
     }
 
-    /// The config must not contradict what the weights say. A classifier must be of a class whose classifiers bella computes:
-    /// those of CLIP and SigLIP read other tokens than the features do.
+    /// Checks that the config does not contradict the weights. Classifiers are accepted only for classes that bella
+    /// implements, because those of CLIP and SigLIP read other tokens than the features do.
     ///
     /// # Errors
-    /// The first key that does; a classifier of another class.
+    /// Fails at the first key that contradicts the weights, or if the classifier is of another class.
     pub fn check(&self, geometry: &Geometry, parts: &Parts, classifies: bool) -> Result<()> {
         const CLASSIFIERS: [&str; 4] = ["vit", "deit", "dinov2", "dinov2_with_registers"];
         let Kind::Transformers(class) = self.kind else { return Ok(()) };
@@ -305,7 +302,7 @@ impl Config {
             None | Some(Value::Null) => default,
             Some(value) => value.as_str().unwrap_or_default(),
         };
-        // DINOv2's giant has a gate, whose activation its config does not tell.
+        // DINOv2's giant model has a gate, whose activation the config does not state.
         if self.values.get("use_swiglu_ffn").and_then(Value::as_bool) == Some(true) {
             return Ok(Activation::Silu);
         }
@@ -321,13 +318,12 @@ impl Config {
         }
     }
 
-    /// What timm's architecture name and arguments tell.
+    /// Returns the traits that timm's architecture name and arguments imply.
     fn timm(&self, architecture: &str, geometry: &Geometry) -> Traits {
         let arguments = self.values.get("model_args");
         let argument = |key: &str| arguments.and_then(|arguments| arguments.get(key)?.as_i64());
         let usual = match geometry.width {
             1152 | 1280 | 1408 | 1536 | 1664 if !architecture.contains("dinov3") => 16,
-            1280 => 20,
             4096 => 32,
             width => (width / 64).max(1),
         };

@@ -1,10 +1,10 @@
-//! Checkpoints as their publishers offer them: a folder with `config.json` and safetensors weights, from transformers or
-//! timm. Nothing in it is executed.
+//! Checkpoints in the form in which their publishers offer them: a folder with `config.json` and safetensors weights,
+//! from transformers or timm. Nothing in it is executed.
 //!
-//! What names and shapes cannot tell (heads, activation, epsilon, rotary positions) comes from the folder's config, where an
-//! absent key means the default of its class. Such a folder has no forward of its own to be checked against: instead every
-//! tensor must have a place in the native network and every place a tensor, and where `reference.safetensors` (`pixels` and
-//! `features`) lies beside the weights, the native features must agree with it.
+//! The values that names and shapes do not tell (heads, activation, epsilon, rotary positions) come from the folder's
+//! config, where an absent key means the default of its class. Such a folder has no forward pass of its own to compare
+//! with. Instead, every tensor must have a place in the native network and every place a tensor. If there is a file
+//! `reference.safetensors` (`pixels` and `features`) beside the weights, the native features must agree with it.
 
 mod config;
 mod preprocessing;
@@ -18,16 +18,14 @@ use tch::{Kind, Tensor, no_grad};
 use crate::model::network::{Network, Weights};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, compare};
-use crate::model::vit::parts::{Parts, Resize};
+use crate::model::vit::parts::Parts;
+use crate::model::vit::settle::MAX_DIFFERENCE_F32;
 use crate::model::vit::text::{TextTower, TextWeights};
-use crate::model::vit::{Named, recognise};
-use config::{Config, Container};
+use crate::model::vit::{Named, heads_fit, recognise};
+use config::Config;
 
 pub use preprocessing::Preprocessing;
 pub use weights::files;
-
-/// The largest relative difference from a reference that is accepted, in f32.
-const MAX_DIFFERENCE: f64 = 1e-5;
 
 /// The name of the file that a network's own package may leave beside the weights.
 const REFERENCE: &str = "reference.safetensors";
@@ -35,8 +33,8 @@ const REFERENCE: &str = "reference.safetensors";
 /// Reads the network of a folder.
 ///
 /// # Errors
-/// A folder without config or weights, an unknown model type, tensors that are missing or left over, shapes that contradict the
-/// config, features that differ from the reference.
+/// Fails if the folder has no config or no weights, if its model type is unknown, if tensors are missing or left over,
+/// if shapes contradict the config, or if the features differ from the reference.
 pub fn identify(folder: &Path, fixed: Fixed) -> Result<Identified> {
     let shown = || folder.display().to_string();
     let config = Config::read(folder)?;
@@ -45,34 +43,33 @@ pub fn identify(folder: &Path, fixed: Fixed) -> Result<Identified> {
     let named = recognise(&tensors, config.image_size()?).with_context(shown)?;
     let Named { naming, geometry, parts, base, head } = named;
     let traits = config.traits(&geometry, fixed).with_context(shown)?;
-    let resize = match config.container() {
-        Container::Transformers => Resize::Plain,
-        Container::Timm | Container::OpenClip => Resize::Antialiased,
-    };
     let readout = config.readout(parts.readout)?;
-    let parts = Parts { rope: config.rope()?, resize, readout, ..parts };
+    let parts = Parts { rope: config.rope()?, resize: config.resize(), readout, ..parts };
     config.check(&geometry, &parts, head.is_some()).with_context(shown)?;
-    let vit = Vit { geometry, traits, parts };
+    let vit = Vit::new(geometry, traits, parts);
     let reference = reference(folder, &vit, &base)?;
     Ok(Identified { vit, naming: naming.key, base, head, evidence: Evidence::Config { reference }, stored })
 }
 
-/// Reads CLIP's text tower of a folder, `None` where it has none that bella knows.
+/// Reads CLIP's text tower of a folder; `None` if it has none that bella knows.
 ///
 /// # Errors
-/// Those of reading the folder; parts that CLIP's text tower does not have.
+/// Fails if the folder cannot be read, or if the text tower has parts that CLIP's does not have.
 pub fn identify_text(folder: &Path) -> Result<Option<IdentifiedText>> {
     let config = Config::read(folder)?;
     let shown = || format!("{}: text tower", folder.display());
     let Some(weights) = TextWeights::recognise(&weights::read(folder)?).with_context(shown)? else { return Ok(None) };
     let geometry = weights.geometry.clone();
     let Some(traits) = config.text(geometry.width).with_context(shown)? else { return Ok(None) };
-    ensure!(geometry.width % traits.heads == 0, "{}: {} heads do not divide its width", shown(), traits.heads);
+    ensure!(heads_fit(traits.heads, geometry.width), "{}: {} heads do not divide its width", shown(), traits.heads);
     let evidence = Evidence::Config { reference: None };
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
 }
 
-/// The difference from the features that the folder's reference holds, if there is one.
+/// Returns the difference from the features in the folder's reference, if there is one.
+///
+/// # Errors
+/// Fails if the difference is too large.
 fn reference(folder: &Path, vit: &Vit, base: &crate::model::network::Parameters) -> Result<Option<Difference>> {
     let path = folder.join(REFERENCE);
     if !path.is_file() {
@@ -94,8 +91,8 @@ fn reference(folder: &Path, vit: &Vit, base: &crate::model::network::Parameters)
     let native = no_grad(|| vit.forward(&Weights::frozen(base), &pixels.unsqueeze(0))).squeeze_dim(0);
     let difference = compare(&native, &features);
     ensure!(
-        difference.relative <= MAX_DIFFERENCE,
-        "{}: the native features differ from it by {:.1e} (cosine {:.5}), more than {MAX_DIFFERENCE:.0e}: set \
+        difference.relative <= MAX_DIFFERENCE_F32,
+        "{}: the native features differ from it by {:.1e} (cosine {:.5}), more than {MAX_DIFFERENCE_F32:.0e}: set \
          checkpoint.heads, checkpoint.activation or checkpoint.eps, or remove the file if it is of other weights",
         path.display(),
         difference.relative,
@@ -104,15 +101,16 @@ fn reference(folder: &Path, vit: &Vit, base: &crate::model::network::Parameters)
     Ok(Some(difference))
 }
 
-/// The files that a checkpoint consists of: the archive, or a folder's config and weights.
+/// Returns the files that a checkpoint consists of: the archive, or a folder's configs and weights.
 ///
 /// # Errors
-/// A folder without weights.
+/// Fails if the folder has no weights.
 pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }
     let mut all: Vec<PathBuf> = config::file(path).into_iter().collect();
+    all.extend([path.join(preprocessing::FILE)].into_iter().filter(|file| file.is_file()));
     all.extend(files(path)?);
     Ok(all)
 }

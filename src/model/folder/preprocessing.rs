@@ -1,38 +1,41 @@
-//! How a folder's images are prepared: `preprocessor_config.json` of transformers, `pretrained_cfg` of timm,
-//! `preprocess_cfg` of open_clip.
+//! Reads the preparation of a folder's images from `preprocessor_config.json` (transformers), `pretrained_cfg` (timm)
+//! or `preprocess_cfg` (open_clip).
 
 use std::path::Path;
 
 use serde_json::Value;
 
+use super::config::{FILES, input_size};
 use crate::data::Interpolation;
 use crate::model::Normalize;
 
-/// What a folder says of its images; what it does not say is absent.
+/// The file in which transformers stores the preparation of images.
+pub const FILE: &str = "preprocessor_config.json";
+
+/// The preparation of images that a folder asks for. Keys that it leaves out are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Preprocessing {
     pub normalize: Option<Normalize>,
     pub interpolation: Option<Interpolation>,
-    /// Pixels a side of the images that enter the network.
+    /// The number of pixels per side of the images that enter the network.
     pub image_size: Option<i64>,
 }
 
 impl Preprocessing {
-    /// Reads what there is; a file that is missing or damaged says nothing here, and is named when the folder is opened.
+    /// Reads the values that exist. A missing or damaged file gives no values here; it is reported when the folder is
+    /// opened.
     pub fn of(folder: &Path) -> Preprocessing {
         let json = |name: &str| -> Option<Value> {
             serde_json::from_str(&std::fs::read_to_string(folder.join(name)).ok()?).ok()
         };
-        if let Some(found) = json("preprocessor_config.json") {
+        if let Some(found) = json(FILE) {
             return Preprocessing::of_transformers(&found);
         }
-        if let Some(clip) = json("open_clip_config.json").as_ref().and_then(|config| config.get("preprocess_cfg")) {
-            return Preprocessing::of_timm(clip);
-        }
-        match json("config.json") {
-            Some(config) => config.get("pretrained_cfg").map_or_else(Preprocessing::default, Preprocessing::of_timm),
-            None => Preprocessing::default(),
-        }
+        let found = FILES.iter().find_map(|name| {
+            let config = json(name)?;
+            ["preprocess_cfg", "pretrained_cfg"].iter().find_map(|key| config.get(key).map(Preprocessing::of_timm))
+        });
+        found.unwrap_or_default()
     }
 
     fn of_transformers(config: &Value) -> Preprocessing {
@@ -56,12 +59,12 @@ impl Preprocessing {
             Some("bicubic") => Some(Interpolation::Bicubic),
             _ => None,
         };
-        let image_size = config.get("input_size").and_then(|size| size.get(1)).and_then(Value::as_i64);
-        Preprocessing { normalize: normalize(config.get("mean"), config.get("std")), interpolation, image_size }
+        let normalize = normalize(config.get("mean"), config.get("std"));
+        Preprocessing { normalize, interpolation, image_size: input_size(config) }
     }
 }
 
-/// `224`, `{"height": 224, "width": 224}` or `{"shortest_edge": 224}`.
+/// Returns the number of pixels per side from `224`, `{"height": 224, "width": 224}` or `{"shortest_edge": 224}`.
 fn side(size: &Value) -> Option<i64> {
     size.as_i64().or_else(|| ["height", "shortest_edge"].iter().find_map(|key| size.get(key)?.as_i64()))
 }

@@ -15,11 +15,11 @@ pub enum Attention {
     Causal,
 }
 
-/// The tokens that the last block computes.
+/// The tokens that a block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     All,
-    /// Only the first token, which is enough if no other is read.
+    /// Only the first token, which is enough in the last block if no other is read. Attention must be full.
     First,
 }
 
@@ -29,22 +29,18 @@ pub struct Blocks<'a> {
     pub blocks: usize,
     pub traits: Traits,
     pub attention: Attention,
-    /// A learnt scale of what each half of a block adds.
+    /// Whether each half of a block scales its result by a learnt factor.
     pub layer_scale: bool,
-    /// A gate in the MLP.
+    /// Whether the MLP has a gate.
     pub gated: bool,
-    /// Rotary positions of the last tokens.
+    /// The rotary positions of the last tokens.
     pub rope: Option<&'a Table>,
 }
 
 impl Blocks<'_> {
-    /// `x: [p, B, T, d] -> [p', B, T or 1, d]`, p' = n where particles differ.
-    pub fn forward(&self, weights: &Weights, mut x: Tensor, rows: Rows) -> Tensor {
-        for block in 0..self.blocks {
-            let last = block + 1 == self.blocks;
-            x = self.block(weights, block, x, if last { rows } else { Rows::All });
-        }
-        x
+    /// Runs all blocks on `x: [p, B, T, d]` and returns `[p', B, T, d]`, with p' = n if particles differ.
+    pub fn forward(&self, weights: &Weights, x: Tensor) -> Tensor {
+        (0..self.blocks).fold(x, |x, block| self.block(weights, block, x, Rows::All))
     }
 
     /// Runs one block.
@@ -69,7 +65,7 @@ impl Blocks<'_> {
         x + self.scaled(weights, &name("ls_2"), weights.linear(&name("mlp.proj")).forward(&hidden))
     }
 
-    /// What half of a block adds, `[p, B, T, d]`, times its learnt scale where there is one.
+    /// Returns the result `added: [p, B, T, d]` of half a block, times its learnt scale if there is one.
     fn scaled(&self, weights: &Weights, scale: &str, added: Tensor) -> Tensor {
         match self.layer_scale {
             true => added * weights.param(&format!("{scale}.gamma")).unsqueeze(1).unsqueeze(1),
@@ -77,7 +73,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// Queries or keys with their rotary positions.
+    /// Returns queries or keys with their rotary positions applied.
     fn turned(&self, x: &Tensor) -> Tensor {
         self.rope.map_or_else(|| x.shallow_clone(), |table| table.turn(x))
     }
@@ -85,10 +81,10 @@ impl Blocks<'_> {
     /// Computes self-attention of all tokens.
     fn attend(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
         let qkv = weights.linear(layer).forward(x);
-        let parts = self.split_heads(&qkv, 3);
+        let parts = split_heads(&qkv, 3, self.traits.heads);
         let causal = self.attention == Attention::Causal;
         let (query, key) = (self.turned(&parts[0]), self.turned(&parts[1]));
-        self.merge_heads(&attention(&query, &key, &parts[2], causal), qkv.size()[0])
+        merge_heads(&attention(&query, &key, &parts[2], causal), qkv.size()[0])
     }
 
     /// Computes self-attention with the first token as the only query.
@@ -96,33 +92,30 @@ impl Blocks<'_> {
         let width = self.width;
         let query = weights.linear_rows(layer, 0, width).forward(&x.narrow(2, 0, 1));
         let key_value = weights.linear_rows(layer, width, 2 * width).forward(x);
-        let query = self.split_heads(&query, 1);
-        let parts = self.split_heads(&key_value, 2);
-        // Under a causal mask, this one query sees only the first token.
-        let causal = self.attention == Attention::Causal;
-        self.merge_heads(&attention(&query[0], &self.turned(&parts[0]), &parts[1], causal), key_value.size()[0])
+        let query = split_heads(&query, 1, self.traits.heads);
+        let parts = split_heads(&key_value, 2, self.traits.heads);
+        merge_heads(&attention(&query[0], &self.turned(&parts[0]), &parts[1], false), key_value.size()[0])
     }
+}
 
-    /// Splits `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
-    fn split_heads(&self, x: &Tensor, parts: i64) -> Vec<Tensor> {
-        let heads = self.traits.heads;
-        let size = x.size();
-        let x = x.view([size[0] * size[1], size[2], parts, heads, self.width / heads]);
-        x.permute([2, 0, 3, 1, 4]).unbind(0)
-    }
+/// Splits `[p, B, T, k·d] -> k × [p·B, heads, T, d / heads]`.
+pub(super) fn split_heads(x: &Tensor, parts: i64, heads: i64) -> Vec<Tensor> {
+    let size = x.size();
+    let x = x.reshape([size[0] * size[1], size[2], parts, heads, size[3] / (parts * heads)]);
+    x.permute([2, 0, 3, 1, 4]).unbind(0)
+}
 
-    /// Joins `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
-    fn merge_heads(&self, x: &Tensor, particles: i64) -> Tensor {
-        let size = x.size();
-        x.transpose(1, 2).reshape([particles, size[0] / particles, size[2], self.width])
-    }
+/// Joins `[p·B, heads, T, d / heads] -> [p, B, T, d]`.
+pub(super) fn merge_heads(x: &Tensor, particles: i64) -> Tensor {
+    let size = x.size();
+    x.transpose(1, 2).reshape([particles, size[0] / particles, size[2], size[1] * size[3]])
 }
 
 pub(super) fn attention(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tensor {
     Tensor::scaled_dot_product_attention(query, key, value, None::<&Tensor>, 0.0, causal, None, false)
 }
 
-/// The MLP's activation, elementwise.
+/// Applies the MLP's activation elementwise.
 pub(super) fn activate(x: &Tensor, activation: Activation) -> Tensor {
     match activation {
         Activation::Gelu => x.gelu("none"),

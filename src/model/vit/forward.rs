@@ -3,12 +3,16 @@
 //!
 //! Activations are `[p, B, T, d]` with p = 1 until particles differ, so frozen products run once on all rows.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::block::{Attention, Blocks, Rows};
 use super::footprint::Pass;
 use super::parts::{Parts, Readout, Resize};
+use super::rope::{Rope, Table};
 use super::{Geometry, Traits, pool};
 use crate::machine::memory::Need;
 use crate::model::network::{Graph, Network, Parameters, Slot, Weights};
@@ -19,6 +23,8 @@ pub struct Vit {
     pub geometry: Geometry,
     pub traits: Traits,
     pub parts: Parts,
+    /// The latest table of rotary positions, which all blocks share.
+    table: RefCell<Option<Rc<Table>>>,
 }
 
 impl Network for Vit {
@@ -50,23 +56,23 @@ impl Network for Vit {
         self.geometry.output
     }
 
-    /// `[prefix + grid², d]`.
+    /// Returns the shape of a stage's input for one image, `[prefix + grid², d]`.
     fn entering(&self, _: usize) -> Vec<i64> {
         vec![self.tokens(), self.geometry.width]
     }
 
-    /// `[p', B, prefix + grid², d]` from normalised images `[p, B, 3, S, S]`.
+    /// Returns the input of the first block, `[p', B, prefix + grid², d]`, from normalised images `[p, B, 3, S, S]`.
     fn enter(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let x = self.embed(weights, images);
         if weights.has("ln_pre.weight") { weights.norm("ln_pre").forward(&x, self.traits.eps) } else { x }
     }
 
-    /// One block; where nothing but the class token is read, the last computes that only.
+    /// Runs one block. If only the class token is read, the last block computes nothing else.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
-        let Geometry { width, blocks, grid, .. } = self.geometry;
-        let Parts { layer_scale, gated, rope, readout, .. } = self.parts;
+        let Geometry { width, blocks, .. } = self.geometry;
+        let Parts { layer_scale, gated, readout, .. } = self.parts;
         let first = stage + 1 == blocks && readout == Readout::Class;
-        let table = rope.map(|rope| rope.table(grid, width / self.traits.heads, (x.kind(), x.device())));
+        let table = self.parts.rope.map(|rope| self.table(rope, (x.kind(), x.device())));
         let stack = Blocks {
             width,
             blocks,
@@ -74,7 +80,7 @@ impl Network for Vit {
             attention: Attention::Full,
             layer_scale,
             gated,
-            rope: table.as_ref(),
+            rope: table.as_deref(),
         };
         stack.block(weights, stage, x, if first { Rows::First } else { Rows::All })
     }
@@ -93,12 +99,25 @@ impl Network for Vit {
 }
 
 impl Vit {
-    /// The number of tokens of an image.
+    pub fn new(geometry: Geometry, traits: Traits, parts: Parts) -> Vit {
+        Vit { geometry, traits, parts, table: RefCell::new(None) }
+    }
+
+    /// Returns the table of rotary positions for a compute type and a device; it is made once.
+    fn table(&self, rope: Rope, options: (Kind, Device)) -> Rc<Table> {
+        let (grid, channels) = (self.geometry.grid, self.geometry.width / self.traits.heads);
+        let mut latest = self.table.borrow_mut();
+        let table = latest.take().filter(|table| table.is_of(grid, channels, options));
+        Rc::clone(latest.insert(table.unwrap_or_else(|| Rc::new(rope.table(grid, channels, options)))))
+    }
+
+    /// Returns the number of tokens of an image.
     pub fn tokens(&self) -> i64 {
         self.parts.prefix + self.geometry.grid * self.geometry.grid
     }
 
-    /// The same network with its weights for images of `image_size` pixels a side: position embeddings are interpolated.
+    /// Changes the network and its weights to images of `image_size` pixels per side; position embeddings are
+    /// interpolated.
     ///
     /// # Errors
     /// Fails if the patches do not divide the size.
@@ -127,7 +146,7 @@ impl Vit {
         Ok(())
     }
 
-    /// Patches, tokens in front of them and positions: `[p, B, prefix + grid², d]`.
+    /// Returns the patches with the tokens in front of them and the positions, `[p, B, prefix + grid², d]`.
     fn embed(&self, weights: &Weights, images: &Tensor) -> Tensor {
         let Geometry { patch, grid, width, .. } = self.geometry;
         let (particles, batch) = (images.size()[0], images.size()[1]);
@@ -159,7 +178,7 @@ impl Vit {
     }
 }
 
-/// Tokens `[p, k, d]` that all images share, put in front of `x: [p, B, T, d]`.
+/// Puts tokens `[p, k, d]` that all images share in front of `x: [p, B, T, d]`.
 fn in_front(shared: Vec<Tensor>, x: Tensor, batch: i64, width: i64) -> Tensor {
     if shared.is_empty() {
         return x;

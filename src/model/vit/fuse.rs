@@ -1,34 +1,29 @@
-//! One form for weights that files keep in several: queries, keys and values in one matrix, a gate apart from what it
-//! multiplies.
+//! Converts weights that files store in several ways to one form: queries, keys and values in one matrix, and the gate
+//! of an MLP in a matrix of its own.
 
 use anyhow::{Context, Result, ensure};
 use tch::Tensor;
 
-/// Parameters on their way to the canonical ones.
+/// Parameters that are being converted to the canonical ones.
 pub struct Loose<'a>(pub &'a mut Vec<(String, Tensor)>);
 
 impl Loose<'_> {
-    /// Brings the layers of all `blocks` blocks, and the pooling, to their canonical form.
+    /// Converts the layers of all `blocks` blocks, and the pooling, to their canonical form.
     ///
     /// # Errors
-    /// A part without its counterpart, or of another size.
+    /// Fails if a part lacks its counterpart or has another size.
     pub fn fuse(&mut self, blocks: usize) -> Result<()> {
         for block in 0..blocks {
             let attention = format!("blocks.{block}.attn");
             self.join(&attention)?;
-            self.halve(&format!("blocks.{block}.mlp.packed"), &format!("blocks.{block}.mlp"))?;
+            // The first half of a packed layer's rows is the gate, the second half is the factor that it multiplies.
+            let mlp = format!("blocks.{block}.mlp");
+            self.cut(&format!("{mlp}.packed"), 2, [&format!("{mlp}.gate"), &format!("{mlp}.fc")])?;
         }
-        for part in ["weight", "bias"] {
-            if let Some(all) = self.take(&format!("pool.in_proj.{part}")) {
-                let width = all.size()[0] / 3;
-                self.put(format!("pool.q.{part}"), all.narrow(0, 0, width).contiguous());
-                self.put(format!("pool.kv.{part}"), all.narrow(0, width, 2 * width).contiguous());
-            }
-        }
-        Ok(())
+        self.cut("pool.in_proj", 3, ["pool.q", "pool.kv"])
     }
 
-    fn take(&mut self, name: &str) -> Option<Tensor> {
+    pub fn take(&mut self, name: &str) -> Option<Tensor> {
         let at = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.remove(at).1)
     }
@@ -37,7 +32,7 @@ impl Loose<'_> {
         self.0.push((name, tensor));
     }
 
-    /// `q`, `k`, `v` of an attention become `qkv`. A bias that the file leaves out for some of them is 0 there.
+    /// Joins `q`, `k` and `v` of an attention layer to `qkv`. A bias that the file omits for some of them is 0 there.
     fn join(&mut self, attention: &str) -> Result<()> {
         let mut three = |part: &str| ["q", "k", "v"].map(|name| self.take(&format!("{attention}.{name}.{part}")));
         let (weights, biases) = (three("weight"), three("bias"));
@@ -53,14 +48,14 @@ impl Loose<'_> {
         Ok(())
     }
 
-    /// The rows of a packed layer are those of the gate, then those of what it multiplies.
-    fn halve(&mut self, packed: &str, mlp: &str) -> Result<()> {
+    /// Cuts the rows of a layer into equal `parts` and stores the first as `first` and the others together as `others`.
+    fn cut(&mut self, layer: &str, parts: i64, [first, others]: [&str; 2]) -> Result<()> {
         for part in ["weight", "bias"] {
-            if let Some(all) = self.take(&format!("{packed}.{part}")) {
-                let half = all.size()[0] / 2;
-                ensure!(2 * half == all.size()[0], "its {packed} has an odd number of rows");
-                self.put(format!("{mlp}.gate.{part}"), all.narrow(0, 0, half).contiguous());
-                self.put(format!("{mlp}.fc.{part}"), all.narrow(0, half, half).contiguous());
+            if let Some(all) = self.take(&format!("{layer}.{part}")) {
+                let (rows, each) = (all.size()[0], all.size()[0] / parts);
+                ensure!(parts * each == rows, "its {layer} has {rows} rows, which are not {parts} equal parts");
+                self.put(format!("{first}.{part}"), all.narrow(0, 0, each).contiguous());
+                self.put(format!("{others}.{part}"), all.narrow(0, each, rows - each).contiguous());
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 use super::forward::Vit;
 use super::settle::{Candidates, SelfCheck};
 use super::text::{TextTower, TextWeights};
-use super::{Hints, Named, OwnHead, Traits, recognise};
+use super::{Hints, Named, OwnHead, Traits, heads_fit, recognise};
 use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
@@ -38,17 +38,14 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
         recognise(&archive.parameters()?, None).with_context(|| shown.clone())?;
     if let Some(heads) = fixed.heads {
         let width = geometry.width;
-        ensure!(
-            heads > 0 && width % heads == 0,
-            "{shown}: {heads} heads do not divide the width {width}: set another number"
-        );
+        ensure!(heads_fit(heads, width), "{shown}: {heads} heads do not divide the width {width}: set another number");
     }
-    // Only what is recognised is loaded.
+    // Only a recognised archive is loaded.
     archive.load()?;
     let candidates = Candidates::new(geometry.width, fixed, &Hints::read(archive.code()));
     let images = check_images(geometry.image_size());
     let native = |traits, width| {
-        let vit = Vit { geometry: geometry.clone(), traits, parts };
+        let vit = Vit::new(geometry.clone(), traits, parts);
         let features = vit.forward(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
         match &head {
             Some(own) if width == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
@@ -65,7 +62,7 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
     let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
-    let vit = Vit { geometry: geometry.clone(), traits, parts };
+    let vit = Vit::new(geometry.clone(), traits, parts);
     Ok(Identified { vit, naming: naming.key, base, head, evidence, stored: archive.kind() })
 }
 

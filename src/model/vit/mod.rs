@@ -29,21 +29,26 @@ pub use hints::Hints;
 pub use namings::NAMINGS;
 pub use recognise::{Named, recognise};
 
+/// Returns whether a layer of `width` channels can be cut into `heads` heads.
+pub fn heads_fit(heads: i64, width: i64) -> bool {
+    heads > 0 && width % heads == 0
+}
+
 /// The parameter names of one family of archives.
 pub struct Naming {
     pub key: &'static str,
     pub about: &'static str,
-    /// Parameters of which one tells the family, relative to the prefix.
+    /// The parameters by which the family is recognised, relative to the prefix; one of them is enough.
     pub landmarks: &'static [&'static str],
-    /// Prefixes under which the image tower may sit.
+    /// The prefixes that the names of the image tower may have.
     pub prefixes: &'static [&'static str],
     /// Returns the canonical name and layout of a parameter; `None` for one that the image path never uses.
     pub canonical: fn(&str) -> Option<(String, Form)>,
-    /// The same of a parameter outside the prefix.
+    /// Returns the same for a parameter outside the prefix.
     pub beside: fn(&str) -> Option<(String, Form)>,
 }
 
-/// For namings whose archives hold anything else beside the image tower.
+/// Ignores a parameter, for namings whose archives may hold anything beside the image tower.
 pub fn anything_beside(_: &str) -> Option<(String, Form)> {
     Some((String::new(), Form::Ignored))
 }
@@ -54,11 +59,11 @@ pub enum Form {
     AsIs,
     /// Drops leading axes of size one, as in `[1, …]` or `[1, 1, …]`.
     Squeezed,
-    /// `[1, k, d]` to `[k, d]`, k = 1 included.
+    /// Reshapes `[1, k, d]` to `[k, d]`, including k = 1.
     Rows,
-    /// Nothing that images go through.
+    /// Leaves out a parameter that images never go through.
     Ignored,
-    /// `[d, 3, p, p]` convolution to `[d, 3·p·p]`.
+    /// Flattens a convolution `[d, 3, p, p]` to `[d, 3·p·p]`.
     Flattened,
     /// Transposes `[d, out]` to `[out, d]`.
     Transposed,

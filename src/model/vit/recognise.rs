@@ -138,19 +138,16 @@ fn order_key(name: &str) -> (usize, usize, usize, bool) {
 }
 
 fn take_head(parameters: &mut Vec<(String, Tensor)>) -> Result<Option<OwnHead>> {
-    let mut take = |wanted: String| {
-        let at = parameters.iter().position(|(name, _)| *name == wanted)?;
-        Some(parameters.remove(at).1)
-    };
+    let mut loose = Loose(parameters);
     let mut head = |name: &str| -> Result<Option<OwnHead>> {
-        let (weight, bias) = (take(format!("{name}.weight")), take(format!("{name}.bias")));
+        let (weight, bias) = (loose.take(&format!("{name}.weight")), loose.take(&format!("{name}.bias")));
         let Some(weight) = weight else { return Ok(None) };
         let (classes, _) = weight.size2().context("head.weight has another shape than [classes, width]")?;
         let bias = bias.unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
         Ok(Some(OwnHead { weight, bias }))
     };
     Ok(match (head("head")?, head("head_dist")?) {
-        // DeiT's prediction is the mean of both heads' logits: one head on both tokens side by side.
+        // DeiT predicts with the mean of both heads' logits, which equals one head on both tokens side by side.
         (Some(class), Some(distilled)) => Some(OwnHead {
             weight: Tensor::cat(&[class.weight, distilled.weight], 1) / 2.0,
             bias: (class.bias + distilled.bias) / 2.0,
@@ -159,7 +156,7 @@ fn take_head(parameters: &mut Vec<(String, Tensor)>) -> Result<Option<OwnHead>> 
     })
 }
 
-/// timm calls the last norm `fc_norm` where it comes after the mean of the patches.
+/// Renames timm's `fc_norm`, its last norm where it follows the mean of the patches, and returns whether there is one.
 fn take_mean_norm(parameters: &mut [(String, Tensor)]) -> bool {
     let mut found = false;
     for (name, _) in parameters.iter_mut().filter(|(name, _)| name.starts_with("ln_mean.")) {
@@ -169,7 +166,7 @@ fn take_mean_norm(parameters: &mut [(String, Tensor)]) -> bool {
     found
 }
 
-/// The geometry that names and shapes tell; `image_size` is needed where no position embeddings tell the grid.
+/// Returns the geometry that names and shapes imply. `image_size` is needed if no position embeddings tell the grid.
 fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> Result<Geometry> {
     let size = |name: &str| -> Result<Vec<i64>> {
         Ok(parameters.get(name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?.size())
@@ -194,7 +191,7 @@ fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> 
     Ok(Geometry { width, blocks, patch, grid, mlp: fc[0], output })
 }
 
-/// Every parameter that the forward reads is there with the right shape.
+/// Checks that every parameter of the forward pass exists and has the right shape.
 fn check_complete(geometry: &Geometry, parts: &Parts, base: &Parameters) -> Result<()> {
     let Geometry { width, mlp, blocks, .. } = *geometry;
     if parts.readout != Readout::Map {

@@ -1,8 +1,9 @@
-//! Rotary positions on the patch grid, as DINOv3 has them (Siméoni et al. 2025, arXiv 2508.10104; Su et al. 2021, arXiv
-//! 2104.09864): each patch's coordinates turn pairs of a head's channels by angles of several frequencies.
+//! Rotary positions on the patch grid, as in DINOv3 (Siméoni et al. 2025, arXiv 2508.10104; Su et al. 2021, arXiv
+//! 2104.09864): the coordinates of each patch rotate pairs of a head's channels by angles of several frequencies.
 //!
-//! With D channels a head, coordinates y, x in [−1, 1] of the patches' centres and frequencies θ^(−4k/D), k < D/4, the
-//! angles are 2π y f and 2π x f one after the other, D/2 of them, and once more for the second half of the channels.
+//! Let a head have D channels, let y and x in [−1, 1] be the coordinates of a patch's centre, and let f be the
+//! frequencies θ^(−4k/D), k < D/4. The D/2 angles are 2π y f followed by 2π x f; they are used once for each half of
+//! the channels.
 
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
@@ -14,14 +15,15 @@ pub struct Rope {
     pub theta: f64,
 }
 
-/// Cosines and sines of the angles, `[grid², D]` each.
+/// The cosines and sines of the angles, `[grid², D]` each.
+#[derive(Debug)]
 pub struct Table {
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rope {
-    /// The table of a grid for heads of `channels` channels.
+    /// Returns the table of a grid for heads of `channels` channels.
     pub fn table(self, grid: i64, channels: i64, (kind, device): (Kind, Device)) -> Table {
         let options = (Kind::Double, device);
         let centres = (Tensor::arange(grid, options) + 0.5) / grid as f64 * 2.0 - 1.0;
@@ -36,7 +38,12 @@ impl Rope {
 }
 
 impl Table {
-    /// Queries or keys `[B, heads, T, D]`, of which those of the patches, the last ones, are turned.
+    /// Returns whether this is the table of such a grid, for heads of `channels` channels.
+    pub fn is_of(&self, grid: i64, channels: i64, options: (Kind, Device)) -> bool {
+        self.cos.size() == [grid * grid, channels] && (self.cos.kind(), self.cos.device()) == options
+    }
+
+    /// Rotates queries or keys `[B, heads, T, D]`. Only those of the patches, which come last, are rotated.
     pub fn turn(&self, x: &Tensor) -> Tensor {
         let (tokens, channels) = (x.size()[2], x.size()[3]);
         let patches = self.cos.size()[0];

@@ -1,13 +1,15 @@
-//! Finds what names cannot tell (heads, activation, eps) by reproducing the archive's own forward pass. The smallest
-//! difference wins, and none above the bound is accepted.
+//! Finds the values that names do not tell (heads, activation, eps) by reproducing the archive's own forward pass. The
+//! smallest difference wins, and none above the bound is accepted.
 
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor};
 
 use super::{Activation, Hints, Traits};
+use crate::base::small::push_new;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
 
-const MAX_DIFFERENCE_F32: f64 = 1e-5;
+/// The largest relative difference between the native features and others' that is accepted in f32.
+pub const MAX_DIFFERENCE_F32: f64 = 1e-5;
 const MAX_DIFFERENCE_HALF: f64 = 1e-2;
 const MIN_COSINE_HALF: f64 = 0.9999;
 
@@ -34,7 +36,8 @@ pub enum Evidence {
     SelfCheck { difference: Difference, runner_up: Option<(Traits, Difference)>, half: bool, normalised: bool },
     /// The archive does not run on this machine; its code gave all traits.
     Code { reason: String },
-    /// A folder, whose config tells everything; compared with the reference beside the weights where there is one.
+    /// The checkpoint is a folder, whose config tells everything. The features were compared with the reference beside
+    /// the weights, if there is one.
     Config { reference: Option<Difference> },
 }
 
@@ -56,9 +59,7 @@ impl Candidates {
         let usual = [64, 32, 80, 96, 88, 72, 48, 128].into_iter().chain(4..=256).filter(usable);
         let mut heads: Vec<i64> = Vec::new();
         for head in hinted.iter().copied().chain(usual).map(|w| width / w).chain([1]) {
-            if !heads.contains(&head) {
-                heads.push(head);
-            }
+            push_new(&mut heads, head);
         }
         let mut activations = vec![Activation::Gelu, Activation::QuickGelu, Activation::GeluTanh];
         activations.sort_by_key(|a| Some(*a) != hints.activation);
@@ -195,7 +196,7 @@ impl SelfCheck<'_> {
     }
 }
 
-/// Relative difference and cosine of two outputs; infinite where their shapes differ.
+/// Returns the relative difference and the cosine of two outputs; the difference is infinite if their shapes differ.
 pub fn compare(native: &Tensor, reference: &Tensor) -> Difference {
     if native.size() != reference.size() {
         return Difference { relative: f64::INFINITY, cosine: f64::NAN };

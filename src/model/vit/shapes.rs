@@ -50,7 +50,7 @@ impl Shape {
     /// Returns a tower of this shape in f32 on the CPU, with matrices from N(0, 1 / in) and norms at one.
     pub fn random(&self, seed: i64) -> (Vit, Parameters) {
         tch::manual_seed(seed);
-        let vit = Vit { geometry: self.geometry.clone(), traits: self.traits, parts: Parts::PLAIN };
+        let vit = Vit::new(self.geometry.clone(), self.traits, Parts::PLAIN);
         let base = Parameters::new(parameters(&self.geometry));
         (vit, base)
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::model::network::{Network, Weights};
 
-    /// The image tower of OpenAI's ViT-B/32 has 87,849,216 parameters.
+    /// Checks that the image tower of OpenAI's ViT-B/32 has 87,849,216 parameters.
     #[test]
     fn published_sizes() {
         let count = |shape: &Shape| shape.random(1).1.count();
@@ -113,7 +113,7 @@ mod tests {
         let features = vit.forward(&Weights::frozen(&base), &images);
         assert_eq!(features.size(), [1, 2, 512]);
         assert!(bool::try_from(features.isfinite().all()).unwrap());
-        // Another seed gives another tower.
+        // A different seed gives different weights.
         assert!(!features.equal(&vit.forward(&Weights::frozen(&mini.random(2).1), &images)));
     }
 }

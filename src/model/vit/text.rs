@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
-use super::block::{Attention, Blocks, Rows};
+use super::block::{Attention, Blocks};
 use super::fuse::Loose;
 use super::namings::{clip, transformers};
 use super::recognise::{block_count, check_blocks, check_norm, check_shape, shaped};
@@ -152,7 +152,7 @@ impl TextTower {
         let x = (Tensor::embedding(&embedding, tokens, -1, false, false) + position).unsqueeze(0);
         let (attention, layer_scale, gated, rope) = (Attention::Causal, false, false, None);
         let blocks = Blocks { width, blocks, traits: self.traits, attention, layer_scale, gated, rope };
-        let x = blocks.forward(&weights, x, Rows::All);
+        let x = blocks.forward(&weights, x);
         let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);
         let x = weights.norm("ln_final").forward(&x.gather(2, &end, false), self.traits.eps);
         weights.linear("proj").forward(&x).squeeze_dim(2).squeeze_dim(0)

@@ -1,6 +1,7 @@
 //! Collects numbers from result rows and sorts them into panels, series and places on an axis. The values of several
 //! seeds are gathered at one place.
 
+use crate::base::small::push_new;
 use crate::metrics;
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::RowView;
@@ -39,13 +40,13 @@ pub struct Shown {
     pub value: f64,
 }
 
-/// The metric of a row in the unit of figures. `None` if the cell is empty or the column is not a metric.
+/// Returns the metric of a row in the unit of figures. `None` if the cell is empty or the column is not a metric.
 pub fn measured(row: &RowView, column: &str) -> Option<Shown> {
     let metric = metrics::of_column(column)?;
     Some(Shown { short: metric.short, unit: unit_of(column), value: metric.factor() * row.number(column)? })
 }
 
-/// The title of an axis that shows a metric's column: the name, the unit and the kind of averaging.
+/// Returns the title of an axis that shows a metric's column: the name, the unit and the kind of averaging.
 pub fn unit_of(column: &str) -> String {
     let label = metrics::of_column(column).map_or(column.to_string(), |metric| metric.label());
     match column.rsplit_once('_') {
@@ -114,7 +115,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     })
 }
 
-/// The note that explains the whiskers. `None` if no mark has several seeds.
+/// Returns the note that explains the whiskers. `None` if no mark has several seeds.
 fn seeds_note(readings: &[Reading]) -> Option<String> {
     let peers = |one: &Reading| {
         let same =
@@ -125,13 +126,11 @@ fn seeds_note(readings: &[Reading]) -> Option<String> {
     Some(format!("Marks are means over up to {most} seeds, whiskers reach from the smallest to the largest."))
 }
 
-/// The items without repetitions, in the order of their first appearance.
+/// Returns the items without repetitions, in the order of their first appearance.
 pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut list = vec![];
     for item in items {
-        if !list.contains(&item) {
-            list.push(item);
-        }
+        push_new(&mut list, item);
     }
     list
 }
@@ -143,9 +142,9 @@ pub struct Sweep {
     pub steps: Vec<(f64, usize)>,
 }
 
-/// All sweeps over `column` among the series. Columns in `implied` follow from it and may differ too. In a sweep over
-/// the particles, two lists of learning rates count as equal if one begins with the other: they are one list cycled
-/// over more particles, or one rate for all.
+/// Returns all sweeps over `column` among the series. Columns in `implied` follow from it and may differ too. In a
+/// sweep over the particles, two lists of learning rates count as equal if one begins with the other: they are one list
+/// cycled over more particles, or one rate for all.
 pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
     let rest = |one: &Series| -> Vec<(String, String)> {
         let kept = one.settings.iter().filter(|(name, _)| *name != column && !implied.contains(name));
@@ -169,7 +168,7 @@ pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
     named.map(|(name, (_, steps))| Sweep { name, steps }).collect()
 }
 
-/// The longest list of learning rates, one for each particle, that begins with the rates of `one`.
+/// Returns the longest list of learning rates, one for each particle, that begins with the rates of `one`.
 fn longest_rates(series: &[Series], one: &Series, column: &str) -> String {
     let own = rates(one, column);
     let longer = series.iter().map(|other| rates(other, column)).filter(|rates| rates.starts_with(&own));
