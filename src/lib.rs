@@ -1,15 +1,17 @@
 //! Bayesian fine-tuning of pretrained vision transformers.
 //!
-//! A posterior is a matrix `theta: [n, P]`: n particles (rows) of P trainable parameters (columns). Five axes meet there:
-//! [`model`] turns layer weights and images into logits, [`subspace`] says what the columns mean, [`methods`] how the
-//! rows move, [`data`] where images come from, [`metrics`] what is reported. Each is a registry; an entry is one file.
+//! A posterior is a matrix `theta: [n, P]`: n particles (rows) of P trainable parameters (columns). Five modules work on
+//! it, each with a registry whose entries have one file each: [`model`] turns layer weights and images into logits,
+//! [`subspace`] defines the columns, [`methods`] move the rows, [`data`] reads the images, and [`metrics`] measures the
+//! predictions.
 //!
-//! A run: [`cli`] → [`schema`] (files and `--set` merged) → [`experiment`] (checked) → [`model`] (the checkpoint, self-checked)
-//! → [`subspace`] lays out theta → [`train`] (batch → `method.step(theta, objective)` → resume file) → [`predict`] →
-//! [`predictions`] saved → [`metrics`] → [`results`].
+//! The steps of a run: [`cli`] → [`schema`] (files and `--set` merged) → [`experiment`] (checked) → [`model`] (the
+//! checkpoint, self-checked) → [`subspace`] (the layout of theta) → [`train`] (batch → `method.step(theta, objective)` →
+//! resume file) → [`predict`] → [`predictions`] saved → [`metrics`] → [`results`].
 //!
-//! The modules stand in layers, the ground first; a blank line begins the next one. A module imports from the layers before
-//! its own, never from a later one or from a neighbour; `tests/architecture` holds it.
+//! The modules below are sorted into layers, from the bottom up, with a blank line between layers. A module imports only
+//! from the layers before its own, never from a later one or from a module in its own layer; `tests/architecture` checks
+//! this.
 
 // Files, tensors, randomness, hashes, messages.
 pub mod base;
@@ -28,23 +30,23 @@ pub mod predictions;
 pub mod metrics;
 pub mod model;
 
-// What the columns of theta mean; how a matrix follows a gradient.
+// The meaning of the columns of theta; the steps of a matrix along a gradient.
 pub mod optimizers;
 pub mod subspace;
 
-// What training leaves: a distribution over the rows of theta.
+// The result of training: a distribution over the rows of theta.
 pub mod posterior;
 
-// How the rows of theta move.
+// The methods that move the rows of theta.
 pub mod methods;
 
-// Logits of many members on many images.
+// The logits of many members on many images.
 pub mod predict;
 
 // Gaussians around trained particles, from the curvature of the loss.
 pub mod laplace;
 
-// What every key of a config means.
+// The meaning of every key of a config.
 pub mod experiment;
 
 // The folder of a run.
@@ -53,26 +55,26 @@ pub mod run;
 // A model with its images, on its device.
 pub mod session;
 
-// Rows and tables; what trained particles say of each other.
+// Rows and tables of results; comparisons of trained particles.
 pub mod analysis;
 pub mod results;
 
 // The training loop.
 pub mod train;
 
-// Test sets: as they are, attacked, shifted, foreign.
+// Evaluation on test sets: clean, attacked, shifted, or of other classes.
 pub mod evaluate;
 
-// An experiment played through before it is run.
+// The rehearsal of an experiment before it is run.
 pub mod rehearse;
 
 // Pictures.
 pub mod plot;
 
-// The papers' tables and figures, with ours beside them.
+// Tables and figures of results beside those of the papers.
 pub mod report;
 
-// What a step costs.
+// The cost of a step.
 pub mod bench;
 
 // The command line.

@@ -26,7 +26,7 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// The plane through the three rows of `theta: [3, P]`.
+    /// Returns the plane through the three rows of `theta: [3, P]`.
     ///
     /// # Errors
     /// Fails if the three particles lie on one line.
@@ -44,20 +44,20 @@ impl Plane {
         Ok(Plane { width, third: (x, y) })
     }
 
-    /// The coordinates of the three particles.
+    /// Returns the coordinates of the three particles.
     pub fn particles(&self) -> [(f64, f64); 3] {
         [(0.0, 0.0), (self.width, 0.0), self.third]
     }
 
-    /// The weights of the three particles at a point of the plane. They sum to 1.
+    /// Returns the weights of the three particles at a point of the plane. They sum to 1.
     pub fn coefficients(&self, (x, y): (f64, f64)) -> [f64; 3] {
         let third = y / self.third.1;
         let second = (x - third * self.third.0) / self.width;
         [1.0 - second - third, second, third]
     }
 
-    /// The points of a grid of `side` × `side` around the triangle, row by row from below. The grid extends beyond the
-    /// triangle on each side by `margin` times the triangle's extent.
+    /// Returns the points of a grid of `side` × `side` around the triangle, row by row from below. The grid extends
+    /// beyond the triangle on each side by `margin` times the triangle's extent.
     pub fn grid(&self, side: usize, margin: f64) -> Vec<(f64, f64)> {
         let (left, right) = (self.third.0.min(0.0), self.third.0.max(self.width));
         let axis = |from: f64, to: f64| {
@@ -70,8 +70,8 @@ impl Plane {
     }
 }
 
-/// The share of wrong predictions on `images` at each of `points`, given as weights of the particles `theta: [3, P]`.
-/// One forward pass evaluates `chunk` points.
+/// Returns the share of wrong predictions on `images` at each of `points`, given as weights of the particles
+/// `theta: [3, P]`. One forward pass evaluates `chunk` points.
 pub fn errors(
     model: &Model,
     subspace: &dyn Subspace,

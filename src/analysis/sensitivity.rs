@@ -39,7 +39,7 @@ pub struct Sensitivity {
 /// The number of measures of an image, besides its index and label.
 const MEASURES: i64 = 5;
 
-/// The sensitivities of the images `indices`, in this order.
+/// Returns the sensitivities of the images `indices`, in this order.
 ///
 /// # Errors
 /// Fails if the posterior is not made of Gaussians with independent columns, the Jacobians of the subspace would be too
@@ -85,12 +85,12 @@ pub fn sensitivities(
 /// The memory that the Jacobians of a batch may take, in bytes.
 const JACOBIAN_BYTES: i64 = 256 << 20;
 
-/// The number of images whose Jacobians fit into [`JACOBIAN_BYTES`].
+/// Returns the number of images whose Jacobians fit into [`JACOBIAN_BYTES`].
 fn batch_size(classes: i64, parameters: i64) -> usize {
     (JACOBIAN_BYTES / (4 * classes * parameters)).clamp(1, 256) as usize
 }
 
-/// The loss, leave-one-out loss, sensitivity, variance and error of each image, `[B, 5]`, with `std: [P]` and
+/// Returns the loss, leave-one-out loss, sensitivity, variance and error of each image, `[B, 5]`, with `std: [P]` and
 /// `labels: [B]`.
 fn measure(pass: &Pass, maps: &Maps, std: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let logits = pass.logits.detach().to_kind(Kind::Double);

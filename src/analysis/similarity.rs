@@ -18,7 +18,7 @@ pub struct Similarity {
     pub distances: Vec<f64>,
 }
 
-/// The similarities of `theta: [n, P]`, first of all blocks together and then of each block.
+/// Returns the similarities of `theta: [n, P]`, first of all blocks together and then of each block.
 pub fn similarities(subspace: &dyn Subspace, theta: &Tensor) -> Result<Vec<Similarity>> {
     let particles = theta.size()[0];
     ensure!(particles > 1, "one particle has nothing to be compared with");

@@ -44,7 +44,7 @@ pub fn hush(rank: usize) {
     HUSHED.store(rank, Ordering::Relaxed);
 }
 
-/// Also writes all further messages to `path`.
+/// Writes all further messages to `path` as well.
 pub fn open_log(path: &Path) -> Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let file = file.with_context(|| format!("cannot open the log file {}", path.display()))?;
@@ -97,11 +97,11 @@ where
     }
 }
 
-/// Letters of a message from which on its middle is left out.
+/// The number of characters above which the middle of a message is left out.
 const LONGEST: usize = 1500;
 
-/// A message as a terminal may have it: control characters, which may be in names, are written out, and what is very long is
-/// shortened in the middle.
+/// Returns a message as it may be shown on a terminal: control characters, which may be in names, are written out, and
+/// a very long message is shortened in the middle.
 fn shown(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     let write = |letters: &[char]| -> String {

@@ -1,9 +1,9 @@
 //! safetensors files that carry a hash of their own content, so that damage is noticed when they are read.
 //!
-//! The hash is XXH3 (64 bits) of the whole file, the header included, taken with zeros in place of its own digits. It is the
-//! first entry of the header's metadata, `content_hash`, and so stands at the same place in every file: room for it is written
-//! first, then the tensors one by one, then the digits. Every reader of safetensors opens such files. Files without the entry,
-//! of earlier versions or of other programs, are read unchecked.
+//! The hash is XXH3 (64 bits) of the whole file, including the header, with zeros in place of its own digits. It is the
+//! first entry of the header's metadata, `content_hash`, so it is at the same place in every file: zeros are written
+//! first, then the tensors one by one, then the digits. Every reader of safetensors opens such files. Files without the
+//! entry, from earlier versions or other programs, are read unchecked.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,24 +16,24 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::files::write_atomic;
 
-/// The entry of the metadata.
+/// The name of the metadata entry that holds the hash.
 pub const KEY: &str = "content_hash";
 
-/// What stands before the digits, after the eight bytes that are the header's length.
+/// The text before the digits; it follows the eight bytes that hold the header's length.
 const BEFORE: &str = r#"{"__metadata__":{"content_hash":"xxh3:"#;
 
-/// Where the digits begin in the file.
+/// The position of the digits in the file.
 const AT: usize = 8 + BEFORE.len();
 
 const DIGITS: usize = 16;
 
-/// Bytes that are hashed while they are still in the processor's cache.
+/// The number of bytes that are hashed at once, while they are still in the processor's cache.
 const PIECE: usize = 1 << 18;
 
 /// A tensor of the file.
 pub struct Part<'a> {
     pub name: &'a str,
-    /// As safetensors calls it: `F32`.
+    /// The type as safetensors names it, such as `F32`.
     pub dtype: &'static str,
     pub shape: Vec<usize>,
     pub bytes: usize,
@@ -46,11 +46,11 @@ struct Entry<'a> {
     data_offsets: [usize; 2],
 }
 
-/// Writes a file atomically. `content` writes the bytes of the part of that number, all of them; the parts lie in the file in
-/// their order, so that wide types should come first. Equal content gives equal files.
+/// Writes a file atomically. `content` is called with the index of each part and writes all of its bytes. The parts are
+/// stored in the given order, so wide types should come first. Equal content gives equal files.
 ///
 /// # Errors
-/// Those of `content` and of the file system.
+/// Fails if `content` fails, or if the file cannot be written.
 pub fn write(
     path: &Path,
     metadata: &BTreeMap<&str, String>,
@@ -69,7 +69,8 @@ pub fn write(
     })
 }
 
-/// JSON with zeros for the digits, and spaces up to a multiple of 8 bytes, so that mapped tensors are aligned.
+/// Returns the header as JSON, with zeros for the digits and padded with spaces to a multiple of 8 bytes, so that
+/// mapped tensors are aligned.
 fn header(metadata: &BTreeMap<&str, String>, parts: &[Part]) -> Result<String> {
     let mut text = format!("{BEFORE}{}\"", "0".repeat(DIGITS));
     for (key, value) in metadata.iter().filter(|(key, _)| **key != KEY) {
@@ -105,18 +106,18 @@ impl<W: Write> Write for Hashed<W> {
     }
 }
 
-/// Checks the file at `path` against its hash, where it has one; the message does not name the file.
+/// Checks the file at `path` against its hash, if it has one. The message does not name the file.
 ///
 /// # Errors
-/// Content that is not what was written; a file that cannot be read.
+/// Fails if the file cannot be read, or if its content differs from what was written.
 pub fn check_file(path: &Path) -> Result<()> {
     check(File::open(path).context("cannot read")?)
 }
 
-/// Checks the content of a file against its hash, where it has one.
+/// Checks the content of a file against its hash, if it has one.
 ///
 /// # Errors
-/// Content that is not what was written, or that cannot be read.
+/// Fails if the content cannot be read, or differs from what was written.
 pub fn check(mut content: impl Read) -> Result<()> {
     let mut buffer = vec![0; PIECE];
     let start = fill(&mut content, &mut buffer[..AT + DIGITS])?;
@@ -137,7 +138,7 @@ pub fn check(mut content: impl Read) -> Result<()> {
     Ok(())
 }
 
-/// The digits in the first bytes of a file; `None` where it has no hash.
+/// Returns the digits in the first bytes of a file; `None` if it has no hash.
 fn stored_hash(start: &[u8]) -> Result<Option<String>> {
     let text = String::from_utf8_lossy(start.get(8..).unwrap_or_default());
     if let Some(digits) = text.strip_prefix(BEFORE) {
@@ -149,7 +150,7 @@ fn stored_hash(start: &[u8]) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Reads until `buffer` is full or the content ends; the number of bytes.
+/// Reads until `buffer` is full or the content ends, and returns the number of bytes.
 fn fill(content: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -305,7 +305,7 @@ fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome
     answer(command)
 }
 
-/// The answer of a case that was measured in a process of its own.
+/// Returns the answer of a case that was measured in its own process.
 fn answer(mut command: Command) -> Result<Outcome> {
     let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a process for a case")?;
     let mut text = String::new();

@@ -75,7 +75,7 @@ fn check_runs(results: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The config of `files`, and what they are.
+/// Returns the config of `files`, and a word for what they are.
 fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, &'static str), Problems> {
     let tree = load_config(files, sets)?;
     if is_part(&tree) {

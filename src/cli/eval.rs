@@ -194,7 +194,7 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
     on_versions(opened, &evaluation, versions)
 }
 
-/// Published corrupted versions of a test set, one by one, and their means.
+/// Evaluates the published corrupted versions of a test set one by one, and adds their means.
 fn on_versions(opened: &Opened, evaluation: &Evaluation, versions: Vec<Version>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for version in versions {

@@ -43,7 +43,8 @@ pub fn fail(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() { 2 } else { 1 }
 }
 
-/// A message without what libtorch adds below it, which is for the debug log. A name may hold the end of a line.
+/// Returns a message as one line, without the trace that libtorch appends; that goes to the debug log. Line ends inside
+/// names are escaped.
 fn one_line(text: &str) -> String {
     let ends = ["\nException raised from", "\nframe #", "\nThe following operation failed", "\n\n"];
     let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());

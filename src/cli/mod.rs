@@ -126,8 +126,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     world.abort(fail(&error))
 }
 
-/// From now on a file that would become larger than the system allows (`ulimit -f`) is an error of writing, not the end of the
-/// process without a word.
+/// Makes a file that would exceed the system's size limit (`ulimit -f`) an error of writing from now on. Otherwise the
+/// system would end the process without a message.
 fn report_file_sizes() {
     let seen = Arc::new(AtomicBool::new(false));
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, seen) {
@@ -135,7 +135,7 @@ fn report_file_sizes() {
     }
 }
 
-/// The processes that work on a command together.
+/// Returns the processes that work on a command together.
 ///
 /// # Errors
 /// Fails if several processes were started for a command that each of them would repeat.
@@ -148,7 +148,8 @@ fn open_world(command: &Command) -> Result<World> {
     }
 }
 
-/// `bella list | head` closes the pipe early: nothing to complain of. `println!` panics with what the system said.
+/// Returns whether the reader of standard output closed it early, as in `bella list | head`, which is no error.
+/// `println!` panics with the system's message.
 fn closed_early(error: &anyhow::Error) -> bool {
     let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
     let printing = error.to_string().strip_prefix("failed printing to stdout: ").map(str::to_string);
@@ -156,7 +157,7 @@ fn closed_early(error: &anyhow::Error) -> bool {
     printing.is_some_and(|why| why == broken) || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_pipe))
 }
 
-/// EPIPE of every Unix.
+/// The number of the error EPIPE on every Unix.
 const BROKEN_PIPE: i32 = 32;
 
 fn dispatch(command: Command, world: Rc<World>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! `bella train`: trains a posterior, resumes an interrupted run, and evaluates the posterior on the test split.
 //!
-//! Of several processes that train together, only the first one writes; otherwise all of them do the same.
+//! If several processes train together, only the first one writes; otherwise all of them do the same.
 
 mod signals;
 

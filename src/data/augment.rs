@@ -90,7 +90,7 @@ impl Augment {
         Some(augment)
     }
 
-    /// Whether views are crops of the stored images, as opposed to the images that evaluation sees.
+    /// Returns whether views are crops of the stored images, as opposed to the images that evaluation sees.
     pub fn crops(&self) -> bool {
         self.crop == Crop::RandomResized
     }
@@ -114,7 +114,7 @@ impl Augment {
         }
     }
 
-    /// The largest central rectangle with an allowed ratio.
+    /// Returns the largest central rectangle with an allowed ratio.
     fn central(&self, width: u32, height: u32) -> Rectangle {
         let ratio = f64::from(width) / f64::from(height);
         let rounded = |value: f64, most: u32| (value.round_ties_even() as u32).clamp(1, most);
@@ -130,7 +130,7 @@ impl Augment {
 }
 
 impl Views {
-    /// The view of image `index` that `particle` has in `epoch`, with the given size `(width, height)`. If
+    /// Returns the view of image `index` that `particle` has in `epoch`, with the given size `(width, height)`. If
     /// [`Augment::crops`], `image` is the stored image; otherwise it already has that size.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ impl SampleSet {
         Ok(SampleSet { store, labels, split: facts, device, workers })
     }
 
-    /// Whether [`SampleSet::training_batches`] differ between epochs in more than their order.
+    /// Returns whether [`SampleSet::training_batches`] differ between epochs in more than their order.
     pub fn is_augmented(&self) -> bool {
         matches!(&self.store, Store::Streamed(source) if source.views.is_some())
     }
@@ -153,7 +153,7 @@ impl SampleSet {
         }
     }
 
-    /// The labels at `indices` on the device, `[K]`.
+    /// Returns the labels at `indices` on the device, `[K]`.
     pub fn labels(&self, indices: &[u32]) -> Tensor {
         self.select(indices).1
     }

@@ -92,7 +92,7 @@ impl Expected {
         [&MAGIC[..], &self.key, &sizes[0], &sizes[1]].concat()
     }
 
-    /// The offset of the first image.
+    /// Returns the offset of the first image.
     fn start(&self) -> usize {
         HEADER_BYTES + ENTRY_BYTES * self.images
     }
@@ -140,7 +140,7 @@ impl Store {
         Ok(Store { path: path.to_path_buf(), map, images, image_bytes })
     }
 
-    /// Image i, `[3, H, W]`. `None` if its file could not be decoded.
+    /// Returns image i, `[3, H, W]`; `None` if its file could not be decoded.
     ///
     /// # Errors
     /// Fails if the bytes differ from those that were written.

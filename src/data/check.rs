@@ -18,7 +18,7 @@ pub struct Scope {
     pub extent: Extent,
 }
 
-/// Whether image files are decoded.
+/// The decoding of image files in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoding {
     /// Files are looked up but not opened.
@@ -26,7 +26,7 @@ pub enum Decoding {
     All,
 }
 
-/// Whether counts must equal the published ones.
+/// The comparison of counts with the published ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     Whole,

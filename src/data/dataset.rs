@@ -23,16 +23,16 @@ pub struct Entry {
 
 /// A configured data set. Only methods that return a `Result` touch files.
 pub trait Dataset: Send + Sync {
-    /// The registry key.
+    /// Returns the registry key.
     fn key(&self) -> &'static str;
 
-    /// The names of the classes. The position of a name is its label.
+    /// Returns the names of the classes. The position of a name is its label.
     ///
     /// # Errors
     /// Fails if the names come from files or folders that cannot be read.
     fn classes(&self) -> Result<Vec<String>>;
 
-    /// The name of the set in results, unless the config gives one.
+    /// Returns the name of the set in results, unless the config gives one.
     fn label(&self) -> String {
         self.key().to_string()
     }
@@ -43,7 +43,7 @@ pub trait Dataset: Send + Sync {
     /// Fails if the set does not have the split, files are missing or malformed, or a label is out of range.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split>;
 
-    /// The splits that the set has.
+    /// Returns the splits that the set has.
     ///
     /// # Errors
     /// Fails if the splits depend on files that cannot be read.
@@ -51,24 +51,24 @@ pub trait Dataset: Send + Sync {
         Ok(vec![SplitName::Train, SplitName::Test])
     }
 
-    /// The sizes that the publisher states. Empty for a user's own images.
+    /// Returns the sizes that the publisher states. Empty for a user's own images.
     fn published(&self) -> Published {
         Published::default()
     }
 
-    /// The way image files are resized for the network. `None` for a set that is stored as pixels.
+    /// Returns the way image files are resized for the network. `None` for a set that is stored as pixels.
     fn resize(&self) -> Option<Resize> {
         None
     }
 
-    /// The test sets if the config names several, which are evaluated one by one: for each, the name that is appended
-    /// to the label of the set, and the set with this test set alone. Empty otherwise.
+    /// Returns the test sets if the config names several, which are evaluated one by one: for each, the name that is
+    /// appended to the label of the set, and the set with this test set alone. Empty otherwise.
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
         Vec::new()
     }
 
-    /// The published corrupted versions that the config asks for, each a test set of its own. A set has either versions
-    /// or splits, so this is empty for a set with splits.
+    /// Returns the published corrupted versions that the config asks for, each a test set of its own. A set has either
+    /// versions or splits, so this is empty for a set with splits.
     ///
     /// # Errors
     /// Fails if files or folders are missing, and names all of them in one message.
@@ -84,6 +84,6 @@ pub trait Dataset: Send + Sync {
         bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
     }
 
-    /// The config with its defaults filled in, as stored with the results. `root` is its only path.
+    /// Returns the config with its defaults filled in, as stored with the results. `root` is its only path.
     fn resolved(&self) -> toml::Table;
 }

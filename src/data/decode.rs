@@ -1,5 +1,5 @@
-//! One image file to `[3, H, W]` bytes: decoded, made RGB and resized as torchvision does with Pillow images (the shorter
-//! side with antialiasing, then a centre crop).
+//! Decodes an image file to `[3, H, W]` bytes: converts it to RGB and resizes it as torchvision does with Pillow images
+//! (the shorter side with antialiasing, then a centre crop).
 
 mod pixels;
 
@@ -18,7 +18,7 @@ use crate::base::files::{open_file, read_file};
 use crate::schema::words;
 
 words! {
-    /// How an image file gets the size that the set needs.
+    /// The way in which an image file is brought to the size that the set needs.
     pub enum Resize {
         /// The shorter side is resized to the image size, then the centre is cut out.
         ShorterSideCrop = "shorter-side-crop",
@@ -29,24 +29,25 @@ words! {
     }
 }
 
-/// How every file of a set becomes bytes.
+/// The way in which every file of a set becomes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decode {
-    /// The way to the size.
+    /// The way in which an image is brought to its size.
     pub resize: Resize,
-    /// The filter on that way.
+    /// The filter used for resizing.
     pub interpolation: Interpolation,
-    /// Rows of the result.
+    /// The number of rows of the result.
     pub height: usize,
-    /// Columns of the result.
+    /// The number of columns of the result.
     pub width: usize,
 }
 
 impl Decode {
-    /// Decoding to squares of the size asked for; with [`Resize::None`] to the size of `first`, an image of the set.
+    /// Creates a decoder to squares of the requested size, or, with [`Resize::None`], to the size of `first`, an image
+    /// of the set.
     ///
     /// # Errors
-    /// With [`Resize::None`], where the header of `first` cannot be read.
+    /// Fails with [`Resize::None`] if the header of `first` cannot be read.
     pub fn new(resize: Resize, request: &Request, first: &Path) -> Result<Decode> {
         let (height, width) = match resize {
             Resize::ShorterSideCrop | Resize::Stretch => (request.image_size, request.image_size),
@@ -63,15 +64,16 @@ impl Decode {
         Ok(Decode { resize, interpolation: request.interpolation, height, width })
     }
 
-    /// Bytes of one decoded image.
+    /// Returns the number of bytes of one decoded image.
     pub fn image_bytes(&self) -> usize {
         3 * self.height * self.width
     }
 
-    /// `[3, height, width]` of the image in `path`.
+    /// Returns the image in `path` as `[3, height, width]` bytes.
     ///
     /// # Errors
-    /// Names the file where it cannot be read, is damaged or cut off, or has another size than [`Resize::None`] needs.
+    /// Fails if the file cannot be read, is damaged or cut off, or has another size than [`Resize::None`] needs. The
+    /// message names the file.
     pub fn file(&self, path: &Path) -> Result<Vec<u8>> {
         let image = rgb(path)?;
         contained(|| Ok(planar(&self.sized(image)?))).with_context(|| path.display().to_string())
@@ -103,26 +105,28 @@ impl Decode {
     }
 }
 
-/// The image in `path` as stored, in RGB.
+/// Returns the image in `path` in RGB, at its stored size.
 ///
 /// # Errors
-/// Names the file where it cannot be read, is damaged or cut off, or is too large.
+/// Fails if the file cannot be read, is damaged or cut off, or is too large. The message names the file.
 pub fn rgb(path: &Path) -> Result<RgbImage> {
     let bytes = read_file(path).with_context(|| format!("{}: cannot read", path.display()))?;
     contained(|| pixels::decode(&bytes)).with_context(|| path.display().to_string())
 }
 
-/// The result of `work` on one image: a decoder that panics on a damaged file must not take the run with it.
+/// Returns the result of `work` on one image. A panic of the decoder on a damaged file becomes an error, so that it
+/// does not end the run.
 fn contained<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow!("the decoder failed: the file is damaged")))
 }
 
-/// Half of `spare`, halves rounded to even, as Python's `round(spare / 2)` in torchvision's `center_crop`.
+/// Returns half of `spare`, with halves rounded to even, like Python's `round(spare / 2)` in torchvision's
+/// `center_crop`.
 fn centred(spare: usize) -> u32 {
     (spare as f64 / 2.0).round_ties_even() as u32
 }
 
-/// `[H, W, 3]` to `[3, H, W]`.
+/// Converts an image `[H, W, 3]` to `[3, H, W]`.
 pub fn planar(image: &RgbImage) -> Vec<u8> {
     let pixels = image.as_raw();
     let mut planes = vec![0; pixels.len()];
@@ -134,7 +138,7 @@ pub fn planar(image: &RgbImage) -> Vec<u8> {
     planes
 }
 
-/// `[3, H, W]` to `[H, W, 3]`; `None` where `planes` are not of that size.
+/// Converts `[3, H, W]` to an image `[H, W, 3]`; `None` if `planes` does not have that size.
 pub fn interleaved(planes: &[u8], height: usize, width: usize) -> Option<RgbImage> {
     let plane = height * width;
     let pixels = (0..plane).flat_map(|at| [0, 1, 2].map(|channel| planes[channel * plane + at]));
@@ -142,11 +146,11 @@ pub fn interleaved(planes: &[u8], height: usize, width: usize) -> Option<RgbImag
     RgbImage::from_raw(width as u32, height as u32, pixels)
 }
 
-/// Makes `total` images by `image` on `workers` threads and hands each to `keep`, in any order. Returns the failures, sorted
-/// by index.
+/// Makes `total` images with `image` on `workers` threads and passes each to `keep`, in any order. Returns the
+/// failures, sorted by index.
 ///
 /// # Errors
-/// Threads that cannot be started.
+/// Fails if the threads cannot be started.
 pub fn decode_all(
     total: usize,
     image: impl Fn(usize) -> Result<Vec<u8>> + Sync,

@@ -27,7 +27,7 @@ const SHOWN: usize = 12;
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a split as it was loaded, before any corruption.
+    /// Returns the fingerprint of a split as it was loaded, before any corruption.
     ///
     /// # Errors
     /// Fails if an image file cannot be read.
@@ -47,15 +47,15 @@ impl Fingerprint {
         Ok(Fingerprint(hash.finalize().into()))
     }
 
-    /// The fingerprint of a result that is the mean over several sets of images. `parts` are their fingerprints as
-    /// shown in results.
+    /// Returns the fingerprint of a result that is the mean over several sets of images. `parts` are their fingerprints
+    /// as shown in results.
     pub fn of_all<'a>(parts: impl Iterator<Item = &'a str>) -> Fingerprint {
         let mut hash = Sha256::new();
         parts.for_each(|part| add_text(&mut hash, part.as_bytes()));
         Fingerprint(hash.finalize().into())
     }
 
-    /// The first 12 hexadecimal digits, as shown in results.
+    /// Returns the first 12 hexadecimal digits, as shown in results.
     pub fn short(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>()[..SHOWN].to_string()
     }
@@ -75,7 +75,7 @@ fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// The SHA-256 hash of a file's name, size and content. For a long file, three blocks stand for the content.
+/// Returns the SHA-256 hash of a file's name, size and content. For a long file, three blocks stand for the content.
 fn of_file(path: &Path) -> Result<[u8; 32]> {
     let digest = || -> std::io::Result<[u8; 32]> {
         let mut file = crate::base::files::open_file(path)?;

@@ -54,7 +54,7 @@ struct Cached {
 }
 
 impl Images {
-    /// The number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         match self {
             Images::Packed(packed) => packed.len(),
@@ -62,12 +62,12 @@ impl Images {
         }
     }
 
-    /// Whether there are no images.
+    /// Returns whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The `(height, width)` of every image.
+    /// Returns the `(height, width)` of every image.
     pub fn size(&self) -> (usize, usize) {
         match self {
             Images::Packed(packed) => (packed.height, packed.width),
@@ -75,7 +75,7 @@ impl Images {
         }
     }
 
-    /// Image i, `[3, H, W]`.
+    /// Returns image i, `[3, H, W]`.
     ///
     /// # Errors
     /// Fails if there is no such image or its file cannot be decoded.
@@ -87,7 +87,7 @@ impl Images {
         }
     }
 
-    /// The random view of image i that `particle` has in `epoch`, `[3, H, W]`.
+    /// Returns the random view of image i that `particle` has in `epoch`, `[3, H, W]`.
     ///
     /// # Errors
     /// Fails like [`Images::image`].
@@ -103,7 +103,7 @@ impl Images {
         Ok(planar(&views.view(image, (width as u32, height as u32), [epoch, particle, i as u64])?))
     }
 
-    /// The images at `indices`, in that order.
+    /// Returns the images at `indices`, in that order.
     pub fn select(&self, indices: &[u32]) -> Images {
         match self {
             Images::Packed(packed) => Images::Packed(Packed { pixels: packed.gather(indices), ..*packed }),
@@ -111,7 +111,8 @@ impl Images {
         }
     }
 
-    /// The bytes of the images at `indices`, `[B, 3, H, W]`. Files are decoded on the calling thread's rayon pool.
+    /// Returns the bytes of the images at `indices`, `[B, 3, H, W]`. Files are decoded on the calling thread's rayon
+    /// pool.
     ///
     /// # Errors
     /// Fails if a file cannot be decoded.
@@ -125,8 +126,8 @@ impl Images {
         }
     }
 
-    /// The same images with a built-in corruption. The noise of image i depends on the seed and on i alone, and not on
-    /// threads, batches or the order of reading.
+    /// Returns the same images with a built-in corruption. The noise of image i depends on the seed and on i alone, and
+    /// not on threads, batches or the order of reading.
     ///
     /// # Errors
     /// Fails if the corruption cannot be applied to an image.
@@ -142,28 +143,28 @@ impl Images {
 }
 
 impl Packed {
-    /// The number of bytes of one image.
+    /// Returns the number of bytes of one image.
     pub fn image_bytes(&self) -> usize {
         3 * self.height * self.width
     }
 
-    /// The number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.pixels.len() / self.image_bytes()
     }
 
-    /// Whether there are no images.
+    /// Returns whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.pixels.is_empty()
     }
 
-    /// Image i, `[3, H, W]`.
+    /// Returns image i, `[3, H, W]`.
     pub fn image(&self, i: usize) -> &[u8] {
         let bytes = self.image_bytes();
         &self.pixels[i * bytes..(i + 1) * bytes]
     }
 
-    /// The images at `indices`, `[B, 3, H, W]`.
+    /// Returns the images at `indices`, `[B, 3, H, W]`.
     pub fn gather(&self, indices: &[u32]) -> Vec<u8> {
         let mut batch = Vec::with_capacity(indices.len() * self.image_bytes());
         indices.iter().for_each(|&i| batch.extend_from_slice(self.image(i as usize)));
@@ -181,12 +182,13 @@ impl Packed {
 }
 
 impl Files {
-    /// Image files without corruption or cache, one for each image.
+    /// Creates image files without corruption or cache, one for each image.
     pub fn new(paths: Vec<PathBuf>, decode: Decode) -> Files {
         Files { paths, decode, corruption: None, cached: None }
     }
 
-    /// The same images, read from the cache that `request` names. The cache is created first if it does not exist.
+    /// Returns the same images, read from the cache that `request` names. The cache is created first if it does not
+    /// exist.
     ///
     /// # Errors
     /// Fails if the cache folder cannot be written or the disk is full.
@@ -201,7 +203,8 @@ impl Files {
         self.paths.get(i).with_context(|| format!("image {i} is asked of a split of {}", self.paths.len()))
     }
 
-    /// Image i, `[3, H, W]`: decoded and resized, or read from the cache, and corrupted if there is a corruption.
+    /// Returns image i, `[3, H, W]`: decoded and resized, or read from the cache, and corrupted if there is a
+    /// corruption.
     ///
     /// # Errors
     /// Fails if the file cannot be read or decoded, if `resize = "none"` and it has another size than required, or if
@@ -222,7 +225,7 @@ impl Files {
         Ok(pixels)
     }
 
-    /// The number of bytes of all images after decoding.
+    /// Returns the number of bytes of all images after decoding.
     pub fn decoded_bytes(&self) -> usize {
         self.paths.len().saturating_mul(self.decode.image_bytes())
     }

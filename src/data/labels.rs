@@ -102,7 +102,7 @@ pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
     Ok(if in_order { Mapping::Same } else { Mapping::Mapped { to, trained: count } })
 }
 
-/// The class of the model that `name` matches. `None` if there is none.
+/// Returns the class of the model that `name` matches. `None` if there is none.
 fn find(trained: &[String], name: &str) -> Result<Option<u32>> {
     let exact: Vec<u32> = places(trained, |class| class == name);
     let fitting = if exact.is_empty() { places(trained, |class| plain(class) == plain(name)) } else { exact };
@@ -118,14 +118,14 @@ fn places(names: &[String], fits: impl Fn(&str) -> bool) -> Vec<u32> {
     (0..).zip(names).filter(|(_, name)| fits(name)).map(|(place, _)| place).collect()
 }
 
-/// A name reduced to the parts that distinguish classes.
+/// Returns a name reduced to the parts that distinguish classes.
 fn plain(name: &str) -> String {
     let letters: String = name.chars().filter(|c| !matches!(c, '-' | '_') && !c.is_whitespace()).collect();
     let letters = letters.to_lowercase();
     ALIASES.iter().find(|(alias, _)| *alias == letters).map_or(letters, |(_, name)| name.to_string())
 }
 
-/// The first ten names, followed by the total number if there are more.
+/// Returns the first ten names, followed by the total number if there are more.
 fn some(names: &[&str]) -> String {
     let shown = names[..names.len().min(10)].join(", ");
     if names.len() > 10 { format!("{shown}, … ({} in all)", names.len()) } else { shown }

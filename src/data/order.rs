@@ -5,8 +5,8 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::base::random::{Purpose, below, permutation, stream};
 
-/// The order in which `particle` sees `samples` images in `epoch`. For an order that all particles share, use particle
-/// 0.
+/// Returns the order in which `particle` sees `samples` images in `epoch`. For an order that all particles share, use
+/// particle 0.
 pub fn epoch_order(seed: u64, epoch: u64, particle: u64, samples: usize) -> Vec<u32> {
     permutation(&mut stream(seed, Purpose::Order, &[epoch, particle]), samples)
 }
@@ -56,12 +56,12 @@ pub fn replace_labels(seed: u64, labels: &mut [u32], classes: usize, fraction: f
     replaced
 }
 
-/// The indices of the labels that [`replace_labels`] replaces among `n` labels, sorted.
+/// Returns the indices of the labels that [`replace_labels`] replaces among `n` labels, sorted.
 pub fn replaced_labels(seed: u64, n: usize, fraction: f64) -> Vec<u32> {
     choose_replaced(seed, n, fraction).1
 }
 
-/// The sorted indices of the labels to replace, and the generator that then draws their replacements.
+/// Returns the sorted indices of the labels to replace, and the generator that then draws their replacements.
 fn choose_replaced(seed: u64, n: usize, fraction: f64) -> (ChaCha12Rng, Vec<u32>) {
     let mut rng = stream(seed, Purpose::LabelNoise, &[]);
     let mut replaced = permutation(&mut rng, n);

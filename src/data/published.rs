@@ -12,12 +12,12 @@ pub struct Published {
 }
 
 impl Published {
-    /// The sizes of a data set for which they are known.
+    /// Returns the sizes of a data set for which they are known.
     pub fn new(classes: usize, images: &[(SplitName, usize)]) -> Published {
         Published { classes: Some(classes), images: images.to_vec() }
     }
 
-    /// The number of images of a split. `None` if it is not published.
+    /// Returns the number of images of a split. `None` if it is not published.
     pub fn images_of(&self, split: SplitName) -> Option<usize> {
         self.images.iter().find(|(name, _)| *name == split).map(|(_, count)| *count)
     }

@@ -26,7 +26,7 @@ impl Interpolation {
         }
     }
 
-    /// The number of pixels on either side of a source position that the unscaled filter reads.
+    /// Returns the number of pixels on either side of a source position that the unscaled filter reads.
     fn reach(self) -> f64 {
         match self {
             Interpolation::Bicubic => 2.0,
@@ -79,7 +79,7 @@ impl Line {
         Line { start, length: (f64::from(count) * scale).min(f64::from(source) - start), scale }
     }
 
-    /// The range of source pixels that the filter may read.
+    /// Returns the range of source pixels that the filter may read.
     fn sources(&self, count: u32, filter: Interpolation) -> (u32, u32) {
         let reach = filter.reach() * self.scale.max(1.0) + 1.0;
         let first = (self.start - reach).floor().max(0.0) as u32;

@@ -41,18 +41,18 @@ pub struct Split {
 }
 
 impl Split {
-    /// The number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there are no images.
+    /// Returns whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// The SHA-256 hash of labels and images (for files: of names and sizes). It shows whether a resumed run has the
-    /// images that it was started with.
+    /// Returns the SHA-256 hash of labels and images (for files: of names and sizes). It shows whether a resumed run
+    /// has the images that it was started with.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
@@ -66,14 +66,14 @@ impl Split {
         hex(hash.finalize())
     }
 
-    /// The same split with other versions of its images.
+    /// Returns the same split with other versions of its images.
     pub fn with_images(&self, images: Images) -> Split {
         let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
         let (corrupt_skipped, decoded_from) = (self.corrupt_skipped, self.decoded_from.clone());
         Split { name, images, labels, groups, corrupt_skipped, decoded_from }
     }
 
-    /// The images at `indices`, in that order, as a split of its own.
+    /// Returns the images at `indices`, in that order, as a split of its own.
     pub fn select(&self, indices: &[u32]) -> Split {
         let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
         Split {

@@ -35,7 +35,7 @@ pub enum View {
 }
 
 impl Source {
-    /// The image of one pick, `[3, H, W]`. It is a pure function of the seed and the pick.
+    /// Returns the image of one pick, `[3, H, W]`. It is a pure function of the seed and the pick.
     fn image(&self, pick: Pick) -> Result<Vec<u8>> {
         let i = pick.image as usize;
         match (&self.views, pick.view) {
@@ -123,7 +123,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Shared {
-    /// The next image to decode, after waiting for room. `None` if there is nothing left to do.
+    /// Returns the next image to decode, after waiting for room. `None` if there is nothing left to do.
     fn claim(&self, sender: &Sender<Done>) -> Option<Task> {
         // The lock is poisoned if the iterator of requests panicked; its further results could not be trusted.
         let mut state = self.state.lock().ok()?;
@@ -177,7 +177,7 @@ impl Batches {
         }
     }
 
-    /// The next batch if it is complete.
+    /// Returns the next batch if it is complete.
     fn take(&mut self) -> Option<Result<Vec<u8>>> {
         if self.pending.get(&self.next)?.missing > 0 {
             return None;
@@ -190,7 +190,7 @@ impl Batches {
         Some(images.map(|images| images.concat()))
     }
 
-    /// Whether a worker ended by a panic. The workers are joined, so later calls return `false`.
+    /// Returns whether a worker ended by a panic. The workers are joined, so later calls return `false`.
     fn panicked(&mut self) -> bool {
         let ended: Vec<_> = self.workers.drain(..).map(JoinHandle::join).collect();
         ended.iter().any(Result::is_err)

@@ -56,8 +56,8 @@ impl Subset {
     }
 }
 
-/// The indices of the images of a split that `subset` keeps, ascending, for `labels: [N]`. The first image of every
-/// class is taken, then the second of every class, and so on until the number is reached; a class without further
+/// Returns the indices of the images of a split that `subset` keeps, ascending, for `labels: [N]`. The first image of
+/// every class is taken, then the second of every class, and so on until the number is reached; a class without further
 /// images is skipped. `None` means all images.
 ///
 /// # Errors

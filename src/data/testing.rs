@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{Dataset, Entry, Interpolation, Request, Split, SplitName};
 use crate::schema::{Reader, Tree};
 
-/// The data set of a table `root = …` with `extra` lines.
+/// Returns the data set of a table `root = …` with `extra` lines.
 pub fn set(entry: &Entry, root: &Path, extra: &str) -> Box<dyn Dataset> {
     let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
     let mut reader = Reader::root(&tree);
@@ -15,7 +15,7 @@ pub fn set(entry: &Entry, root: &Path, extra: &str) -> Box<dyn Dataset> {
     reader.close(set).unwrap()
 }
 
-/// The mistakes found in such a table.
+/// Returns the mistakes found in such a table.
 pub fn mistakes(entry: &Entry, extra: &str) -> String {
     let tree = Tree::parse("test.toml", &format!("root = \"x\"\n{extra}")).unwrap();
     let mut reader = Reader::root(&tree);
@@ -55,13 +55,13 @@ pub fn write(root: &Path, file: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// The gray of every image of a split.
+/// Returns the gray of every image of a split.
 pub fn grays(split: &Split) -> Vec<u8> {
     let all: Vec<u32> = (0..split.len() as u32).collect();
     split.images.gather(&all).unwrap().chunks(48).map(|image| image[0]).collect()
 }
 
-/// The path of a file in tests/fixtures/data.
+/// Returns the path of a file in tests/fixtures/data.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/data").join(name)
 }

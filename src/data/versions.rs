@@ -75,13 +75,13 @@ pub struct Mean {
     pub versions: Vec<Version>,
 }
 
-/// The means whose versions are all in `evaluated`; a mean over only a part of its versions is never formed.
+/// Returns the means whose versions are all in `evaluated`; a mean over only a part of its versions is never formed.
 /// `evaluated` may have any order and contain other versions too.
 pub fn means(evaluated: &[Version]) -> Vec<Mean> {
     all_means().filter(|mean| missing(mean, evaluated).is_empty()).collect()
 }
 
-/// The means over all severities that cannot be formed: the condition of each, and the versions that were not
+/// Returns the means over all severities that cannot be formed: the condition of each, and the versions that were not
 /// evaluated. Groups of which nothing was evaluated are left out.
 pub fn incomplete(evaluated: &[Version]) -> Vec<(String, Vec<Version>)> {
     let over_all = all_means().filter(|mean| mean.severity.is_none());

@@ -19,7 +19,7 @@ const IRRELEVANT: [&[&str]; 12] = [
     &["train", "prefix_cache"],
     &["train", "eval_batch_size"],
     &["train", "save_minutes"],
-    // The name that earlier versions gave it.
+    // The name of the key in earlier versions.
     &["train", "checkpoint_minutes"],
 ];
 
@@ -56,10 +56,11 @@ impl Experiment {
     }
 }
 
-/// The end of a run's id: ten hexadecimal digits that depend on resolved settings and on the hashes of the files they name.
+/// Returns the end of a run's id: ten hexadecimal digits that depend on the resolved settings and on the hashes of the
+/// files that they name.
 ///
 /// # Errors
-/// Settings that cannot be written as TOML.
+/// Fails if the settings cannot be written as TOML.
 pub fn digest_of(mut settings: toml::Table, file_hashes: &str) -> Result<String> {
     for path in IRRELEVANT {
         remove(&mut settings, path);
@@ -76,7 +77,7 @@ pub fn digest_of(mut settings: toml::Table, file_hashes: &str) -> Result<String>
     Ok(hex(&hash.finalize()[..DIGITS / 2]))
 }
 
-/// The hash at the end of a run's id; `None` for a folder that has been given another name.
+/// Returns the hash at the end of a run's id; `None` for a folder that has been renamed.
 pub fn digest_in(id: &str) -> Option<&str> {
     let (rest, digest) = id.rsplit_once('-')?;
     let (_, seed) = rest.rsplit_once("-s")?;

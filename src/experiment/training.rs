@@ -1,4 +1,4 @@
-//! What is trained and how: `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]`, and the rules that connect
+//! The settings of training, `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]`, and the rules that connect
 //! them.
 
 use serde::Serialize;
@@ -80,7 +80,7 @@ words! {
     pub enum Schedule { Cosine = "cosine", Constant = "constant" }
 }
 words! {
-    /// Whether each particle sees the images in its own order.
+    /// The order in which particles see the images: each in its own order, or all in the same one.
     pub enum Batches { Independent = "independent", Shared = "shared" }
 }
 words! {
@@ -159,7 +159,8 @@ impl Training {
         }
     }
 
-    /// The optimizer must be one where the method needs it, with a learning rate for each particle or one for all.
+    /// Checks that the method has an optimizer if it needs one, with one learning rate for all particles or one for
+    /// each.
     fn check_optimizer(&self, root: &Reader) {
         let (particles, method, optimizer) = (self.method.spec.particles() as usize, &self.method.key, &self.optimizer);
         let rates = optimizer.spec.rates();
@@ -191,7 +192,8 @@ impl Training {
         }
     }
 
-    /// Particles that start equal and see the same images at the same rate would stay equal.
+    /// Checks that particles become different. Those that start equal and see the same images at the same rate would
+    /// stay equal.
     fn check_separation(&self, root: &Reader, head: crate::model::head::Training) {
         let rates = self.optimizer.spec.rates();
         if self.method_entry().is_some_and(|entry| entry.rows != RowsAre::Points) {

@@ -1,11 +1,11 @@
-//! How many particles go through the network at once.
+//! The number of particles that go through the network at once.
 
 use serde::Serialize;
 
-/// How many particles go through the network at once; results do not depend on it beyond rounding.
+/// The number of particles that go through the network at once. Results depend on it only through rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// As many as memory allows.
+    /// As many particles as fit in memory.
     Auto,
     /// A fixed number; 0 for all.
     Fixed(usize),

@@ -1,4 +1,5 @@
-//! Where tensors compute. `cuda` without a usable GPU is an error, never a silent run on the CPU.
+//! The devices on which tensors are computed. `cuda` without a usable GPU is an error, and never a silent run on the
+//! CPU.
 
 use std::str::FromStr;
 
@@ -7,13 +8,13 @@ use tch::{Cuda, Device, Kind};
 
 use crate::machine::Precision;
 
-/// Of the libtorch that this binary was built against.
+/// The version of the libtorch that this binary was built against.
 pub const LIBTORCH_VERSION: &str = env!("BELLA_LIBTORCH_VERSION");
 
-/// What `--device` asks for.
+/// The device that `--device` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A GPU where one is usable, else the CPU; the log says which and why.
+    /// A GPU if one is usable, otherwise the CPU; the log says which and why.
     Auto,
     Cpu,
     Cuda(usize),
@@ -47,19 +48,21 @@ impl std::fmt::Display for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// The device, with libtorch's CUDA part loaded where it is needed.
+    /// Returns the device, after loading libtorch's CUDA part if it is needed.
     ///
     /// # Errors
-    /// `cuda` without libtorch_cuda, a missing CUDA library, no driver, or no GPU of that number.
+    /// Fails for `cuda` if libtorch_cuda or a CUDA library is missing, if there is no driver, or if no GPU has that
+    /// number.
     pub fn open(self) -> Result<Device> {
         self.open_for(0)
     }
 
-    /// The device of one of several processes on this machine: each has the GPU after that of the one before it, from the
-    /// first again where there are fewer (a launcher may also show each process one GPU only).
+    /// Returns the device of one of several processes on this machine. Each process uses the GPU after that of the
+    /// process before it, and starts again from the first if there are fewer GPUs than processes. (A launcher may also
+    /// show each process only one GPU.)
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// Fails as [`open`](Self::open) does.
     pub fn open_for(self, local_rank: usize) -> Result<Device> {
         match self {
             DeviceChoice::Cpu => Ok(Device::Cpu),
@@ -87,7 +90,7 @@ fn open_cuda(index: usize, local_rank: usize) -> Result<Device> {
     Ok(Device::Cuda((index + local_rank) % count))
 }
 
-/// The linker drops libtorch_cuda since nothing of it is called by name: loaded here, before libtorch is first asked.
+/// Loads libtorch_cuda before libtorch is first used. The linker drops it, since no function in it is called by name.
 fn load_libtorch_cuda() -> Result<()> {
     let folder = std::path::Path::new(env!("BELLA_LIBTORCH_LIB"));
     let library = folder.join("libtorch_cuda.so");
@@ -109,7 +112,7 @@ fn load_libtorch_cuda() -> Result<()> {
     }
 }
 
-/// Free and total memory of a GPU in bytes, from the CUDA runtime that libtorch has loaded.
+/// Returns the free and the total memory of a GPU in bytes, as reported by the CUDA runtime that libtorch has loaded.
 pub fn cuda_memory_bytes(index: usize) -> Option<(u64, u64)> {
     type SetDevice = unsafe extern "C" fn(i32) -> i32;
     type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
@@ -126,10 +129,10 @@ pub fn cuda_memory_bytes(index: usize) -> Option<(u64, u64)> {
     }
 }
 
-/// The compute type of a precision on a device.
+/// Returns the compute type of a precision on a device.
 ///
 /// # Errors
-/// `bf16` where the processor has no such instructions.
+/// Fails for `bf16` if the processor has no instructions for it.
 pub fn compute_kind(precision: Precision, device: Device) -> Result<Kind> {
     match (precision, native_bf16(device)) {
         (Precision::F64, _) => Ok(Kind::Double),
@@ -152,7 +155,7 @@ fn native_bf16(device: Device) -> bool {
     }
 }
 
-/// The device as results name it.
+/// Returns the name of the device in results.
 pub fn name(device: Device) -> String {
     match device {
         Device::Cpu => "cpu".to_string(),
@@ -161,7 +164,7 @@ pub fn name(device: Device) -> String {
     }
 }
 
-/// A compute type as results name it.
+/// Returns the name of a compute type in results.
 pub fn precision_name(kind: Kind) -> &'static str {
     match kind {
         Kind::BFloat16 => "bf16",

@@ -1,4 +1,5 @@
-//! How much memory this process may still take, and how much of a task goes through the network at once for it.
+//! The memory that this process may still take, and the part of a task that goes through the network at once because of
+//! it.
 
 mod cutter;
 mod limits;
@@ -13,26 +14,27 @@ pub use cutter::{Cutter, planned_bytes};
 pub use need::{Cut, Need};
 pub use plan::{Task, room};
 
-/// Processes that share this machine's memory in one run.
+/// The number of processes that share this machine's memory in one run.
 static NEIGHBOURS: AtomicU64 = AtomicU64::new(1);
 
-/// What the user allows this process to hold (`--memory`), in bytes; 0 where nothing was said.
+/// The number of bytes that the user allows this process to hold (`--memory`); 0 if there is no such limit.
 static ALLOWED: AtomicU64 = AtomicU64::new(0);
 
-/// Divides the machine's free memory among so many processes, which all look at it before any of them takes some. Each
-/// process has a GPU of its own, so GPU memory is not divided.
+/// Divides the machine's free memory among this many processes, since all of them measure it before any takes some.
+/// Each process has its own GPU, so GPU memory is not divided.
 pub fn divide_among(processes: usize) {
     NEIGHBOURS.store(processes.max(1) as u64, Ordering::Relaxed);
 }
 
-/// Plans as if this process might hold no more than `bytes` in all.
+/// Makes all plans as if this process must hold no more than `bytes` in total.
 pub fn allow(bytes: u64) {
     ALLOWED.store(bytes, Ordering::Relaxed);
 }
 
-/// The memory of a device that this process may still take, in bytes, where the system tells: on the CPU the least of
-/// what the machine has available, what the process's control groups and resource limits leave, and what the user allows.
-/// Memory that libtorch has freed but the C library still holds is handed back first.
+/// Returns the memory of a device that this process may still take, in bytes, if the system reports it. On the CPU it
+/// is the smallest of three amounts: the machine's available memory, the rest within the process's control groups and
+/// resource limits, and the rest of what the user allows. Memory that libtorch has freed but the C library still holds
+/// is first returned to the system.
 pub fn free_bytes(device: Device) -> Option<u64> {
     match device {
         Device::Cpu => {
@@ -51,7 +53,8 @@ pub fn free_bytes(device: Device) -> Option<u64> {
     }
 }
 
-/// What `--memory` leaves when `held` bytes are taken; nothing is left where the system does not tell what is held.
+/// Returns the bytes that `--memory` still allows when `held` bytes are taken, at least 1; `None` if there is no such
+/// limit. If the system does not report how much is held, nothing counts as held.
 fn left_of_allowed(held: Option<u64>) -> Option<u64> {
     match ALLOWED.load(Ordering::Relaxed) {
         0 => None,
@@ -59,12 +62,12 @@ fn left_of_allowed(held: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The resident memory of this process, in bytes, where the system tells.
+/// Returns the resident memory of this process in bytes, if the system reports it.
 pub fn held_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// The largest resident memory of this process so far, in bytes, where the system tells.
+/// Returns the largest resident memory of this process so far, in bytes, if the system reports it.
 pub fn peak_bytes() -> Option<u64> {
     status_bytes("VmHWM:")
 }
@@ -76,37 +79,37 @@ fn status_bytes(key: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Keeps freed memory for the next tensors instead of handing it back to the system. A step allocates gigabytes and frees
-/// them again; on processors, a fifth of its time went into pages that the system had to clear every time.
+/// Keeps freed memory for the next tensors instead of returning it to the system. A step allocates gigabytes and frees
+/// them again; on CPUs, a fifth of its time went into pages that the system had to clear every time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn keep_freed() {
     const NEVER: i32 = -1;
     const ONE_GIB: i32 = 1 << 30;
-    // SAFETY: no pointers; numbers that the C library does not like are ignored.
+    // SAFETY: no pointers are passed, and the C library ignores invalid numbers.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, NEVER);
         libc::mallopt(libc::M_MMAP_THRESHOLD, ONE_GIB);
     }
 }
 
-/// Does nothing: only glibc has to be told.
+/// Does nothing, since only glibc needs this.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn keep_freed() {}
 
-/// Hands the memory that was freed so far back to the system, so that it counts as free.
+/// Returns the memory that was freed so far to the system, so that it counts as free.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn release_freed() {
-    // SAFETY: no pointers; pages that hold nothing are given back.
+    // SAFETY: no pointers are passed; only unused pages are returned.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Does nothing: only glibc has to be told.
+/// Does nothing, since only glibc needs this.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn release_freed() {}
 
-/// Bytes in GiB, for messages.
+/// Converts bytes to GiB, for messages.
 pub fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }

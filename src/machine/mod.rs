@@ -1,4 +1,4 @@
-//! The machine that a run has: how precisely it computes, and in how many pieces.
+//! The machine on which a run computes: its devices, memory and processes, and the type of numbers.
 
 mod chunk;
 pub mod device;

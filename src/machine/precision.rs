@@ -3,7 +3,7 @@
 use crate::schema::words;
 
 words! {
-    /// The type in which forward and backward run; masters, kernels and optimizer state are f32.
+    /// The type in which forward and backward passes run. Master weights, kernels and the optimizer's state are f32.
     pub enum Precision {
         F32 = "f32",
         /// Double precision, to check formulas; slow.

@@ -17,12 +17,12 @@ impl Average {
     /// Both averages in the order of the columns.
     pub const ALL: [Average; 2] = [Average::Logit, Average::Probability];
 
-    /// The column suffix without underscore: `lm`, `pm`.
+    /// Returns the column suffix without underscore: `lm`, `pm`.
     pub fn suffix(self) -> &'static str {
         self.word()
     }
 
-    /// A description of the average with its suffix, for readers of tables and figures.
+    /// Returns a description of the average with its suffix, for readers of tables and figures.
     pub fn words(self) -> &'static str {
         match self {
             Average::Logit => "softmax of the averaged logits of all members (lm)",
@@ -30,7 +30,7 @@ impl Average {
         }
     }
 
-    /// A sentence that explains the suffixes of columns.
+    /// Returns a sentence that explains the suffixes of columns.
     pub fn legend() -> String {
         let [lm, pm] = [Average::Logit, Average::Probability].map(Average::words);
         format!("A prediction is the {lm}, or the {pm}.")

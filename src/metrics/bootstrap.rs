@@ -87,7 +87,7 @@ enum Part {
     Binned([Vec<(u8, f64)>; 2]),
 }
 
-/// The metrics that are compared, each with the contributions of the samples.
+/// Returns the metrics that are compared, each with the contributions of the samples.
 fn parts(a: &Scores, b: &Scores, average: Average) -> Vec<(&'static Metric, Part)> {
     let part = |resampled: Resampled| match resampled {
         Resampled::Mean(of) => Part::Mean(of(b, average).iter().zip(of(a, average)).map(|(b, a)| b - a).collect()),
@@ -104,7 +104,7 @@ impl Part {
         }
     }
 
-    /// The difference of the metric on the samples `drawn`.
+    /// Returns the difference of the metric on the samples `drawn`.
     fn difference(&self, drawn: &[usize]) -> f64 {
         let total = match self {
             Part::Mean(differences) => drawn.iter().map(|i| differences[*i]).sum::<f64>(),
@@ -129,14 +129,14 @@ fn resample(parts: &[(&Metric, Part)], seed: u64, resample: u32) -> Vec<f64> {
     parts.iter().map(|(_, part)| part.difference(&drawn)).collect()
 }
 
-/// The indices of the samples in a resample: N draws from 0 to N − 1. Each draw uses 64 random bits, so its probability
-/// is uneven by at most N / 2^64.
+/// Returns the indices of the samples in a resample: N draws from 0 to N − 1. Each draw uses 64 random bits, so its
+/// probability is uneven by at most N / 2^64.
 fn drawn(samples: usize, seed: u64, resample: u32) -> impl Iterator<Item = usize> {
     let mut rng = stream(seed, Purpose::Bootstrap, &[u64::from(resample)]);
     (0..samples).map(move |_| ((u128::from(rng.next_u64()) * samples as u128) >> 64) as usize)
 }
 
-/// The quantile of sorted values, interpolated linearly between neighbours.
+/// Returns the quantile of sorted values, interpolated linearly between neighbours.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, rest) = (place as usize, place.fract());

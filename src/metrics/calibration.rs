@@ -78,14 +78,14 @@ pub static MCE: Metric = Metric {
     },
 };
 
-/// The bin of every sample and its gap 1[correct] − confidence.
+/// Returns the bin of every sample and its gap 1[correct] − confidence.
 fn gaps(scores: &Scores, average: Average) -> Vec<(u8, f64)> {
     let (confidence, correct) = (scores.confidence(average), &scores.averaged(average).correct);
     let gap = |i: usize| (bin_of(confidence[i]) as u8, f64::from(u8::from(correct[i])) - confidence[i]);
     (0..correct.len()).map(gap).collect()
 }
 
-/// The bins of a reliability diagram, from the lowest confidence to the highest.
+/// Returns the bins of a reliability diagram, from the lowest confidence to the highest.
 pub fn reliability(scores: &Scores, average: Average) -> [Bin; BINS] {
     let confidence = scores.confidence(average);
     let places = (0..confidence.len()).map(|i| (bin_of(confidence[i]), i));
@@ -116,15 +116,16 @@ fn fill(scores: &Scores, average: Average, places: impl Iterator<Item = (usize, 
     bins
 }
 
-/// The mean of `value` over all samples, where each sample has the value of its bin. `None` if there are no samples.
+/// Returns the mean of `value` over all samples, where each sample has the value of its bin. `None` if there are no
+/// samples.
 fn weighted(bins: &[Bin; BINS], value: impl Fn(&Bin) -> f64) -> Option<f64> {
     let samples: usize = bins.iter().map(|bin| bin.count).sum();
     let sum: f64 = bins.iter().map(|bin| bin.count as f64 * value(bin)).sum();
     (samples > 0).then(|| sum / samples as f64)
 }
 
-/// The bin b with b/15 < confidence ≤ (b + 1)/15. Rounding may lift the confidence slightly above 1; it then counts in
-/// the last bin.
+/// Returns the bin b with b/15 < confidence ≤ (b + 1)/15. Rounding may lift the confidence slightly above 1; it then
+/// counts in the last bin.
 pub(super) fn bin_of(confidence: f64) -> usize {
     (1..BINS).take_while(|edge| confidence > *edge as f64 / BINS as f64).count()
 }

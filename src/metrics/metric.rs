@@ -78,8 +78,8 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// The metric's columns, each with the averaging it stands for. The value of a [`Scope::Shared`] metric is the same
-    /// for both averages.
+    /// Returns the metric's columns, each with the averaging it stands for. The value of a [`Scope::Shared`] metric is
+    /// the same for both averages.
     pub fn columns(&self) -> Vec<(String, Average)> {
         match self.scope {
             Scope::Shared => vec![(self.key.to_string(), Average::Probability)],
@@ -89,7 +89,7 @@ impl Metric {
         }
     }
 
-    /// The meaning of the metric's columns.
+    /// Returns the meaning of the metric's columns.
     pub fn column(&self) -> Column {
         Column { short: self.short, definition: self.definition, unit: self.unit, better: self.better }
     }
@@ -106,7 +106,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// The name with the unit of rendered numbers, such as `NLL (nats)`.
+    /// Returns the name with the unit of rendered numbers, such as `NLL (nats)`.
     pub fn label(&self) -> String {
         match self.unit {
             Unit::Fraction => format!("{} (%)", self.short),
@@ -115,7 +115,7 @@ impl Column {
         }
     }
 
-    /// The factor that converts a number in files to a rendered one.
+    /// Returns the factor that converts a number in files to a rendered one.
     pub fn factor(&self) -> f64 {
         if self.unit == Unit::Fraction { 100.0 } else { 1.0 }
     }

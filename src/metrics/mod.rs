@@ -27,7 +27,7 @@ pub use sample::argmax;
 pub use scores::{Averaged, Scores};
 pub use uncertainty::{Guesses, Spread, Uncertainty};
 
-/// The columns of all metrics for which `chosen` names an average, those of averaged logits first.
+/// Returns the columns of all metrics for which `chosen` names an average, those of averaged logits first.
 pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
     let mut columns = vec![];
     for average in Average::ALL {
@@ -39,7 +39,7 @@ pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
     columns
 }
 
-/// All columns and their values in registry order. Undefined values are `None`.
+/// Returns all columns and their values in registry order. Undefined values are `None`.
 pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
     let columns = METRICS.iter().flat_map(|metric| {
         let values = metric.columns().into_iter();
@@ -48,13 +48,13 @@ pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
     columns.collect()
 }
 
-/// The value of the metric with this key. `None` if the key is unknown or the value is undefined.
+/// Returns the value of the metric with this key. `None` if the key is unknown or the value is undefined.
 pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
     METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
-/// The meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling (`ece_ts_lm`), or
-/// a measure of out-of-distribution detection (`fpr95`).
+/// Returns the meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling
+/// (`ece_ts_lm`), or a measure of out-of-distribution detection (`fpr95`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
     let metric = metric.map(|metric| metric.column());

@@ -116,19 +116,19 @@ pub struct OodRow {
 }
 
 impl OodRow {
-    /// The formula of the score, its orientation and the definition of each measure.
+    /// Returns the formula of the score, its orientation and the definition of each measure.
     pub fn definition(&self) -> String {
         format!("{}; positive = outside, higher = more outside; {}", self.score.definition, measure_definitions())
     }
 }
 
-/// The definitions of all measures in one line.
+/// Returns the definitions of all measures in one line.
 pub fn measure_definitions() -> String {
     let texts = OOD_MEASURES.iter().map(|measure| format!("{}: {}", measure.key, measure.definition));
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// One row for every score, for samples `inside` and `outside` the training distribution.
+/// Returns one row for every score, for samples `inside` and `outside` the training distribution.
 ///
 /// # Errors
 /// Fails if the two come from predictors with different numbers of classes or members.
@@ -163,7 +163,7 @@ fn rank(score: &OodScore, average: Average, inside: &Uncertainty, outside: &Unce
     Ranking::new(inside.chain(outside))
 }
 
-/// The meaning of a column of an out-of-distribution table.
+/// Returns the meaning of a column of an out-of-distribution table.
 pub(super) fn of_column(column: &str) -> Option<Column> {
     let measure = OOD_MEASURES.iter().find(|measure| measure.key == column)?;
     Some(Column { short: measure.key, definition: measure.definition, unit: measure.unit, better: measure.better })

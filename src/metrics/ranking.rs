@@ -30,13 +30,13 @@ impl Ranking {
         (total.positives > 0 && total.negatives > 0).then_some(Self { groups, total })
     }
 
-    /// The same samples with the two kinds exchanged and the scores negated.
+    /// Returns the same samples with the two kinds exchanged and the scores negated.
     pub fn flipped(&self) -> Self {
         let flip = |tied: &Tied| Tied { positives: tied.negatives, negatives: tied.positives };
         Self { groups: self.groups.iter().rev().map(flip).collect(), total: flip(&self.total) }
     }
 
-    /// The probability that a positive has a higher score than a negative, where a tie counts half. It is the
+    /// Returns the probability that a positive has a higher score than a negative, where a tie counts half. It is the
     /// Mann-Whitney U, counted in halves so that it is exact.
     pub fn auroc(&self) -> f64 {
         let twice_u = self.cuts().map(|(tied, above)| {
@@ -46,7 +46,8 @@ impl Ranking {
         twice_u.sum::<u128>() as f64 / 2.0 / (self.total.positives as f64 * self.total.negatives as f64)
     }
 
-    /// The average precision Σ (recall_i − recall_{i−1}) precision_i over falling thresholds, without interpolation.
+    /// Returns the average precision Σ (recall_i − recall_{i−1}) precision_i over falling thresholds, without
+    /// interpolation.
     pub fn average_precision(&self) -> f64 {
         let terms = self.cuts().map(|(tied, above)| {
             let precision = above.positives as f64 / (above.positives + above.negatives) as f64;
@@ -55,15 +56,15 @@ impl Ranking {
         terms.sum::<f64>() / self.total.positives as f64
     }
 
-    /// The false positive rate at the first falling threshold that finds at least `percent` of the positives.
+    /// Returns the false positive rate at the first falling threshold that finds at least `percent` of the positives.
     pub fn false_positive_rate_at(&self, percent: u64) -> f64 {
         let enough = |above: &Tied| 100 * above.positives >= percent * self.total.positives;
         let cut = self.cuts().map(|(_, above)| above).find(enough).unwrap_or(self.total);
         cut.negatives as f64 / self.total.negatives as f64
     }
 
-    /// The smallest 0.5 (1 − TPR) + 0.5 FPR over all thresholds. It is at most 0.5, the error of calling no sample
-    /// positive.
+    /// Returns the smallest 0.5 (1 − TPR) + 0.5 FPR over all thresholds. It is at most 0.5, the error of calling no
+    /// sample positive.
     pub fn detection_error(&self) -> f64 {
         let error = |above: Tied| {
             let missed = 1.0 - above.positives as f64 / self.total.positives as f64;
@@ -72,7 +73,7 @@ impl Ranking {
         self.cuts().map(|(_, above)| error(above)).fold(0.5, f64::min)
     }
 
-    /// Each group with the counts of all samples in it and above it.
+    /// Returns each group with the counts of all samples in it and above it.
     fn cuts(&self) -> impl Iterator<Item = (Tied, Tied)> {
         self.groups.iter().scan(Tied::default(), |above, tied| {
             above.positives += tied.positives;

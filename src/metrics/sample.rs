@@ -113,7 +113,7 @@ impl Scratch {
         })
     }
 
-    /// The scores against `label` of the sample that was read last.
+    /// Returns the scores against `label` of the sample that was read last.
     pub fn outcome(&mut self, predictions: &Predictions, sample: usize, label: usize) -> PerAverage<Outcome> {
         let nll = PerAverage {
             logit: self.mean_logit_log_sum - self.mean_logit[label],
@@ -125,7 +125,7 @@ impl Scratch {
         })
     }
 
-    /// The probabilities of the sample that was read last, `[C]`.
+    /// Returns the probabilities of the sample that was read last, `[C]`.
     pub fn probabilities(&self, average: Average) -> &[f64] {
         self.averaged(average).0
     }
@@ -173,8 +173,8 @@ impl Scratch {
         (entropy, -entropy - cross, cross)
     }
 
-    /// The probabilities, and the values by which classes are ranked. For the logit mean these are the mean logits
-    /// themselves, because softmax may round different logits to equal probabilities.
+    /// Returns the probabilities, and the values by which classes are ranked. For the logit mean these are the mean
+    /// logits themselves, because softmax may round different logits to equal probabilities.
     fn averaged(&self, average: Average) -> (&[f64], &[f64]) {
         match average {
             Average::Logit => (&self.softmax, &self.mean_logit),
@@ -208,7 +208,7 @@ fn outcome(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Outc
     Outcome { label_rank: order.iter().enumerate().filter(ahead).count(), nll: nll.max(0.0), brier }
 }
 
-/// The index of the largest value. Of equal values, the first counts.
+/// Returns the index of the largest value. Of equal values, the first counts.
 pub fn argmax<T: PartialOrd>(values: &[T]) -> usize {
     values.iter().enumerate().fold(0, |best, (i, value)| if *value > values[best] { i } else { best })
 }
@@ -227,7 +227,7 @@ pub(super) fn log_sum_exp(values: &[f64]) -> f64 {
     max + values.iter().map(|value| (value - max).exp()).sum::<f64>().ln()
 }
 
-/// The share of unordered pairs with different votes. 0 if there is only one vote. Sorts `votes`.
+/// Returns the share of unordered pairs with different votes. 0 if there is only one vote. Sorts `votes`.
 fn pair_disagreement(votes: &mut [usize]) -> f64 {
     votes.sort_unstable();
     let pairs = |count: usize| (count * count.saturating_sub(1)) as f64;

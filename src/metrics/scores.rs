@@ -65,12 +65,12 @@ impl Scores {
         self.outcomes.of(average)
     }
 
-    /// The largest probability of each sample, `[N]`.
+    /// Returns the largest probability of each sample, `[N]`.
     pub fn confidence(&self, average: Average) -> &[f64] {
         &self.uncertainty.guesses.of(average).confidence
     }
 
-    /// The indices of the samples by falling confidence. Ties stay in the order of the samples.
+    /// Returns the indices of the samples by falling confidence. Ties stay in the order of the samples.
     pub fn most_confident_first(&self, average: Average) -> Vec<usize> {
         let confidence = self.confidence(average);
         let mut order: Vec<usize> = (0..confidence.len()).collect();
@@ -78,13 +78,13 @@ impl Scores {
         order
     }
 
-    /// `H[p̄] − mean_k H[p_k]` of each sample, `[N]`; `None` for a single member.
+    /// Returns `H[p̄] − mean_k H[p_k]` of each sample, `[N]`; `None` for a single member.
     pub fn mutual_information(&self) -> Option<&[f64]> {
         self.uncertainty.spread.as_ref().map(|spread| spread.mutual_information.as_slice())
     }
 }
 
-/// The labels, `[N]`. Without labels, the error says what an unlabelled set can be used for.
+/// Returns the labels, `[N]`. Without labels, the error says what an unlabelled set can be used for.
 pub(super) fn labels(predictions: &Predictions) -> Result<&[u32]> {
     predictions.labels().context(
         "predictions: have no labels (no tensor `labels`), so they cannot be scored; an unlabelled set serves as \
@@ -103,7 +103,7 @@ impl Averaged {
     }
 }
 
-/// The mean of `values`. `None` if there are none.
+/// Returns the mean of `values`. `None` if there are none.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.into_iter().fold((0usize, 0.0), |(n, sum), value| (n + 1, sum + value));
     (count > 0).then(|| sum / count as f64)

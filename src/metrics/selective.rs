@@ -84,8 +84,8 @@ pub static COVERAGE_AT_5: Metric = Metric {
     },
 };
 
-/// The risk-coverage curve at `points` evenly spaced coverages, each rounded up to a whole sample, as pairs of coverage
-/// and risk.
+/// Returns the risk-coverage curve at `points` evenly spaced coverages, each rounded up to a whole sample, as pairs of
+/// coverage and risk.
 pub fn risk_coverage(scores: &Scores, average: Average, points: usize) -> Vec<(f64, f64)> {
     let errors = errors_by_confidence(scores, average);
     let samples = errors.len();
@@ -94,7 +94,7 @@ pub fn risk_coverage(scores: &Scores, average: Average, points: usize) -> Vec<(f
     answered.into_iter().map(|i| (i as f64 / samples as f64, errors[i - 1] as f64 / i as f64)).collect()
 }
 
-/// The number of errors among the 1, 2, … N most confident samples, `[N]`.
+/// Returns the number of errors among the 1, 2, … N most confident samples, `[N]`.
 fn errors_by_confidence(scores: &Scores, average: Average) -> Vec<usize> {
     let correct = &scores.averaged(average).correct;
     let wrong = scores.most_confident_first(average).into_iter().map(|i| usize::from(!correct[i]));

@@ -15,7 +15,7 @@ pub const BOUNDS: [f64; 2] = [0.01, 100.0];
 /// The number of temperatures at which the search starts, evenly spaced in log T over [`BOUNDS`].
 const GRID: usize = 17;
 
-/// The metrics that are also reported after scaling, in the columns `<key>_ts_lm` and `<key>_ts_pm`.
+/// Returns the metrics that are also reported after scaling, in the columns `<key>_ts_lm` and `<key>_ts_pm`.
 pub fn scaled() -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().copied().filter(|metric| metric.shown.scaled)
 }
@@ -205,7 +205,7 @@ fn column_name(metric: &Metric, average: Average) -> String {
     format!("{}_ts_{}", metric.key, average.suffix())
 }
 
-/// The meaning of a column of [`scaled_columns`].
+/// Returns the meaning of a column of [`scaled_columns`].
 pub(super) fn of_column(column: &str) -> Option<Column> {
     let named = |metric: &&Metric| Average::ALL.iter().any(|average| column_name(metric, *average) == column);
     let temperature = Average::ALL.iter().any(|average| format!("temperature_{}", average.suffix()) == column);

@@ -77,7 +77,7 @@ impl Uncertainty {
     }
 }
 
-/// The class probabilities of one sample, `[C]`.
+/// Returns the class probabilities of one sample, `[C]`.
 ///
 /// # Errors
 /// Fails if there is no such sample or one of its logits is NaN or infinite.

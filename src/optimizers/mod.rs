@@ -25,7 +25,7 @@ pub trait Optimizer {
 
 /// The settings of an optimizer, as read from `[optimizer.*]`.
 pub trait OptimizerSpec {
-    /// The learning rates: a single one, or one per particle.
+    /// Returns the learning rates: a single one, or one per particle.
     fn rates(&self) -> &[f64];
 
     /// Returns the number of matrices `[n, P]` that the optimizer keeps from step to step.
@@ -44,7 +44,7 @@ pub struct Entry {
     pub read: fn(&Reader) -> Box<dyn OptimizerSpec>,
 }
 
-/// The learning rates (one or n) as a column `[n, 1]`, which is multiplied with the rows of `theta: [n, P]`.
+/// Returns the learning rates (one or n) as a column `[n, 1]`, which is multiplied with the rows of `theta: [n, P]`.
 pub(crate) fn rate_column(rates: &[f64], theta: &Tensor) -> Tensor {
     let rates = Tensor::from_slice(rates).to_kind(theta.kind()).to_device(theta.device());
     rates.view([-1, 1]).expand([theta.size()[0], 1], false)

@@ -18,7 +18,7 @@ pub enum Ticks {
 }
 
 impl Ticks {
-    /// An axis that holds all values, with room for a mark above the largest. `None` if there are no values.
+    /// Returns an axis that holds all values, with room for a mark above the largest. `None` if there are no values.
     pub fn around(values: impl Iterator<Item = f64> + Clone) -> Option<Self> {
         let (low, high) = (values.clone().reduce(f64::min)?, values.reduce(f64::max)?);
         Some(Self::Numbers(Scale::around([low, high + 0.08 * (high - low)].into_iter())))
@@ -34,7 +34,7 @@ impl Axis {
         Self { title: title.into(), ticks }
     }
 
-    /// The number of named places. `None` for an axis of numbers.
+    /// Returns the number of named places. `None` for an axis of numbers.
     pub fn places(&self) -> Option<usize> {
         match &self.ticks {
             Ticks::Names(names) => Some(names.len()),
@@ -42,7 +42,7 @@ impl Axis {
         }
     }
 
-    /// The position of a value along the axis, from 0 to 1.
+    /// Returns the position of a value along the axis, from 0 to 1.
     pub fn share(&self, value: f64) -> f64 {
         match &self.ticks {
             Ticks::Numbers(scale) => scale.share(value),
@@ -59,7 +59,7 @@ impl Axis {
         }
     }
 
-    /// The positions of the ticks with their labels.
+    /// Returns the positions of the ticks with their labels.
     pub fn labels(&self) -> Vec<(f64, String)> {
         match &self.ticks {
             Ticks::Numbers(scale) => scale.ticks().map(|tick| (tick, scale.tick(tick))).collect(),
@@ -91,8 +91,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A scale that holds all values. It starts at 0, unless the values are so close that their differences would not
-    /// be seen.
+    /// Returns a scale that holds all values. It starts at 0, unless the values are so close that their differences
+    /// would not be seen.
     pub fn around(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) =
             values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
@@ -103,13 +103,13 @@ impl Scale {
         Self { low, high: high.max(low + 2.0 * step), step }
     }
 
-    /// A scale from exactly `low` to exactly `high`.
+    /// Returns a scale from exactly `low` to exactly `high`.
     pub fn between(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low + low.abs().max(1.0) * 0.1 };
         Self { low, high, step: round_step((high - low) / 5.0) }
     }
 
-    /// The position of a value, from 0 at the low end to 1 at the high end.
+    /// Returns the position of a value, from 0 at the low end to 1 at the high end.
     pub fn share(&self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
     }
@@ -134,7 +134,7 @@ impl Scale {
     }
 }
 
-/// The smallest of 1, 2, 5 or 10 times a power of ten that is not below `least`.
+/// Returns the smallest of 1, 2, 5 or 10 times a power of ten that is not below `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|digit| digit * power).find(|step| *step >= least).unwrap_or(10.0 * power)

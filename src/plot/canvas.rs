@@ -16,12 +16,12 @@ impl Color {
         Color { rgb: [red, green, blue], opacity: 1.0 }
     }
 
-    /// The same colour with the given opacity.
+    /// Returns the same colour with the given opacity.
     pub fn faint(self, opacity: f64) -> Color {
         Color { opacity, ..self }
     }
 
-    /// The SVG attributes that paint `what` (`fill` or `stroke`) of a shape with this colour.
+    /// Returns the SVG attributes that paint `what` (`fill` or `stroke`) of a shape with this colour.
     fn paint(self, what: &str) -> String {
         match self.opacity {
             1.0 => format!("{what}=\"{self}\""),
@@ -62,12 +62,12 @@ const SHAPES: [&[(f64, f64)]; 5] = [
     &[(0.0, 1.2), (1.1, -0.85), (-1.1, -0.85)],
 ];
 
-/// The colour of a series. The pair of colour and shape repeats after 35 series.
+/// Returns the colour of a series. The pair of colour and shape repeats after 35 series.
 pub fn color(series: usize) -> Color {
     COLORS[series % COLORS.len()]
 }
 
-/// Whether the inside of a mark is painted in its colour or white.
+/// The colour of the inside of a mark: its own colour or white.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     Solid,

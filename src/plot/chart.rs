@@ -36,7 +36,7 @@ pub struct Chart {
     pub notes: Vec<String>,
 }
 
-/// The number of small panels side by side: three if there are many and every title fits, otherwise two.
+/// Returns the number of small panels side by side: three if there are many and every title fits, otherwise two.
 pub fn small_columns(panels: &[Panel]) -> usize {
     let third = f64::from((WIDTH - 2 * MARGIN - 2 * GAP) / 3);
     let fits = panels.iter().all(|panel| BOLD * width(&panel.title, SMALLEST_TITLE) <= third - 8.0);
@@ -49,7 +49,7 @@ pub fn small_columns(panels: &[Panel]) -> usize {
 }
 
 impl Panel {
-    /// The least width of the plot in pixels.
+    /// Returns the least width of the plot in pixels.
     fn least_width(&self) -> i32 {
         let (Some(places), marks @ 1..) = (self.x.places(), self.side_by_side()) else { return 0 };
         let words = self.x.labels().iter().map(|(_, label)| longest_word(label, TEXT_SIZE)).fold(0.0, f64::max);
@@ -57,7 +57,7 @@ impl Panel {
         places as i32 * LEAST_PLACE.max(LEAST_SLOT * (marks + 1)).max(word)
     }
 
-    /// The width to the right of the plot in pixels.
+    /// Returns the width to the right of the plot in pixels.
     fn right(&self) -> i32 {
         if self.layers.iter().any(|layer| matches!(layer, Layer::Map(_))) { map::KEY_WIDTH } else { 0 }
     }
@@ -76,7 +76,7 @@ struct Layout<'a> {
 }
 
 impl Chart {
-    /// The chart as SVG text.
+    /// Returns the chart as SVG text.
     pub fn render(&self) -> String {
         let layout = self.layout();
         let mut canvas = Canvas::new(layout.size.0, layout.size.1);

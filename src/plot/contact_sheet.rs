@@ -125,8 +125,8 @@ impl Placed<'_> {
 }
 
 impl Tile {
-    /// The image scaled to just fit into a square. A small image repeats its pixels, so that they stay visible; a
-    /// larger one is scaled smoothly.
+    /// Returns the image scaled to just fit into a square. A small image repeats its pixels, so that they stay visible;
+    /// a larger one is scaled smoothly.
     fn thumbnail(&self, square: usize) -> Result<RgbImage> {
         let (height, width) = (self.height, self.width);
         let needed = 3 * height * width;
@@ -149,7 +149,7 @@ impl Tile {
     }
 }
 
-/// The beginning of `line` that fits into its column, in letters of `size` pixels.
+/// Returns the beginning of `line` that fits into its column, in letters of `size` pixels.
 fn cut(line: &str, size: f64) -> String {
     shorten(line, size, (THUMBNAIL + GAP / 2) as f64)
 }

@@ -34,7 +34,7 @@ impl<'a> Frame<'a> {
         Self { x, y, panel, inset: if panel.values { INSET } else { 0 } }
     }
 
-    /// The pixel of a pair of values. Values beyond the end of an axis are drawn at its edge.
+    /// Returns the pixel of a pair of values. Values beyond the end of an axis are drawn at its edge.
     pub fn pixel(&self, (x, y): (f64, f64)) -> Point {
         let at = |from: i32, to: i32, share: f64| {
             (f64::from(from) + share.clamp(0.0, 1.0) * f64::from(to - from)).round() as i32
@@ -43,8 +43,8 @@ impl<'a> Frame<'a> {
         (x, at(self.y.end - self.inset, self.y.start + self.inset, self.panel.y.share(y)))
     }
 
-    /// The horizontal shift of the mark `rank` among `count` marks that share a place, and the width available to it,
-    /// in pixels.
+    /// Returns the horizontal shift of the mark `rank` among `count` marks that share a place, and the width available
+    /// to it, in pixels.
     pub fn slot(&self, rank: usize, count: usize) -> (f64, f64) {
         let Some(places) = self.panel.x.places() else { return (0.0, f64::INFINITY) };
         // The extra 0.3 leaves a gap between neighbouring places.
@@ -61,8 +61,8 @@ impl<'a> Frame<'a> {
         self.panel.y.value(value)
     }
 
-    /// The largest font size at which every value of the panel fits into `slot` pixels. `None` if values are not
-    /// written.
+    /// Returns the largest font size at which every value of the panel fits into `slot` pixels. `None` if values are
+    /// not written.
     pub fn value_size(&self, slot: f64) -> Option<f64> {
         let means = || self.panel.layers.iter().flat_map(|layer| layer.means());
         let fits = |size: &f64| means().all(|mean| width(&self.value(mean.mean), *size) + 1.0 <= slot);
@@ -128,12 +128,12 @@ fn label_lines(label: &str, room: f64) -> Vec<String> {
 }
 
 impl Panel {
-    /// The width in pixels of each label below a plot of `plot_width` pixels.
+    /// Returns the width in pixels of each label below a plot of `plot_width` pixels.
     fn label_room(&self, plot_width: f64) -> f64 {
         plot_width / self.x.labels().len().max(1) as f64 - 4.0
     }
 
-    /// The height in pixels of the labels below a plot of `plot_width` pixels.
+    /// Returns the height in pixels of the labels below a plot of `plot_width` pixels.
     pub(super) fn label_height(&self, plot_width: f64) -> i32 {
         let room = self.label_room(plot_width);
         let lines = self.x.labels().iter().map(|(_, label)| label_lines(label, room).len()).max();
@@ -141,8 +141,8 @@ impl Panel {
     }
 }
 
-/// The title and the largest size at which it fits into `room` pixels. If none fits, the title is cut at the smallest
-/// size.
+/// Returns the title and the largest size at which it fits into `room` pixels. If none fits, the title is cut at the
+/// smallest size.
 fn fit_title(title: &str, room: f64) -> (String, f64) {
     match TITLE_SIZES.into_iter().find(|size| BOLD * width(title, *size) <= room) {
         Some(size) => (title.to_string(), size),

@@ -93,7 +93,7 @@ fn draw_area(canvas: &mut Canvas, frame: &Frame, paint: usize, points: &[(f64, f
     draw_curve(canvas, frame, paint, points);
 }
 
-/// A grey circle with a white inside and a white label, visible on dark and on light backgrounds.
+/// Draws a grey circle with a white inside and a white label, visible on dark and on light backgrounds.
 fn draw_named(canvas: &mut Canvas, name: &str, (x, y): Point) {
     canvas.mark(0, (x, y), 6.0, Fill::Hollow);
     let right = x + 16 + width(name, 14.0).ceil() as i32;

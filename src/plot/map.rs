@@ -26,7 +26,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The value at a point of the plane, interpolated linearly between the points of the grid.
+    /// Returns the value at a point of the plane, interpolated linearly between the points of the grid.
     fn at(&self, x: f64, y: f64) -> f64 {
         let between = |axis: &[f64], value: f64| {
             let upper = axis.partition_point(|one| *one <= value).clamp(1, axis.len() - 1);
@@ -44,7 +44,8 @@ impl Grid {
 pub struct Map(pub Grid);
 
 impl Map {
-    /// The width and height of a plot whose longer side has at most `size` pixels and whose two axes share one scale.
+    /// Returns the width and height of a plot whose longer side has at most `size` pixels and whose two axes share one
+    /// scale.
     pub fn plot_size(grid: &Grid, size: i32) -> (i32, i32) {
         let extent = |axis: &[f64]| axis[axis.len() - 1] - axis[0];
         let unit = f64::from(size / CELL) / extent(&grid.xs).max(extent(&grid.ys));

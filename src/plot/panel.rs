@@ -16,7 +16,7 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// The number of marks side by side at each place. 0 if marks do not stand side by side.
+    /// Returns the number of marks side by side at each place. 0 if marks do not stand side by side.
     pub(super) fn side_by_side(&self) -> i32 {
         let count = |layer: &Layer| match layer {
             Layer::Means { joined: Joined::Apart { count, .. }, .. } => *count as i32,
@@ -45,7 +45,7 @@ pub enum Layer {
     Named { points: Vec<(String, (f64, f64))> },
 }
 
-/// Whether the means of a layer are joined by a line.
+/// The way in which the means of a layer are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
     Line,
@@ -90,7 +90,7 @@ impl Mean {
 }
 
 impl Layer {
-    /// The means of the layer. Empty for other kinds of layers.
+    /// Returns the means of the layer. Empty for other kinds of layers.
     pub(super) fn means(&self) -> &[Mean] {
         match self {
             Self::Means { points, .. } => points,

@@ -14,7 +14,7 @@ const FAMILY: &str = "DejaVu Sans";
 /// The largest number of pixels of a picture (400 MB of memory). A larger picture means that the scale is wrong.
 const MOST_PIXELS: f64 = 1e8;
 
-/// The bytes of a PNG that shows `svg` at `scale` pixels per SVG unit. Images must be embedded as data URLs.
+/// Returns the bytes of a PNG that shows `svg` at `scale` pixels per SVG unit. Images must be embedded as data URLs.
 ///
 /// # Errors
 /// Fails if `svg` is not an SVG, or if the picture would have no pixel or more than 10⁸.

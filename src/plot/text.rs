@@ -3,7 +3,7 @@
 /// The ratio of the width of bold letters to that of regular ones, for which widths are estimated.
 pub const BOLD: f64 = 1.09;
 
-/// The width of `text` in pixels at font size `size`: that of Helvetica and Arial plus a small margin.
+/// Returns the width of `text` in pixels at font size `size`: that of Helvetica and Arial plus a small margin.
 pub fn width(text: &str, size: f64) -> f64 {
     let em = |letter: char| match letter {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' => 0.25,
@@ -45,12 +45,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive([' ', '-', '_', '\n'])
 }
 
-/// The width in pixels of the widest part of `text` that [`wrap`] does not break.
+/// Returns the width in pixels of the widest part of `text` that [`wrap`] does not break.
 pub fn longest_word(text: &str, size: f64) -> f64 {
     words(text).map(|word| width(word.trim_end(), size)).fold(0.0, f64::max)
 }
 
-/// `text`, or the longest beginning of it that fits into `limit` pixels together with an ellipsis.
+/// Returns `text`, or the longest beginning of it that fits into `limit` pixels together with an ellipsis.
 pub fn shorten(text: &str, size: f64, limit: f64) -> String {
     if width(text, size) <= limit {
         return text.to_string();

@@ -83,8 +83,8 @@ fn map(path: &Path) -> Result<Predictions> {
     Ok(predictions)
 }
 
-/// The byte range of a tensor in the file. `None` if its values cannot be read in place because they have another type
-/// or are not aligned.
+/// Returns the byte range of a tensor in the file. `None` if its values cannot be read in place because they have
+/// another type or are not aligned.
 fn in_place(map: &Mmap, tensor: &TensorView, dtype: Dtype) -> Option<Range<usize>> {
     let start = tensor.data().as_ptr() as usize - map.as_ptr() as usize;
     // The map starts at a page boundary, but another program may have written the header without padding.
@@ -92,7 +92,7 @@ fn in_place(map: &Mmap, tensor: &TensorView, dtype: Dtype) -> Option<Range<usize
     fits.then(|| start..start + tensor.data().len())
 }
 
-/// The ids of an optional tensor, `[N]`.
+/// Returns the ids of an optional tensor, `[N]`.
 fn ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Option<Values<u32>>> {
     if !tensors.names().contains(&name) {
         return Ok(None);
@@ -115,7 +115,7 @@ fn take_names(metadata: &mut BTreeMap<String, String>, key: &str) -> Result<Vec<
     }
 }
 
-/// The metadata and the lists of names in the order of their keys. Lists are stored as JSON arrays.
+/// Returns the metadata and the lists of names in the order of their keys. Lists are stored as JSON arrays.
 fn header_metadata(predictions: &Predictions) -> Result<BTreeMap<&str, String>> {
     let metadata = predictions.metadata.iter();
     let mut entries: BTreeMap<_, _> = metadata.map(|(k, v)| (k.as_str(), v.clone())).collect();

@@ -148,38 +148,38 @@ impl Predictions {
         self.shape.classes
     }
 
-    /// The logits `[C]` of one member for one sample.
+    /// Returns the logits `[C]` of one member for one sample.
     pub fn logits(&self, member: usize, sample: usize) -> &[f32] {
         let start = (member * self.shape.samples + sample) * self.shape.classes;
         &self.all_logits()[start..start + self.shape.classes]
     }
 
-    /// All logits, `[m, N, C]` row-major.
+    /// Returns all logits, `[m, N, C]` row-major.
     pub fn all_logits(&self) -> &[f32] {
         self.storage.floats(&self.storage.logits)
     }
 
-    /// The true classes, `[N]`, each below C. `None` for an unlabelled set.
+    /// Returns the true classes, `[N]`, each below C. `None` for an unlabelled set.
     pub fn labels(&self) -> Option<&[u32]> {
         self.storage.labels.as_ref().map(|labels| self.storage.ids(labels))
     }
 
-    /// The group ids, `[N]`. `None` if the data set has no groups.
+    /// Returns the group ids, `[N]`. `None` if the data set has no groups.
     pub fn groups(&self) -> Option<&[u32]> {
         self.storage.groups.as_ref().map(|groups| self.storage.ids(groups))
     }
 
-    /// The names of the groups. Empty if there are no groups.
+    /// Returns the names of the groups. Empty if there are no groups.
     pub fn group_names(&self) -> &[String] {
         &self.group_names
     }
 
-    /// The names of the classes, `[C]`. Empty if they are unknown.
+    /// Returns the names of the classes, `[C]`. Empty if they are unknown.
     pub fn class_names(&self) -> &[String] {
         &self.class_names
     }
 
-    /// Free text about the predictions by key: set, condition, run, method, …
+    /// Returns free text about the predictions by key: set, condition, run, method, …
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use safetensors::{Dtype, tensor::TensorView};
 
-/// The logits in f32. Logits in f64 are rounded.
+/// Returns the logits in f32. Logits in f64 are rounded.
 pub(super) fn floats(name: &str, tensor: &TensorView) -> Result<Vec<f32>> {
     let bytes = tensor.data();
     Ok(match tensor.dtype() {
@@ -17,7 +17,7 @@ pub(super) fn floats(name: &str, tensor: &TensorView) -> Result<Vec<f32>> {
     })
 }
 
-/// The labels or groups in u32, `[N]`.
+/// Returns the labels or groups in u32, `[N]`.
 pub(super) fn ids(name: &str, tensor: &TensorView) -> Result<Vec<u32>> {
     let bytes = tensor.data();
     let wide: Vec<i128> = match tensor.dtype() {

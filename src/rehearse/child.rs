@@ -1,4 +1,4 @@
-//! bella as a child process: how it ended, how long it took, what memory it had at its peak, what it said and when.
+//! Runs bella as a child process and records how it ended, how long it took, its peak memory, and what it printed when.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How often a running child is looked at; a resume file must be seen before the next step is over.
+/// The time between two checks of a running child. A resume file must be seen before the next step is over.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     Exited(i32),
-    /// By a signal that nobody here has sent.
+    /// The process was ended by a signal that the rehearsal did not send.
     Signalled(i32),
-    /// By the signal that was asked for.
+    /// The process was killed by the rehearsal, as asked.
     Killed,
 }
 
 /// A line of standard error.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Seconds since the process started.
+    /// The seconds since the process started.
     pub at: f64,
     pub text: String,
 }
@@ -33,18 +33,18 @@ pub struct Line {
 pub struct Ended {
     pub ending: Ending,
     pub seconds: f64,
-    /// The most memory that it had resident at once, where the system tells.
+    /// The largest resident memory in bytes, if the system reports it.
     pub peak_bytes: Option<u64>,
     pub lines: Vec<Line>,
 }
 
 impl Ended {
-    /// When a line that starts so was said first.
+    /// Returns the time of the first line that begins with `start`.
     pub fn said(&self, start: &str) -> Option<f64> {
         self.lines.iter().find(|line| line.text.starts_with(start)).map(|line| line.at)
     }
 
-    /// The last error line without its `error: `, else the last line.
+    /// Returns the last error line without its `error: `, or else the last line.
     pub fn last_words(&self) -> String {
         let errors = self.lines.iter().rev().find_map(|line| line.text.strip_prefix("error: "));
         let last = self.lines.iter().rev().map(|line| line.text.as_str()).find(|text| !text.trim().is_empty());
@@ -52,10 +52,11 @@ impl Ended {
     }
 }
 
-/// Runs a command to its end, or kills it (SIGKILL) once `kill` says so. What it says goes to `log`, after the command.
+/// Runs a command to its end, or kills it (SIGKILL) once `kill` returns true. The command and its output are written to
+/// `log`.
 ///
 /// # Errors
-/// A command that cannot be started, a log that cannot be written.
+/// Fails if the command cannot be started, or if the log cannot be written.
 pub fn run(mut command: Command, log: &Path, kill: Option<&dyn Fn() -> bool>) -> Result<Ended> {
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log);
     let file = file.as_mut().map_err(|error| anyhow::anyhow!("{}: cannot write the log: {error}", log.display()))?;
@@ -81,7 +82,7 @@ pub fn run(mut command: Command, log: &Path, kill: Option<&dyn Fn() -> bool>) ->
     Ok(Ended { ending: ending(status, killed), seconds, peak_bytes, lines })
 }
 
-/// The command as it can be pasted.
+/// Returns the command in a form that can be pasted into a shell.
 pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
@@ -96,10 +97,10 @@ fn ending(status: ExitStatus, killed: bool) -> Ending {
     }
 }
 
-/// The signal's number.
+/// The number of the signal SIGKILL.
 pub const KILL: i32 = 9;
 
-/// Waits for the end of `child`; with the peak of its memory, and whether it was killed here.
+/// Waits for the end of `child`. Returns its status, its peak memory, and whether it was killed here.
 fn wait(child: &mut Child, kill: Option<&dyn Fn() -> bool>) -> Result<(ExitStatus, Option<u64>, bool)> {
     let mut killed = false;
     loop {
@@ -114,7 +115,7 @@ fn wait(child: &mut Child, kill: Option<&dyn Fn() -> bool>) -> Result<(ExitStatu
     }
 }
 
-/// Status and peak memory of a child that has ended.
+/// Returns the status and peak memory of a child if it has ended.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn ended(child: &mut Child) -> Result<Option<(ExitStatus, Option<u64>)>> {
     use std::os::unix::process::ExitStatusExt;
@@ -127,18 +128,18 @@ fn ended(child: &mut Child) -> Result<Option<(ExitStatus, Option<u64>)>> {
     match found {
         0 => Ok(None),
         -1 => Err(std::io::Error::last_os_error()).context("cannot wait for a child"),
-        // In KiB on Linux.
+        // The value is in KiB on Linux.
         _ => Ok(Some((ExitStatus::from_raw(status), Some(usage.ru_maxrss as u64 * 1024)))),
     }
 }
 
-/// Where only the status is told.
+/// Returns the status of a child if it has ended; the peak memory is unknown on this system.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn ended(child: &mut Child) -> Result<Option<(ExitStatus, Option<u64>)>> {
     Ok(child.try_wait().context("cannot wait for a child")?.map(|status| (status, None)))
 }
 
-/// A child whose rehearsal is killed is killed too.
+/// Makes the system kill the child if the rehearsal is killed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn die_together(command: &mut Command) {
     use std::os::unix::process::CommandExt;
@@ -151,7 +152,7 @@ fn die_together(command: &mut Command) {
     }
 }
 
-/// Where the system does not offer that.
+/// Does nothing, since this system cannot kill a child together with its parent.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn die_together(_: &mut Command) {}
 

@@ -1,7 +1,8 @@
-//! The module tree and the TorchScript code of CLIP's towers under OpenAI's names (Radford et al. 2021, arXiv 2103.00020):
-//! `visual.conv1.weight`, `visual.transformer.resblocks.0.mlp.c_fc.weight`, …; the text tower at the root.
+//! The module tree and the TorchScript code of CLIP's towers under OpenAI's names (Radford et al. 2021, arXiv
+//! 2103.00020): `visual.conv1.weight`, `visual.transformer.resblocks.0.mlp.c_fc.weight`, …; the text tower is at the
+//! root.
 //!
-//! The image tower serves other pre-norm vision transformers too: without `ln_pre` and without a projection it is timm's.
+//! The image tower also serves other pre-norm vision transformers: without `ln_pre` and the projection it is timm's.
 
 use tch::Kind;
 
@@ -9,29 +10,30 @@ use crate::model::archive::write::{Blueprint, Module};
 use crate::model::vit::text::TextGeometry;
 use crate::model::vit::{Activation, Geometry, Traits};
 
-/// An image tower, and the text tower beside it where there is one.
+/// An image tower, and optionally a text tower.
 pub struct Clip {
     pub image: Geometry,
     pub traits: Traits,
-    /// Whether a layer norm follows the embedding, and a projection the last one: as CLIP has both, and timm neither.
+    /// The layers around the blocks of the image tower. CLIP has a layer norm and a projection there, and timm has
+    /// neither.
     pub around: Around,
-    /// Geometry and heads; activation and eps are those of the image tower.
+    /// The geometry and the number of heads of the text tower; its activation and eps are those of the image tower.
     pub text: Option<(TextGeometry, i64)>,
-    /// The type of the matrices; layer norms and embeddings are f32, as OpenAI publishes them.
+    /// The type of the matrices. Layer norms and embeddings are f32, as OpenAI publishes them.
     pub kind: Kind,
 }
 
-/// What stands before and after the blocks of an image tower.
+/// The layers before and after the blocks of an image tower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Around {
-    /// A layer norm before, a projection to the width of the features after.
+    /// A layer norm before the blocks, and after them a projection to the width of the features.
     NormAndProjection,
     Nothing,
 }
 
-/// One transformer, as both towers have it.
+/// The transformer in one of the two towers.
 struct Tower {
-    /// Of its classes: `Image` or `Text`.
+    /// The prefix of the names of its classes: `Image` or `Text`.
     prefix: &'static str,
     width: i64,
     mlp: i64,
@@ -42,8 +44,8 @@ struct Tower {
 }
 
 impl Clip {
-    /// The tree with its code: `encode_image`, and with a text tower `encode_text` and a `forward` of both; without one
-    /// `forward` is `encode_image`.
+    /// Returns the module tree with its code. It has the method `encode_image` and, with a text tower, `encode_text`
+    /// and a `forward` of both; without one, `forward` is the same as `encode_image`.
     pub fn blueprint(&self) -> Blueprint {
         let image = Tower {
             prefix: "Image",
@@ -94,7 +96,7 @@ impl Clip {
         if self.around == Around::NormAndProjection { visual.module("ln_pre", tower.norm()) } else { visual }
     }
 
-    /// `Patches` and `ImageTower`.
+    /// Returns the classes `Patches` and `ImageTower`.
     fn image_class(&self) -> String {
         let (patch, kind) = (self.image.patch, number(self.kind));
         let projected = self.around == Around::NormAndProjection;
@@ -126,7 +128,7 @@ impl Clip {
         patches.code() + &class.method("forward", "images: Tensor", "Tensor", &body).code()
     }
 
-    /// `Clip`, the root.
+    /// Returns the root class `Clip`.
     fn root_class(&self) -> String {
         let mut class = Class::new("Clip").module("visual", "ImageTower");
         let image = ["return (self.visual).forward(images, )".to_string()];
@@ -208,7 +210,7 @@ impl Tower {
         Module::new(self.class("Transformer")).module("resblocks", blocks)
     }
 
-    /// `Norm`, `Attention`, `Mlp`, `Block`, `Blocks` and `Transformer` of this tower.
+    /// Returns the classes `Norm`, `Attention`, `Mlp`, `Block`, `Blocks` and `Transformer` of this tower.
     fn classes(&self) -> String {
         let norm = Class::new(&self.class("Norm")).parameters(&["weight", "bias"]).method(
             "forward",
@@ -307,7 +309,7 @@ fn activated(activation: Activation) -> &'static str {
     }
 }
 
-/// How TorchScript writes a type: the number of libtorch's ScalarType.
+/// Returns a type as TorchScript writes it: the number of libtorch's ScalarType.
 fn number(kind: Kind) -> i32 {
     match kind {
         Kind::Half => 5,
@@ -317,11 +319,11 @@ fn number(kind: Kind) -> i32 {
     }
 }
 
-/// A TorchScript class in the form in which archives hold it.
+/// The source of a TorchScript class in the form that archives contain.
 struct Class {
     name: String,
     parameters: Vec<String>,
-    /// Lines that declare submodules.
+    /// The lines that declare submodules.
     modules: Vec<String>,
     methods: String,
 }
@@ -341,7 +343,7 @@ impl Class {
         self
     }
 
-    /// A submodule whose name is a number, as in a list of modules.
+    /// Adds a submodule whose name is a number, as in a list of modules.
     fn numbered(mut self, number: usize, class: &str) -> Class {
         self.modules.push(format!("  __annotations__[\"{number}\"] = __torch__.bella.{class}\n"));
         self

@@ -1,5 +1,5 @@
-//! What the real experiment takes on this machine: the rehearsed seconds, bytes and peaks with the published numbers of
-//! images, epochs and steps.
+//! Estimates the cost of the real experiment on this machine: the measured seconds, bytes and peaks of memory, scaled
+//! to the published numbers of images, epochs and steps.
 
 use super::Scale;
 use super::evaluations::own_samples;
@@ -9,31 +9,32 @@ use super::stages::{Kind, Outcome, Rehearsed, Stage};
 use crate::data::SplitName;
 use crate::experiment::{Experiment, Validation};
 
-/// Decoded images are kept in memory up to so many bytes.
+/// The largest number of bytes of decoded images that are kept in memory.
 const KEPT_IN_MEMORY: u64 = 2 << 30;
 
-/// The real thing's cost; what is not known is absent.
+/// The estimated cost of the real experiment; unknown values are absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimate {
     pub step_seconds: Option<f64>,
-    /// Seconds of a test image on all members.
+    /// The seconds for one test image on all members.
     pub image_seconds: Option<f64>,
     pub steps: Option<usize>,
     pub training_seconds: Option<f64>,
-    /// Of the test sets and all further evaluations.
+    /// The seconds of the test sets and all further evaluations.
     pub evaluation_seconds: Option<f64>,
-    /// Checkpoint, posterior, resume file and predictions.
+    /// The bytes of the checkpoint, the posterior, the resume file and the predictions.
     pub disk_bytes: Option<u64>,
     pub memory_bytes: Option<u64>,
 }
 
 impl Estimate {
-    /// Training and evaluations.
+    /// Returns the seconds of training and evaluations together.
     pub fn total_seconds(&self) -> Option<f64> {
         self.training_seconds.zip(self.evaluation_seconds).map(|(training, evaluation)| training + evaluation)
     }
 
-    /// Of an experiment whose rehearsal went through. A tiny model tells the steps only.
+    /// Estimates the cost of an experiment from its rehearsal. A rehearsal with a tiny model tells only the number of
+    /// steps.
     pub fn new(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, scale: Scale) -> Estimate {
         let real = Real::of(experiment);
         if scale == Scale::Tiny {
@@ -74,12 +75,13 @@ fn is_fine(stage: &Stage) -> bool {
     stage.outcome == Outcome::Fine
 }
 
-/// Seconds of a stage that grow with its images.
+/// Returns the seconds of a stage that grow with its number of images.
 fn work(stage: &Stage) -> f64 {
     stage.seconds - stage.startup.unwrap_or(0.0)
 }
 
-/// Of all evaluations, each scaled to its official images; `None` where one is unknown or did not end well.
+/// Returns the seconds of all evaluations, each scaled to its official number of images; `None` if one of these numbers
+/// is unknown or an evaluation failed.
 fn evaluations(plan: &Plan, rehearsed: &Rehearsed, own: (usize, Option<usize>)) -> Option<f64> {
     let mut total = 0.0;
     for stage in &rehearsed.stages {
@@ -96,7 +98,7 @@ fn evaluations(plan: &Plan, rehearsed: &Rehearsed, own: (usize, Option<usize>)) 
     Some(total)
 }
 
-/// The highest peak, with the real set's images that bella keeps in memory.
+/// Returns the highest peak of memory, including the images of the real sets that bella keeps in memory.
 fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Option<usize>) -> Option<u64> {
     let peak = |kinds: &[Kind]| {
         let stages = rehearsed.stages.iter().filter(|stage| kinds.contains(&stage.kind));
@@ -121,13 +123,13 @@ fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Opt
     Some(training.max(evaluation))
 }
 
-/// Bytes of an image in memory: as it is stored, or decoded to the network's size, where that is known.
+/// Returns the bytes of an image in memory, at its stored size or decoded to the network's size, if that is known.
 fn image_bytes(experiment: &Experiment, plan: &Plan) -> Option<u64> {
     let side = match (experiment.data.dataset.resize(), experiment.checkpoint.image_size, &plan.checkpoint) {
         (None, ..) => i64::from(plan.sets[0].stand_in.side),
         (Some(_), Some(size), _) => size,
         (Some(_), None, Checkpoint::Made { clip, .. }) => clip.image.image_size(),
-        // What a real archive's size is, only the child has read.
+        // The image size of a real archive is known only to the child process that read it.
         (Some(_), None, Checkpoint::Real(_)) => return None,
     };
     Some((3 * side * side) as u64)

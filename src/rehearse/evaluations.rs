@@ -1,5 +1,5 @@
-//! The commands on a trained run that a rehearsal goes through: their data sets replaced by stand-ins, and how many more
-//! images the real ones have.
+//! The commands on a trained run that a rehearsal executes. Their data sets are replaced by stand-ins, and the numbers
+//! of images in the real ones are recorded.
 
 use anyhow::{Context, Result, bail};
 
@@ -12,40 +12,40 @@ use crate::data::{Dataset, SplitName};
 use crate::experiment::{DataSpec, Experiment, load_config};
 use crate::schema::Tree;
 
-/// Commands on a run that may be rehearsed.
+/// The commands on a run that can be rehearsed.
 const COMMANDS: [&str; 2] = ["eval", "soup"];
-/// Severities that are rehearsed, of all published ones.
+/// The severities that are rehearsed, out of all published ones.
 const SEVERITIES: [i64; 2] = [1, 5];
-/// Images of each version of a set with published corruptions.
+/// The number of images in each version of a set with published corruptions.
 const VERSION_IMAGES: usize = 10_000;
 
 /// A command on the trained run.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
-    /// As it was asked for, for the reader.
+    /// The command as the user gave it, for messages.
     pub name: String,
     pub command: String,
-    /// What follows the run.
+    /// The arguments that follow the run.
     pub arguments: Vec<String>,
-    /// Images of the stand-ins that go through the network.
+    /// The number of images of the stand-ins that go through the network.
     pub images: usize,
-    /// Images of the real sets, where that is known.
+    /// The number of images of the real sets, if it is known.
     pub official: Option<usize>,
 }
 
-/// Where stand-ins of an evaluation go, and how large they are.
+/// The folder and the sizes of an evaluation's stand-ins.
 pub struct Place<'a> {
     pub folder: &'a Folder,
-    /// Of the evaluation.
+    /// The index of the evaluation.
     pub number: usize,
     pub test_images: usize,
     pub scale: Scale,
 }
 
-/// Reads `eval --data KEY=ROOT …`; with the sets to make for it.
+/// Reads a command such as `eval --data KEY=ROOT …`, and returns it with the data sets to make for it.
 ///
 /// # Errors
-/// An unknown command, a data set that is unknown or has no stand-in.
+/// Fails if the command is unknown, or if a data set is unknown or has no stand-in.
 pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<(Evaluation, Vec<MadeSet>)> {
     let name = words.join(" ");
     let (command, rest) = words.split_first().context("--then: names no command, such as `eval --attack fgsm`")?;
@@ -64,14 +64,14 @@ pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<
         let (made, file, count) = foreign(value, place, sets.len()).with_context(|| format!("--then {name}"))?;
         arguments.push(file);
         sets.push(made);
-        // Another test set takes the place of the experiment's own; foreign sets are predicted beside it.
+        // Another test set replaces the experiment's own; foreign sets are predicted in addition.
         counted = if word == "--data" { count } else { counted.and(count) };
     }
     let Counted { images, official } = counted;
     Ok((Evaluation { name, command: command.clone(), arguments, images, official }, sets))
 }
 
-/// Images of stand-ins, and of the real sets.
+/// The numbers of images of the stand-ins and of the real sets.
 #[derive(Clone, Copy)]
 struct Counted {
     images: usize,
@@ -79,7 +79,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// The experiment's own test sets.
+    /// Counts the experiment's own test sets.
     fn own(experiment: &Experiment, test_images: usize) -> Counted {
         let dataset = &*experiment.data.dataset;
         let sets = dataset.test_sets().len().max(1);
@@ -92,13 +92,13 @@ impl Counted {
     }
 }
 
-/// Images of the experiment's own test sets: made up, and official.
+/// Returns the number of images in the experiment's own test sets: of the stand-ins, and of the official sets.
 pub fn own_samples(experiment: &Experiment, test_images: usize) -> (usize, Option<usize>) {
     let Counted { images, official } = Counted::own(experiment, test_images);
     (images, official)
 }
 
-/// The stand-in for `KEY=ROOT` or a file with a data table, as a file with such a table.
+/// Returns the stand-in for `KEY=ROOT` or for a file with a data table, and the path of a file with its own table.
 fn foreign(value: &str, place: &Place, number: usize) -> Result<(MadeSet, String, Counted)> {
     let tree = match value.split_once('=') {
         Some((key, root)) => {
@@ -144,7 +144,7 @@ fn has_versions(key: &str) -> bool {
     key.ends_with("-c")
 }
 
-/// The data table of a foreign set's stand-in, as `--data FILE` and `--ood FILE` read it.
+/// Returns the data table of a foreign set's stand-in, in the form that `--data FILE` and `--ood FILE` read.
 pub fn data_file(made: &MadeSet) -> Result<String> {
     let MadeSet { stand_in, wanted } = made;
     let mut table = wanted.settings.clone();

@@ -1,4 +1,4 @@
-//! The folder of a rehearsal: `<results>/rehearsal/<name>/`, apart from every real result.
+//! The folder of a rehearsal, `<results>/rehearsal/<name>/`, separate from every real result.
 
 use std::path::{Path, PathBuf};
 
@@ -6,29 +6,29 @@ use anyhow::{Context, Result, bail};
 
 use crate::base::files::create_folder;
 
-/// The file by which a folder is known as a rehearsal's own.
+/// The file that marks a folder as that of a rehearsal.
 const CONFIG: &str = "rehearsal.toml";
 
-/// Where a rehearsal keeps its files.
+/// The folders in which a rehearsal keeps its files.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    /// Of all rehearsals, with what they share.
+    /// The folder of all rehearsals, which also holds the files that they share.
     pub all: PathBuf,
     pub own: PathBuf,
 }
 
 impl Folder {
-    /// Of the rehearsal `name` below the results folder `out`.
+    /// Returns the folder of the rehearsal `name` below the results folder `out`.
     pub fn new(out: &Path, name: &str) -> Folder {
         let all = out.join("rehearsal");
         let safe = name.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.=".contains(c)), "-");
         Folder { own: all.join(safe), all }
     }
 
-    /// Makes the folder, empty.
+    /// Creates the folder, or empties that of an earlier rehearsal.
     ///
     /// # Errors
-    /// A folder that holds something else than an earlier rehearsal, or one that cannot be made.
+    /// Fails if the folder holds anything other than an earlier rehearsal, or if it cannot be created.
     pub fn clear(&self) -> Result<()> {
         let shown = self.own.display();
         if self.own.exists() {
@@ -39,20 +39,20 @@ impl Folder {
             std::fs::remove_dir_all(&self.own).with_context(|| format!("{shown}: cannot remove the last rehearsal"))?;
         }
         create_folder(&self.own)?;
-        // From now on the folder is known as a rehearsal's own, also where the rehearsal stops before it has a config.
+        // This marks the folder as a rehearsal's own, even if the rehearsal stops before it has a config.
         std::fs::write(self.config(), "").with_context(|| format!("{}: cannot write", self.config().display()))
     }
 
-    /// Removes what takes room and can be made again: data, runs. The log, the config and the table stay.
+    /// Removes large files that can be made again, such as data and runs. The log, the config and the table stay.
     pub fn tidy(&self) {
         for part in [self.data(), self.results(), self.uninterrupted(), self.own.join("cache"), self.own.join("report")]
         {
-            // What cannot be removed is removed by the next rehearsal, which says so if it cannot either.
+            // A folder that cannot be removed is left to the next rehearsal, which reports it if that fails too.
             let _ = std::fs::remove_dir_all(part);
         }
     }
 
-    /// The config that the rehearsed commands read.
+    /// Returns the path of the config that the rehearsed commands read.
     pub fn config(&self) -> PathBuf {
         self.own.join(CONFIG)
     }
@@ -61,12 +61,12 @@ impl Folder {
         self.own.join("data")
     }
 
-    /// The results folder of the rehearsed commands.
+    /// Returns the results folder of the rehearsed commands.
     pub fn results(&self) -> PathBuf {
         self.own.join("results")
     }
 
-    /// The results folder of the same training without an interruption.
+    /// Returns the results folder of the same training without an interruption.
     pub fn uninterrupted(&self) -> PathBuf {
         self.own.join("uninterrupted")
     }
@@ -75,12 +75,12 @@ impl Folder {
         self.own.join("log.txt")
     }
 
-    /// Stand-ins of checkpoints, which rehearsals share.
+    /// Returns the folder of the stand-ins of checkpoints, which rehearsals share.
     pub fn checkpoints(&self) -> PathBuf {
         self.all.join("checkpoints")
     }
 
-    /// Built heads, which rehearsals share.
+    /// Returns the folder of built heads, which rehearsals share.
     pub fn heads(&self) -> PathBuf {
         self.all.join("heads")
     }

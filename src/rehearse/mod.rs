@@ -1,9 +1,10 @@
-//! Rehearsals: everything that an experiment needs, at its true sizes but for a few steps and images, with stand-ins for
-//! what would have to be downloaded. What breaks, breaks here, and the real thing's time, disk and memory are known before
-//! anyone waits for it.
+//! Rehearsals, which run everything that an experiment needs at its true sizes, except for few steps and images, with
+//! stand-ins for whatever would have to be downloaded. Faults show up here, and the time, disk and memory of the real
+//! experiment are known before anyone waits for it.
 //!
-//! A [`plan`] says which stand-ins are made ([`models`], [`standins`]) and what of the config is overridden; [`stages`] runs
-//! bella itself, a process a stage ([`child`]); [`estimate`] computes from their times what the real thing takes.
+//! A [`plan`] says which stand-ins are made ([`models`], [`standins`]) and which settings of the config are overridden.
+//! [`stages`] runs bella itself, one process per stage ([`child`]). [`estimate`] computes the cost of the real
+//! experiment from the measured times.
 
 pub mod child;
 pub mod clip;
@@ -23,46 +24,46 @@ use std::path::PathBuf;
 
 use crate::machine::device::DeviceChoice;
 
-/// What a rehearsal is asked to do.
+/// The options of a rehearsal.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of the rehearsal, which names its folder.
+    /// The name of the rehearsal; its folder has the same name.
     pub name: String,
-    /// The results folder; the rehearsal has a folder of its own in it.
+    /// The results folder, which contains the folder of the rehearsal.
     pub out: PathBuf,
-    /// Training steps.
+    /// The number of training steps.
     pub steps: usize,
-    /// Images of each test set; two batches of the config's where absent.
+    /// The number of images of each test set; by default two batches of the config's size.
     pub images: Option<usize>,
     pub scale: Scale,
-    /// The shape of a stand-in, where the checkpoint's file name does not tell it.
+    /// The shape of a stand-in, if the checkpoint's file name does not tell it.
     pub model: Option<&'static models::Model>,
     pub weights: WeightsFrom,
-    /// Commands on the trained run, in words: `eval --attack fgsm`.
+    /// The commands on the trained run, split into words, such as `eval --attack fgsm`.
     pub then: Vec<Vec<String>>,
     pub device: DeviceChoice,
-    /// Threads of libtorch in each process.
+    /// The number of libtorch threads in each process.
     pub threads: Option<i32>,
-    /// Threads that decode images.
+    /// The number of threads that decode images.
     pub workers: Option<u16>,
-    /// What each process may hold, in GiB.
+    /// The memory that each process may hold, in GiB.
     pub memory: Option<f64>,
 }
 
 /// The size of stand-ins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Published shapes and image sizes, the config's batch size.
+    /// Published shapes and image sizes, and the config's batch size.
     True,
-    /// A model and images that take milliseconds.
+    /// A model and images that take only milliseconds.
     Tiny,
 }
 
-/// Which checkpoint a rehearsal uses.
+/// The source of a rehearsal's checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightsFrom {
-    /// Made on the spot with random weights.
+    /// A checkpoint made with random weights.
     StandIn,
-    /// The config's own where its file is there, else a stand-in.
+    /// The config's own checkpoint if its file exists, otherwise a stand-in.
     RealWherePresent,
 }

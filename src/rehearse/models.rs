@@ -1,5 +1,5 @@
-//! Published models as stand-ins: their shapes, found by the checkpoint's file name, and random weights of trained-like
-//! sizes.
+//! Published models as stand-ins. Their shapes are found by the checkpoint's file name, and their random weights have
+//! about the sizes of trained ones.
 
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
@@ -14,28 +14,29 @@ use crate::rehearse::clip::{Around, Clip};
 #[derive(Debug)]
 pub struct Model {
     pub key: &'static str,
-    /// How file names of it start; upper and lower case tell OpenAI's from timm's.
+    /// The beginnings of its file names. Upper and lower case distinguish OpenAI's names from timm's.
     pub files: &'static [&'static str],
     pub about: &'static str,
     family: Family,
 }
 
-/// Where the shape of a model is said.
+/// The source of a model's shape.
 #[derive(Debug)]
 enum Family {
-    /// A CLIP model: the image tower is that of [`SHAPES`] under this key, with as many patches a side as said here.
+    /// A CLIP model. Its image tower is that of [`SHAPES`] under this key, with `grid` patches per side if that is
+    /// given.
     Clip { shape: &'static str, grid: Option<i64>, text: Text },
-    /// A plain vision transformer of timm's: no text tower, no projection.
+    /// A plain vision transformer of timm, without text tower and projection.
     Plain { width: i64, heads: i64 },
 }
 
-/// A text tower of 12 blocks whose heads are 64 wide.
+/// A text tower of 12 blocks whose heads have width 64.
 #[derive(Clone, Copy, Debug)]
 struct Text {
     width: i64,
 }
 
-/// Every known model; of two whose names start alike, the longer name comes first.
+/// Every known model. If two names begin alike, the longer one comes first.
 pub static MODELS: &[Model] = &[
     Model {
         key: "vit-b-32",
@@ -81,10 +82,10 @@ pub static MODELS: &[Model] = &[
     },
 ];
 
-/// The model whose file is called so.
+/// Returns the model with this checkpoint file name, given without its extension.
 ///
 /// # Errors
-/// A name that none of the known models has.
+/// Fails if no known model has such a name.
 pub fn of_file(stem: &str) -> Result<&'static Model> {
     let found = MODELS.iter().find(|model| model.files.iter().any(|start| stem.starts_with(start)));
     found.with_context(|| {
@@ -95,10 +96,10 @@ pub fn of_file(stem: &str) -> Result<&'static Model> {
     })
 }
 
-/// The model of this key.
+/// Returns the model with this key.
 ///
 /// # Errors
-/// An unknown key.
+/// Fails if the key is unknown.
 pub fn of_key(key: &str) -> Result<&'static Model> {
     let found = MODELS.iter().find(|model| model.key == key);
     found.with_context(|| format!("unknown shape `{key}`; known: {}", keys().join(", ")))
@@ -109,12 +110,12 @@ fn keys() -> Vec<&'static str> {
 }
 
 impl Model {
-    /// Whether it has a text tower.
+    /// Returns whether the model has a text tower.
     pub fn has_text(&self) -> bool {
         matches!(self.family, Family::Clip { .. })
     }
 
-    /// Both towers at their published sizes; the text tower only where it is asked for. In f32.
+    /// Returns the model at its published size in f32, with its text tower only if that is asked for.
     pub fn clip(&self, with_text: bool) -> Result<Clip> {
         match &self.family {
             Family::Clip { shape, grid, text } => {
@@ -144,7 +145,8 @@ impl Model {
         }
     }
 
-    /// The same model 32 wide for images of 16 pixels a side, with all its blocks, which configs choose from.
+    /// Returns the same model with width 32 for images of 16 pixels per side. It keeps all blocks of the image tower,
+    /// because configs select among them.
     pub fn tiny(&self, with_text: bool) -> Result<Clip> {
         let mut clip = self.clip(with_text)?;
         let output = if clip.around == Around::Nothing { 32 } else { 16 };
@@ -158,11 +160,11 @@ impl Model {
     }
 }
 
-/// Random weights: matrices by 1/√(inputs), layer norms around one, small embeddings, so that the first layer norm tells
-/// its eps. Drawn from libtorch's generator.
+/// Returns random weights from libtorch's generator. Matrices are scaled by 1/√(inputs), layer norms are around one,
+/// and embeddings are small, so that the output of the first layer norm reveals its eps.
 ///
 /// # Errors
-/// libtorch has no memory for it.
+/// Fails if libtorch has no memory for the weights.
 pub fn random_weight(name: &str, shape: &[i64]) -> Result<Tensor> {
     let options = (Kind::Float, Device::Cpu);
     if name == "logit_scale" {
@@ -196,7 +198,7 @@ mod tests {
         assert!(MODELS.iter().all(|model| of_key(model.key).unwrap().key == model.key));
     }
 
-    /// The published archives: OpenAI's ViT-B/32 has 151,277,313 parameters.
+    /// Checks the sizes of the published archives, such as the 151,277,313 parameters of OpenAI's ViT-B/32.
     #[test]
     fn published_sizes() {
         let parameters = |key: &str, text| of_key(key).unwrap().clip(text).unwrap().blueprint().root.bytes() / 4;
@@ -205,7 +207,7 @@ mod tests {
         assert_eq!(parameters("vit-b-16", true), 149_620_737);
         assert_eq!(parameters("vit-l-14", true), 427_616_513);
         assert_eq!(parameters("vit-l-14-336", true), 427_944_193);
-        // timm's has a bias of its patches beside these.
+        // timm's model also has a bias in its patch embedding.
         assert_eq!(parameters("plain-vit-b-16", false), 85_797_888);
     }
 }

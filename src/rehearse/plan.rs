@@ -1,4 +1,4 @@
-//! What a rehearsal makes and overrides: the config that the rehearsed commands read, its checkpoint and its data.
+//! The plan of a rehearsal: the config that the rehearsed commands read, its overrides, its checkpoint and its data.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use crate::experiment::{Experiment, Training, Validation};
 use crate::methods::Course;
 use crate::rehearse::clip::Clip;
 
-/// Minutes between resume files: less than a step takes, so that the first step leaves one.
+/// The minutes between resume files: less than a step takes, so that the first step writes one.
 const SAVE_MINUTES: f64 = 1e-9;
-/// The most of a tiny rehearsal.
+/// The largest batch size of a tiny rehearsal.
 const TINY_BATCH: usize = 16;
 const TINY_TEST_IMAGES: usize = 12;
 
@@ -39,13 +39,13 @@ impl std::fmt::Display for Override {
     }
 }
 
-/// A value on one line, cut where it is long.
+/// Returns a value as one line, shortened if it is long.
 fn short(value: &toml::Value) -> String {
     let text = value.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     if text.chars().count() <= 60 { text } else { text.chars().take(59).chain(['…']).collect() }
 }
 
-/// Where the checkpoint of a rehearsal comes from.
+/// The source of a rehearsal's checkpoint.
 pub enum Checkpoint {
     Made { model: &'static Model, clip: Clip, path: PathBuf },
     Real(PathBuf),
@@ -59,7 +59,7 @@ impl Checkpoint {
     }
 }
 
-/// The weights of a zero-shot head that the config reads from a file.
+/// The random weights of a zero-shot head, if the config reads the head from a file.
 pub struct MadeHead {
     pub path: PathBuf,
     pub classes: i64,
@@ -74,19 +74,19 @@ pub struct Plan {
     pub overridden: Vec<Override>,
     pub checkpoint: Checkpoint,
     pub head: Option<MadeHead>,
-    /// The experiment's own set, then those of the evaluations.
+    /// The experiment's own set, followed by those of the evaluations.
     pub sets: Vec<MadeSet>,
     pub training: TrainingPart,
-    /// Images of each test set.
+    /// The number of images of each test set.
     pub test_images: usize,
     pub evaluations: Vec<Evaluation>,
 }
 
 impl Plan {
-    /// Reads no file but the config's own; makes nothing.
+    /// Plans a rehearsal without creating any file.
     ///
     /// # Errors
-    /// A config that trains nothing, or that a stand-in cannot serve.
+    /// Fails if the config trains nothing, or if it needs something that has no stand-in.
     pub fn new(experiment: &Experiment, options: &Options) -> Result<Plan> {
         let training =
             experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
@@ -138,7 +138,7 @@ fn checkpoint(experiment: &Experiment, options: &Options, folder: &Folder) -> Re
     }
     let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
     let model = options.model.map_or_else(|| models::of_file(&stem), Ok)?;
-    // A head from templates reads the text tower; without one the archive is as small as it can be.
+    // Only a head from templates reads the text tower; otherwise the archive is made without it.
     let reads_text = experiment.head.key == "zero-shot" && experiment.head.spec.resolved().get("weights").is_none();
     if reads_text && !model.has_text() {
         bail!("head.zero-shot: is built by a text tower, which {} does not have; give another --shape", model.key);
@@ -153,7 +153,7 @@ fn checkpoint(experiment: &Experiment, options: &Options, folder: &Folder) -> Re
     Ok(Checkpoint::Made { model, clip, path })
 }
 
-/// The stand-in of the experiment's own data set.
+/// Returns the stand-in of the experiment's own data set.
 fn own_set(
     experiment: &Experiment,
     scale: Scale,
@@ -176,14 +176,14 @@ fn own_set(
     Ok(MadeSet { stand_in, wanted })
 }
 
-/// The resolved config while it is changed.
+/// The resolved config while it is being changed.
 struct Edits {
     table: toml::Table,
     made: Vec<Override>,
 }
 
 impl Edits {
-    /// Sets the value at a path and remembers it, unless it is there already.
+    /// Sets the value at a path and records the change, unless the value is already there.
     fn put(&mut self, path: &[&str], value: impl Into<toml::Value>) {
         let value = value.into();
         let Some((last, tables)) = path.split_last() else { return };
@@ -203,7 +203,7 @@ impl Edits {
         self.put(&["checkpoint", "path"], checkpoint.path().to_string_lossy().into_owned());
         let Checkpoint::Made { clip, .. } = checkpoint else { return };
         if let Some(toml::Value::Table(section)) = self.table.get("checkpoint") {
-            // What settles the traits of the real archive does not hold for a stand-in.
+            // Traits that the config sets for the real archive do not apply to a stand-in.
             let fixed: Vec<&str> =
                 ["heads", "activation", "eps"].into_iter().filter(|key| section.contains_key(*key)).collect();
             for key in fixed {
@@ -220,7 +220,7 @@ impl Edits {
         }
     }
 
-    /// The batch size of the rehearsal.
+    /// Returns the batch size of the rehearsal, and sets it in the config if it differs.
     fn batch_size(&mut self, training: &Training, scale: Scale) -> usize {
         let configured = training.train.batch_size;
         if scale == Scale::True || configured <= TINY_BATCH {
@@ -254,7 +254,7 @@ impl Edits {
         }
     }
 
-    /// A head that is read from a file gets one of random weights, unless that file belongs to the real checkpoint.
+    /// Replaces a head that is read from a file by one of random weights, unless the real checkpoint is used.
     fn head(
         &mut self,
         experiment: &Experiment,

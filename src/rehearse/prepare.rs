@@ -1,5 +1,5 @@
-//! Makes what a plan wants, in a process of its own: its memory is measured like that of any other stage, and does not count
-//! towards the processes that follow.
+//! Makes the stand-ins of a plan in a process of its own, so that its memory is measured like that of any other stage
+//! and does not count towards the following processes.
 
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
@@ -10,14 +10,14 @@ use super::plan::{Checkpoint, MadeHead, Plan};
 use crate::base::files::{create_folder, write_atomic};
 use crate::model::archive::write::write;
 
-/// Seed of random weights.
+/// The seed of random weights.
 const SEED: i64 = 1;
 
-/// Writes the checkpoint, the head, the data sets and the config of a plan. A stand-in of a checkpoint that is there is
-/// taken as it is: only complete ones have their name.
+/// Writes the checkpoint, the head, the data sets and the config of a plan. An existing stand-in of a checkpoint is
+/// used again, since only complete files have its name.
 ///
 /// # Errors
-/// A file that cannot be written, too little memory.
+/// Fails if a file cannot be written, or if memory runs out.
 pub fn prepare(plan: &Plan) -> Result<()> {
     create_folder(&plan.folder.data())?;
     if let Checkpoint::Made { model, clip, path } = &plan.checkpoint {

@@ -1,4 +1,4 @@
-//! What a rehearsal found: a table of stages, what the real thing would take, and rows for files.
+//! The report of a rehearsal: a table of stages, the estimated cost of the real experiment, and a row for files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::{Options, Scale};
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
 
-/// The row of all rehearsals in a results folder is found by this column.
+/// The column that identifies the row of a rehearsal in the table of a results folder.
 const KEY: &[&str] = &["rehearsal"];
 
-/// Everything that is said of a rehearsal.
+/// The content of the report on a rehearsal.
 pub struct Report<'a> {
     pub plan: &'a Plan,
     pub options: &'a Options,
@@ -24,12 +24,12 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// The stages that broke.
+    /// Returns the stages that broke.
     pub fn broken(&self) -> Vec<&Stage> {
         self.rehearsed.stages.iter().filter(|stage| matches!(stage.outcome, Outcome::Broken(_))).collect()
     }
 
-    /// All of it as text.
+    /// Returns the whole report as text.
     pub fn text(&self, surface: Surface) -> String {
         let mut text = format!("{}\n", self.title());
         let spec = |table: &Table| Spec { columns: table.columns.clone(), group_by: Vec::new(), surface };
@@ -74,7 +74,7 @@ impl Report<'_> {
         table
     }
 
-    /// What the real thing takes.
+    /// Returns the estimated cost of the real experiment as text.
     fn real(&self) -> String {
         let estimate = &self.estimate;
         let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_string());
@@ -96,7 +96,7 @@ impl Report<'_> {
         )
     }
 
-    /// The rehearsal as a row: what it found and what the real thing takes, in seconds and bytes.
+    /// Returns the rehearsal as a row: its outcome, and the estimated cost of the real experiment in seconds and bytes.
     fn row(&self) -> Row {
         let mut row = Row::new();
         row.push("rehearsal", self.options.name.as_str());
@@ -123,10 +123,10 @@ impl Report<'_> {
         row
     }
 
-    /// Writes the text into the rehearsal's folder, and its row into `rehearsal.csv` of all rehearsals.
+    /// Writes the text into the rehearsal's folder, and its row into the `rehearsal.csv` of all rehearsals.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// Fails if a file cannot be written.
     pub fn write(&self) -> Result<PathBuf> {
         let csv = self.plan.folder.all.join("rehearsal.csv");
         write_text(&self.plan.folder.own.join("rehearsal.md"), &self.text(Surface::Plain))?;
@@ -148,7 +148,7 @@ fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// `1.5 GB`.
+/// Formats a number of bytes, such as `1.5 GB`.
 fn bytes(count: u64) -> String {
     match count as f64 {
         small if small < 1e6 => format!("{:.0} kB", small / 1e3),
@@ -157,7 +157,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// `12 s`, `3.5 min`, `7.2 h`, `4.1 days`.
+/// Formats a duration, such as `12 s`, `3.5 min`, `7.2 h` or `4.1 days`.
 fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),

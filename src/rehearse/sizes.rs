@@ -1,27 +1,28 @@
-//! How many images a stand-in has, and how many the real set: training images so that one epoch is the steps asked for.
+//! The numbers of images in stand-ins and in real sets. A stand-in has as many training images as the requested steps
+//! of one epoch need.
 
 use crate::data::{Dataset, SplitName};
 use crate::experiment::{Experiment, Validation};
 use crate::schema::Choice;
 
-/// Classes of a set that does not say how many it has.
+/// The number of classes if a set does not state it.
 const UNKNOWN_CLASSES: usize = 10;
 
-/// Images of a stand-in's training part.
+/// The size of a stand-in's training part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainingPart {
-    /// All, those held out included.
+    /// The number of images, including those held out.
     pub images: usize,
-    /// Classes of which there are images: enough of each that a share of them can be held out.
+    /// The number of classes that have images: few enough that a share of each can be held out.
     pub present: usize,
-    /// Steps of one epoch.
+    /// The number of steps of one epoch.
     pub steps: usize,
-    /// Images that are held out of them.
+    /// The number of these images that are held out.
     pub held_out: usize,
 }
 
-/// Images for about `steps` steps of `batch_size`. Where a tiny share is to be held out, there are more: at least one image
-/// is held out.
+/// Returns a training part for about `steps` steps of `batch_size` images. If a tiny share is to be held out, it has
+/// more images, so that at least one is held out.
 pub fn training_part(
     seed: u64,
     validation: Validation,
@@ -56,13 +57,13 @@ pub fn training_part(
     fitting.unwrap_or_else(|| part(present * (0.5_f64 / share).ceil() as usize + present).1)
 }
 
-/// Classes of a data set: published, configured, or else a few.
+/// Returns the number of classes of a data set, as published or configured, or else a small number.
 pub fn classes_of(dataset: &dyn Dataset) -> usize {
     let configured = || dataset.resolved().get("classes")?.as_array().map(Vec::len);
     configured().or_else(|| dataset.published().classes).unwrap_or(UNKNOWN_CLASSES)
 }
 
-/// Images of the real set's split, where they are published or the config's `subset` says.
+/// Returns the number of images in a split of the real set, as given by the config's `subset` or else as published.
 pub fn official(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
     let settings = dataset.resolved();
     let subset = settings.get("subset").and_then(|subset| match subset {
@@ -73,19 +74,19 @@ pub fn official(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
     subset.map(|count| count as usize).or_else(|| dataset.published().images_of(split))
 }
 
-/// What the real experiment goes through in its training, where all of it is known.
+/// The size of the real experiment's training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Real {
-    /// Images of the training split, those held out included.
+    /// The number of images of the training split, including those held out.
     pub train: usize,
-    /// Images that each epoch ends with, held out or of the published split.
+    /// The number of images that are predicted after each epoch, held out or from the published split.
     pub validation: usize,
     pub steps: usize,
     pub epochs: usize,
 }
 
 impl Real {
-    /// Of an experiment that trains; `None` where its data set publishes no numbers.
+    /// Returns the size of an experiment; `None` if it trains nothing or if its data set publishes no numbers.
     pub fn of(experiment: &Experiment) -> Option<Real> {
         let train = official(&*experiment.data.dataset, SplitName::Train)?;
         let spec = &experiment.training.as_ref()?.train;

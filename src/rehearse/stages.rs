@@ -1,4 +1,5 @@
-//! The stages of a rehearsal, each bella in a process of its own, so that a crash costs that stage and is told.
+//! Runs the stages of a rehearsal, each as a bella process of its own, so that a crash affects only its stage and is
+//! reported.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,41 +11,41 @@ use super::plan::Plan;
 use super::{Options, Scale};
 use crate::run::{Record, RunFolder};
 
-/// Files of a run.
+/// The names of files in a run.
 const POSTERIOR: &str = "posterior.safetensors";
 const RESUME_FILE: &str = "resume.safetensors";
 
-/// What became of a stage.
+/// The outcome of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Fine,
-    /// bella said that this machine is too small, and how much it would take.
+    /// bella reported that this machine is too small, and how much is needed.
     Refused(String),
-    /// Anything else that went wrong.
+    /// Something else went wrong.
     Broken(String),
-    /// A stage before it did not end well.
+    /// An earlier stage failed.
     NotReached,
 }
 
-/// What a stage is for.
+/// The task of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Makes the stand-ins.
     Prepare,
-    /// Trains until a resume file is there, then is killed.
+    /// Trains until a resume file exists, and is then killed.
     Train,
-    /// Continues and finishes.
+    /// Continues the training to its end.
     Resume,
-    /// Trains again without an interruption, to be compared with.
+    /// Trains again without an interruption, for comparison.
     Uninterrupted,
     /// Evaluates the experiment's own test sets.
     Evaluate,
-    /// The evaluation of this number among the plan's.
+    /// Runs the evaluation with this index in the plan.
     Then(usize),
     Report,
 }
 
-/// A stage that was gone through.
+/// A stage with its outcome and cost.
 #[derive(Clone, Debug)]
 pub struct Stage {
     pub kind: Kind,
@@ -52,37 +53,38 @@ pub struct Stage {
     pub outcome: Outcome,
     pub seconds: f64,
     pub peak_bytes: Option<u64>,
-    /// Seconds before the first image was read: program, checkpoint, self-check, head.
+    /// The seconds before the first image was read: program start, checkpoint, self-check, head.
     pub startup: Option<f64>,
-    /// What else is to be known.
+    /// A remark for the report.
     pub note: String,
 }
 
-/// All stages, and what the estimate is made from.
+/// All stages, and the measurements for the estimate.
 pub struct Rehearsed {
     pub stages: Vec<Stage>,
     pub training: Option<Trained>,
 }
 
-/// What the run says of its training.
+/// The measurements of the training.
 #[derive(Clone, Debug)]
 pub struct Trained {
     pub record: Record,
-    /// Seconds of one step, where one was timed.
+    /// The seconds of one step, if one was timed.
     pub step_seconds: Option<f64>,
-    /// Seconds from the end of training to the end of the process: fitting, writing.
+    /// The seconds from the end of training to the end of the process, for fitting and writing.
     pub after_seconds: f64,
-    /// Bytes of the posterior and of the resume file.
+    /// The bytes of the posterior; `resume_bytes` are those of the resume file.
     pub posterior_bytes: u64,
     pub resume_bytes: u64,
-    /// Bytes of the predictions on the stand-ins of the experiment's own test sets.
+    /// The bytes of the predictions on the stand-ins of the experiment's own test sets.
     pub prediction_bytes: u64,
 }
 
-/// Goes through all stages.
+/// Runs all stages.
 ///
 /// # Errors
-/// A child that cannot be started, or a log that cannot be written: nothing that a child does.
+/// Fails if a child process cannot be started or the log cannot be written. A failure of a child itself is an outcome
+/// and no error.
 pub fn run(plan: &Plan, options: &Options, prepare: Command) -> Result<Rehearsed> {
     let mut all = Rehearsed { stages: Vec::new(), training: None };
     let runner = Runner { plan, options };
@@ -119,7 +121,7 @@ fn not_reached((kind, name): (Kind, String)) -> Stage {
     Stage { kind, name, outcome, seconds: 0.0, peak_bytes: None, startup: None, note }
 }
 
-/// This program.
+/// Returns the path of this program.
 pub fn program() -> Result<PathBuf> {
     std::env::current_exe().context("where this program lies")
 }
@@ -130,7 +132,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// bella with what all commands share.
+    /// Returns a bella command with the options that all commands share.
     fn bella(&self, command: &str) -> Result<Command> {
         self.bella_into(command, &self.plan.folder.results())
     }
@@ -157,7 +159,7 @@ impl Runner<'_> {
         Ok(command)
     }
 
-    /// Runs a stage to its end; whether it ended well.
+    /// Runs a stage to its end, and returns whether it ended well.
     fn stage(&self, kind: (Kind, String), command: Command, stages: &mut Vec<Stage>) -> Result<bool> {
         tracing::info!("{}: {}", self.options.name, kind.1);
         let ended = child::run(command, &self.plan.folder.log(), None)?;
@@ -165,7 +167,7 @@ impl Runner<'_> {
         Ok(stages.last().is_some_and(|stage| stage.outcome == Outcome::Fine))
     }
 
-    /// Trains until a resume file is there, kills the process, and continues; whether all went well.
+    /// Trains until a resume file exists, kills the process and continues. Returns whether all went well.
     fn train_and_resume(&self, all: &mut Rehearsed) -> Result<bool> {
         tracing::info!("{}: train, save, kill", self.options.name);
         let saved = || self.run_folder().is_some_and(|run| run.join(RESUME_FILE).is_file());
@@ -205,7 +207,8 @@ impl Runner<'_> {
         Ok(went_well)
     }
 
-    /// On the CPU a resumed run equals an uninterrupted one bit for bit. At true size a second training takes too long.
+    /// Checks that a resumed run equals an uninterrupted one bit for bit. This is done only on the CPU, and not at true
+    /// size, where a second training would take too long.
     fn compare_with_uninterrupted(&self, all: &mut Rehearsed) -> Result<()> {
         let on_cpu = all.training.as_ref().is_some_and(|trained| trained.record.device == "cpu");
         if self.options.scale == Scale::True || !on_cpu {
@@ -227,7 +230,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The finished run evaluates its test sets by the command that trained it.
+    /// Evaluates the test sets of the finished run, using the same command that trained it.
     fn evaluate(&self, all: &mut Rehearsed) -> Result<bool> {
         let fine = self.stage((Kind::Evaluate, "evaluate".into()), self.train(&[])?, &mut all.stages)?;
         if let (true, Some(run), Some(trained)) = (fine, self.run_folder(), &mut all.training) {
@@ -260,13 +263,13 @@ impl Runner<'_> {
     }
 }
 
-/// The only run below a rehearsal's results.
+/// Returns the only run below a rehearsal's results.
 fn run_below(results: &Path) -> Option<PathBuf> {
     let inside = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     inside(results.join("runs")).flat_map(inside).find(|run| run.join("config.toml").is_file())
 }
 
-/// Bytes of the files in a folder.
+/// Returns the number of bytes of the files in a folder.
 fn folder_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
@@ -278,7 +281,7 @@ fn stage((kind, name): (Kind, String), ended: &Ended) -> Stage {
     Stage { kind, name, outcome: outcome(ended), seconds, peak_bytes, startup, note: String::new() }
 }
 
-/// Refusals tell how much memory or disk is missing; they are findings, not faults.
+/// Returns the outcome of a process. A message that memory or disk is too small is a finding and not a fault.
 fn outcome(ended: &Ended) -> Outcome {
     match ended.ending {
         Ending::Exited(0) | Ending::Killed => Outcome::Fine,
@@ -291,8 +294,8 @@ fn outcome(ended: &Ended) -> Outcome {
     }
 }
 
-/// Whether a message says that memory or disk is too small: each such message of bella names the amount that is needed, and
-/// those of libtorch and of the system have words of their own.
+/// Returns whether a message says that memory or disk is too small. Such messages of bella name the amount that is
+/// needed; those of libtorch and of the system have their own words.
 fn is_refusal(line: &str) -> bool {
     let names_amount = line.contains(" need") && line.contains(" GiB");
     names_amount || ["out of memory", "No space left"].iter().any(|words| line.contains(words))

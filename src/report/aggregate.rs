@@ -42,13 +42,14 @@ impl Summary {
         Some(Self { count, mean, spread })
     }
 
-    /// The ends of the 95 % interval of the mean. `None` if there is only one value.
+    /// Returns the ends of the 95 % interval of the mean. `None` if there is only one value.
     pub fn interval(&self) -> Option<(f64, f64)> {
         self.spread.map(|spread| (self.mean - spread.half_width, self.mean + spread.half_width))
     }
 }
 
-/// The value that Student's t distribution with `degrees` ≥ 1 degrees of freedom exceeds with probability 2.5 %.
+/// Returns the value that Student's t distribution with `degrees` ≥ 1 degrees of freedom exceeds with probability 2.5
+/// %.
 fn t_quantile(degrees: usize) -> f64 {
     let (mut low, mut high) = (0.0, FRAC_PI_2);
     for _ in 0..200 {
@@ -88,7 +89,7 @@ pub struct Aggregate<'a> {
 }
 
 impl Aggregate<'_> {
-    /// The number of seeds.
+    /// Returns the number of seeds.
     pub fn seeds(&self) -> usize {
         self.rows.len()
     }
@@ -100,7 +101,8 @@ impl Aggregate<'_> {
     }
 }
 
-/// One aggregate for each series, test set and condition of the results; series come in the order of the legend.
+/// Returns one aggregate for each series, test set and condition of the results; series come in the order of the
+/// legend.
 pub fn aggregates(sources: &Sources) -> Vec<Aggregate<'_>> {
     sources.series().iter().flat_map(|series| of_series(sources, series)).collect()
 }
@@ -117,7 +119,7 @@ fn of_series<'a>(sources: &'a Sources, series: &Series) -> Vec<Aggregate<'a>> {
     found
 }
 
-/// The warning shown with a result on CAMELYON17 that has fewer seeds than [`CAMELYON_SEEDS`].
+/// Returns the warning shown with a result on CAMELYON17 that has fewer seeds than [`CAMELYON_SEEDS`].
 pub fn seed_warning(set: &str, seeds: usize) -> Option<String> {
     let few = set.to_lowercase().contains("camelyon17") && seeds < CAMELYON_SEEDS;
     few.then(|| format!("{set}: {seeds} of the {CAMELYON_SEEDS} seeds that WILDS asks for on CAMELYON17"))

@@ -20,7 +20,7 @@ words! {
     pub enum Format { Terminal = "terminal", Markdown = "markdown", Csv = "csv", Latex = "latex" }
 }
 
-/// The table in the given format, ending in a line break.
+/// Returns the table in the given format, ending in a line break.
 pub fn text(table: &RenderedTable, format: Format) -> Result<String> {
     Ok(match format {
         Format::Terminal => table.to_terminal(Surface::of_stdout()),

@@ -143,7 +143,8 @@ static KINDS: &[Kind] = &[
     },
 ];
 
-/// All figures in the order of the page. Anything that cannot be read or drawn is reported in the figure's `problems`.
+/// Returns all figures in the order of the page. Anything that cannot be read or drawn is reported in the figure's
+/// `problems`.
 pub fn all(sources: &Sources) -> Vec<Figure> {
     let series = sources.series();
     let (measured, unread) = samples::measure(sources, &series);

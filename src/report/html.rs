@@ -26,7 +26,7 @@ pub struct Contents<'a> {
     pub figures: &'a [Figure],
 }
 
-/// The report as HTML. All text that comes from files is escaped.
+/// Returns the report as HTML. All text that comes from files is escaped.
 pub fn page(sources: &Sources, contents: Contents) -> Result<String> {
     let mut html = String::new();
     writeln!(html, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">")?;
@@ -131,8 +131,8 @@ fn tables(anchor: &str, title: &str, about: &str, tables: &[RenderedTable]) -> R
     Ok(html)
 }
 
-/// The reason why a table is folded: it has no result of ours, or more than [`MOST_OPEN_ROWS`] rows. `None` if it is
-/// open.
+/// Returns the reason why a table is folded: it has no result of ours, or more than [`MOST_OPEN_ROWS`] rows. `None` if
+/// it is open.
 fn folded(table: &RenderedTable) -> Option<String> {
     match (table.matched, table.rows.len()) {
         (0, _) => Some("not run".to_string()),

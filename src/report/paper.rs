@@ -91,7 +91,7 @@ impl Demand {
         Self { column: column.to_string(), wanted }
     }
 
-    /// Whether a cell meets the demand. Numbers are compared by value: `0.10` equals `0.1`.
+    /// Returns whether a cell meets the demand. Numbers are compared by value: `0.10` equals `0.1`.
     pub fn fits(&self, cell: &str) -> bool {
         let same = |wanted: &String| match (wanted.parse::<f64>(), cell.parse::<f64>()) {
             (Ok(wanted), Ok(cell)) => (wanted - cell).abs() <= 1e-9 * wanted.abs(),
@@ -105,13 +105,13 @@ impl Demand {
 }
 
 impl Cell {
-    /// Whether a result row of ours can ever be compared with this cell: bella measures the quantity and has the
-    /// method.
+    /// Returns whether a result row of ours can ever be compared with this cell: bella measures the quantity and has
+    /// the method.
     pub fn is_comparable(&self) -> bool {
         !self.metric.is_empty() && self.demands.iter().any(|demand| demand.column == "method")
     }
 
-    /// Whether both cells belong to one model: their demands agree in everything but the set and the condition.
+    /// Returns whether both cells belong to one model: their demands agree in everything but the set and the condition.
     pub fn is_same_model(&self, other: &Cell) -> bool {
         let model = |cell: &Cell| {
             let of_model = |demand: &&Demand| !["set", "condition"].contains(&demand.column.as_str());
@@ -141,12 +141,12 @@ const FILES: &[(&str, &str)] = &[
     ("ibdr-2", include_str!("../../results/paper/ibdr-2.csv")),
 ];
 
-/// The keys of all tables in the order of the report.
+/// Returns the keys of all tables in the order of the report.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(key, _)| *key)
 }
 
-/// All published tables.
+/// Returns all published tables.
 ///
 /// # Errors
 /// Fails if a line of the compiled-in files breaks their rules. Tests check that none does.
@@ -263,7 +263,7 @@ impl Unit {
         }
     }
 
-    /// The text beside a column's title. Empty if the unit needs none.
+    /// Returns the text beside a column's title. Empty if the unit needs none.
     pub fn label(self) -> &'static str {
         match self {
             Unit::Percent => "%",

@@ -42,7 +42,7 @@ static QUANTITIES: &[Quantity] = &[
     Quantity { of: "mi", columns: &[("mi_correct_lm", Fill::Hollow), ("mi_wrong_lm", Fill::Solid)] },
 ];
 
-/// The chart of all quantities that have values. Fails if no row has a value of any of them.
+/// Returns the chart of all quantities that have values. Fails if no row has a value of any of them.
 fn chart(comparison: &Comparison) -> Result<Chart> {
     let mut measured = vec![];
     for quantity in QUANTITIES {

@@ -44,23 +44,24 @@ impl<'a> RowView<'a> {
         Self { table, row }
     }
 
-    /// The cell of a column. Empty if the table has no such column.
+    /// Returns the cell of a column. Empty if the table has no such column.
     pub fn get(&self, column: &str) -> &'a str {
         self.table.get(self.row, column).unwrap_or_default()
     }
 
-    /// The name of the set as stored in the row. `set` and `ood_set` may have been renamed after the images of the row.
+    /// Returns the name of the set as stored in the row. `set` and `ood_set` may have been renamed after the images of
+    /// the row.
     pub fn stored_name(&self, column: &'static str) -> &'a str {
         self.get(images::stored_name(self.table, column))
     }
 
-    /// The cell of a column as a number. `None` if it is not a finite number.
+    /// Returns the cell of a column as a number. `None` if it is not a finite number.
     pub fn number(&self, column: &str) -> Option<f64> {
         self.get(column).parse().ok().filter(|value: &f64| value.is_finite())
     }
 }
 
-/// The rows of a table in order.
+/// Returns the rows of a table in order.
 pub fn rows(table: &Table) -> impl Iterator<Item = RowView<'_>> {
     (0..table.rows.len()).map(move |row| RowView::new(table, row))
 }
@@ -110,12 +111,12 @@ impl Sources {
         rows(&self.results)
     }
 
-    /// The series of the result rows, in the order of the legend.
+    /// Returns the series of the result rows, in the order of the legend.
     pub fn series(&self) -> Vec<Series<'_>> {
         of_table(&self.results, RESULT_KEYS)
     }
 
-    /// The series of the out-of-distribution rows.
+    /// Returns the series of the out-of-distribution rows.
     pub fn ood_series(&self) -> Vec<Series<'_>> {
         of_table(&self.ood, OOD_KEYS)
     }
@@ -124,20 +125,20 @@ impl Sources {
         self.runs.iter().find(|files| files.run == run)
     }
 
-    /// The file with the predictions of a run's plain members.
+    /// Returns the file with the predictions of a run's plain members.
     pub fn predictions(&self, run: &str, set: &str, condition: &str) -> Option<PathBuf> {
         let fits =
             |file: &&PredictionsFile| file.set == set && file.condition == condition && file.predictive.is_empty();
         Some(self.run(run)?.predictions.iter().find(fits)?.path.clone())
     }
 
-    /// The run that a row belongs to.
+    /// Returns the run that a row belongs to.
     pub fn run_of(&self, row: &RowView) -> Option<&RunFiles> {
         let fits = |files: &&RunFiles| files.run == row.get("run") && files.experiment == row.get("experiment");
         self.runs.iter().find(fits)
     }
 
-    /// The predictions file that a result row was computed from.
+    /// Returns the predictions file that a result row was computed from.
     pub fn predictions_of(&self, row: &RowView) -> Option<PathBuf> {
         let wanted = [row.stored_name("set"), row.get("condition"), row.get("predictive")];
         let fits = |file: &&PredictionsFile| {
@@ -147,7 +148,7 @@ impl Sources {
         Some(self.run_of(row)?.predictions.iter().find(fits)?.path.clone())
     }
 
-    /// The training curve of a run, one row per epoch.
+    /// Returns the training curve of a run, one row per epoch.
     pub fn history(&self, run: &str) -> Option<&Table> {
         self.run(run)?.history.as_ref()
     }

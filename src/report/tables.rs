@@ -26,12 +26,12 @@ const NOTHING: &str = "–";
 /// The tables of our results, which come before those of the papers.
 const OWN: &[&str] = &["results", "ood"];
 
-/// All names that `--table` accepts.
+/// Returns all names that `--table` accepts.
 pub fn keys() -> Vec<&'static str> {
     OWN.iter().copied().chain(paper::keys()).collect()
 }
 
-/// The published tables with our matching results.
+/// Returns the published tables with our matching results.
 ///
 /// # Errors
 /// Fails if the published numbers cannot be read.
@@ -40,7 +40,7 @@ pub fn papers(sources: &Sources) -> Result<Vec<RenderedTable>> {
     Ok(paper::tables()?.iter().map(|table| of_paper(table, &matcher)).collect())
 }
 
-/// All tables, starting with those of our results.
+/// Returns all tables, starting with those of our results.
 ///
 /// # Errors
 /// Fails if the published numbers cannot be read.
@@ -50,7 +50,7 @@ pub fn all(sources: &Sources) -> Result<Vec<RenderedTable>> {
     Ok(tables)
 }
 
-/// The tables with the given keys. The key `all` selects every table.
+/// Returns the tables with the given keys. The key `all` selects every table.
 ///
 /// # Errors
 /// Fails for an unknown key and lists the known ones.
@@ -65,7 +65,7 @@ pub fn named(sources: &Sources, wanted: &[String]) -> Result<Vec<RenderedTable>>
     Ok(all(sources)?.into_iter().filter(|table| every || wanted.contains(&table.key)).collect())
 }
 
-/// A published table with our matching results.
+/// Returns a published table with our matching results.
 fn of_paper(table: &PaperTable, matcher: &Matcher) -> RenderedTable {
     let found: Vec<Vec<Found>> = table.cells.iter().map(|cell| matcher.find(cell)).collect();
     let grid = Grid::of(table, &found);
@@ -117,7 +117,7 @@ impl<'a> Grid<'a> {
         Self { table, found, rows, columns, checkpoints }
     }
 
-    /// The checkpoints for which we have a result in this row, or one empty name if there are none.
+    /// Returns the checkpoints for which we have a result in this row, or one empty name if there are none.
     fn checkpoints_of(&self, row: &str) -> Vec<&str> {
         let in_row = |found: &(&Cell, &Vec<Found>)| found.0.row == row;
         let of_row: Vec<_> =
@@ -175,8 +175,8 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The mean over the cells of the same model, for an average column. `None` unless each of these cells has exactly
-    /// one series.
+    /// Returns the mean over the cells of the same model, for an average column. `None` unless each of these cells has
+    /// exactly one series.
     fn mean_of_cells(&self, average: &Cell, checkpoint: &str) -> Option<f64> {
         let mut means = vec![];
         for (cell, found) in self.table.cells.iter().zip(self.found) {
@@ -220,7 +220,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// The mean, spread and number of seeds in the unit of the table, such as `68.37 ± 0.22 (2 seeds)`.
+/// Returns the mean, spread and number of seeds in the unit of the table, such as `68.37 ± 0.22 (2 seeds)`.
 fn show(summary: &Summary, unit: Unit) -> String {
     let mean = unit.show(summary.mean);
     match summary.spread {

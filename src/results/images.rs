@@ -26,7 +26,7 @@ pub fn distinguish(table: &mut Table) {
     }
 }
 
-/// The column that holds the stored name of a set. `column` is `set` or `ood_set`.
+/// Returns the column that holds the stored name of a set. `column` is `set` or `ood_set`.
 pub fn stored_name(table: &Table, column: &'static str) -> &'static str {
     let stored = STORED.iter().find(|(shown, _)| *shown == column).map(|(_, stored)| *stored);
     stored.filter(|stored| table.index(stored).is_some()).unwrap_or(column)
@@ -69,7 +69,7 @@ fn adopt_fingerprints(table: &mut Table, column: &str, columns: &ImageColumns) {
     found.into_iter().for_each(|(row, value)| table.rows[row][fingerprint] = value);
 }
 
-/// The new names for the images of those sets whose rows measure different ones.
+/// Returns the new names for the images of those sets whose rows measure different ones.
 fn names(table: &Table, column: &str, columns: &ImageColumns) -> BTreeMap<(String, Images), String> {
     let mut sets: BTreeMap<&str, BTreeMap<&str, BTreeSet<Images>>> = BTreeMap::new();
     for row in 0..table.rows.len() {
@@ -94,13 +94,13 @@ fn names(table: &Table, column: &str, columns: &ImageColumns) -> BTreeMap<(Strin
     names
 }
 
-/// The part of a set that a row measures. Each version that a publisher corrupted has images of its own; under all
-/// other conditions the images are those of the test set.
+/// Returns the part of a set that a row measures. Each version that a publisher corrupted has images of its own; under
+/// all other conditions the images are those of the test set.
 fn part(table: &Table, row: usize) -> &str {
     if cell(table, row, "shift_source") == "published" { cell(table, row, "condition") } else { "" }
 }
 
-/// The images of a row. `None` if the row has neither their number nor their fingerprint.
+/// Returns the images of a row. `None` if the row has neither their number nor their fingerprint.
 fn images(table: &Table, row: usize, columns: &ImageColumns) -> Option<Images> {
     let images = [columns.count, columns.fingerprint].map(|column| cell(table, row, column).to_string());
     let [count, fingerprint] = images;

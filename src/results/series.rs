@@ -32,15 +32,15 @@ pub struct Series<'a> {
 }
 
 impl Series<'_> {
-    /// The value of a setting. Empty if the series does not have it.
+    /// Returns the value of a setting. Empty if the series does not have it.
     pub fn setting(&self, column: &str) -> &str {
         setting(&self.settings, column)
     }
 }
 
-/// The series of a table in the order of a legend: the checkpoint first, and full models before low-rank ones. `keys`
-/// are the columns that define what a row measures: [`RESULT_KEYS`] or [`OOD_KEYS`]. If rows of one run have equal
-/// keys, the last one counts. Rows without any setting belong to no series.
+/// Returns the series of a table in the order of a legend: the checkpoint first, and full models before low-rank ones.
+/// `keys` are the columns that define what a row measures: [`RESULT_KEYS`] or [`OOD_KEYS`]. If rows of one run have
+/// equal keys, the last one counts. Rows without any setting belong to no series.
 pub fn of_table<'a>(table: &'a Table, keys: &[&str]) -> Vec<Series<'a>> {
     let rows = latest(table, keys);
     let settings = separate(table, &rows, keys);
@@ -64,7 +64,8 @@ fn text<'a>(table: &'a Table, row: usize, column: &str) -> &'a str {
     table.get(row, column).unwrap_or_default()
 }
 
-/// The rows that no later row of the same run, images and keys replaces. Such rows occur if a file is given twice.
+/// Returns the rows that no later row of the same run, images and keys replaces. Such rows occur if a file is given
+/// twice.
 fn latest(table: &Table, keys: &[&str]) -> Vec<usize> {
     let columns = ["experiment", "run", "predictive", TESTED.fingerprint, FOREIGN.fingerprint].iter().chain(keys);
     let key = |row| columns.clone().map(|column| text(table, row, column)).collect::<Vec<_>>();
@@ -77,8 +78,9 @@ fn latest(table: &Table, keys: &[&str]) -> Vec<usize> {
         .collect()
 }
 
-/// The settings of every row. If two runs with the same seed agree in all columns, they differ in something that the
-/// file does not record. Such series are split by run, so that different experiments do not count as seeds of one.
+/// Returns the settings of every row. If two runs with the same seed agree in all columns, they differ in something
+/// that the file does not record. Such series are split by run, so that different experiments do not count as seeds of
+/// one.
 fn separate<'a>(table: &'a Table, rows: &[usize], keys: &[&str]) -> Vec<Settings<'a>> {
     let columns: Vec<_> =
         table.columns.iter().map(String::as_str).filter(|name| IDENTITY.contains(name) || name.contains('.')).collect();
@@ -104,8 +106,8 @@ fn setting<'a>(series: &[(&'a str, &'a str)], column: &str) -> &'a str {
     series.iter().find(|(name, _)| *name == column).map_or("", |(_, value)| value)
 }
 
-/// The sort key of a series: the untrained checkpoint first, then full models before low-rank ones, then methods in the
-/// order of their registry.
+/// Returns the sort key of a series: the untrained checkpoint first, then full models before low-rank ones, then
+/// methods in the order of their registry.
 fn rank_in_legend(series: &Settings) -> (bool, bool, usize) {
     let method = setting(series, "method");
     let methods = registered();
@@ -120,7 +122,7 @@ fn by_numbers(one: &Settings, other: &Settings) -> Ordering {
     pairs.map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// The names of all series. Names that would be equal carry the settings in which they differ.
+/// Returns the names of all series. Names that would be equal carry the settings in which they differ.
 pub fn names(series: &[Settings]) -> Vec<String> {
     let bases: Vec<_> = series.iter().map(|one| base_name(one)).collect();
     let name = |(this, base): (&Settings, &String)| {
@@ -139,12 +141,13 @@ pub fn names(series: &[Settings]) -> Vec<String> {
     series.iter().zip(&bases).map(name).collect()
 }
 
-/// The name of a setting without its method: `svgd.drive` becomes `drive`, because the legend already names the method.
+/// Returns the name of a setting without its method: `svgd.drive` becomes `drive`, because the legend already names the
+/// method.
 fn short(column: &str) -> &str {
     column.split_once('.').map_or(column, |(_, key)| key)
 }
 
-/// The name that a combination of subspace, method, predictive and number of particles has in the literature.
+/// Returns the name that a combination of subspace, method, predictive and number of particles has in the literature.
 pub fn base_name(settings: &[(&str, &str)]) -> String {
     let particles = match setting(settings, "particles") {
         "" | "1" => String::new(),

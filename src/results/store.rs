@@ -68,18 +68,18 @@ pub struct Table {
 }
 
 impl Table {
-    /// The first row with these cells.
+    /// Returns the first row with these cells.
     pub fn find(&self, cells: &[(&str, String)]) -> Option<Row> {
         let fits = |row: &usize| cells.iter().all(|(column, value)| self.get(*row, column) == Some(value));
         (0..self.rows.len()).find(fits).map(|place| self.row(place))
     }
 
-    /// The index of a column.
+    /// Returns the index of a column.
     pub fn index(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|name| name == column)
     }
 
-    /// A cell. `None` if there is no such column or row.
+    /// Returns a cell. `None` if there is no such column or row.
     pub fn get(&self, row: usize, column: &str) -> Option<&str> {
         Some(self.rows.get(row)?.get(self.index(column)?)?.as_str())
     }
@@ -120,14 +120,14 @@ impl Table {
         }
     }
 
-    /// The row at `place`, with the names of its columns.
+    /// Returns the row at `place`, with the names of its columns.
     fn row(&self, place: usize) -> Row {
         let mut row = Row::new();
         self.columns.iter().zip(&self.rows[place]).for_each(|(column, value)| row.push(column, value));
         row
     }
 
-    /// The cells of `row` in the order of the table's columns. Columns that the table lacks are added first.
+    /// Returns the cells of `row` in the order of the table's columns. Columns that the table lacks are added first.
     fn align(&mut self, row: &Row) -> Vec<String> {
         for (column, _) in &row.cells {
             if self.index(column).is_none() {

@@ -20,7 +20,7 @@ pub enum Surface {
 }
 
 impl Surface {
-    /// The surface of standard output.
+    /// Returns the surface of standard output.
     pub fn of_stdout() -> Self {
         // A launcher of several processes inserts a terminal without a size.
         let width = comfy_table::Table::new().width().filter(|width| *width > 0).unwrap_or(80);
@@ -65,7 +65,7 @@ pub struct Texts {
     pub labels: usize,
 }
 
-/// The chosen columns of `table` as texts. Columns that it lacks, or that are empty throughout, are left out.
+/// Returns the chosen columns of `table` as texts. Columns that it lacks, or that are empty throughout, are left out.
 pub fn texts(table: &Table, columns: &[&str]) -> Texts {
     let chosen: Vec<_> = columns.iter().filter_map(|name| Column::of(table, name)).collect();
     let columns: Vec<_> = chosen.iter().map(|column| column.render(table, &group_keys(table, &[]))).collect();
@@ -138,7 +138,7 @@ struct Rendered {
 }
 
 impl Rendered {
-    /// The width of the column on a terminal, with its padding and one ruled line.
+    /// Returns the width of the column on a terminal, with its padding and one ruled line.
     fn width(&self) -> usize {
         let cells = self.cells.iter().chain([&self.title]);
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0) + 3
@@ -150,7 +150,7 @@ fn group_keys<'a>(table: &'a Table, group_by: &[String]) -> Vec<Vec<&'a str>> {
     (0..table.rows.len()).map(key).collect()
 }
 
-/// For each row, whether no row of the same group beats it, and there is another one to compare with.
+/// Returns for each row whether no row of the same group beats it, and there is another one to compare with.
 fn best_of_groups(better: Better, values: &[Option<f64>], groups: &[Vec<&str>]) -> Vec<bool> {
     let beats = |value: f64, other: f64| match better {
         Better::Higher => value >= other,

@@ -1,4 +1,4 @@
-//! `run.json`: versions, device and cost of a run.
+//! The file `run.json` with the versions, the device and the cost of a run.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::RunFolder;
 use crate::base::files::write_atomic;
 
-/// What a run was and what it cost.
+/// The circumstances of a run and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub bella_version: String,
-    /// Of the source tree that bella was built from, where it was a git checkout.
+    /// The commit of the source tree that bella was built from, if that was a git checkout.
     pub commit: String,
     pub libtorch_version: String,
     pub device: String,
-    /// That trained together.
+    /// The number of processes that trained together.
     #[serde(default = "one")]
     pub processes: usize,
-    /// Of each process.
+    /// The number of libtorch threads of each process.
     pub threads: i32,
     pub precision: String,
     pub particles: i64,
@@ -27,17 +27,17 @@ pub struct Record {
     pub validation_samples: usize,
     pub epochs: usize,
     pub steps: usize,
-    /// Of training, over all interruptions.
+    /// The seconds of training, over all interruptions.
     pub wall_seconds: f64,
-    /// Training images a second, each particle's counted.
+    /// The number of training images per second, counted once for each particle.
     pub images_per_second: f64,
     pub peak_memory_bytes: Option<u64>,
-    /// The largest amount of memory that was planned for, to be compared with the peak.
+    /// The largest amount of memory that was planned, for comparison with the peak.
     #[serde(default)]
     pub planned_memory_bytes: Option<u64>,
-    /// The epoch whose particles are the posterior, from 1.
+    /// The number of the epoch whose particles became the posterior, from 1.
     pub selected_epoch: usize,
-    /// Relative difference of the native forward from the archive's own, where that ran.
+    /// The relative difference of the native forward pass from the archive's own, if that ran.
     pub self_check_difference: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! A results folder looked through for damage.
+//! Checks a results folder for damage.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use crate::experiment::{Experiment, load_config};
 use crate::predictions::Predictions;
 use crate::schema::Problems;
 
-/// What was looked through, and what is wrong with it.
+/// The numbers of checked runs and files, and the faults found in them.
 pub struct Verified {
     pub runs: usize,
-    /// Posteriors, resume files, predictions.
+    /// The number of posteriors, resume files and predictions files.
     pub files: usize,
-    /// A line each, which names the file.
+    /// The faults, one line each, which names the file.
     pub faults: Vec<String>,
 }
 
 /// Reads every file of every run below `results` and compares it with its hash, and every config with its run's id.
 ///
 /// # Errors
-/// A folder without runs.
+/// Fails if the folder has no runs.
 pub fn verify(results: &Path) -> Result<Verified> {
     let runs = all_runs(&results.join("runs"))?;
     ensure!(!runs.is_empty(), "{}: no run to check: name a results folder", results.join("runs").display());
@@ -56,13 +56,14 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
 }
 
 impl Verified {
-    /// The value, or a fault.
+    /// Returns the value, or records the error as a fault.
     fn keep<T>(&mut self, read: Result<T>) -> Option<T> {
         read.map_err(|error| self.faults.push(format!("{error:#}"))).ok()
     }
 }
 
-/// The hashes of the files that an unfinished run is trained from are those of the files as they are now.
+/// Checks the config of a run. If `file_hashes` is `None`, as for an unfinished run, the files that it is trained from
+/// are hashed now.
 fn check_config(run: &RunFolder, file_hashes: Option<String>) -> Result<()> {
     let file_hashes = match file_hashes {
         Some(known) => known,

@@ -12,7 +12,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The rule as stated in a message about a missing value: "a whole number, at least 2".
+    /// Returns the rule as stated in a message about a missing value: "a whole number, at least 2".
     pub fn full(&self) -> String {
         match self.limits.as_str() {
             "" => self.kind.to_owned(),
@@ -21,12 +21,12 @@ impl Rule {
         }
     }
 
-    /// The rule as stated in a message about a value of another kind.
+    /// Returns the rule as stated in a message about a value of another kind.
     pub fn must_be(&self) -> String {
         format!("must be {}", self.full())
     }
 
-    /// The rule as stated in a message about a value beyond the limits.
+    /// Returns the rule as stated in a message about a value beyond the limits.
     pub fn must_fit(&self) -> String {
         match self.limits.as_str() {
             limits if limits.is_empty() || limits.starts_with("from") => self.must_be(),
@@ -35,7 +35,7 @@ impl Rule {
     }
 }
 
-/// The rule "a whole number within `range`" for a type whose values reach from `least` to `most`.
+/// Returns the rule "a whole number within `range`" for a type whose values reach from `least` to `most`.
 pub fn range_rule<T: Display + PartialEq>(range: &RangeInclusive<T>, least: T, most: T) -> Rule {
     let (low, high) = (range.start(), range.end());
     let limits = match (*low == least, *high == most) {
@@ -63,27 +63,27 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// Any finite number.
+    /// Returns the rule that allows any finite number.
     pub fn any() -> Bounds {
         Bounds::Any
     }
 
-    /// x ≥ `limit`.
+    /// Returns the rule x ≥ `limit`.
     pub fn at_least(limit: f64) -> Bounds {
         Bounds::AtLeast(limit)
     }
 
-    /// x > `limit`.
+    /// Returns the rule x > `limit`.
     pub fn above(limit: f64) -> Bounds {
         Bounds::Above(limit)
     }
 
-    /// `low` ≤ x ≤ `high`.
+    /// Returns the rule `low` ≤ x ≤ `high`.
     pub fn between(low: f64, high: f64) -> Bounds {
         Bounds::Between(low, high)
     }
 
-    /// `low` ≤ x < `high`.
+    /// Returns the rule `low` ≤ x < `high`.
     pub fn from_below(low: f64, high: f64) -> Bounds {
         Bounds::FromBelow(low, high)
     }

@@ -9,28 +9,28 @@ pub trait Choice: Copy + PartialEq + 'static {
     /// Every word with its variant, in the order in which messages list them.
     const CHOICES: &'static [(&'static str, Self)];
 
-    /// The word of this variant.
+    /// Returns the word of this variant.
     fn word(self) -> &'static str {
         Self::CHOICES.iter().find(|(_, choice)| *choice == self).map_or("", |(word, _)| word)
     }
 
-    /// The variant with this word.
+    /// Returns the variant with this word.
     fn of_word(word: &str) -> Option<Self> {
         Self::CHOICES.iter().find(|(known, _)| *known == word).map(|(_, choice)| *choice)
     }
 
-    /// All variants.
+    /// Returns all variants.
     fn all() -> impl Iterator<Item = Self> {
         Self::CHOICES.iter().map(|(_, choice)| *choice)
     }
 
-    /// The words in one line, as messages list them.
+    /// Returns the words in one line, as messages list them.
     fn list() -> String {
         let words: Vec<&str> = Self::CHOICES.iter().map(|(word, _)| *word).collect();
         words.join(", ")
     }
 
-    /// The text "; did you mean `x`?", or an empty text if no word is close to `given`.
+    /// Returns the text "; did you mean `x`?", or an empty text if no word is close to `given`.
     fn hint(given: &str) -> String {
         hint(given, Self::CHOICES.iter().map(|(word, _)| *word))
     }
@@ -45,7 +45,7 @@ pub struct UnknownWord {
 }
 
 impl UnknownWord {
-    /// The error that `given` is not a word of `E`.
+    /// Returns the error that `given` is not a word of `E`.
     pub fn of<E: Choice>(given: &str) -> UnknownWord {
         UnknownWord { given: given.to_string(), known: E::list(), hint: E::hint(given) }
     }
@@ -59,7 +59,8 @@ impl fmt::Display for UnknownWord {
 
 impl std::error::Error for UnknownWord {}
 
-/// A word of a command-line option with its help, which is the variant's documentation without the final period.
+/// Returns a word of a command-line option with its help, which is the variant's documentation without the final
+/// period.
 pub fn possible_value(word: &'static str, documentation: &'static str) -> clap::builder::PossibleValue {
     let help = documentation.trim();
     let value = clap::builder::PossibleValue::new(word);

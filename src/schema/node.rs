@@ -18,7 +18,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The same file without the line.
+    /// Returns the same file without the line.
     pub fn whole(&self) -> Origin {
         match self {
             Origin::File { order, file, .. } => Origin::File { order: *order, file: file.clone(), line: 0 },

@@ -31,7 +31,7 @@ impl Problems {
     /// Returns `value` if there were no mistakes.
     ///
     /// # Errors
-    /// Returns the recorded mistakes, if there are any.
+    /// Fails with the recorded mistakes, if there are any.
     pub fn into_result<T>(self, value: T) -> Result<T, Problems> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }

@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
     /// Finishes the root reader and returns `value` if there were no mistakes.
     ///
     /// # Errors
-    /// Returns all mistakes recorded by this reader and by the readers of its sections, which must be finished before.
+    /// Fails with all mistakes recorded by this reader and by the readers of its sections. Those must be finished first.
     pub fn close<T>(mut self, value: T) -> Result<T, Problems> {
         self.finish_keys();
         self.problems.take().into_result(value)
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value of `key`, which is recorded as asked for.
+    /// Returns the value of `key`, which is recorded as asked for.
     fn node(&self, key: &str) -> Option<&'a Node> {
         self.asked.borrow_mut().insert(key.to_owned());
         match &self.source {
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The rule for a value that must be a word of `E`.
+/// Returns the rule for a value that must be a word of `E`.
 fn word_rule<E: Choice>() -> String {
     format!("one of {}", E::list())
 }

@@ -1,7 +1,7 @@
 //! Finds the known word that a misspelt word probably stands for.
 
-/// The word of `known` closest to `word`, if it is within two typing slips (insertions, deletions, replacements or
-/// swaps of neighbours). For words of up to four letters, it must be within one slip.
+/// Returns the word of `known` closest to `word`, if it is within two typing slips (insertions, deletions, replacements
+/// or swaps of neighbours). For words of up to four letters, it must be within one slip.
 pub fn suggest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let slips = known.into_iter().map(|k| (distance(word, k), k));
     let (slips, nearest) = slips.min_by_key(|(slips, _)| *slips)?;
@@ -9,13 +9,13 @@ pub fn suggest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
     (slips <= allowed).then_some(nearest)
 }
 
-/// The text "; did you mean `x`?", or an empty text if no word is close.
+/// Returns the text "; did you mean `x`?", or an empty text if no word is close.
 pub fn hint<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     suggest(word, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
-/// The optimal string alignment distance (Damerau-Levenshtein without edits inside a swapped pair). Case is ignored,
-/// and `-` equals `_`.
+/// Returns the optimal string alignment distance (Damerau-Levenshtein without edits inside a swapped pair). Case is
+/// ignored, and `-` equals `_`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (letters(a), letters(b));
     if a.len().abs_diff(b.len()) > 2 {

@@ -62,14 +62,14 @@ impl Survey {
         Rc::new(Survey { given, turn, leading, asked: RefCell::default(), assumed: RefCell::default() })
     }
 
-    /// The variant of the table `key` that is read, one of `known`.
+    /// Returns the variant of the table `key` that is read, one of `known`.
     pub(super) fn variant<'k>(&self, key: &str, known: &[&'k str]) -> Option<&'k str> {
         let (table, number) = self.leading;
         let turn = if key == table { number } else { self.turn };
         known.get(turn % known.len().max(1)).copied()
     }
 
-    /// Whether `key` is assumed as given. If so, it is recorded.
+    /// Returns whether `key` is assumed as given. If so, it is recorded.
     pub(super) fn assumes(&self, key: String, given: bool) -> bool {
         if given {
             self.assumed.borrow_mut().insert(key);
@@ -77,7 +77,7 @@ impl Survey {
         given
     }
 
-    /// All keys that were asked for, in order.
+    /// Returns all keys that were asked for, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.borrow().clone()
     }

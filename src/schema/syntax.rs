@@ -18,7 +18,7 @@ impl<'a> Source<'a> {
         Source { text, line_starts: std::iter::once(0).chain(breaks).collect(), origin }
     }
 
-    /// The origin of the byte at `at`.
+    /// Returns the origin of the byte at `at`.
     fn origin_at(&self, at: usize) -> Origin {
         match self.origin {
             Origin::File { order, file, .. } => Origin::File {
@@ -30,7 +30,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The text of the line that holds the byte at `at`.
+    /// Returns the text of the line that holds the byte at `at`.
     fn line_at(&self, at: usize) -> &str {
         let line = self.line_starts.partition_point(|&start| start <= at);
         let start = self.line_starts.get(line.saturating_sub(1));

@@ -23,7 +23,7 @@ impl Tree {
     /// previous one.
     ///
     /// # Errors
-    /// Returns all files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
+    /// Fails with all files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
     pub fn load(files: &[PathBuf], sets: &[String], choices: &[&str]) -> Result<Tree, Problems> {
         let mut problems = Problems::default();
         let mut layers = Vec::new();
@@ -48,7 +48,7 @@ impl Tree {
     /// Parses one text, which messages call `name`.
     ///
     /// # Errors
-    /// Returns all syntax errors of the text.
+    /// Fails with all syntax errors of the text.
     pub fn parse(name: &str, text: &str) -> Result<Tree, Problems> {
         let mut problems = Problems::default();
         let origin = Origin::File { order: 0, file: name.into(), line: 0 };
@@ -66,12 +66,12 @@ impl Tree {
         Tree { root: Node { value: Value::Table(table), written, origin } }
     }
 
-    /// Whether there is a top-level entry `key`.
+    /// Returns whether there is a top-level entry `key`.
     pub fn has(&self, key: &str) -> bool {
         matches!(&self.root.value, Value::Table(table) if table.contains_key(key))
     }
 
-    /// Whether the config has no entry.
+    /// Returns whether the config has no entry.
     pub fn is_empty(&self) -> bool {
         matches!(&self.root.value, Value::Table(table) if table.is_empty())
     }

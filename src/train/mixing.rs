@@ -226,8 +226,8 @@ mod tests {
         f64::try_from((a - b).abs().max() / b.abs().max()).unwrap()
     }
 
-    /// Both ways give the same sums, for inputs of each particle and for shared ones, with more rows than one part
-    /// takes.
+    /// Checks that both ways give the same sums, for inputs of each particle and for shared ones, with more rows than
+    /// one part takes.
     #[test]
     fn both_ways_agree() {
         tch::manual_seed(1);

@@ -93,7 +93,7 @@ pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
 /// The number of columns that are merged at once.
 const COLUMNS: i64 = 1 << 22;
 
-/// The columns `start..start + count` of the merged update, `[1, count]`.
+/// Returns the columns `start..start + count` of the merged update, `[1, count]`.
 fn merged_columns(runs: &[Contribution], start: i64, count: i64, settings: &Settings) -> Tensor {
     let columns = |t: &Tensor| t.narrow(1, start, count);
     let updates = Tensor::cat(&runs.iter().map(|run| columns(&run.updates)).collect::<Vec<_>>(), 0);

@@ -1,4 +1,5 @@
-//! The machine that pickles are programs of: a stack, marks in it, and a memory of values to be named again.
+//! The stack machine that runs the program of a pickle: a stack, marks in it, and a memory of values that are used
+//! again.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::value::{Id, Value};
 
-/// Values of one pickle; the largest of the data sets has 50,000 labels.
+/// The largest number of values in one pickle. The largest pickle of the data sets has 50,000 labels.
 const MAX_VALUES: usize = 10_000_000;
 
 struct Machine<'a> {
@@ -15,12 +16,12 @@ struct Machine<'a> {
     at: usize,
     values: Vec<Value<'a>>,
     stack: Vec<Id>,
-    /// Heights of the stack.
+    /// The heights of the stack at the marks.
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
 }
 
-/// All values, and which of them is the result.
+/// Runs a pickle and returns all values with the number of the result.
 pub fn run<'a>(bytes: &'a [u8], allowed: &dyn Fn(&str) -> bool) -> Result<(Vec<Value<'a>>, Id)> {
     let (values, stack, marks) = (Vec::new(), Vec::new(), Vec::new());
     let mut machine = Machine { bytes, at: 0, values, stack, marks, memo: HashMap::new() };
@@ -39,7 +40,7 @@ pub fn run<'a>(bytes: &'a [u8], allowed: &dyn Fn(&str) -> bool) -> Result<(Vec<V
 impl<'a> Machine<'a> {
     fn step(&mut self, code: u8, allowed: &dyn Fn(&str) -> bool) -> Result<()> {
         match code {
-            // Protocol and frame: what the reader may want to know beforehand.
+            // The protocol and the frame are only hints for the reader.
             0x80 => self.take(1).map(drop),
             0x95 => self.take(8).map(drop),
             b'(' | b'0' | b'1' | b'2' | b'q' | b'r' | 0x94 | b'h' | b'j' => self.stack_step(code),
@@ -159,7 +160,7 @@ impl<'a> Machine<'a> {
             }
             b'Q' => Value::Outside(self.pop()?),
             _ => {
-                // Named arguments are those of classes that no pickle here has.
+                // No pickle here has a class that takes named arguments.
                 ensure!(code != 0x92, "an object is built with named arguments");
                 let arguments = self.pop()?;
                 let of = self.pop()?;
@@ -170,14 +171,14 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The object that a call would build: an ordered dictionary and encoded text are data.
+    /// Returns the object that a call would build. Ordered dictionaries and encoded text become plain data.
     fn built(&self, of: Id, arguments: Id) -> Value<'a> {
         let (Value::Name(name), Value::Tuple(parts)) = (&self.values[of], &self.values[arguments]) else {
             return Value::Call { of, arguments, state: None };
         };
         match (name.as_str(), parts.as_slice()) {
             ("collections.OrderedDict", []) => Value::Dict(Vec::new()),
-            // As Python 3 writes bytes in protocol 2.
+            // Python 3 writes bytes like this in protocol 2.
             ("_codecs.encode", [text, _]) if matches!(self.values[*text], Value::Text(_)) => {
                 let Value::Text(text) = &self.values[*text] else { return Value::None };
                 Value::Bytes(text.chars().map(|letter| letter as u32 as u8).collect::<Vec<u8>>().into())
@@ -201,7 +202,7 @@ impl<'a> Machine<'a> {
         self.stack.last().copied().context("it takes more than there is")
     }
 
-    /// What was pushed since the last mark.
+    /// Pops and returns the values that were pushed since the last mark.
     fn since_mark(&mut self) -> Result<Vec<Id>> {
         let mark = self.marks.pop().context("it goes back to a mark that it has not made")?;
         ensure!(mark <= self.stack.len(), "it takes more than there is");
@@ -219,7 +220,7 @@ impl<'a> Machine<'a> {
         Ok(self.take(N)?.try_into()?)
     }
 
-    /// Bytes behind their number, which has `width` bytes.
+    /// Reads bytes that follow their number, which is stored in `width` bytes.
     fn counted(&mut self, width: usize) -> Result<&'a [u8]> {
         let mut count = [0; 8];
         count[..width].copy_from_slice(self.take(width)?);
@@ -238,7 +239,7 @@ impl<'a> Machine<'a> {
         std::str::from_utf8(&rest[..length]).context("text is not UTF-8")
     }
 
-    /// A little-endian integer of any length.
+    /// Reads a little-endian integer of up to 8 bytes.
     fn long(&mut self) -> Result<Value<'a>> {
         let bytes = self.counted(1)?;
         ensure!(bytes.len() <= 8, "an integer of {} bytes", bytes.len());

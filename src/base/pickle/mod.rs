@@ -1,8 +1,8 @@
-//! Pickles of protocols 2 to 5 as data: nothing in them is called, and no depth of nesting needs more of the stack.
+//! Reads pickles of protocols 2 to 5 as data. Nothing in them is called, and deep nesting needs no more of the stack.
 //!
-//! Values are kept by number in one list, so that a list that holds itself, or 200,000 lists in each other, are nothing special.
-//! What a pickle would call to build an object is a [`Value::Call`]: the caller says which names may stand there, and any other
-//! ends the reading.
+//! Values are kept in one list and refer to each other by number, so a list that contains itself, or 200,000 lists
+//! nested in each other, need no special care. An object that a pickle would build by a call becomes a [`Value::Call`].
+//! The caller says which class and function names are allowed; reading fails at any other name.
 
 mod machine;
 mod value;
@@ -17,10 +17,10 @@ pub struct Pickle<'a> {
     root: Id,
 }
 
-/// Reads a pickle; `allowed` says whether a class or function `module.name` may stand in it.
+/// Reads a pickle; `allowed` says whether a class or function `module.name` may occur in it.
 ///
 /// # Errors
-/// A name that is not allowed, a pickle that is cut off, another protocol, more values than memory is meant for.
+/// Fails if the pickle contains a name that is not allowed, is cut off, has another protocol, or has too many values.
 pub fn read<'a>(bytes: &'a [u8], allowed: &dyn Fn(&str) -> bool) -> Result<Pickle<'a>> {
     let (values, root) = machine::run(bytes, allowed)?;
     Ok(Pickle { values, root })
@@ -35,7 +35,7 @@ impl<'a> Pickle<'a> {
         &self.values[id]
     }
 
-    /// Text, or bytes that are text.
+    /// Returns the value as text, if it is text or bytes that are valid text.
     pub fn text(&self, id: Id) -> Option<&str> {
         match self.value(id) {
             Value::Text(text) => Some(text),
@@ -48,7 +48,7 @@ impl<'a> Pickle<'a> {
         if let Value::Int(value) = self.value(id) { Some(*value) } else { None }
     }
 
-    /// The parts of a tuple or a list.
+    /// Returns the parts of a tuple or a list; `None` for any other value.
     pub fn parts(&self, id: Id) -> Option<&[Id]> {
         match self.value(id) {
             Value::Tuple(parts) | Value::List(parts) => Some(parts),
@@ -56,25 +56,25 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// A tuple or list of integers.
+    /// Returns the numbers of a tuple or list of integers; `None` for any other value.
     pub fn integers(&self, id: Id) -> Option<Vec<i64>> {
         self.parts(id)?.iter().map(|part| self.integer(*part)).collect()
     }
 
-    /// The name of a class or function.
+    /// Returns the name of a class or function; `None` for any other value.
     pub fn name(&self, id: Id) -> Option<&str> {
         if let Value::Name(name) = self.value(id) { Some(name) } else { None }
     }
 
-    /// The pairs of a dictionary.
+    /// Returns the pairs of a dictionary; `None` for any other value.
     pub fn pairs(&self, id: Id) -> Option<&[(Id, Id)]> {
         if let Value::Dict(pairs) = self.value(id) { Some(pairs) } else { None }
     }
 
-    /// The value under a key of a dictionary.
+    /// Returns the value under a key of a dictionary.
     ///
     /// # Errors
-    /// No dictionary, or no such key.
+    /// Fails if the value is not a dictionary, or has no such key.
     pub fn entry(&self, dict: Id, key: &str) -> Result<Id> {
         let pairs = self.pairs(dict);
         ensure!(pairs.is_some(), "no dictionary");
@@ -100,7 +100,7 @@ mod tests {
             (at, depth) = (*inner, depth + 1);
         }
         assert_eq!(depth, 200_000);
-        // A list that holds itself.
+        // A list that contains itself.
         let own = read(b"\x80\x02]q\x00h\x00a.", &|_| false).unwrap();
         assert_eq!(own.parts(own.root()), Some(&[own.root()][..]));
     }

@@ -1,4 +1,4 @@
-//! What pickles are made of.
+//! The values in a pickle.
 
 use std::borrow::Cow;
 
@@ -13,19 +13,19 @@ pub enum Value<'a> {
     Int(i64),
     Float(f64),
     Text(Cow<'a, str>),
-    /// Bytes, or text of Python 2.
+    /// Bytes, or a text written by Python 2.
     Bytes(Cow<'a, [u8]>),
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     /// A class or a function: `module.name`.
     Name(String),
-    /// What calling `of` would build, with the state that would be set.
+    /// The object that a call of `of` would build, with the state that would be set on it.
     Call {
         of: Id,
         arguments: Id,
         state: Option<Id>,
     },
-    /// What lies outside of the pickle, by its own name for it.
+    /// An object outside the pickle, given by its persistent id, such as a tensor's storage.
     Outside(Id),
 }

@@ -67,7 +67,7 @@ impl RandAugment {
         })
     }
 
-    /// Operation number `which` in torchvision's order, at this magnitude, for an image of `(width, height)`.
+    /// Returns operation number `which` in torchvision's order, at this magnitude, for an image of `(width, height)`.
     fn operation(&self, which: u64, sign: f64, (width, height): (u32, u32)) -> Operation {
         let share = self.magnitude as f64 / STRONGEST;
         let signed = |most: f64| sign * most * share;
@@ -114,7 +114,7 @@ impl Operation {
     }
 }
 
-/// The image rotated about its centre.
+/// Returns the image rotated about its centre.
 fn rotated(image: &RgbImage, degrees: f64) -> RgbImage {
     let (x, y) = (f64::from(image.width()) / 2.0, f64::from(image.height()) / 2.0);
     // Pillow rounds the entries so that right angles are exact.
@@ -123,8 +123,8 @@ fn rotated(image: &RgbImage, degrees: f64) -> RgbImage {
     mapped(image, [cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y])
 }
 
-/// An image whose pixel at `(x, y)` is the source pixel nearest to `(a x + b y + c, d x + e y + f)`, in coordinates of
-/// pixel centres, or black outside of the source. Computed in 16.16 fixed point, like Pillow.
+/// Returns an image whose pixel at `(x, y)` is the source pixel nearest to `(a x + b y + c, d x + e y + f)`, in
+/// coordinates of pixel centres, or black outside of the source. Computed in 16.16 fixed point, like Pillow.
 fn mapped(image: &RgbImage, [a, b, c, d, e, f]: [f64; 6]) -> RgbImage {
     let (width, height) = image.dimensions();
     let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;

@@ -5,7 +5,7 @@ use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
 use crate::data::resize::Interpolation;
 
-/// Five image files, of which the fourth is damaged.
+/// Returns five image files, of which the fourth is damaged.
 fn files(folder: &Path) -> Files {
     let path = |i: u8| folder.join(format!("{i}.png"));
     for i in 0..5u8 {

@@ -44,7 +44,7 @@ fn along(
     result
 }
 
-/// The normal density at whole distances up to 4 sigma, scaled to sum to 1.
+/// Returns the normal density at whole distances up to 4 sigma, scaled to sum to 1.
 fn kernel(sigma: f64) -> Vec<f64> {
     let radius = (4.0 * sigma + 0.5) as i64;
     let weights: Vec<f64> = (-radius..=radius).map(|d| (-0.5 * (d as f64 / sigma).powi(2)).exp()).collect();

@@ -39,7 +39,7 @@ pub struct Applied {
 }
 
 impl Corruption {
-    /// This corruption at `severity`.
+    /// Returns this corruption at `severity`.
     ///
     /// # Errors
     /// Fails if the severity is not from 1 to 5.
@@ -67,12 +67,12 @@ impl Applied {
         Ok(Applied { corruption, severity, seed })
     }
 
-    /// The name of the corruption.
+    /// Returns the name of the corruption.
     pub fn key(&self) -> &'static str {
         self.corruption.key
     }
 
-    /// The severity, from 1 to 5.
+    /// Returns the severity, from 1 to 5.
     pub fn severity(&self) -> u8 {
         self.severity as u8
     }

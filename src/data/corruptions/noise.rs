@@ -59,7 +59,7 @@ fn shot(picture: &mut Picture, photons: f64, rng: &mut ChaCha12Rng) {
     }
 }
 
-/// P(count <= k) for k = 0, 1, … until it is within 1e-12 of 1.
+/// Returns P(count <= k) for k = 0, 1, … until it is within 1e-12 of 1.
 fn poisson_sums(mean: f64) -> Vec<f64> {
     // exp(-500) is still a normal f64, so the sum can start with its smallest term.
     let mut term = (-mean).exp();

@@ -3,7 +3,7 @@ use crate::data::{Images, Packed};
 
 const SIDE: usize = 32;
 
-/// Four images with smooth colours.
+/// Returns four images with smooth colours.
 fn images() -> Packed {
     let value = |i: usize| (i % SIDE * 9 + i / SIDE % SIDE * 5 + i / (SIDE * SIDE) * 23) % 230 + 10;
     Packed { pixels: (0..4 * 3 * SIDE * SIDE).map(|i| value(i) as u8).collect(), height: SIDE, width: SIDE }

@@ -1,6 +1,6 @@
-//! The bytes of an image file as RGB, as Pillow's `Image.open(file).convert("RGB")` has it: alpha dropped, palettes looked
-//! up, CMYK through black, 16-bit gray clipped, EXIF orientation not applied. JPEG goes through a port of libjpeg-turbo,
-//! Pillow's decoder, and gives its very bytes.
+//! Decodes the bytes of an image file to the same RGB as Pillow's `Image.open(file).convert("RGB")`: alpha is dropped,
+//! palettes are looked up, CMYK is converted through black, 16-bit gray is clipped, and the EXIF orientation is
+//! ignored. JPEG files are decoded by a port of libjpeg-turbo, Pillow's decoder, and give exactly the same bytes.
 
 use std::io::Cursor;
 use std::sync::Once;
@@ -9,20 +9,22 @@ use anyhow::{Context, Result, bail, ensure};
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
 
-/// Larger images are refused, as Pillow refuses them (twice its `MAX_IMAGE_PIXELS`): 0.5 GB as RGB.
+/// The largest number of pixels of an image: twice Pillow's `MAX_IMAGE_PIXELS`, above which Pillow fails too, or 0.5 GB
+/// as RGB.
 const MAX_PIXELS: u64 = 178_956_970;
 
-/// What a decoder may allocate: 16-bit RGBA of [`MAX_PIXELS`].
+/// The number of bytes that a decoder may allocate: [`MAX_PIXELS`] as 16-bit RGBA.
 const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 
-/// Decodes a file of any known format, told by its content.
+/// Decodes a file whose format is recognised by its content.
 ///
 /// # Errors
-/// An empty, damaged or cut-off file, an unknown format, more than [`MAX_PIXELS`], floating-point pixels.
+/// Fails if the file is empty, damaged or cut off, has an unknown format, has more than [`MAX_PIXELS`] pixels, or has
+/// floating-point pixels.
 pub fn decode(bytes: &[u8]) -> Result<RgbImage> {
     ensure!(!bytes.is_empty(), "the file is empty (0 bytes)");
     let (width, height, pixels) = if bytes.starts_with(&[0xff, 0xd8]) { jpeg(bytes)? } else { other(bytes)? };
-    // What a decoder gives may be smaller than what the header says.
+    // A decoder may return fewer pixels than the header states.
     check_size(width.into(), height.into())?;
     RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")
 }
@@ -44,7 +46,7 @@ fn jpeg(bytes: &[u8]) -> Result<Pixels> {
     let info = libjpeg_turbo_rs::probe(bytes)?;
     check_size(info.width as u64, info.height as u64)?;
     let mut decoder = Decoder::new(bytes)?;
-    // lenient: libjpeg passes over stray bytes between markers; damage to the pixels is refused below
+    // Like libjpeg, the decoder skips stray bytes between markers. Damaged pixels are reported below.
     decoder.set_lenient(true);
     let four = info.components == 4;
     decoder.set_output_format(if four { PixelFormat::Cmyk } else { PixelFormat::Rgb });
@@ -57,7 +59,8 @@ fn jpeg(bytes: &[u8]) -> Result<Pixels> {
     Ok((image.width as u32, image.height as u32, pixels))
 }
 
-/// Inverted ink, as Adobe's applications store it and Pillow takes every CMYK JPEG, to light, rounded as Pillow does.
+/// Converts CMYK to RGB, rounded like Pillow. The ink is inverted, as Adobe's applications store it and Pillow reads
+/// every CMYK JPEG.
 fn cmyk_to_rgb(cmyk: &[u8]) -> Vec<u8> {
     let ink = |value: u8| u32::from(255 - value);
     let times = |a: u32, b: u32| {
@@ -108,8 +111,8 @@ fn warn_of_clipping() {
     });
 }
 
-/// The segments before the first scan: marker and content. A thumbnail inside one has markers of its own, which do not
-/// count.
+/// Returns the marker and the content of each segment before the first scan. A thumbnail inside a segment has its own
+/// markers, which are not returned.
 fn segments(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     let mut at = 2;
     std::iter::from_fn(move || {
@@ -124,7 +127,8 @@ fn segments(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// Whether the end marker follows the first scan. A decoder fills what is missing of a cut-off file with gray.
+/// Returns whether the end marker follows the first scan. For a file that is cut off, a decoder would fill the missing
+/// pixels with gray.
 fn jpeg_has_end(bytes: &[u8]) -> bool {
     let scan = segments(bytes).find(|(marker, _)| *marker == 0xda);
     scan.is_some_and(|(_, rest)| rest.windows(2).rev().any(|pair| pair == [0xff, 0xd9]))

@@ -7,7 +7,7 @@ use super::*;
 const W: u32 = 20;
 const H: u32 = 12;
 
-/// `a = numpy.stack([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7], -1) % 256`
+/// Returns `a = numpy.stack([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7], -1) % 256`.
 fn picture() -> RgbImage {
     RgbImage::from_fn(W, H, |x, y| image::Rgb([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7].map(|v| (v % 256) as u8)))
 }
@@ -26,7 +26,7 @@ fn stored() -> Decode {
     Decode { resize: Resize::None, interpolation: Interpolation::Bicubic, height: H as usize, width: W as usize }
 }
 
-/// Asserts equality up to one step of 255: the weights are fixed-point numbers of other widths.
+/// Asserts equality up to one step of 255, because the fixed-point weights have another precision.
 fn assert_close(found: &[u8], expected: &[u8]) {
     assert_eq!(found.len(), expected.len());
     let apart: Vec<u8> = found.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).collect();
@@ -80,7 +80,7 @@ fn a_window_is_a_part_of_the_whole() {
     }
 }
 
-/// Files of scripts/make_image_fixtures.py with what it printed: CRC-32 of Pillow's pixels, and one of them.
+/// The files of scripts/make_image_fixtures.py with its printed values: the CRC-32 of Pillow's pixels, and one pixel.
 const FIXTURES: [(&str, u32, [u8; 3]); 14] = [
     ("bilevel.png", 2076003080, [0, 0, 0]),
     ("chroma_420.jpg", 3070697811, [175, 83, 88]),
@@ -226,7 +226,7 @@ fn halves_are_centred_as_in_python() {
     assert_eq!([0, 1, 3, 4, 5].map(centred), [0, 0, 2, 2, 2]);
 }
 
-/// A GIF of one frame, 4 pixels wide.
+/// Returns a GIF of one frame, 4 pixels wide.
 fn gif(height: u8) -> Vec<u8> {
     let size = [4, 0, height, 0];
     let header = [b"GIF89a", &size[..], &[0x80, 0, 0, 0, 0, 0, 255, 255, 255], b",\0\0\0\0", &size, &[0]].concat();

@@ -1,6 +1,6 @@
-//! The layouts that CIFAR-10 and CIFAR-100 share: binary, records of label bytes and 3072 pixel bytes `[3, 32, 32]`; and
-//! Python, a pickled dictionary of `data` `[N, 3072]` and a list of labels, which is read without executing anything.
-//! See <https://www.cs.toronto.edu/~kriz/cifar.html>.
+//! Reads the two layouts that CIFAR-10 and CIFAR-100 share. The binary version has records of label bytes and 3072
+//! pixel bytes `[3, 32, 32]`. The Python version is a pickled dictionary of `data` `[N, 3072]` and a list of labels,
+//! which is read without executing anything. See <https://www.cs.toronto.edu/~kriz/cifar.html>.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::data::{Images, Packed, Split, SplitName};
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
-/// What NumPy's arrays are pickled with, by Python 2 and 3, NumPy 1 and 2.
+/// The functions and classes in pickles of NumPy arrays, as written by Python 2 and 3 with NumPy 1 and 2.
 const ARRAYS: [&str; 5] = [
     "numpy.core.multiarray._reconstruct",
     "numpy._core.multiarray._reconstruct",
@@ -22,26 +22,26 @@ const ARRAYS: [&str; 5] = [
     "_codecs.encode",
 ];
 
-/// Where the label of an image is.
+/// The place of an image's label in a file.
 pub struct Layout {
-    /// How many bytes go before the pixels of a record.
+    /// The number of bytes before the pixels of a record.
     pub label_bytes: usize,
-    /// Which of them is the label.
+    /// The index of the label among these bytes.
     pub label_at: usize,
-    /// The list of labels in a pickled dictionary.
+    /// The key of the list of labels in a pickled dictionary.
     pub label_key: &'static str,
-    /// Labels are below this.
+    /// The number of classes; labels are below it.
     pub classes: usize,
 }
 
-/// The folder with the files: `root/folder`, or `root` itself where that is absent.
+/// Returns the folder with the files: `root/folder`, or `root` itself if that does not exist.
 pub fn folder(root: &Path, folder: &str) -> PathBuf {
     let inside = root.join(folder);
     if inside.is_dir() { inside } else { root.to_path_buf() }
 }
 
-/// The file `stem` of the binary version, or where only that is there, of the Python version; in their folders or in
-/// `root` itself.
+/// Returns the file `stem` of the binary version, or that of the Python version if only that exists. It may be in the
+/// folder of its version or in `root` itself.
 pub fn file(root: &Path, [binary, python]: [&str; 2], stem: &str) -> PathBuf {
     let with_extension = format!("{stem}.bin");
     let first = folder(root, binary).join(&with_extension);
@@ -49,10 +49,11 @@ pub fn file(root: &Path, [binary, python]: [&str; 2], stem: &str) -> PathBuf {
     if first.is_file() { first } else { others.into_iter().find(|file| file.is_file()).unwrap_or(first) }
 }
 
-/// Reads `files` one after the other, then takes the subset.
+/// Reads `files` one after the other, then selects the subset.
 ///
 /// # Errors
-/// A file that is missing, empty, no whole number of records or no such pickle; a label out of range.
+/// Fails if a file is missing, is empty, does not have a whole number of records, or is not such a pickle, or if a
+/// label is out of range.
 pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, subset: Option<Subset>) -> Result<Split> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for file in files {
@@ -119,7 +120,7 @@ fn read_pickle(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut 
     Ok(())
 }
 
-/// The bytes of a NumPy array by its state: (version, shape, type, whether in Fortran order, bytes).
+/// Returns the bytes of a NumPy array, taken from its pickled state (version, shape, type, Fortran order, bytes).
 fn array_bytes<'a>(batch: &'a Pickle, array: Id) -> Option<&'a [u8]> {
     let Value::Call { state: Some(state), .. } = batch.value(array) else { return None };
     let [_, _, _, order, bytes] = batch.parts(*state)? else { return None };
@@ -129,10 +130,10 @@ fn array_bytes<'a>(batch: &'a Pickle, array: Id) -> Option<&'a [u8]> {
     }
 }
 
-/// The lines of `file` where it exists, else the `published` names.
+/// Returns the lines of `file` if it exists, otherwise the `published` names.
 ///
 /// # Errors
-/// A file with another number of names.
+/// Fails if the file has another number of names.
 pub fn class_names(file: &Path, published: &[&str]) -> Result<Vec<String>> {
     if !file.exists() {
         return Ok(published.iter().map(|name| name.to_string()).collect());

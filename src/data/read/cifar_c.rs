@@ -186,7 +186,7 @@ impl CifarC {
         Ok(())
     }
 
-    /// The labels of all severities, `[5 * images]`.
+    /// Returns the labels of all severities, `[5 * images]`.
     fn labels(&self, file: &Path) -> Result<Vec<u32>> {
         let classes = self.published.classes.len();
         let check = |(i, label): (usize, i64)| {

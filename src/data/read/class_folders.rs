@@ -95,20 +95,20 @@ pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
     Ok(Listing { paths, labels, groups: None })
 }
 
-/// The first name that is repeated, if any.
+/// Returns the first name that is repeated, if any.
 pub fn repeated(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)).map(|(_, name)| name)
 }
 
-/// The name of the root followed by the folders inside it, so that results of two folders have different names.
+/// Returns the name of the root followed by the folders inside it, so that results of two folders have different names.
 pub fn label(key: &str, root: &Path, inside: &str) -> String {
     let root = root.file_name().map_or(key.to_string(), |name| name.to_string_lossy().into_owned());
     let inside = Path::new(inside).components().filter(|part| matches!(part, Component::Normal(_)));
     inside.fold(root, |label, part| format!("{label}/{}", part.as_os_str().to_string_lossy()))
 }
 
-/// The names of the folders in `folder` without hidden ones, sorted by code point. `expected` describes the layout in
-/// messages.
+/// Returns the names of the folders in `folder` without hidden ones, sorted by code point. `expected` describes the
+/// layout in messages.
 pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in entries(folder)? {
@@ -142,12 +142,12 @@ pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the extension belongs to a format that can be decoded.
+/// Returns whether the extension belongs to a format that can be decoded.
 pub fn is_image(path: &Path) -> bool {
     ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled())
 }
 
-/// The entries of `folder`, in no particular order.
+/// Returns the entries of `folder`, in no particular order.
 ///
 /// # Errors
 /// Fails if the folder cannot be listed.

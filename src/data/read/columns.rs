@@ -27,12 +27,12 @@ impl Columns {
         Ok(Columns { path: path.to_path_buf(), header, rows })
     }
 
-    /// The index of a column. `None` if there is no such column.
+    /// Returns the index of a column. `None` if there is no such column.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.header.iter().position(|column| column == name)
     }
 
-    /// The index of a column.
+    /// Returns the index of a column.
     ///
     /// # Errors
     /// Fails if there is no such column.
@@ -43,7 +43,7 @@ impl Columns {
         })
     }
 
-    /// Every row with its place in the file, such as `metadata.csv:12`, for messages.
+    /// Returns every row with its place in the file, such as `metadata.csv:12`, for messages.
     pub fn rows(&self) -> impl Iterator<Item = (Place<'_>, &StringRecord)> {
         self.rows.iter().map(|row| (Place { path: &self.path, row }, row))
     }

@@ -59,8 +59,8 @@ impl ImageFiles {
         ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
     }
 
-    /// With [`Resize::None`], images have the size of the first one, or of the first readable one if damaged images are
-    /// skipped.
+    /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first
+    /// readable one if damaged images are skipped.
     fn decode(&self, request: &Request, paths: &[PathBuf]) -> Result<Decode> {
         let first = Decode::new(self.resize, request, &paths[0]);
         match (&first, self.skip_corrupt) {
@@ -143,7 +143,7 @@ impl ImageFiles {
     }
 }
 
-/// The first five texts.
+/// Returns the first five texts.
 pub fn some(texts: &[String]) -> String {
     let more = if texts.len() > 5 { "; …" } else { "" };
     format!("{}{more}", texts[..texts.len().min(5)].join("; "))

@@ -27,7 +27,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value as whole numbers, whatever type they are stored in.
+    /// Returns the value as whole numbers, whatever type they are stored in.
     ///
     /// # Errors
     /// Fails if the value is not an array of numbers, or if some are fractions or negative.
@@ -57,7 +57,7 @@ pub fn read(path: &Path) -> Result<Variables> {
     variables(&bytes).with_context(|| format!("{}: not a readable .mat file of version 5", path.display()))
 }
 
-/// A variable that `path` must have.
+/// Returns a variable that `path` must have.
 ///
 /// # Errors
 /// Fails if the file has no such variable.
@@ -138,7 +138,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The name and the value of a matrix element. `depth` counts the structs around it.
+/// Returns the name and the value of a matrix element. `depth` counts the structs around it.
 fn matrix(data: &[u8], depth: usize) -> Result<(String, Value)> {
     ensure!(depth < DEEPEST, "structs lie in structs more than {DEEPEST} deep");
     if data.is_empty() {
@@ -210,7 +210,7 @@ fn text(element: &Element) -> Result<String> {
     }
 }
 
-/// The numbers of an element. Every type except 64-bit integers fits f64 exactly.
+/// Returns the numbers of an element. Every type except 64-bit integers fits f64 exactly.
 fn numbers(element: &Element) -> Result<Vec<f64>> {
     let data = element.data;
     macro_rules! of {

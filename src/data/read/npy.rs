@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use npyz::{DType, Deserialize, NpyFile, NpyHeader, Order};
 
-/// The rows `rows` of the u8 array of `shape` in `path`. The rest of the file is not read.
+/// Returns the rows `rows` of the u8 array of `shape` in `path`. The rest of the file is not read.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is cut off, or is not a C-ordered u8 array of that shape.
@@ -26,7 +26,7 @@ pub fn byte_rows(path: &Path, shape: &[u64], rows: Range<u64>) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// The `count` whole numbers in `path`, stored in any integer type.
+/// Returns the `count` whole numbers in `path`, stored in any integer type.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is cut off, or is not a vector of that many integers.
@@ -73,7 +73,7 @@ fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
     Ok((header, file))
 }
 
-/// The type as NumPy writes it, without byte order, such as `u1` or `f8`. For a record, its whole description.
+/// Returns the type as NumPy writes it, without byte order, such as `u1` or `f8`. For a record, its whole description.
 fn kind(dtype: &DType) -> String {
     match dtype {
         DType::Plain(plain) => plain.to_string().trim_start_matches(['|', '<', '>', '=']).to_string(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The first name of each of `wnids` in `file`, or all of its names if two classes share the first one.
+/// Returns the first name of each of `wnids` in `file`, or all of its names if two classes share the first one.
 ///
 /// # Errors
 /// Fails if the file cannot be read, a class has no name, or two classes have the same name.

@@ -164,8 +164,8 @@ impl Camelyon17 {
         table.rows().map(patch).collect()
     }
 
-    /// The split of a patch. The center decides first; the table's own `split` then separates train (0) from id_val
-    /// (1).
+    /// Returns the split of a patch. The center decides first; the table's own `split` then separates train (0) from
+    /// id_val (1).
     fn split(&self, at: Place, center: u32, part: &str) -> Result<Option<SplitName>> {
         let is_used = |validation| (self.val == validation).then_some(SplitName::Val);
         Ok(match (center, part) {

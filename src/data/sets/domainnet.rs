@@ -74,7 +74,8 @@ impl Dataset for DomainNet {
         }
     }
 
-    /// The classes in the list of the training domain. If there is no such list, those of the first test domain.
+    /// Returns the classes in the list of the training domain. If there is no such list, those of the first test
+    /// domain.
     fn classes(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.classes {
             return Ok(given.clone());
@@ -177,7 +178,7 @@ fn lines(file: &Path) -> Result<Vec<Line>> {
     Ok(found)
 }
 
-/// The classes of a list. Every label from 0 must have one name, and every name one label.
+/// Returns the classes of a list. Every label from 0 must have one name, and every name one label.
 fn class_names(file: &Path, lines: &[Line]) -> Result<Vec<String>> {
     let at = file.display();
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();

@@ -80,7 +80,7 @@ impl ImageFolder {
         }
     }
 
-    /// The folder of a split. If there is no folder of any split, the root as a whole is a test set.
+    /// Returns the folder of a split. If there is no folder of any split, the root as a whole is a test set.
     fn folder(&self, split: SplitName) -> Result<PathBuf> {
         let root = self.root.display();
         ensure!(self.root.is_dir(), "{root}: no such folder; set data.image-folder.root");

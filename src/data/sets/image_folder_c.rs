@@ -53,7 +53,7 @@ impl Dataset for ImageFolderC {
         Some(self.folders.resize())
     }
 
-    /// The classes of the first version, unless the config names them.
+    /// Returns the classes of the first version, unless the config names them.
     fn classes(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.folders.classes {
             return Ok(given.clone());

@@ -100,8 +100,8 @@ impl Dataset for ImageNet {
 }
 
 impl ImageNet {
-    /// The wnids in the order of their labels, taken from the training folders, else from the file of labels, else from
-    /// the val folders.
+    /// Returns the wnids in the order of their labels, taken from the training folders, else from the file of labels,
+    /// else from the val folders.
     fn wnids(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.classes {
             return Ok(given.clone());

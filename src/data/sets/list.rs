@@ -169,8 +169,8 @@ impl List {
     }
 }
 
-/// The classes that the labels imply: all numbers up to the highest if every label is a number, otherwise the sorted
-/// names.
+/// Returns the classes that the labels imply: all numbers up to the highest if every label is a number, otherwise the
+/// sorted names.
 fn classes(labels: &[String]) -> Vec<String> {
     // With more classes than images, the numbers are taken as names.
     let highest =

@@ -50,7 +50,7 @@ words! {
 }
 
 impl Labels {
-    /// The name of each of STL-10's ten classes. `None` if the class is not used.
+    /// Returns the name of each of STL-10's ten classes. `None` if the class is not used.
     fn names(self) -> [Option<&'static str>; 10] {
         CLASSES.map(|(own, cifar)| match self {
             Labels::Cifar10 => cifar,
@@ -58,7 +58,7 @@ impl Labels {
         })
     }
 
-    /// All classes in the order of their labels, which is alphabetical.
+    /// Returns all classes in the order of their labels, which is alphabetical.
     fn all(self) -> Vec<String> {
         let mut all: Vec<String> = self.names().into_iter().flatten().map(str::to_string).collect();
         all.sort();
@@ -135,7 +135,7 @@ impl Dataset for Stl10 {
 }
 
 impl Stl10 {
-    /// The images of the classes to use. `pixels: [N, 3, W, H]`, and `published: [N]` with labels from 1 to 10.
+    /// Returns the images of the classes to use. `pixels: [N, 3, W, H]`, and `published: [N]` with labels from 1 to 10.
     fn split(&self, split: SplitName, pixels: &[u8], published: &[u8], file: &Path) -> Result<Split> {
         let place = |name: &str| self.classes.iter().position(|class| class == name).map(|place| place as u32);
         let label_of = self.labels.names().map(|name| name.and_then(place));

@@ -74,7 +74,7 @@ impl Dataset for Svhn {
     }
 }
 
-/// The labels `[N]` and the pixels `[N, 3, 32, 32]`.
+/// Returns the labels `[N]` and the pixels `[N, 3, 32, 32]`.
 fn labels(file: &Path) -> Result<(Vec<u32>, Vec<u8>)> {
     let at = file.display();
     let variables = mat::read(file)?;

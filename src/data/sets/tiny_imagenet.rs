@@ -85,7 +85,7 @@ impl TinyImageNet {
         cifar::folder(&self.root, "tiny-imagenet-200")
     }
 
-    /// The classes in wnids.txt, sorted. If there is no such file, those of the training folders.
+    /// Returns the classes in wnids.txt, sorted. If there is no such file, those of the training folders.
     fn wnids(&self) -> Result<Vec<String>> {
         let file = self.folder().join("wnids.txt");
         if !file.is_file() {

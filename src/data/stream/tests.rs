@@ -6,7 +6,7 @@ use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
 use crate::data::resize::Interpolation;
 
-/// Twenty images of one gray each: image i has the gray `10 * i`. Number 13 is damaged if `damaged` is set.
+/// Returns twenty images of one gray each: image i has the gray `10 * i`. Number 13 is damaged if `damaged` is set.
 fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
     let path = |i: u8| folder.join(format!("{i:02}.png"));
     for i in 0..20u8 {

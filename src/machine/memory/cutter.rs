@@ -1,4 +1,5 @@
-//! A cut while its task runs: it gets smaller when memory runs out, and a run that goes on takes up the one it had.
+//! The cut of a task while it runs. It gets smaller when memory runs out, and a resumed run uses the cut that it
+//! started with.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,34 +10,34 @@ use super::need::{Cut, Need};
 use super::{gib, release_freed};
 use crate::base::tensor::{guarded, is_out_of_memory};
 
-/// Share of the free memory that the cut of a run that goes on may take. More than a new plan may use: another cut rounds
-/// otherwise, so that the run would not go on bit for bit.
+/// The share of the free memory that the cut of a resumed run may use. It is larger than that of a new plan, because
+/// another cut would round differently and the run would no longer be bit-identical.
 const SHARE_TO_GO_ON: f64 = 0.9;
 
-/// The largest amount that this process has planned to hold so far, in bytes.
+/// The largest amount of memory that this process has planned to hold so far, in bytes.
 static PLANNED: AtomicU64 = AtomicU64::new(0);
 
-/// Remembers that this process plans to hold so many bytes in all.
+/// Records that this process plans to hold `bytes` bytes in total.
 pub(super) fn note(bytes: u64) {
     PLANNED.fetch_max(bytes, Ordering::Relaxed);
 }
 
-/// The largest amount of memory that this process has planned to hold so far, in bytes.
+/// Returns the largest amount of memory that this process has planned to hold so far, in bytes.
 pub fn planned_bytes() -> u64 {
     PLANNED.load(Ordering::Relaxed)
 }
 
-/// What a cut was planned with.
+/// The amounts of memory from which a cut was planned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Planned {
     pub need: Need,
-    /// What was free, in bytes, where the system tells.
+    /// The bytes that were free, if the system reports them.
     pub free: Option<u64>,
-    /// What this process held, in bytes.
+    /// The bytes that this process held.
     pub held: u64,
 }
 
-/// The cut of a task that runs; it gets smaller when memory runs out.
+/// The cut of a running task, which gets smaller when memory runs out.
 #[derive(Debug)]
 pub struct Cutter {
     cut: Cell<Cut>,
@@ -46,7 +47,7 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// A cut that was not planned: everything at once.
+    /// Creates a cutter with a given cut, without a plan.
     pub fn fixed(cut: Cut, what: &str, advice: &str) -> Cutter {
         Cutter::planned(cut, Planned::default(), what, advice)
     }
@@ -63,8 +64,8 @@ impl Cutter {
         self.cut.set(cut);
     }
 
-    /// Takes up the cut that a run was started with, unless that does not fit in what is free now: then the present one
-    /// stays, and a line says so.
+    /// Uses the cut that a run was started with, unless it does not fit in the free memory. In that case the present
+    /// cut stays, and a line in the log says so.
     pub fn go_on_with(&self, started: Cut) {
         let (now, Planned { need, free, held }) = (self.cut.get(), self.planned);
         if started == now {
@@ -89,17 +90,17 @@ impl Cutter {
         }
     }
 
-    /// Makes the cut no larger than there are members.
+    /// Limits the cut to the number of members.
     pub fn clamp(&self, members: usize) {
         let cut = self.cut.get();
         self.cut.set(Cut { members: cut.members.min(members), ..cut });
     }
 
-    /// Runs `work` with the present cut; where memory runs out, halves the cut, says so and tries again. `work` must do the
-    /// same each time.
+    /// Runs `work` with the present cut. If memory runs out, it halves the cut, logs this and tries again. `work` must
+    /// do the same each time.
     ///
     /// # Errors
-    /// Those of `work`; no memory for one member and one image.
+    /// Fails if `work` fails, or if there is no memory for one member and one image.
     pub fn run<T>(&self, work: impl Fn(Cut) -> Result<T>) -> Result<T> {
         loop {
             let cut = self.cut.get();

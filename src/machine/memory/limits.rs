@@ -1,19 +1,19 @@
-//! What the operating system lets this process take beyond what the machine has: control groups (both versions, with the
+//! The limits that the operating system sets on this process's memory: control groups (both versions, including the
 //! groups above the process's own) and resource limits (`ulimit -v`, `ulimit -d`).
 
 use std::path::Path;
 
-/// Bytes that the tightest limit leaves; `None` where there is no limit, or no way to ask.
+/// Returns the bytes left within the tightest limit; `None` if there is no limit, or no way to read it.
 pub(super) fn left() -> Option<u64> {
     [groups(), resources()].into_iter().flatten().min()
 }
 
-/// Files of one version of control groups.
+/// The files of one version of control groups.
 struct Version {
     mount: &'static str,
     limit: &'static str,
     used: &'static str,
-    /// Lines of `memory.stat` with file pages, which the kernel drops before it kills.
+    /// The lines of `memory.stat` that count file pages, which the kernel drops before it kills a process.
     reclaimable: [&'static str; 2],
 }
 
@@ -31,7 +31,7 @@ const V2: Version = Version {
     reclaimable: ["inactive_file", "active_file"],
 };
 
-/// What the control groups of this process leave.
+/// Returns the bytes left within the control groups of this process.
 fn groups() -> Option<u64> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let left = own.lines().filter_map(|line| {
@@ -45,7 +45,7 @@ fn groups() -> Option<u64> {
     left.min()
 }
 
-/// The version and path in a line of `/proc/self/cgroup`, where it is about memory.
+/// Returns the version and path in a line of `/proc/self/cgroup`, if the line is about memory.
 fn parse(line: &str) -> Option<(Version, &str)> {
     let mut fields = line.splitn(3, ':');
     let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -55,7 +55,7 @@ fn parse(line: &str) -> Option<(Version, &str)> {
     controllers.split(',').any(|controller| controller == "memory").then_some((V1, path))
 }
 
-/// What one group leaves.
+/// Returns the bytes left within one control group.
 fn left_in(version: &Version, folder: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
@@ -65,23 +65,23 @@ fn left_in(version: &Version, folder: &Path) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
 }
 
-/// The number in line `key` of a `memory.stat`; 0 where there is none.
+/// Returns the number in line `key` of a `memory.stat`; 0 if there is no such line.
 fn stat_line(stat: &str, key: &str) -> u64 {
     let value = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
     value.unwrap_or(0)
 }
 
-/// What `ulimit -v` and `ulimit -d` leave.
+/// Returns the bytes left within `ulimit -v` and `ulimit -d`.
 #[cfg(target_os = "linux")]
 fn resources() -> Option<u64> {
     let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
     let mut pages = sizes.split_whitespace().map(|field| field.parse::<u64>().unwrap_or(0) * page);
     let (address_space, data) = (pages.next()?, pages.nth(4)?);
     let limit = |resource| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `limit` is written to, and lives.
+        // SAFETY: the pointer is to `limit`, which outlives the call.
         let known = unsafe { libc::getrlimit(resource, &mut limit) } == 0;
         (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
     };
@@ -92,7 +92,7 @@ fn resources() -> Option<u64> {
     left.into_iter().flatten().min()
 }
 
-/// Only Linux tells how much of a limit is used.
+/// Returns `None`, since only Linux reports how much of a limit is used.
 #[cfg(not(target_os = "linux"))]
 fn resources() -> Option<u64> {
     None

@@ -1,15 +1,15 @@
-//! What a task needs, and the largest cut of it that fits in so many bytes.
+//! The memory that a task needs, and the largest cut of it that fits in a given number of bytes.
 
-/// How much goes through the network at once. Results do not depend on it beyond rounding.
+/// The part of a task that goes through the network at once. Results depend on it only through rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Particles, draws or other members of a posterior.
+    /// The number of particles, draws or other members of a posterior.
     pub members: usize,
     pub images: usize,
 }
 
 impl Cut {
-    /// Half as many images, or where there is one image left, half as many members.
+    /// Returns a cut with half as many images, or, if there is only one image, half as many members.
     pub(super) fn halved(self) -> Option<Cut> {
         match self {
             Cut { members: 0..=1, images: 0..=1 } => None,
@@ -22,18 +22,18 @@ impl Cut {
 /// The memory that a task takes while it runs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// However it is cut.
+    /// Bytes that are needed for any cut.
     pub fixed: u64,
-    /// For each member at once: its layer weights and their gradients.
+    /// Bytes for each member at once: its layer weights and their gradients.
     pub member: u64,
-    /// For each image at once, whatever the number of members.
+    /// Bytes for each image at once, for any number of members.
     pub image: u64,
-    /// For each image of each member at once: activations.
+    /// Bytes for each image of each member at once: activations.
     pub pair: u64,
 }
 
 impl Need {
-    /// The memory of a cut, in bytes.
+    /// Returns the memory of a cut, in bytes.
     pub fn bytes(&self, Cut { members, images }: Cut) -> u64 {
         let (members, images) = (members as u64, images as u64);
         let parts = [self.member.saturating_mul(members), self.image.saturating_mul(images)];
@@ -41,8 +41,8 @@ impl Need {
         parts.into_iter().fold(self.fixed.saturating_add(pairs), u64::saturating_add)
     }
 
-    /// The largest cut of `whole` into about equal parts that takes at most `room` bytes: fewer members first, then fewer
-    /// images. One member and one image are the least, whether they fit or not.
+    /// Returns the largest cut of `whole` into about equal parts that takes at most `room` bytes. It reduces the
+    /// members first, then the images. The smallest cut is one member and one image, whether they fit or not.
     pub(super) fn cut(&self, whole: Cut, room: u64) -> Cut {
         let each = self.member.saturating_add(self.pair.saturating_mul(whole.images as u64));
         let rest = room.saturating_sub(self.fixed.saturating_add(self.image.saturating_mul(whole.images as u64)));
@@ -56,7 +56,7 @@ impl Need {
     }
 }
 
-/// The size of about equal parts of `all`, each of at most `most`.
+/// Returns the largest size of about equal parts of `all` that is at most `most`.
 fn even(all: usize, most: u64) -> usize {
     let most = most.clamp(1, all.max(1) as u64) as usize;
     all.div_ceil(all.div_ceil(most).max(1)).max(1)

@@ -1,4 +1,4 @@
-//! Plans: how a task is cut so that it fits in the memory that is free.
+//! Plans, which cut a task so that it fits in the free memory.
 
 use anyhow::{Result, anyhow};
 use tch::Device;
@@ -7,46 +7,47 @@ use super::cutter::{Cutter, Planned, note};
 use super::need::{Cut, Need};
 use super::{free_bytes, gib, held_bytes};
 
-/// Share of the free memory that a plan may use. The rest is for what an estimate misses.
+/// The share of the free memory that a plan may use. The rest covers the error of the estimate.
 const SHARE: f64 = 0.75;
 
-/// Bytes in GiB with as many digits as tell something.
+/// Formats bytes as GiB, with more digits for small amounts.
 fn shown(bytes: u64) -> String {
     let gib = gib(bytes);
     if gib < 0.1 { format!("{gib:.4}") } else { format!("{gib:.1}") }
 }
 
-/// The part of `free` bytes that a plan may use.
+/// Returns the part of `free` bytes that a plan may use.
 fn share_of(free: u64) -> u64 {
     (free as f64 * SHARE) as u64
 }
 
-/// The memory that a plan may use on a device now, in bytes, where the system tells what is free.
+/// Returns the memory that a plan may use on a device now, in bytes, if the system reports what is free.
 pub fn room(device: Device) -> Option<u64> {
     free_bytes(device).map(share_of)
 }
 
-/// Something that takes memory, before it starts.
+/// A task that needs memory, described before it starts.
 pub struct Task<'a> {
-    /// A noun for messages: "prediction", "attack".
+    /// A noun for messages, such as "prediction" or "attack".
     pub what: &'a str,
-    /// Bytes of what is made before the task starts, and stays: they are known, and not free for the task.
+    /// The bytes of data that are created before the task starts and stay in memory, so that they are not free for the
+    /// task.
     pub coming: u64,
     pub need: Need,
-    /// All members, and the images of a batch.
+    /// The number of all members, and of the images of a batch.
     pub whole: Cut,
-    /// The members at once that the user asks for; 0 for all.
+    /// The number of members at once that the user asks for; 0 for all.
     pub members: Option<usize>,
     pub device: Device,
-    /// What makes it need less, for messages.
+    /// The advice in messages on how the task would need less memory.
     pub advice: &'a str,
 }
 
 impl Task<'_> {
-    /// Cuts the task to the memory that is free now.
+    /// Cuts the task so that it fits in the memory that is free now.
     ///
     /// # Errors
-    /// One member and one image do not fit: with the amount, and what would help.
+    /// Fails if one member and one image do not fit. The message gives the amount needed and advice.
     pub fn plan(&self) -> Result<Cutter> {
         let all = free_bytes(self.device);
         let free = all.map(|all| all.saturating_sub(self.coming));
@@ -61,7 +62,7 @@ impl Task<'_> {
         Ok(Cutter::planned(cut, planned, self.what, self.advice))
     }
 
-    /// The least cut needs `bytes`, more than the `free` ones.
+    /// Returns the error that the smallest cut needs `bytes` bytes, which is more than the `free` ones.
     fn refusal(&self, cut: Cut, bytes: u64, free: u64) -> anyhow::Error {
         let Cut { members, .. } = cut;
         let plural = if members == 1 { "" } else { "s" };
@@ -79,11 +80,11 @@ impl Task<'_> {
         )
     }
 
-    /// The cut for `room` bytes, with the members that the user asks for.
+    /// Returns the cut for `room` bytes, with the number of members that the user asks for.
     fn cut(&self, room: u64) -> Cut {
         let Some(members) = self.members else { return self.need.cut(self.whole, room) };
         let members = if members == 0 { self.whole.members } else { members.min(self.whole.members) };
-        // As one member that takes what all of them take.
+        // All members together are planned as one member that needs the memory of all.
         let joined = Need {
             fixed: self.need.fixed,
             member: self.need.member.saturating_mul(members as u64),

@@ -1,8 +1,8 @@
-//! What a launcher of several processes tells each of them through environment variables.
+//! A launcher's environment variables that tell each process its rank and the number of processes.
 
-/// The variables of a launcher.
+/// The environment variables that a launcher sets.
 struct Launcher {
-    /// Set by this launcher alone.
+    /// A variable that only this launcher sets.
     mark: &'static str,
     size: &'static str,
     rank: &'static str,
@@ -17,17 +17,17 @@ const LAUNCHERS: &[Launcher] = &[
     Launcher { mark: "PMIX_RANK", size: "SLURM_STEP_NUM_TASKS", rank: "PMIX_RANK" },
 ];
 
-/// Processes that were started together with this one, itself among them.
+/// Returns the number of processes that were started together, including this one.
 pub fn processes() -> usize {
     launched(|name| std::env::var(name).ok()).0
 }
 
-/// The number of this process among them, from 0.
+/// Returns the rank of this process among those that were started together, from 0.
 pub fn launch_rank() -> usize {
     launched(|name| std::env::var(name).ok()).1
 }
 
-/// Size and rank.
+/// Returns the number of processes and the rank of this one.
 fn launched(variable: impl Fn(&str) -> Option<String>) -> (usize, usize) {
     let number = |name: &str| variable(name)?.parse::<usize>().ok();
     let launcher = LAUNCHERS.iter().find(|launcher| variable(launcher.mark).is_some());

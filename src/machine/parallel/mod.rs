@@ -1,7 +1,9 @@
-//! Several processes that train one run together (`mpirun -n 4 bella train …`). Theta and the state of its method are the
-//! same in every process; each computes losses and gradients of its [`Share`], and a [`Team`] hands them to all others.
+//! Several processes that train one run together (`mpirun -n 4 bella train …`). Theta and the state of the method are
+//! the same in every process. Each process computes the losses and gradients of its [`Share`], and a [`Team`] sends
+//! them to all others.
 //!
-//! [`World`] is all of them, or this process alone; how they talk is a [`Network`], of which MPI (feature `mpi`) is one.
+//! [`World`] is the set of these processes, or this process alone. They communicate through a [`Network`]; MPI (feature
+//! `mpi`) is one.
 
 mod launch;
 #[cfg(feature = "mpi")]
@@ -25,41 +27,42 @@ use network::gather_rows;
 pub use share::{Share, cut};
 pub use team::Team;
 
-/// How long the other processes wait before they print their own error; rank 0 has usually printed the same one.
+/// The time that other processes wait before they print their own error; rank 0 has usually printed the same one by
+/// then.
 const FIRST_SPEAKS: Duration = Duration::from_secs(1);
 
 /// All processes that work on this run.
 pub struct World {
-    /// Absent where this process is alone.
+    /// The network between the processes; absent if this process is alone.
     network: Option<Box<dyn Network>>,
 }
 
-/// Where this process runs.
+/// The place of this process among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Number of this process among those on the same machine.
+    /// The rank of this process among those on the same machine.
     pub local_rank: usize,
-    /// Processes on the same machine, this one included.
+    /// The number of processes on the same machine, including this one.
     pub neighbours: usize,
-    /// Cores for this process: those that it may use, shared with the processes that may use the same.
+    /// The number of cores for this process: its allowed cores, divided among the processes that may use the same ones.
     pub cores: usize,
 }
 
 impl World {
-    /// This process.
+    /// Returns a world of this process alone.
     pub fn alone() -> World {
         World { network: None }
     }
 
-    /// The processes of a network.
+    /// Returns the world of the processes of a network.
     pub fn over(network: Box<dyn Network>) -> World {
         World { network: Some(network) }
     }
 
-    /// The processes that a launcher such as mpirun started together.
+    /// Connects the processes that a launcher such as mpirun started together.
     ///
     /// # Errors
-    /// More than one, and a binary without MPI; an MPI library that does not start.
+    /// Fails if there are several processes and the binary was built without MPI, or if the MPI library does not start.
     pub fn open() -> Result<World> {
         match processes() {
             1 => Ok(World::alone()),
@@ -73,22 +76,22 @@ impl World {
         }
     }
 
-    /// The number of this process, from 0.
+    /// Returns the rank of this process, from 0.
     pub fn rank(&self) -> usize {
         self.network.as_ref().map_or(0, |network| network.rank())
     }
 
-    /// Number of processes.
+    /// Returns the number of processes.
     pub fn size(&self) -> usize {
         self.network.as_ref().map_or(1, |network| network.size())
     }
 
-    /// Whether this is the one process that writes files and talks.
+    /// Returns whether this is the process that writes files and prints messages.
     pub fn leads(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Whether it holds in any process.
+    /// Returns whether `flag` is set in any process.
     pub fn any(&self, flag: bool) -> bool {
         match &self.network {
             None => flag,
@@ -96,8 +99,10 @@ impl World {
         }
     }
 
+    /// Checks that all processes have the same value of `what`.
+    ///
     /// # Errors
-    /// Another value of `what` in another process.
+    /// Fails if another process has another value of `what`.
     pub fn agree(&self, what: &str, value: &str) -> Result<()> {
         let Some(network) = &self.network else { return Ok(()) };
         let all = network.numbers(fingerprint(value));
@@ -108,12 +113,12 @@ impl World {
         }
     }
 
-    /// Bytes that the first process makes, in all of them.
+    /// Returns, in all processes, the bytes that the first process makes.
     ///
     /// # Errors
-    /// Those of `make`, in the first process.
+    /// Fails if `make` fails in the first process.
     pub fn from_first(&self, make: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
-        /// What one message holds.
+        /// The largest number of bytes in one message.
         const MOST: usize = 1 << 30;
         let mut bytes = if self.leads() { make()? } else { Vec::new() };
         if let Some(network) = &self.network {
@@ -123,9 +128,10 @@ impl World {
         Ok(bytes)
     }
 
-    /// Floats of the first process written over those of the others: `[…]`, f32.
+    /// Overwrites a tensor `[…]` of f32 in all processes with that of the first process.
     ///
-    /// Equal processors compute equal bits anyway; unequal ones drift apart without it.
+    /// Processors of the same kind compute the same bits anyway; the results of different ones would drift apart
+    /// without this.
     pub fn align(&self, tensor: &mut Tensor) -> Result<()> {
         if self.network.is_none() {
             return Ok(());
@@ -137,7 +143,7 @@ impl World {
         tensor.f_copy_(&first).map_err(|e| anyhow::anyhow!("{}", first_line(&e)))
     }
 
-    /// The rows `[N_r, …]` that each process has, in the order of ranks: `[N, …]`, f32 on the CPU.
+    /// Returns the rows `[N_r, …]` of all processes in the order of ranks, as `[N, …]` in f32 on the CPU.
     pub fn gather(&self, rows: &Tensor) -> Result<Tensor> {
         let rows = rows.to_device(Device::Cpu).to_kind(Kind::Float);
         let Some(network) = &self.network else { return Ok(rows) };
@@ -148,13 +154,13 @@ impl World {
         Ok(all.view(size.as_slice()))
     }
 
-    /// Who computes what in training `particles` particles.
+    /// Returns the division of the work of training `particles` particles among the processes.
     pub fn team(&self, particles: usize) -> Team<'_> {
         let share = Share::new(particles, self.rank(), self.size());
         Team::new(self.network.as_deref(), particles, share)
     }
 
-    /// Where this process runs, among the others.
+    /// Returns the place of this process among the others.
     pub fn place(&self) -> Place {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let Some(network) = &self.network else { return Place { local_rank: 0, neighbours: 1, cores } };
@@ -170,7 +176,7 @@ impl World {
         }
     }
 
-    /// The end of this process once all have come to theirs, whatever the exit code.
+    /// Waits until all processes have come to their end, and returns the exit code of this one.
     pub fn end(&self, code: u8) -> ExitCode {
         if let Some(network) = &self.network {
             network.wait();
@@ -178,7 +184,7 @@ impl World {
         ExitCode::from(code)
     }
 
-    /// The end of all processes at once, wherever they are.
+    /// Ends all processes at once, whatever they are doing.
     pub fn abort(&self, code: u8) -> ExitCode {
         match &self.network {
             None => ExitCode::from(code),
@@ -187,14 +193,14 @@ impl World {
     }
 }
 
-/// Leaves the first process time to say what went wrong, after which it, or the launcher, ends the others.
+/// Waits so that the first process has time to print what went wrong. After that, it or the launcher ends the others.
 pub fn let_first_speak() {
     if launch_rank() > 0 {
         std::thread::sleep(FIRST_SPEAKS);
     }
 }
 
-/// A number that stands for a text.
+/// Returns a hash of a text as a number.
 fn fingerprint(text: &str) -> u64 {
     let hash = Sha256::digest(text.as_bytes());
     hash[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))

@@ -21,15 +21,16 @@ use super::network::Network;
 pub struct Ranks {
     communicator: SimpleCommunicator,
     calls: Arc<Calls>,
-    /// Of the world's: leaves MPI when it is dropped, after its communicator.
+    /// The handle of MPI, only held by the ranks of the whole world. MPI ends when it is dropped, after its
+    /// communicator.
     _universe: Option<Universe>,
 }
 
 impl Ranks {
-    /// All ranks.
+    /// Starts MPI and returns all ranks.
     ///
     /// # Errors
-    /// MPI does not start.
+    /// Fails if MPI does not start.
     pub fn open() -> Result<Ranks> {
         let (universe, _) = mpi::initialize_with_threading(Threading::Funneled)
             .context("MPI does not start: is this the mpirun of the library that bella was built with?")?;
@@ -42,7 +43,7 @@ impl Ranks {
     }
 }
 
-/// Entries into and exits from messages: odd while this process waits for others.
+/// A counter of the starts and ends of messages. It is odd while this process waits for others.
 #[derive(Default)]
 struct Calls(AtomicU64);
 
@@ -55,10 +56,10 @@ impl Calls {
     }
 }
 
-/// When a process dies, the launcher asks the others to end and kills them soon after; one that waits in a message cannot
-/// say a word, so a thread does.
+/// Starts a thread that explains why this process ends. When a process dies, the launcher asks the others to end and
+/// kills them soon after. A process that waits for a message cannot print anything then, so a thread does it.
 fn explain_the_end(calls: Arc<Calls>) -> Result<()> {
-    /// Less than a launcher leaves between asking and killing.
+    /// A wait that is shorter than the time between a launcher's request to end and its kill.
     const PATIENCE: Duration = Duration::from_millis(400);
     let mut signals = Signals::new([SIGTERM]).context("cannot listen to signals")?;
     std::thread::spawn(move || {
@@ -113,13 +114,13 @@ impl Network for Ranks {
 
     fn split(&self, color: usize) -> Box<dyn Network> {
         let communicator = self.communicator.split_by_color(Color::with_value(color as Count));
-        // Only a rank without a color gets none.
+        // Only a rank without a color gets no communicator.
         let communicator = communicator.expect("a communicator for every color");
         Box::new(Ranks { communicator, calls: self.calls.clone(), _universe: None })
     }
 
     fn wait(&self) {
-        // MPI's own barrier would keep a core busy for as long as the first process is still at work.
+        // MPI's own barrier would keep a core busy while the first process is still working.
         let mut request = self.communicator.immediate_barrier();
         while let Err(unfinished) = request.test() {
             request = unfinished;

@@ -5,40 +5,42 @@ use tch::Tensor;
 
 use crate::base::tensor::host_f32;
 
-/// Floats that one message holds.
+/// The largest number of floats in one message.
 pub const MOST: usize = 1 << 30;
 
 /// Messages between processes. All of them must make the same calls in the same order.
 pub trait Network {
-    /// The number of this process, from 0.
+    /// Returns the rank of this process, from 0.
     fn rank(&self) -> usize;
 
-    /// The number of processes.
+    /// Returns the number of processes.
     fn size(&self) -> usize;
 
-    /// The numbers that all processes give, in the order of ranks.
+    /// Returns the numbers that all processes pass, in the order of ranks.
     fn numbers(&self, own: u64) -> Vec<u64>;
 
-    /// The floats of all processes, one after the other; the process of rank r has `counts[r]` of them.
+    /// Collects the floats of all processes in `all`, one process after the other; the process of rank r has
+    /// `counts[r]` of them.
     fn gather(&self, own: &[f32], counts: &[usize], all: &mut [f32]);
 
-    /// Sums over all processes, the same bits in each.
+    /// Sums the values over all processes, with the same bits in each process.
     fn sum(&self, values: &mut [f32]);
 
-    /// Overwrites `bytes` by those of rank 0.
+    /// Overwrites `bytes` with those of rank 0.
     fn broadcast(&self, bytes: &mut [u8]);
 
-    /// The processes that give the same color, among themselves.
+    /// Returns the network of the processes that pass the same color.
     fn split(&self, color: usize) -> Box<dyn Network>;
 
-    /// Waits for all others, without a busy loop.
+    /// Waits for all other processes, without a busy loop.
     fn wait(&self);
 
     /// Ends all processes.
     fn abort(&self, code: u8) -> !;
 }
 
-/// Rows `[N_r, K]` of every process, of which there are `counts`, as `[N, K]`, in pieces of columns that fit into a message.
+/// Returns the rows `[N_r, K]` of all processes as `[N, K]`, where process r has `counts[r]` rows. They are sent in
+/// groups of columns that fit in one message.
 pub fn gather_rows(network: &dyn Network, own: &Tensor, counts: &[usize]) -> Result<Tensor> {
     let rows: usize = counts.iter().sum();
     let columns = own.size()[1];

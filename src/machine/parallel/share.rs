@@ -1,20 +1,20 @@
-//! Which particles, and which samples of their batches, a process computes.
+//! The particles, and the samples of their batches, that a process computes.
 
 use std::ops::Range;
 
-/// What one of several processes computes: rows of theta, and a part of each of their batches.
+/// The work of one of several processes: rows of theta, and a part of each of their batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The rows of theta that the process computes.
     pub rows: Range<usize>,
-    /// Number of this process among those with the same rows.
+    /// The number of this process among those with the same rows.
     pub member: usize,
-    /// Processes with the same rows: more than one where there are more processes than particles.
+    /// The number of processes with the same rows; more than one if there are more processes than particles.
     pub members: usize,
 }
 
 impl Share {
-    /// The share of process `rank` of `ranks`.
+    /// Returns the share of process `rank` of `ranks`.
     pub fn new(particles: usize, rank: usize, ranks: usize) -> Share {
         let groups = particles.min(ranks);
         let group = Share::group(particles, rank, ranks);
@@ -26,18 +26,19 @@ impl Share {
         }
     }
 
-    /// The number of the group of processes that has the rows of `rank`.
+    /// Returns the number of the group of processes that has the same rows as `rank`.
     pub fn group(particles: usize, rank: usize, ranks: usize) -> usize {
         let groups = particles.min(ranks);
         (0..groups).find(|group| cut(ranks, groups, *group).contains(&rank)).unwrap_or(0)
     }
 
-    /// The share of a process that is alone.
+    /// Returns the share of a process that is alone.
     pub fn whole(particles: usize) -> Share {
         Share { rows: 0..particles, member: 0, members: 1 }
     }
 
-    /// Samples of this process in each part of a batch of `batch`, which is cut into parts of `size`.
+    /// Returns the samples of this process in each part of a batch of `batch` samples, which is cut into parts of
+    /// `size`.
     pub fn samples(&self, batch: usize, size: usize) -> Vec<Range<usize>> {
         let part = |from: usize| {
             let own = cut(size.min(batch - from), self.members, self.member);
@@ -47,7 +48,8 @@ impl Share {
     }
 }
 
-/// Part `index` of `0..count` in `parts` that differ by one at most, the longer ones first.
+/// Returns part `index` of `0..count`, cut into `parts` parts whose lengths differ by at most one, the longer ones
+/// first.
 pub fn cut(count: usize, parts: usize, index: usize) -> Range<usize> {
     let (short, longer) = (count / parts, count % parts);
     let start = index * short + index.min(longer);
@@ -69,7 +71,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|index| cut(8, 3, index)), [0..3, 3..6, 6..8]);
     }
 
-    /// Every (particle, sample) is computed by exactly one process, whatever their number.
+    /// Checks that every sample of every particle is computed by exactly one process, for any number of processes.
     #[test]
     fn shares_cover_every_sample_of_every_particle_once() {
         for (particles, ranks) in [(1, 1), (5, 1), (5, 2), (5, 4), (5, 5), (1, 3), (2, 5), (3, 4)] {

@@ -1,4 +1,4 @@
-//! Losses and gradients of all particles in every process, from those that each has computed.
+//! Collects the losses and gradients of all particles in every process, from those that each process has computed.
 
 use std::ops::Range;
 
@@ -12,15 +12,15 @@ use crate::base::tensor::host_f32;
 /// The processes of a run with n particles.
 pub struct Team<'a> {
     network: Option<&'a dyn Network>,
-    /// The processes with the same rows, where there are others.
+    /// The processes with the same rows, if there are several.
     group: Option<Box<dyn Network>>,
-    /// Rows that each process contributes: those of a group come from its first one.
+    /// The rows that each process contributes. The first process of a group contributes those of the group.
     contributed: Vec<Range<usize>>,
     share: Share,
 }
 
 impl<'a> Team<'a> {
-    /// Every process makes its team at the same time.
+    /// Creates a team. All processes must do this at the same time.
     pub(super) fn new(network: Option<&'a dyn Network>, particles: usize, share: Share) -> Team<'a> {
         let ranks = network.map_or(1, Network::size);
         let contributed = (0..ranks).map(|rank| Share::new(particles, rank, ranks));
@@ -30,17 +30,17 @@ impl<'a> Team<'a> {
         Team { network, group, contributed, share }
     }
 
-    /// What this process computes.
+    /// Returns the share of the work that this process computes.
     pub fn share(&self) -> &Share {
         &self.share
     }
 
-    /// Everybody's losses `[n]` and gradients `[n, P]` from this process's share: `[k]` and `[k, P]` of its k rows, summed
-    /// over its samples alone.
+    /// Returns the losses `[n]` and gradients `[n, P]` of all particles, given `[k]` and `[k, P]` for the k rows of
+    /// this process, summed over its samples alone.
     pub fn exchange(&self, losses: Tensor, gradients: Tensor) -> Result<(Tensor, Tensor)> {
         let Some(network) = self.network else { return Ok((losses, gradients)) };
         let (device, kind) = (gradients.device(), gradients.kind());
-        // A particle's loss is one more column, so that one message takes both.
+        // The losses are sent as one more column of the gradients, in the same message.
         let table = Tensor::cat(&[losses.unsqueeze(1).to_kind(kind), gradients], 1);
         let all = self.rows(network, &table)?.to_device(device).to_kind(kind);
         let parameters = all.size()[1] - 1;
@@ -48,7 +48,7 @@ impl<'a> Team<'a> {
         Ok((losses, all.narrow(1, 1, parameters).contiguous()))
     }
 
-    /// Rows `[k, K]` of every process as `[n, K]`.
+    /// Returns the rows `[k, K]` of all processes as `[n, K]`.
     fn rows(&self, network: &dyn Network, own: &Tensor) -> Result<Tensor> {
         let summed = match &self.group {
             Some(group) => &sum(&**group, own)?,
@@ -59,14 +59,14 @@ impl<'a> Team<'a> {
         gather_rows(network, contributed, &counts)
     }
 
-    /// The sum over all processes.
+    /// Returns the sum over all processes.
     pub fn sum(&self, own: Tensor) -> Result<Tensor> {
         let Some(network) = self.network else { return Ok(own) };
         Ok(sum(network, &own)?.to_device(own.device()).to_kind(own.kind()))
     }
 }
 
-/// The sum over the processes of a network, f32 on the CPU.
+/// Returns the sum over the processes of a network, in f32 on the CPU.
 fn sum(network: &dyn Network, own: &Tensor) -> Result<Tensor> {
     let mut floats = host_f32(own)?;
     floats.chunks_mut(MOST).for_each(|part| network.sum(part));

@@ -1,9 +1,9 @@
-//! The code of an archive, looked through before libtorch may run any of it: it may only call itself and operators that are
-//! known to compute and to do nothing else.
+//! Checks the code of an archive before libtorch may run any of it. The code may only call itself, and operators that
+//! are known to compute and do nothing else.
 //!
-//! Loading an archive runs code (`__setstate__`), and `torch.save` and `torch.from_file` write and read any file. A name that
-//! is not known is refused, wherever it stands and however it is called; what the code of a vision transformer does not have
-//! (a call of what an expression gives, other alphabets) is refused as well.
+//! Loading an archive runs code (`__setstate__`), and `torch.save` and `torch.from_file` write and read any file. An
+//! unknown name is an error wherever it occurs and however it is called. So is syntax that the code of a vision
+//! transformer does not need, such as a call of the value of an expression, or letters outside ASCII.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::operators::{LANGUAGE, PRIMITIVE, REACHING_OUT, TENSOR};
 use super::tokens::{Token, tokens};
 
-/// Words of the language that may stand before a parenthesis.
+/// Keywords that may precede a parenthesis.
 const KEYWORDS: &[&str] = &[
     "and", "as", "assert", "class", "def", "del", "elif", "else", "for", "from", "if", "import", "in", "is", "not",
     "or", "raise", "return", "while", "with",
@@ -21,7 +21,7 @@ const KEYWORDS: &[&str] = &[
 /// Checks the files of an archive, each a name and its text.
 ///
 /// # Errors
-/// The first file with a name that is not known to only compute, or that cannot be read.
+/// Fails at the first file that cannot be read as code, or that contains a name that is not known to only compute.
 pub fn check(files: &[(String, String)]) -> Result<()> {
     let mut all = Vec::new();
     for (file, text) in files {
@@ -52,9 +52,9 @@ fn check_file(tokens: &[Token], own: &Own) -> Result<()> {
 /// Names that the code defines.
 #[derive(Default)]
 struct Own<'a> {
-    /// Functions and methods.
+    /// The names of functions, methods and classes.
     defined: BTreeSet<&'a str>,
-    /// Functions under a shorter name: `_0 = __torch__.torch.nn.functional.layer_norm`.
+    /// Short names for paths, such as `_0 = __torch__.torch.nn.functional.layer_norm`.
     short: BTreeSet<&'a str>,
 }
 
@@ -75,7 +75,7 @@ fn check_name(tokens: &[Token], at: usize, name: &str, before: Option<Token>, ow
     let called = tokens.get(at + 1) == Some(&Token::Sign('('));
     if before == Some(Token::Sign('.')) {
         let known = own.defined.contains(name) || TENSOR.contains(&name);
-        // `torch.NAME` and `ops.NAME` were looked at with their first word.
+        // `torch.NAME` and `ops.NAME` were checked at their first word.
         ensure!(!called || known || head_is_library(tokens, at), "it calls `.{name}`, {UNKNOWN}");
         return Ok(());
     }
@@ -93,7 +93,7 @@ fn check_name(tokens: &[Token], at: usize, name: &str, before: Option<Token>, ow
 
 const UNKNOWN: &str = "which is not among the operators that are known to only compute";
 
-/// Whether the dotted path through the name at `at` begins with the library or with the archive's own modules.
+/// Returns whether the dotted path through the name at `at` begins with the library or with the archive's own modules.
 fn head_is_library(tokens: &[Token], mut at: usize) -> bool {
     while at >= 2 && tokens[at - 1] == Token::Sign('.') && matches!(tokens[at - 2], Token::Name(_)) {
         at -= 2;
@@ -101,7 +101,7 @@ fn head_is_library(tokens: &[Token], mut at: usize) -> bool {
     matches!(tokens[at], Token::Name("torch" | "ops" | "__torch__"))
 }
 
-/// The dotted path that begins at `at`.
+/// Returns the dotted path that begins at `at`.
 fn path<'a>(tokens: &[Token<'a>], at: usize) -> Vec<&'a str> {
     let rest = tokens[at..].chunks(2).map_while(|pair| match *pair {
         [Token::Name(name), Token::Sign('.')] => Some((name, true)),
@@ -130,7 +130,7 @@ fn check_path(path: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `getattr(value, "name")`, with the name as it is written.
+/// Checks a call `getattr(value, "name")` with the name in quotes.
 fn check_getattr(tokens: &[Token], at: usize) -> Result<()> {
     let mut depth = 0;
     for token in &tokens[at + 1..] {
@@ -202,7 +202,7 @@ mod tests {
             ("ｓave(x)", "a sign that TorchScript does not have"),
             ("x = \"abc\ndef\"", "does not end"),
             ("x = \"abc", "does not end"),
-            // Quotes of either kind, long or escaped, hide nothing.
+            // Quotes of either kind, long or escaped, do not hide a name.
             ("x = \"\\\"\" + torch.save(y, \"\")", "`torch.save`"),
             ("x = '\"'\ntorch.save(y, '\"')", "`torch.save`"),
             ("x = \"\"\"a\"b\"\"\"\ntorch.save(y, \"\")", "`torch.save`"),

@@ -1,4 +1,5 @@
-//! The parameters of an archive by bella's own reading of its pickle: names, shapes, types, and where their bytes are.
+//! The parameters of an archive, read from its pickle without libtorch: names, shapes, types, and the places of their
+//! bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use super::container::Container;
 use crate::base::pickle::{self, Id, Pickle, Value};
 use crate::base::tensor::first_line;
 
-/// Modules in each other; the deepest known models have ten.
+/// The largest depth of modules inside each other; the deepest known models have ten.
 const MAX_DEPTH: usize = 64;
 
 const MAX_MODULES: usize = 100_000;
@@ -20,16 +21,16 @@ pub struct Parameter {
     pub name: String,
     pub shape: Vec<i64>,
     pub kind: Kind,
-    /// The entry with its bytes.
+    /// The entry that holds its bytes.
     storage: String,
     offset: i64,
     strides: Vec<i64>,
 }
 
-/// The parameters of the module in `data.pkl`; the files of `code` say which tensors are parameters.
+/// Returns the parameters of the module in `data.pkl`. The files of `code` say which tensors are parameters.
 ///
 /// # Errors
-/// A pickle that names anything but classes of the archive and what tensors are made of, or one that is damaged.
+/// Fails if the pickle is damaged, or if it names anything besides classes of the archive and the parts of tensors.
 pub fn parameters(container: &Container, code: &[(String, String)]) -> Result<Vec<Parameter>> {
     let shown = container.path.display();
     let bytes = container.text("data.pkl")?;
@@ -43,7 +44,8 @@ pub fn parameters(container: &Container, code: &[(String, String)]) -> Result<Ve
     Ok(listing.found)
 }
 
-/// Classes of the archive's own code, which is checked, and what tensors and lists are made of.
+/// Returns whether a name may occur in the pickle: a class of the archive's own code, which is checked, or a function
+/// that builds tensors and lists.
 fn is_allowed(name: &str) -> bool {
     let rebuilding = ["torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter", "collections.OrderedDict"];
     let own = name.starts_with("__torch__.") && !name.starts_with("__torch__.torch.classes.");
@@ -53,7 +55,7 @@ fn is_allowed(name: &str) -> bool {
         || typed.is_some_and(|rest| rest.starts_with("build_") || rest == "restore_type_tag")
 }
 
-/// By the name of a storage.
+/// Returns the number type of a storage class.
 fn kind_of(storage: &str) -> Option<Kind> {
     Some(match storage {
         "FloatStorage" => Kind::Float,
@@ -70,7 +72,7 @@ fn kind_of(storage: &str) -> Option<Kind> {
     })
 }
 
-/// The names in `__parameters__` of every class, by the class's full name.
+/// Returns the names in `__parameters__` of every class, by the class's full name.
 fn declared(code: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
     for (path, text) in code {
@@ -98,11 +100,11 @@ struct Listing<'a> {
 impl Listing<'_> {
     fn module(&mut self, id: Id, prefix: &str, depth: usize) -> Result<()> {
         ensure!(depth < MAX_DEPTH, "more than {MAX_DEPTH} modules lie in each other");
-        // One that lies in several places is counted in each.
+        // A module that occurs in several places is counted in each.
         self.modules += 1;
         ensure!(self.modules <= MAX_MODULES, "it has more than {MAX_MODULES} modules");
         let Value::Call { of, state: Some(state), .. } = self.pickle.value(id) else { return Ok(()) };
-        // What a class has packed by its own `__getstate__` is no list of attributes.
+        // The state of a class with its own `__getstate__` is not a list of attributes.
         let (Some(class), Some(pairs)) = (self.pickle.name(*of), self.pickle.pairs(*state)) else { return Ok(()) };
         let own = self.declared.get(class).cloned().unwrap_or_default();
         for (key, value) in pairs {
@@ -122,7 +124,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, …)`.
+    /// Reads a parameter from a call `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, …)`.
     fn tensor(&self, name: &str, id: Id) -> Result<Parameter> {
         let pickle = self.pickle;
         let Value::Call { of, arguments, .. } = pickle.value(id) else { bail!("it is no tensor") };
@@ -149,7 +151,7 @@ impl Listing<'_> {
 }
 
 impl Parameter {
-    /// Elements of the storage up to the last one of the tensor.
+    /// Returns the number of elements of the storage up to the last one of the tensor.
     fn elements(&self) -> Option<usize> {
         let mut last = self.offset;
         for (length, stride) in self.shape.iter().zip(&self.strides) {
@@ -162,15 +164,15 @@ impl Parameter {
         usize::try_from(last.checked_add(1)?).ok()
     }
 
-    /// Number of its elements.
+    /// Returns the number of elements of the parameter.
     pub fn count(&self) -> i64 {
         self.shape.iter().product()
     }
 
-    /// Its values, as they are stored.
+    /// Returns the values of the parameter in their stored type.
     ///
     /// # Errors
-    /// An entry that is missing, damaged or too short.
+    /// Fails if the entry is missing, damaged or too short.
     pub fn read(&self, container: &Container) -> Result<Tensor> {
         let bytes = container.data(&self.storage)?;
         let (stored, needed) = (bytes.len() / self.kind.elt_size_in_bytes(), self.elements().unwrap_or(usize::MAX));

@@ -1,7 +1,7 @@
-//! TorchScript archives: opening, parameters, the archive's own forward, and its code.
+//! TorchScript archives: opening, parameters, the archive's own forward pass, and its code.
 //!
-//! Nothing of an archive runs when it is opened: names, shapes and tensors are read here, and its code is checked against a list of
-//! operators before libtorch may load it, which is when the archive's own forward is asked for.
+//! Opening an archive runs nothing in it. Names, shapes and tensors are read here, and the code is checked against a
+//! list of operators before libtorch may load it, which happens when the archive's own forward pass is called.
 
 mod code;
 mod container;
@@ -25,7 +25,7 @@ pub use listing::Parameter;
 /// Whether archives are loaded whatever their code calls.
 static TRUSTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, archives are loaded whatever their code calls: the user knows where they come from.
+/// Allows archives to be loaded whatever their code calls from now on. The user knows where they come from.
 pub fn trust() {
     TRUSTED.store(true, Ordering::Relaxed);
 }
@@ -36,16 +36,16 @@ pub struct Archive {
     container: Container,
     listed: Vec<Parameter>,
     code: String,
-    /// Once its forward was asked for: on the CPU, in evaluation mode.
+    /// The loaded module, on the CPU and in evaluation mode, once its forward pass has been asked for.
     module: OnceCell<CModule>,
 }
 
 impl Archive {
-    /// Opens an archive; nothing of it is run.
+    /// Opens an archive without running anything in it.
     ///
     /// # Errors
-    /// A file that is not there, not readable, no zip, or a zip without TorchScript code; code that calls what is not known to only
-    /// compute, unless archives are trusted.
+    /// Fails if the file does not exist, cannot be read, is not a zip file, or contains no TorchScript code. Unless
+    /// archives are trusted, it also fails if the code calls a function that is not known to only compute.
     pub fn open(path: &Path) -> Result<Archive> {
         let shown = path.display();
         let container = Container::open(path)?;
@@ -60,51 +60,52 @@ impl Archive {
         Ok(Archive { path: path.to_path_buf(), container, listed, code, module: OnceCell::new() })
     }
 
-    /// Name, shape and type of every parameter.
+    /// Returns the name, shape and type of every parameter.
     pub fn listed(&self) -> &[Parameter] {
         &self.listed
     }
 
-    /// Name and stored tensor of every parameter, read anew.
+    /// Returns the name and the stored tensor of every parameter, read anew.
     ///
     /// # Errors
-    /// An entry that is missing or damaged.
+    /// Fails if an entry is missing or damaged.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
         let read = |parameter: &Parameter| Ok((parameter.name.clone(), parameter.read(&self.container)?));
         self.listed.iter().map(read).collect()
     }
 
-    /// Type in which the matrices are stored and images must be fed.
+    /// Returns the type in which the matrices are stored, which is that of the images to pass in.
     pub fn kind(&self) -> Kind {
-        // A half-precision CLIP keeps its embeddings in f32, and that of its tokens is the largest of all.
+        // A half-precision CLIP keeps its embeddings in f32, and the token embedding is the largest parameter.
         let matrices = self.listed.iter().filter(|parameter| !parameter.name.contains("embedding"));
         matrices.max_by_key(|parameter| parameter.count()).map_or(Kind::Float, |parameter| parameter.kind)
     }
 
-    /// The Python code of the archive, all files joined.
+    /// Returns the TorchScript code of the archive, with all files joined.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// The archive's own output on `images: [B, 3, S, S]`: `encode_image` where it has one, else `forward`; f32.
+    /// Returns the archive's own output on `images: [B, 3, S, S]` in f32, from `encode_image` if it has one, otherwise
+    /// from `forward`.
     pub fn encode_image(&self, images: &Tensor) -> Result<Tensor> {
         let input = [IValue::Tensor(images.to_kind(self.kind()))];
         if self.has("encode_image") { self.call("encode_image", &input) } else { self.call("forward", &input) }
     }
 
-    /// The archive's own `encode_text` on `tokens: [B, T]`, T its full context; f32.
+    /// Returns the output of the archive's own `encode_text` on `tokens: [B, T]` in f32, where T is its full context.
     ///
     /// # Errors
-    /// An archive without that method, or one that does not run here.
+    /// Fails if the archive has no such method, or does not run here.
     pub fn encode_text(&self, tokens: &Tensor) -> Result<Tensor> {
         ensure!(self.has("encode_text"), "the archive has no encode_text method");
         self.call("encode_text", &[IValue::Tensor(tokens.shallow_clone())])
     }
 
-    /// Has libtorch load what runs; an archive that does not run here may be loaded all the same.
+    /// Loads the archive with libtorch. An archive that does not run here may still load.
     ///
     /// # Errors
-    /// What libtorch says of an archive that it cannot load.
+    /// Fails if libtorch cannot load the archive, with libtorch's message.
     pub fn load(&self) -> Result<()> {
         self.module().map(drop).with_context(|| self.path.display().to_string())
     }
@@ -134,7 +135,7 @@ impl Archive {
     }
 }
 
-/// The tensor, or the first of a tuple (a scripted open_clip model returns image, text and scale).
+/// Returns the tensor, or the first one of a tuple (a scripted open_clip model returns image, text and scale).
 fn tensor_of(output: IValue) -> Result<Tensor> {
     match output {
         IValue::Tensor(tensor) => Ok(tensor),

@@ -1,6 +1,6 @@
-//! Operators that an archive's code may call: they compute tensors, numbers, texts and lists, and do nothing else.
+//! The operators that an archive's code may call. They compute tensors, numbers, texts and lists, and do nothing else.
 
-/// `torch.NAME(…)`, or `x.NAME(…)` on a tensor. Sorted.
+/// The operators called as `torch.NAME(…)`, or as `x.NAME(…)` on a tensor, sorted.
 pub const TENSOR: &[&str] = &[
     "Bool",
     "ComplexImplicit",
@@ -261,7 +261,7 @@ pub const TENSOR: &[&str] = &[
     "zeros_like",
 ];
 
-/// `ops.prim.NAME(…)`.
+/// The operators called as `ops.prim.NAME(…)`.
 pub const PRIMITIVE: &[&str] = &[
     "NumToTensor",
     "RaiseException",
@@ -280,7 +280,7 @@ pub const PRIMITIVE: &[&str] = &[
     "unchecked_unwrap_optional",
 ];
 
-/// Functions of the language.
+/// The built-in functions of the language.
 pub const LANGUAGE: &[&str] = &[
     "abs",
     "all",
@@ -311,8 +311,8 @@ pub const LANGUAGE: &[&str] = &[
     "zip",
 ];
 
-/// Names that reach files, the terminal, other threads or the generator of random numbers, however they are reached: they may
-/// not stand in the code at all, not even as names of its own.
+/// Names that give access to files, the terminal, other threads or the random number generator. They must not occur in
+/// the code at all, not even as names that it defines itself.
 pub const REACHING_OUT: &[&str] = &[
     "_print",
     "awaitable",

@@ -1,24 +1,24 @@
-//! The tokens of TorchScript, cut as libtorch's own lexer cuts them. Comments are taken for code, which costs nothing: none is
-//! written into archives.
+//! Splits TorchScript into tokens, like libtorch's own lexer. Comments are read as code, which does no harm, since
+//! archives contain none.
 
 use anyhow::{Result, bail};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Token<'a> {
     Name(&'a str),
-    /// What stands between the quotes, escapes as they are written.
+    /// The text between quotes, with escapes as they are written.
     Text(&'a str),
     Number,
-    /// Any other sign; of two signs `==`, `!=`, `<=`, `>=`, the first.
+    /// Any other sign; `==`, `!=`, `<=` and `>=` are all given as `!`.
     Sign(char),
-    /// Outside of parentheses.
+    /// The end of a line outside parentheses.
     LineEnd,
 }
 
-/// Cuts code into tokens.
+/// Splits code into tokens.
 ///
 /// # Errors
-/// A sign that the language does not have, a text without an end.
+/// Fails at a character that the language does not have, or at a text without an end.
 pub fn tokens(code: &str) -> Result<Vec<Token<'_>>> {
     let (bytes, mut at, mut depth, mut found) = (code.as_bytes(), 0, 0i64, Vec::new());
     while let Some(&byte) = bytes.get(at) {
@@ -55,12 +55,12 @@ pub fn tokens(code: &str) -> Result<Vec<Token<'_>>> {
     Ok(found)
 }
 
-/// How many bytes from `at` on are of a kind.
+/// Returns the number of bytes from `at` on for which `of` holds.
 fn run(bytes: &[u8], at: usize, of: fn(&u8) -> bool) -> usize {
     bytes.get(at..).unwrap_or_default().iter().take_while(|byte| of(byte)).count()
 }
 
-/// Where the number at `at` has ended: `1.5e-05`, but of `1.save` only `1.`.
+/// Returns the end of the number at `at`: that of all of `1.5e-05`, but of `1.save` only that of `1.`.
 fn number_end(bytes: &[u8], mut at: usize) -> usize {
     at += run(bytes, at, u8::is_ascii_digit);
     if bytes.get(at) == Some(&b'.') {
@@ -71,7 +71,7 @@ fn number_end(bytes: &[u8], mut at: usize) -> usize {
     if matches!(bytes.get(at), Some(b'e' | b'E')) && exponent > 0 { at + 1 + sign + exponent } else { at }
 }
 
-/// The text whose quote stands at `at`, and where it has ended.
+/// Returns the text whose opening quote is at `at`, and its end.
 fn quoted(code: &str, at: usize) -> Result<(&str, usize)> {
     let bytes = code.as_bytes();
     let quote = bytes[at];

@@ -8,17 +8,17 @@ use tch::{Kind, Tensor};
 
 use crate::base::tensor::first_line;
 
-/// Single files in the order in which they are looked for.
+/// The names of single weight files, in the order of the search.
 const SINGLE: [&str; 3] = ["model.safetensors", "open_clip_model.safetensors", "open_clip_pytorch_model.safetensors"];
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Files of pickled tensors, which are not read.
 const PICKLED: [&str; 4] = ["pytorch_model.bin", "pytorch_model.pth", "model.pth", "open_clip_pytorch_model.bin"];
 
-/// The files that hold a folder's weights.
+/// Returns the files with the folder's weights.
 ///
 /// # Errors
-/// No such file, a shard that is missing, an index that is damaged.
+/// Fails if there is no such file, if a shard is missing, or if the index is damaged.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let shown = folder.display();
     if let Some(single) = SINGLE.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
@@ -47,16 +47,16 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-/// All tensors of a folder, on the CPU in their stored type.
+/// Returns all tensors of a folder, on the CPU in their stored type.
 ///
 /// # Errors
-/// Those of [`files`]; a damaged file; a number type that is no plain floating-point one.
+/// Fails as [`files`] does, if a file is damaged, or if a tensor has a number type other than plain floating point.
 pub fn read(folder: &Path) -> Result<Vec<(String, Tensor)>> {
     let mut all = Vec::new();
     for path in files(folder)? {
         let tensors = of_file(&path)?;
         let floating = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double];
-        // Older versions store the places of positions as integers; images never go through them.
+        // Older versions store position indices as integers, which images never go through.
         let other = tensors.iter().find(|(name, t)| !floating.contains(&t.kind()) && !name.ends_with("position_ids"));
         if let Some((name, tensor)) = other {
             bail!(
@@ -70,10 +70,10 @@ pub fn read(folder: &Path) -> Result<Vec<(String, Tensor)>> {
     Ok(all)
 }
 
-/// All tensors of one file.
+/// Returns all tensors of one file.
 ///
 /// # Errors
-/// A file that is damaged.
+/// Fails if the file is damaged.
 pub fn of_file(path: &Path) -> Result<Vec<(String, Tensor)>> {
     Tensor::read_safetensors(path)
         .map_err(|e| anyhow!("{}: not a readable safetensors file: {}", path.display(), first_line(&e)))

@@ -19,7 +19,7 @@ use crate::schema::Reader;
 
 pub use entries::HEADS;
 
-/// Whether a subspace trains the head.
+/// The way in which a subspace trains the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Training {
     /// The head is always frozen.

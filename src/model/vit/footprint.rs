@@ -29,7 +29,7 @@ impl Pass<'_> {
         let Geometry { grid, width, .. } = *self.geometry;
         let token = self.kind.elt_size_in_bytes() as u64;
         let tokens = (self.parts.prefix + grid * grid) as u64;
-        // Tensors that go leave holes between others that stay; measured on processors.
+        // Freed tensors leave holes between those that stay; measured on CPUs.
         const HOLES: f64 = 1.2;
         let numbers = self.kept() + self.live() + 2 * width as u64;
         let activations = (HOLES * (token * tokens * numbers) as f64) as u64;
@@ -63,7 +63,7 @@ impl Pass<'_> {
             return attention;
         }
         let hidden = if self.traits.activation == Activation::QuickGelu { 2 * mlp } else { mlp };
-        // A gated MLP keeps the gate, what it becomes and what it multiplies; a learnt scale what it scales.
+        // A gated MLP keeps the gate, its activation and its other factor; a learnt scale keeps its input.
         let hidden = if self.parts.gated { hidden + 2 * mlp } else { hidden };
         let hidden = if self.parts.layer_scale { hidden + 2 * width } else { hidden };
         let layers = when("attn.proj", width) + when("ln_2", 2 * width) + when("mlp.fc", width) + when("mlp.proj", mlp);

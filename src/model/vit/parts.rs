@@ -1,4 +1,4 @@
-//! The parts in which members of the vision-transformer family differ, as their parameters and their config tell.
+//! The parts in which vision transformers differ, as read from their parameters and their config.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::model::network::Parameters;
 use crate::schema::words;
 
 words! {
-    /// How features are read off the tokens that leave the last block.
+    /// The way in which features are computed from the output tokens of the last block.
     pub enum Readout {
         /// The class token, normalised.
         Class = "class",
@@ -26,7 +26,7 @@ words! {
 }
 
 words! {
-    /// How position embeddings are resized to another grid; all are bicubic.
+    /// The way in which position embeddings are resized to another grid; all are bicubic.
     pub enum Resize {
         /// With antialiasing, as timm does.
         Antialiased = "antialiased",
@@ -35,18 +35,18 @@ words! {
     }
 }
 
-/// Everything beside a plain block, a class token with learnt positions, and the class readout.
+/// The parts besides plain blocks, a class token with learnt positions, and the class readout.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Parts {
-    /// Tokens in front of the patches: class, distillation, registers.
+    /// The number of tokens in front of the patches: class, distillation, registers.
     pub prefix: i64,
-    /// How many of them have position embeddings of their own.
+    /// The number of these tokens that have their own position embeddings.
     pub positioned: i64,
-    /// A learnt scale of what each half of a block adds (`ls_1`, `ls_2`).
+    /// Whether each half of a block scales its result by a learnt factor (`ls_1`, `ls_2`).
     pub layer_scale: bool,
-    /// A gate in the MLP: act(gate(x)) · fc(x) in place of act(fc(x)).
+    /// Whether the MLP has a gate: act(gate(x)) · fc(x) in place of act(fc(x)).
     pub gated: bool,
-    /// Rotary positions of the patches.
+    /// The rotary positions of the patches.
     pub rope: Option<Rope>,
     pub readout: Readout,
     pub resize: Resize,
@@ -64,10 +64,11 @@ impl Parts {
         resize: Resize::Antialiased,
     };
 
-    /// Reads from the parameters' names and shapes what they tell; the rest is that of a plain one.
+    /// Reads the parts from the parameters' names and shapes. Parts that these do not tell are those of a plain vision
+    /// transformer.
     ///
     /// # Errors
-    /// Position embeddings that fit no square grid.
+    /// Fails if the position embeddings fit no square grid.
     pub fn of(parameters: &Parameters) -> Result<Parts> {
         let rows = |name: &str| parameters.get(name).map(|t| if t.dim() == 1 { 1 } else { t.size()[0] });
         let lead = ["class_token", "distillation_token"].iter().filter_map(|name| rows(name)).sum::<i64>();

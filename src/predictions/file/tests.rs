@@ -66,8 +66,8 @@ fn every_truncation_and_every_changed_byte_is_an_error_never_a_panic() {
     }
 }
 
-/// The error message on opening a file that holds only `tensors` (name, type, shape). Every byte of their data is
-/// `fill`.
+/// Returns the error message on opening a file that holds only `tensors` (name, type, shape). Every byte of their data
+/// is `fill`.
 fn message_for(tensors: &[(&str, Dtype, &[usize])], fill: u8) -> String {
     let data: Vec<Vec<u8>> = tensors
         .iter()

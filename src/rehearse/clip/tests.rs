@@ -11,7 +11,7 @@ use crate::model::vit::identify::{Evidence, Fixed, identify, identify_text};
 use crate::model::vit::text::TextGeometry;
 use crate::model::vit::{Activation, Geometry, Traits};
 
-/// Width 32, two blocks, patch 8, 16 pixels a side.
+/// Returns a model of width 32 with two blocks and patch size 8 for images of 16 pixels per side.
 fn clip(around: Around, text: bool, kind: Kind) -> Clip {
     let output = if around == Around::Nothing { 32 } else { 24 };
     let words = TextGeometry { width: 48, blocks: 1, mlp: 96, vocabulary: 99, context: 12, output };

@@ -16,7 +16,7 @@ pub enum Array<'a> {
     Words(&'a str, Vec<usize>, &'a [u16]),
 }
 
-/// A file of arrays.
+/// Returns the bytes of a file with these arrays.
 pub fn file(arrays: &[Array]) -> Vec<u8> {
     let mut bytes = b"MATLAB 5.0 MAT-file".to_vec();
     bytes.resize(HEADER - 4, b' ');
@@ -38,7 +38,7 @@ pub fn file(arrays: &[Array]) -> Vec<u8> {
     bytes
 }
 
-/// A tag with its data, padded to a multiple of eight bytes.
+/// Returns a tag with its data, padded to a multiple of eight bytes.
 fn element(kind: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = [kind.to_le_bytes(), (data.len() as u32).to_le_bytes()].concat();
     bytes.extend(data);

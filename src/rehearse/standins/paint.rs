@@ -1,15 +1,15 @@
-//! Made-up pictures: waves of a phase and colour of their own, so that no two labels look alike and files compress as
-//! photographs do, more or less.
+//! Made-up pictures: waves of different phases and colours, so that no two labels look alike and files compress roughly
+//! like photographs.
 
 use std::io::Cursor;
 
 use anyhow::{Context, Result};
 use image::{ImageFormat, RgbImage};
 
-/// Distinct pictures of one set; more images than these repeat them.
+/// The number of distinct pictures in one set. Further images repeat them.
 const DISTINCT: usize = 64;
 
-/// The value of one channel of image `seed` at a place.
+/// Returns the value of one channel of image `seed` at a pixel.
 pub fn value(seed: usize, channel: usize, row: usize, column: usize) -> u8 {
     let wave = (row * (3 + seed % 5) + column * (2 + seed % 7) + channel * 31 + seed * 53) % 512;
     let smooth = if wave < 256 { wave } else { 511 - wave };
@@ -17,13 +17,13 @@ pub fn value(seed: usize, channel: usize, row: usize, column: usize) -> u8 {
     ((smooth + grain) % 256) as u8
 }
 
-/// An image `[3, side, side]`, channel by channel and row by row.
+/// Returns an image `[3, side, side]`, channel by channel and row by row.
 pub fn planar(seed: usize, side: usize) -> Vec<u8> {
     let place = |at: usize| (at / (side * side), at / side % side, at % side);
     (0..3 * side * side).map(place).map(|(channel, row, column)| value(seed, channel, row, column)).collect()
 }
 
-/// Encoded pictures of one size and format, made once each.
+/// Encoded pictures of one size and format, each made once.
 pub struct Pictures {
     side: u32,
     format: ImageFormat,
@@ -31,15 +31,15 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Pictures of `side` pixels a side.
+    /// Returns pictures of `side` pixels per side, none of them encoded yet.
     pub fn new(side: u32, format: ImageFormat) -> Pictures {
         Pictures { side, format, made: vec![None; DISTINCT] }
     }
 
-    /// The bytes of a file of picture `seed`.
+    /// Returns the bytes of a file with picture `seed`.
     ///
     /// # Errors
-    /// A format that cannot be written.
+    /// Fails if the format cannot be written.
     pub fn file(&mut self, seed: usize) -> Result<&[u8]> {
         let place = seed % DISTINCT;
         if self.made[place].is_none() {

@@ -14,7 +14,7 @@ const REQUEST: Request = Request {
     progress: &|_, _| (),
 };
 
-/// The data set of a table.
+/// Returns the data set of a table.
 fn set(key: &str, table: &toml::Table) -> Box<dyn Dataset> {
     let entry = DATASETS.iter().find(|entry| entry.key == key).unwrap();
     let tree = Tree::parse("test.toml", &toml::to_string(table).unwrap()).unwrap();
@@ -56,7 +56,7 @@ fn every_data_set_has_a_stand_in() {
     assert_eq!(keys, DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>());
 }
 
-/// bella's own readers read what was made: right counts, labels, classes.
+/// Checks that bella's own readers read the stand-ins with the right counts, labels and classes.
 #[test]
 fn readers_read_them() {
     for stand_in in STAND_INS.iter().filter(|stand_in| stand_in.key != "digits") {

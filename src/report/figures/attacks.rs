@@ -44,8 +44,8 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-/// The points at ε = 0 for attacks that were run without it, taken from the clean row of the same run, set, predictive
-/// and precision.
+/// Returns the points at ε = 0 for attacks that were run without it, taken from the clean row of the same run, set,
+/// predictive and precision.
 fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Reading> {
     let rows = || material.series[series].rows.iter().map(|row| RowView::new(&material.sources.results, *row));
     let same = |a: &RowView, b: &RowView| {
@@ -71,13 +71,13 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
     readings
 }
 
-/// The title of a panel: the attack of the row, followed by its test set if there are several.
+/// Returns the title of a panel: the attack of the row, followed by its test set if there are several.
 fn panel(row: &RowView, several_sets: bool) -> String {
     let set = if several_sets { format!(", {}", row.get("set")) } else { String::new() };
     format!("{}{set}", attack(row))
 }
 
-/// The name of an attack, such as `PGD on mean-probability, 10 steps`. The resolution is added if it is not the
+/// Returns the name of an attack, such as `PGD on mean-probability, 10 steps`. The resolution is added if it is not the
 /// model's.
 fn attack(row: &RowView) -> String {
     let resolution = match row.get("attack_resolution") {
@@ -95,7 +95,8 @@ fn attack(row: &RowView) -> String {
     format!("{}{target}{variant}{resolution}", row.get("attack").to_uppercase())
 }
 
-/// Whether the attack is the default one: on the mean probability of the members, at the resolution of the model.
+/// Returns whether the attack is the default one: on the mean probability of the members, at the resolution of the
+/// model.
 fn on_members_mean(row: &RowView) -> bool {
     ["", "mean-probability"].contains(&row.get("attack_target"))
         && ["", "model"].contains(&row.get("attack_resolution"))
@@ -141,7 +142,8 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
     }
 }
 
-/// The budget of a row that is clean or attacked by FGSM. The row of an attack with budget 0 is the clean one again.
+/// Returns the budget of a row that is clean or attacked by FGSM. The row of an attack with budget 0 is the clean one
+/// again.
 fn budget_of(row: &RowView) -> Option<f64> {
     match (row.get("attack"), row.get("condition")) {
         ("", "clean") => Some(0.0),

@@ -110,13 +110,13 @@ pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-/// The risk-coverage curve of one run as points `(coverage, risk)`, in percent.
+/// Returns the risk-coverage curve of one run as points `(coverage, risk)`, in percent.
 fn curve(one: &Measured) -> Vec<(f64, f64)> {
     let curve = curve_of(&one.scores, Average::Logit, CURVE_POINTS);
     curve.into_iter().map(|(coverage, risk)| (100.0 * coverage, 100.0 * risk)).collect()
 }
 
-/// The pointwise mean of curves that share one grid.
+/// Returns the pointwise mean of curves that share one grid.
 fn mean_curve(curves: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     let length = curves.iter().map(Vec::len).min().unwrap_or(0);
     let mean = |at: usize, part: fn(&(f64, f64)) -> f64| {

@@ -26,7 +26,7 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     by_condition(material, DIVERSITY, 1, caption, &shown.collect::<Vec<_>>())
 }
 
-/// The highest severity of each corruption in the results.
+/// Returns the highest severity of each corruption in the results.
 fn highest_severities<'a>(material: &Material<'a>) -> BTreeMap<&'a str, f64> {
     let mut highest: BTreeMap<_, f64> = BTreeMap::new();
     for row in material.sources.result_rows() {
@@ -93,7 +93,7 @@ fn names(material: &Material) -> Vec<String> {
     material.series.iter().map(|one| one.name.clone()).collect()
 }
 
-/// All result rows, each with the index of its series.
+/// Returns all result rows, each with the index of its series.
 fn rows<'a>(material: &'a Material) -> impl Iterator<Item = (usize, RowView<'a>)> {
     let of_series = move |(series, one): (usize, &'a crate::results::series::Series)| {
         one.rows.iter().map(move |row| (series, RowView::new(&material.sources.results, *row)))
@@ -101,8 +101,8 @@ fn rows<'a>(material: &'a Material) -> impl Iterator<Item = (usize, RowView<'a>)
     material.series.iter().enumerate().flat_map(of_series)
 }
 
-/// The accuracy and NLL under each corruption by severity. Means over the published corruptions have panels of their
-/// own, if the results hold them.
+/// Returns the accuracy and NLL under each corruption by severity. Means over the published corruptions have panels of
+/// their own, if the results hold them.
 pub fn shift(material: &Material) -> Result<Option<Drawing>> {
     let mut readings = vec![];
     for (series, row) in rows(material).filter(|(_, row)| !row.get("corruption").is_empty()) {

@@ -82,7 +82,8 @@ fn panels_of(
     (panels, places)
 }
 
-/// One panel with the given titles of its axes. `None` if neither the right nor the wrong predictions have a density.
+/// Returns one panel with the given titles of its axes. `None` if neither the right nor the wrong predictions have a
+/// density.
 fn panel(
     runs: &[&Measured],
     high: f64,

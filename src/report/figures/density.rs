@@ -44,7 +44,7 @@ fn bandwidth(values: &[f64]) -> Option<f64> {
     (spread > 1e-12 * mean.abs() && spread.is_finite()).then(|| 0.9 * spread * count.powf(-0.2))
 }
 
-/// The quantile of the values at the share `at`, by the nearest rank. `None` if there are no values.
+/// Returns the quantile of the values at the share `at`, by the nearest rank. `None` if there are no values.
 pub fn quantile(values: &[f64], at: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

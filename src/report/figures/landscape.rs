@@ -92,7 +92,7 @@ impl Plane {
     }
 }
 
-/// The given columns of a CSV file as numbers, row by row.
+/// Returns the given columns of a CSV file as numbers, row by row.
 fn numbers(path: &Path, columns: &[&str]) -> Result<Vec<Vec<f64>>> {
     let table = store::read(path)?;
     let number = |row: usize, column: &str| {

@@ -19,12 +19,12 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Whether the images were left unchanged.
+    /// Returns whether the images were left unchanged.
     pub fn is_clean(&self) -> bool {
         self.condition == "clean"
     }
 
-    /// The set and the condition as the title of a panel names them.
+    /// Returns the set and the condition as the title of a panel names them.
     pub fn place(&self) -> String {
         format!("{}, {}", self.set, self.condition)
     }
@@ -54,8 +54,8 @@ fn place(row: &RowView) -> (String, String) {
     (row.get("set").to_string(), row.get("condition").to_string())
 }
 
-/// The sets and conditions that are shown: all clean ones and the most severe corruptions, if their predictions are
-/// saved.
+/// Returns the sets and conditions that are shown: all clean ones and the most severe corruptions, if their predictions
+/// are saved.
 fn shown(sources: &Sources) -> Vec<(String, String)> {
     let saved: Vec<_> = sources.result_rows().filter(|row| sources.predictions_of(row).is_some()).collect();
     let mut shown = vec![];

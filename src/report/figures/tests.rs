@@ -6,7 +6,8 @@ use super::*;
 use crate::predictions::{Predictions, Shape};
 use crate::results::store::{Row, upsert_row};
 
-/// A result row of a run with the method `svgd` or `map`. The cells of `more` are added or replace the default ones.
+/// Returns a result row of a run with the method `svgd` or `map`. The cells of `more` are added or replace the default
+/// ones.
 fn row(run: &str, method: &str, more: &[(&str, &str)]) -> Row {
     let given = |column: &str| more.iter().any(|(name, _)| *name == column);
     let particles = if method == "svgd" { "2" } else { "1" };
@@ -42,7 +43,7 @@ fn predictions(path: &Path, run: &str) {
     predictions.with_metadata(metadata).unwrap().save(path).unwrap();
 }
 
-/// A results folder with data for every figure.
+/// Returns a results folder with data for every figure.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let csv = folder.path().join("toy.csv");

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::report::sources::{RunFiles, Sources};
 use crate::report::tables::escape_html;
 
-/// The title of the page, which names the experiment or counts them.
+/// Returns the title of the page, which names the experiment or counts them.
 pub fn title(sources: &Sources) -> String {
     match experiments(sources).as_slice() {
         [one] => format!("bella: {one}"),
@@ -18,7 +18,7 @@ pub fn title(sources: &Sources) -> String {
     }
 }
 
-/// The names of the experiments in result rows and run folders.
+/// Returns the names of the experiments in result rows and run folders.
 fn experiments(sources: &Sources) -> Vec<&str> {
     let of_rows = sources.result_rows().map(|row| row.get("experiment"));
     let of_runs = sources.runs.iter().map(|run| run.experiment.as_str());
@@ -26,7 +26,7 @@ fn experiments(sources: &Sources) -> Vec<&str> {
     all.into_iter().collect()
 }
 
-/// The distinct values of a column over all result rows.
+/// Returns the distinct values of a column over all result rows.
 fn column<'a>(sources: &'a Sources, column: &str) -> Vec<&'a str> {
     let all: BTreeSet<_> = sources.result_rows().map(|row| row.get(column)).filter(|cell| !cell.is_empty()).collect();
     all.into_iter().collect()
@@ -54,13 +54,13 @@ pub fn header(sources: &Sources) -> Result<String> {
     Ok(html)
 }
 
-/// The day on which the record of a finished run was written.
+/// Returns the day on which the record of a finished run was written.
 fn finished(run: &RunFiles) -> Option<String> {
     run.record.as_ref()?;
     Some(day(std::fs::metadata(run.folder.join("run.json")).ok()?.modified().ok()?))
 }
 
-/// The day in UTC, as `2025-03-14`. Computed for the civil calendar in cycles of 400 years that start in March.
+/// Returns the day in UTC, as `2025-03-14`. Computed for the civil calendar in cycles of 400 years that start in March.
 fn day(time: SystemTime) -> String {
     let days = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400) + 719_468;
     let (cycle, of_cycle) = (days / 146_097, days % 146_097);
@@ -72,7 +72,7 @@ fn day(time: SystemTime) -> String {
     format!("{:04}-{month:02}-{of_month:02}", cycle * 400 + year + later)
 }
 
-/// The table of the runs, with one row for each series.
+/// Returns the table of the runs, with one row for each series.
 pub fn runs(sources: &Sources) -> Result<String> {
     let mut html = String::from("<section aria-labelledby=\"runs\">\n<h2 id=\"runs\">What was run</h2>\n");
     html.push_str("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"What was run\">\n<table>\n");
@@ -143,7 +143,7 @@ pub fn reproduce(sources: &Sources) -> Result<String> {
     Ok(html)
 }
 
-/// The versions, the device and the precision of a finished run.
+/// Returns the versions, the device and the precision of a finished run.
 fn built_with(run: &RunFiles) -> Option<String> {
     let text = |key: &str| Some(run.record.as_ref()?.get(key)?.as_str()?.to_string()).filter(|text| !text.is_empty());
     let commit = text("commit").map_or(String::new(), |commit| format!(" (commit {commit})"));

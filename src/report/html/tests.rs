@@ -2,7 +2,7 @@ use super::*;
 use crate::report::figures;
 use crate::results::store::Row;
 
-/// A results folder with one row whose names would be HTML markup if they were not escaped.
+/// Returns a results folder with one row whose names would be HTML markup if they were not escaped.
 fn hostile() -> Sources {
     let mut sources = Sources::default();
     let mut row = Row::new();

@@ -50,8 +50,8 @@ impl<'a> Comparison<'a> {
         Ok(Self { table, names: series.into_iter().map(|one| one.name).collect(), groups, places })
     }
 
-    /// The values of a column, each multiplied by `factor`. Empty cells are skipped. `None` if no cell has a value.
-    /// Shape `[series][group][seed]`.
+    /// Returns the values of a column, each multiplied by `factor`. Empty cells are skipped. `None` if no cell has a
+    /// value. Shape `[series][group][seed]`.
     pub fn values(&self, column: &str, factor: f64) -> Result<Option<Vec<Vec<Vec<f64>>>>> {
         let mut values = vec![vec![vec![]; self.groups.len()]; self.names.len()];
         for &(row, series, group) in &self.places {

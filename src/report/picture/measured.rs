@@ -33,12 +33,12 @@ impl Measured {
         Ok((!values.is_empty()).then_some(Self { quantity, metric, values }))
     }
 
-    /// The number of seeds behind each mark.
+    /// Returns the number of seeds behind each mark.
     pub fn seeds(&self) -> impl Iterator<Item = usize> {
         self.values.iter().flat_map(|(_, all)| all.iter().flatten()).map(Vec::len).filter(|count| *count > 0)
     }
 
-    /// Whether the quantity is mutual information.
+    /// Returns whether the quantity is mutual information.
     pub fn is_information(&self) -> bool {
         self.quantity.columns.len() > 1
     }

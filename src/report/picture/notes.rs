@@ -4,9 +4,9 @@ use super::comparison::{Comparison, Group};
 use super::measured::Measured;
 use crate::metrics::Average;
 
-/// The name of each group: the condition, then the test set on a line of its own if there are several sets. If all
-/// images are clean, the test set alone is the name. If all conditions share an origin in brackets, it is left out here
-/// and named in the notes.
+/// Returns the name of each group: the condition, then the test set on a line of its own if there are several sets. If
+/// all images are clean, the test set alone is the name. If all conditions share an origin in brackets, it is left out
+/// here and named in the notes.
 pub fn group_names(groups: &[Group]) -> Vec<String> {
     let (sets, shared) = (several_sets(groups), shared_origin(groups).is_some());
     let all_clean = groups.iter().all(|group| group.condition == "clean");
@@ -39,7 +39,7 @@ fn shared_origin(groups: &[Group]) -> Option<&str> {
     origins.all(|origin| origin == first).then_some(first)
 }
 
-/// The notes below the picture, one line each.
+/// Returns the notes below the picture, one line each.
 pub fn notes(comparison: &Comparison, measured: &[Measured]) -> Vec<String> {
     let mut about = vec![];
     let groups = &comparison.groups;

@@ -46,7 +46,8 @@ fn svg(table: &Table) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// The texts of an SVG in order. Panics unless the tags are balanced and everything between them is text or escapes.
+/// Returns the texts of an SVG in order. Panics unless the tags are balanced and everything between them is text or
+/// escapes.
 fn texts(svg: &str) -> Vec<String> {
     let (mut open, mut texts) = (vec![], vec![]);
     for part in svg.split('<').skip(1) {

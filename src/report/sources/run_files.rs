@@ -55,7 +55,8 @@ impl RunFiles {
         (files, problems)
     }
 
-    /// The value that the config gives for a column of result rows: `checkpoint`, or a setting such as `svgd.gamma`.
+    /// Returns the value that the config gives for a column of result rows: `checkpoint`, or a setting such as
+    /// `svgd.gamma`.
     pub fn setting(&self, column: &str) -> Option<String> {
         let config = self.config.as_ref()?;
         if column == "checkpoint" {
@@ -106,8 +107,8 @@ impl RunFiles {
 }
 
 impl PredictionsFile {
-    /// Whether these are predictions of the images with this fingerprint. If one of the fingerprints is missing, the
-    /// number of images decides.
+    /// Returns whether these are predictions of the images with this fingerprint. If one of the fingerprints is
+    /// missing, the number of images decides.
     pub(super) fn is_of(&self, fingerprint: &str, count: &str) -> bool {
         let known = !fingerprint.is_empty() && !self.images.is_empty();
         let equal_counts = count.is_empty() || count == self.samples.to_string();
@@ -130,7 +131,7 @@ impl PredictionsFile {
     }
 }
 
-/// The entries of a folder in the order of their names, without hidden (temporary) ones.
+/// Returns the entries of a folder in the order of their names, without hidden (temporary) ones.
 pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = vec![];
     for entry in fs::read_dir(folder)? {
@@ -143,7 +144,7 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The folders within a folder. Empty if the folder does not exist.
+/// Returns the folders within a folder. Empty if the folder does not exist.
 pub(super) fn folders(path: &Path) -> Vec<PathBuf> {
     listed(path).unwrap_or_default().into_iter().filter(|path| path.is_dir()).collect()
 }

@@ -7,8 +7,8 @@ use super::rendered::RenderedTable;
 const WIDE: usize = 6;
 
 impl RenderedTable {
-    /// The table as a `table` environment with `\caption` and `\label{tab:<key>}`. Its first line names the packages it
-    /// needs.
+    /// Returns the table as a `table` environment with `\caption` and `\label{tab:<key>}`. Its first line names the
+    /// packages it needs.
     pub fn to_latex(&self) -> String {
         let line = |cells: &[String]| {
             let cells: Vec<_> = cells.iter().map(|cell| escape_latex(cell)).collect();

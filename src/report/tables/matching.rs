@@ -30,7 +30,7 @@ impl<'a> Matcher<'a> {
         Self { sources, results: sources.series(), ood: sources.ood_series() }
     }
 
-    /// Our values for a cell, in the order of the legend. Empty if no run fits.
+    /// Returns our values for a cell, in the order of the legend. Empty if no run fits.
     pub fn find(&self, cell: &Cell) -> Vec<Found> {
         if !cell.is_comparable() || cell.origin == Origin::MeanOfCells {
             return vec![];
@@ -64,8 +64,8 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The value of a setting that rows do not carry (such as `low-rank.targets`), taken from the config of the run.
-    /// Empty if it is unknown.
+    /// Returns the value of a setting that rows do not carry (such as `low-rank.targets`), taken from the config of the
+    /// run. Empty if it is unknown.
     fn configured(&self, row: &RowView, column: &str) -> String {
         let value = || {
             let (choice, key) = column.split_once('.')?;
@@ -77,7 +77,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// The name of a row's checkpoint. If the row does not have one, the name of its experiment.
+/// Returns the name of a row's checkpoint. If the row does not have one, the name of its experiment.
 pub fn checkpoint(row: &RowView) -> String {
     match row.get("checkpoint") {
         "" => format!("experiment {}", row.get("experiment")),
@@ -100,8 +100,8 @@ fn by_images<'a>(rows: &[RowView<'a>]) -> Vec<(String, Vec<RowView<'a>>)> {
     groups
 }
 
-/// The values by checkpoint, one per run: the value of the run's last row, or the mean over the severities that the
-/// cell asks for.
+/// Returns the values by checkpoint, one per run: the value of the run's last row, or the mean over the severities that
+/// the cell asks for.
 fn values(rows: &[RowView], cell: &Cell) -> Vec<(String, Vec<f64>)> {
     let mut runs: BTreeMap<(String, &str), Vec<RowView>> = BTreeMap::new();
     for row in rows {
@@ -122,7 +122,7 @@ fn values(rows: &[RowView], cell: &Cell) -> Vec<(String, Vec<f64>)> {
     values
 }
 
-/// The mean of a metric over severities. `None` unless all of them are there.
+/// Returns the mean of a metric over severities. `None` unless all of them are there.
 fn mean_over(severities: &Severities, rows: &[RowView], metric: &str) -> Option<f64> {
     let value = |severity: u8| {
         let condition = format!("{}:{severity}", severities.corruption);

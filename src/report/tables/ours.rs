@@ -40,8 +40,8 @@ const OOD_COLUMNS: &[&str] = &[
     "detection_error",
 ];
 
-/// The columns shown for result rows: names, the metrics that are marked for tables, and costs. A setting such as
-/// `svgd.gamma` is shown if rows that are otherwise alike differ in it.
+/// Returns the columns shown for result rows: names, the metrics that are marked for tables, and costs. A setting such
+/// as `svgd.gamma` is shown if rows that are otherwise alike differ in it.
 pub fn result_columns(table: &Table) -> Vec<String> {
     let mut alike: BTreeMap<Vec<Option<&str>>, Vec<usize>> = BTreeMap::new();
     for row in 0..table.rows.len() {
@@ -61,12 +61,12 @@ pub fn result_columns(table: &Table) -> Vec<String> {
     before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
 }
 
-/// The columns that name a result, without the file that its predictions come from.
+/// Returns the columns that name a result, without the file that its predictions come from.
 fn telling_names() -> impl Iterator<Item = &'static str> {
     NAMES.concat().into_iter().filter(|name| *name != "file")
 }
 
-/// Whether two runs have rows that are equal in all `columns`.
+/// Returns whether two runs have rows that are equal in all `columns`.
 fn runs_look_alike(table: &Table, columns: &[&str]) -> bool {
     let mut runs: BTreeMap<Vec<Option<&str>>, Option<&str>> = BTreeMap::new();
     (0..table.rows.len()).any(|row| {
@@ -76,7 +76,7 @@ fn runs_look_alike(table: &Table, columns: &[&str]) -> bool {
     })
 }
 
-/// The table of all result rows.
+/// Returns the table of all result rows.
 pub fn results(sources: &Sources) -> RenderedTable {
     plain(
         "results",
@@ -87,7 +87,7 @@ pub fn results(sources: &Sources) -> RenderedTable {
     )
 }
 
-/// The table of all out-of-distribution rows.
+/// Returns the table of all out-of-distribution rows.
 pub fn ood(sources: &Sources) -> RenderedTable {
     let caption = format!(
         "One row per run, out-of-distribution set, score and average. {} Definitions and orientation: column `definition` of \
@@ -112,7 +112,7 @@ fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str])
     }
 }
 
-/// The table of each series and condition over seeds: mean ± standard deviation and the 95 % interval.
+/// Returns the table of each series and condition over seeds: mean ± standard deviation and the 95 % interval.
 pub fn seeds(sources: &Sources) -> RenderedTable {
     let aggregates = aggregates(sources);
     let mut columns = metrics::columns_where(|shown| shown.seeds);
@@ -144,7 +144,7 @@ fn seed_row(one: &Aggregate, columns: &[String]) -> Vec<String> {
     heads.into_iter().chain(columns.iter().map(cell)).collect()
 }
 
-/// The mean, standard deviation and 95 % interval, such as `68.37 ± 0.22 [66.40, 70.33]`.
+/// Returns the mean, standard deviation and 95 % interval, such as `68.37 ± 0.22 [66.40, 70.33]`.
 fn show(summary: &Summary, percent: bool) -> String {
     let number = |value: f64| if percent { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") };
     match (summary.spread, summary.interval()) {
@@ -165,7 +165,8 @@ fn warnings(aggregates: &[Aggregate]) -> Vec<String> {
     warnings
 }
 
-/// The aggregates over seeds as CSV, with one line per series, condition and metric, in the units of the results files.
+/// Returns the aggregates over seeds as CSV, with one line per series, condition and metric, in the units of the
+/// results files.
 pub fn seeds_csv(sources: &Sources) -> Result<String> {
     let mut csv = csv::Writer::from_writer(vec![]);
     csv.write_record(["series", "set", "condition", "metric", "n", "mean", "sd", "low_95", "high_95"])?;

@@ -33,7 +33,7 @@ pub struct RenderedTable {
 }
 
 impl RenderedTable {
-    /// The table for a terminal with its title and notes, ending in a line break.
+    /// Returns the table for a terminal with its title and notes, ending in a line break.
     pub fn to_terminal(&self, surface: Surface) -> String {
         let mut table = comfy_table::Table::new();
         match surface {
@@ -57,7 +57,7 @@ impl RenderedTable {
         text
     }
 
-    /// The table in GitHub's dialect of Markdown, with its title as a heading.
+    /// Returns the table in GitHub's dialect of Markdown, with its title as a heading.
     pub fn to_markdown(&self) -> String {
         let line = |cells: &[String]| {
             let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
@@ -74,7 +74,7 @@ impl RenderedTable {
         text
     }
 
-    /// The table as CSV with a header line. Labels that repeat the row above are kept.
+    /// Returns the table as CSV with a header line. Labels that repeat the row above are kept.
     pub fn to_csv(&self) -> anyhow::Result<String> {
         let mut csv = csv::Writer::from_writer(vec![]);
         csv.write_record(&self.columns)?;
@@ -82,7 +82,7 @@ impl RenderedTable {
         Ok(String::from_utf8(csv.into_inner().map_err(|error| error.into_error())?)?)
     }
 
-    /// A `<figure>` element with the table and its notes, without any styling.
+    /// Returns a `<figure>` element with the table and its notes, without any styling.
     pub fn to_html(&self) -> String {
         let row = |cells: Vec<(usize, &String)>, head: bool| {
             let cell = |(place, text): (usize, &String)| {
@@ -132,7 +132,7 @@ impl RenderedTable {
         }
     }
 
-    /// The rows with the first label left out if it repeats the one above.
+    /// Returns the rows with the first label left out if it repeats the one above.
     pub(super) fn shown_rows(&self) -> Vec<Vec<String>> {
         let mut rows = self.rows.clone();
         if self.labels < 2 {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::results::store::Row;
 
-/// A table with the columns `set`, `condition`, `shift_source`, `samples` and `images`.
+/// Returns a table with the columns `set`, `condition`, `shift_source`, `samples` and `images`.
 fn table(rows: &[[&str; 5]]) -> Table {
     let mut table = Table::default();
     for cells in rows {

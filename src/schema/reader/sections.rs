@@ -6,14 +6,15 @@ use crate::schema::suggest;
 use crate::schema::survey::Given;
 
 impl<'a> Reader<'a> {
-    /// Whether `key` is given, with any value.
+    /// Returns whether `key` is given, with any value.
     pub fn has(&self, key: &str) -> bool {
         self.survey
             .as_ref()
             .map_or(self.node(key).is_some(), |survey| survey.assumes(self.dotted(key), survey.given != Given::Nothing))
     }
 
-    /// Whether the value at `key` satisfies `of`. A survey answers by the kind of value that it assumes as given.
+    /// Returns whether the value at `key` satisfies `of`. A survey answers by the kind of value that it assumes as
+    /// given.
     fn is(&self, key: &str, given: Given, of: fn(&Value) -> bool) -> bool {
         let node = self.node(key);
         self.survey.as_ref().map_or(node.is_some_and(|node| of(&node.value)), |survey| {
@@ -21,22 +22,22 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Whether `key` is given as a table.
+    /// Returns whether `key` is given as a table.
     pub fn is_table(&self, key: &str) -> bool {
         self.is(key, Given::Table, |value| matches!(value, Value::Table(_)))
     }
 
-    /// Whether `key` is given as a text.
+    /// Returns whether `key` is given as a text.
     pub fn is_text(&self, key: &str) -> bool {
         self.is(key, Given::Text, |value| matches!(value, Value::String(_)))
     }
 
-    /// Whether `key` is given as a list.
+    /// Returns whether `key` is given as a list.
     pub fn is_list(&self, key: &str) -> bool {
         self.is(key, Given::List, |value| matches!(value, Value::Array(_)))
     }
 
-    /// A reader of the table at `key`. If the table is absent, the reader finds no keys.
+    /// Returns a reader of the table at `key`. If the table is absent, the reader finds no keys.
     pub fn section(&self, key: &str) -> Reader<'a> {
         let path = self.dotted(key);
         let source = match self.node(key) {

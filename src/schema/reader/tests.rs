@@ -20,7 +20,7 @@ fn read<T>(text: &str, read: impl FnOnce(&Reader) -> T) -> Result<T, String> {
     root.close(value).map_err(|problems| problems.to_string())
 }
 
-/// The messages from reading `text`.
+/// Returns the messages from reading `text`.
 fn complaints<T>(text: &str, reader: impl FnOnce(&Reader) -> T) -> String {
     read(text, reader).err().unwrap_or_default()
 }

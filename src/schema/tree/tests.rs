@@ -24,7 +24,7 @@ fn load(texts: &[&str], sets: &[&str]) -> (Result<Tree, Problems>, String) {
     (Tree::load(&files, &sets, &CHOICES), prefix)
 }
 
-/// The values of the merged config, as `key=text` for every leaf.
+/// Returns the values of the merged config, as `key=text` for every leaf.
 fn leaves(texts: &[&str], sets: &[&str]) -> String {
     fn walk(node: &Node, path: &str, found: &mut Vec<String>) {
         match &node.value {

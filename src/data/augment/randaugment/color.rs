@@ -9,7 +9,7 @@ fn blend(other: u8, value: u8, factor: f32) -> u8 {
     mixed.clamp(0.0, 255.0) as u8
 }
 
-/// The ITU-R 601 luma in 16-bit arithmetic, as in Pillow's conversion to `L`.
+/// Returns the ITU-R 601 luma in 16-bit arithmetic, as in Pillow's conversion to `L`.
 fn luma(Rgb([r, g, b]): Rgb<u8>) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The picture `numpy.stack([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7], -1) % 256`.
+/// Returns the picture `numpy.stack([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7], -1) % 256`.
 fn picture(width: u32, height: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| {
         Rgb([x * 37 + y * 11, x * x * 5 + y * 3, x * y * 7].map(|value| (value % 256) as u8))

@@ -1,4 +1,4 @@
-//! Tests of the Python version. The binary version is tested beside each set.
+//! Tests of the Python version. The binary version is tested with each set.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use crate::data::sets::{cifar10, cifar100};
 use crate::data::testing::{error, fixture, load, set};
 use crate::data::{Dataset, SplitName};
 
-/// Two images as Python 2 pickled them for the published archive, which Python 3's
-/// `pickle.loads(bytes, encoding="bytes")` reads to
+/// Returns two images as Python 2 pickled them for the published archive. Python 3's
+/// `pickle.loads(bytes, encoding="bytes")` reads them as
 /// `{b"labels": [6, 9], b"data": [[0, 1, 2, …], [100, 101, 102, …]] (2, 3072), …}`.
 fn python2() -> Vec<u8> {
     let pixels: Vec<u8> = (0..2).flat_map(|k| (0..3072).map(move |i| ((i + 100 * k) % 256) as u8)).collect();
@@ -78,7 +78,7 @@ fn other_pickles_are_refused_and_executed_never() {
     assert!(!touched.exists());
     assert!(refused(b"].").contains("no dictionary"));
     assert!(refused(b"}.").contains("no entry `labels`"));
-    // Lists in each other, which a recursive reader has no stack for.
+    // Lists nested so deeply that a recursive reader would overflow the stack.
     let nested = [&b"\x80\x02"[..], &b"]".repeat(200_000), &b"a".repeat(199_999), b"."].concat();
     assert!(refused(&nested).contains("data_batch_1: fetch the Python version again: no dictionary"));
     let mut label = whole.clone();

@@ -14,7 +14,7 @@ static TINY: Published = Published {
 /// The number of images of each severity in the files of these tests.
 const FEW: u64 = 4;
 
-/// The bytes that `numpy.save` writes. `descr` is the type with its quotes.
+/// Returns the bytes that `numpy.save` writes. `descr` is the type with its quotes.
 fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
     [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:117}\n").as_bytes(), data].concat()
@@ -54,7 +54,7 @@ fn load(set: &CifarC, version: &str) -> Result<Split> {
     set.load_version(&version, &Request { image_size: 224, workers: 1, ..REQUEST })
 }
 
-/// The error of reading severity 1 if `gaussian_noise.npy` holds `images` and `labels.npy` holds `labels`.
+/// Returns the error of reading severity 1 if `gaussian_noise.npy` holds `images` and `labels.npy` holds `labels`.
 fn error(images: Vec<u8>, labels: Vec<u8>) -> String {
     let root = folder(&[("gaussian_noise.npy", images), ("labels.npy", labels)]);
     format!("{:#}", load(&set(root.path(), "verify = false"), "gaussian_noise:1").unwrap_err())

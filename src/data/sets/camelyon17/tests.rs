@@ -5,7 +5,8 @@ use crate::data::testing::{error, grays, load, mistakes, put, set, write};
 
 const HEADER: &str = ",patient,node,x_coord,y_coord,tumor,slide,center,split\n";
 
-/// A folder with one patch for each of `(patient, tumor, slide, center, split)`. Its gray is the number of the row.
+/// Returns a folder with one patch for each of `(patient, tumor, slide, center, split)`. Its gray is the number of the
+/// row.
 fn hospital(rows: &[(&str, u8, u8, u8, u8)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let mut table = HEADER.to_string();

@@ -3,7 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::data::testing::{error, grays, load, mistakes, put, set, write};
 
-/// Two classes in the domains `real` and `sketch`. Each image has a different gray.
+/// Returns two classes in the domains `real` and `sketch`. Each image has a different gray.
 fn domains() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let lists = [

@@ -5,7 +5,7 @@ use image::RgbImage;
 use super::*;
 use crate::data::testing::{self, REQUEST};
 
-/// Two classes under fog and snow at severities 1 and 2. The gray of each image encodes its folder.
+/// Returns two classes under fog and snow at severities 1 and 2. The gray of each image encodes its folder.
 fn corrupted() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (c, corruption) in ["fog", "snow"].into_iter().enumerate() {

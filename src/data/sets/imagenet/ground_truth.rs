@@ -24,7 +24,7 @@ enum Class {
     Label(u32),
 }
 
-/// The images of `val` with their labels, which are positions in `wnids`.
+/// Returns the images of `val` with their labels, which are positions in `wnids`.
 ///
 /// # Errors
 /// Fails if the file cannot be read or has none of the three forms, or if a class is not one of `wnids`.
@@ -48,7 +48,7 @@ pub fn listing(file: &Path, val: &Path, wnids: &[String]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// All wnids that the file mentions, sorted.
+/// Returns all wnids that the file mentions, sorted.
 ///
 /// # Errors
 /// Fails like [`listing`], and if the file holds bare labels without wnids.
@@ -115,7 +115,7 @@ fn named(line: &str) -> Result<Truth> {
     Ok(Truth { image: image.trim().to_string(), class })
 }
 
-/// The wnid of each ILSVRC2012_ID from 1 to 1000. These are the classes; higher numbers are groups of classes.
+/// Returns the wnid of each ILSVRC2012_ID from 1 to 1000. These are the classes; higher numbers are groups of classes.
 fn by_id(meta: &Path) -> Result<BTreeMap<u32, String>> {
     let at = meta.display();
     let variables = mat::read(meta)?;

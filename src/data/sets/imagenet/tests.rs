@@ -11,7 +11,7 @@ fn train(root: &Path) {
     }
 }
 
-/// Three images in val without class folders.
+/// Returns three images in val without class folders.
 fn flat() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     (1..=3).for_each(|i| put(root.path(), &format!("val/ILSVRC2012_val_{i:08}.JPEG"), 10 + i));

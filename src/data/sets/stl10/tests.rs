@@ -2,7 +2,7 @@ use super::*;
 use crate::data::testing::{self, REQUEST};
 use crate::schema::Tree;
 
-/// Five images with `pixels[i] = 7 i mod 251`, labelled airplane, car, monkey, truck, bird.
+/// Returns five images with `pixels[i] = 7 i mod 251`, labelled airplane, car, monkey, truck, bird.
 fn binary() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let pixels: Vec<u8> = (0..5 * PIXELS).map(|i| (i * 7 % 251) as u8).collect();

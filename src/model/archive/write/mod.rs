@@ -1,8 +1,8 @@
-//! Writing TorchScript archives without Python: a zip of a pickled module tree, TorchScript code and one entry a tensor,
-//! as `torch.jit.save` lays it out and libtorch reads it.
+//! Writes TorchScript archives without Python: a zip of a pickled module tree, TorchScript code and one entry per
+//! tensor, in the layout of `torch.jit.save` that libtorch reads.
 //!
-//! Tensors are asked for one by one and written as they come, so that an archive needs the memory of its largest tensor
-//! and no more.
+//! Tensors are asked for one by one and written at once, so that an archive needs only the memory of its largest
+//! tensor.
 
 mod module;
 mod pickle;
@@ -18,28 +18,28 @@ use zip::{CompressionMethod, ZipWriter};
 
 pub use module::{Module, Parameter};
 
-/// Bytes at whose multiples tensors start in the file, so that they can be memory-mapped.
+/// Tensors start at multiples of this number of bytes in the file, so that they can be memory-mapped.
 const ALIGNMENT: u16 = 64;
 
-/// Elements that are copied out of a tensor at once.
+/// The number of elements that are copied out of a tensor at once.
 const CHUNK: i64 = 1 << 20;
 
 /// The format version of archives whose operators are those of libtorch 1.6 and later.
 const VERSION: &str = "3\n";
 
-/// A module with the code that runs it, before its weights are known.
+/// A module and its code, before its weights are known.
 pub struct Blueprint {
     pub root: Module,
-    /// TorchScript of every class in the tree, all in the file `code/__torch__/bella.py`.
+    /// The TorchScript code of every class in the tree, all in the file `code/__torch__/bella.py`.
     pub code: String,
 }
 
-/// Writes `blueprint` to `path`, replacing a file that is there only once the new one is complete. `weights` gives each
-/// parameter by its full name (`visual.conv1.weight`) when it is its turn; the type it comes in is changed to the
-/// parameter's.
+/// Writes `blueprint` to `path`. An existing file is replaced only when the new one is complete. `weights` is called
+/// with the full name of each parameter (`visual.conv1.weight`) and returns its value, which is converted to the
+/// parameter's type.
 ///
 /// # Errors
-/// A file that cannot be written, a weight that cannot be made or has another shape.
+/// Fails if the file cannot be written, or if a weight cannot be made or has another shape.
 pub fn write(
     path: &Path,
     blueprint: &Blueprint,
@@ -94,7 +94,7 @@ impl Entries<'_> {
         Ok(self.zip.write_all(bytes)?)
     }
 
-    /// Elements in row-major order, a chunk at a time.
+    /// Writes the elements in row-major order, a chunk at a time.
     fn tensor(&mut self, name: &str, tensor: &Tensor, kind: Kind) -> Result<()> {
         let size = kind.elt_size_in_bytes();
         self.start(name, (tensor.numel() * size) as u64)?;

@@ -1,4 +1,4 @@
-//! The tree of modules in an archive: classes, their parameters and submodules, in the order in which both are declared.
+//! The tree of modules in an archive: classes with their parameters and submodules, in the order of their declaration.
 
 use anyhow::Result;
 use tch::Kind;
@@ -14,25 +14,25 @@ pub struct Parameter {
 /// An object of a TorchScript class.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// The class in the archive's code, without `__torch__.bella.` before it.
+    /// The name of the class in the archive's code, without the prefix `__torch__.bella.`.
     pub class: String,
     pub parameters: Vec<(String, Parameter)>,
     pub modules: Vec<(String, Module)>,
 }
 
 impl Module {
-    /// A module without parameters and submodules.
+    /// Creates a module without parameters and submodules.
     pub fn new(class: impl Into<String>) -> Module {
         Module { class: class.into(), parameters: Vec::new(), modules: Vec::new() }
     }
 
-    /// The module with one more parameter.
+    /// Returns the module with one more parameter.
     pub fn parameter(mut self, name: &str, shape: &[i64], kind: Kind) -> Module {
         self.parameters.push((name.to_string(), Parameter { shape: shape.to_vec(), kind }));
         self
     }
 
-    /// The module with one more submodule.
+    /// Returns the module with one more submodule.
     pub fn module(mut self, name: &str, module: Module) -> Module {
         self.modules.push((name.to_string(), module));
         self
@@ -41,7 +41,7 @@ impl Module {
     /// Calls `visitor` with the full name of every parameter: a module's own first, then those of its submodules.
     ///
     /// # Errors
-    /// The first error of `visitor`.
+    /// Fails at the first error of `visitor`.
     pub fn visit(&self, prefix: &str, visitor: &mut impl FnMut(&str, &Parameter) -> Result<()>) -> Result<()> {
         for (name, parameter) in &self.parameters {
             visitor(&format!("{prefix}{name}"), parameter)?;
@@ -49,7 +49,7 @@ impl Module {
         self.modules.iter().try_for_each(|(name, module)| module.visit(&format!("{prefix}{name}."), visitor))
     }
 
-    /// Bytes of all parameters.
+    /// Returns the number of bytes of all parameters.
     pub fn bytes(&self) -> u64 {
         let own: i64 = self
             .parameters

@@ -1,5 +1,5 @@
-//! The pickles of an archive (protocol 2): `data.pkl`, the tree of modules with tensors as references to their entries, and
-//! `constants.pkl`. libtorch's own reader needs no memo, so none is kept.
+//! The pickles of an archive (protocol 2): `data.pkl`, the tree of modules with references to the entries of tensors,
+//! and `constants.pkl`. No memo is written, since libtorch's reader does not need one.
 
 use anyhow::{Result, bail};
 use tch::Kind;
@@ -24,10 +24,11 @@ const TRUE: u8 = 0x88;
 const FALSE: u8 = 0x89;
 const STOP: u8 = b'.';
 
-/// `data.pkl` of a module; its tensors are the entries `data/0`, `data/1`, … in the order of [`Module::visit`].
+/// Returns the `data.pkl` of a module. Its tensors are the entries `data/0`, `data/1`, … in the order of
+/// [`Module::visit`].
 ///
 /// # Errors
-/// A parameter of a type that archives are not written in.
+/// Fails if a parameter has a type that cannot be stored in an archive.
 pub fn module(root: &Module) -> Result<Vec<u8>> {
     let mut pickle = Pickle { bytes: PROTOCOL.to_vec(), tensors: 0 };
     pickle.object(root)?;
@@ -35,14 +36,14 @@ pub fn module(root: &Module) -> Result<Vec<u8>> {
     Ok(pickle.bytes)
 }
 
-/// `constants.pkl` of code without constant tensors.
+/// Returns the `constants.pkl` of code without constant tensors.
 pub fn no_constants() -> Vec<u8> {
     [&PROTOCOL[..], &[EMPTY_TUPLE, STOP]].concat()
 }
 
 struct Pickle {
     bytes: Vec<u8>,
-    /// Tensors so far.
+    /// The number of tensors so far.
     tensors: usize,
 }
 
@@ -64,7 +65,7 @@ impl Pickle {
         Ok(())
     }
 
-    /// `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)`.
+    /// Writes a call `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)`.
     fn tensor(&mut self, parameter: &Parameter) -> Result<()> {
         let storage = match parameter.kind {
             Kind::Float => "FloatStorage",
@@ -123,7 +124,7 @@ impl Pickle {
     }
 }
 
-/// Strides of a contiguous tensor.
+/// Returns the strides of a contiguous tensor.
 fn strides(shape: &[i64]) -> Vec<i64> {
     (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect()
 }

@@ -7,7 +7,7 @@ pub static NAMING: Naming = Naming {
     key: "clip",
     about: "OpenAI and open_clip CLIP image towers (ViT-B/32, B/16, L/14, …), full model or `visual` alone",
     landmarks: &["transformer.resblocks.0.mlp.c_fc.weight"],
-    // With the text tower at the root, `visual.` comes first: `transformer.resblocks` alone would be the text blocks.
+    // `visual.` comes first, because with the text tower at the root `transformer.resblocks` would be the text blocks.
     prefixes: &["visual.", ""],
     canonical,
     beside: anything_beside,

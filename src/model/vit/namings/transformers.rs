@@ -1,4 +1,4 @@
-//! Names of Hugging Face's vision models on disk: `vit.encoder.layer.0.attention.attention.query.weight`,
+//! The names in Hugging Face's vision models on disk: `vit.encoder.layer.0.attention.attention.query.weight`,
 //! `vision_model.encoder.layers.0.self_attn.q_proj.weight`, `layer.0.mlp.up_proj.weight`.
 
 use crate::model::vit::{Form, Naming};
@@ -16,7 +16,7 @@ pub static NAMING: Naming = Naming {
     beside,
 };
 
-/// Layers of a block in every family, and what they are called here.
+/// The layers of a block in every family, with their canonical names.
 const LAYERS: &[(&str, &str)] = &[
     ("layernorm_before.", "ln_1."),
     ("layernorm_after.", "ln_2."),
@@ -49,7 +49,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("layer_scale2.lambda1", "ls_2.gamma"),
 ];
 
-/// Everything outside the blocks.
+/// The parameters outside the blocks.
 const ROOT: &[(&str, &str, Form)] = &[
     ("embeddings.patch_embeddings.projection.weight", "patch.weight", Form::Flattened),
     ("embeddings.patch_embeddings.projection.bias", "patch.bias", Form::AsIs),
@@ -72,7 +72,7 @@ const ROOT: &[(&str, &str, Form)] = &[
     ("head.attention.in_proj_bias", "pool.in_proj.bias", Form::AsIs),
 ];
 
-/// Layers outside the blocks, with a weight and a bias.
+/// The layers outside the blocks that have a weight and a bias.
 const PARTS: &[(&str, &str)] = &[
     ("layernorm.", "ln_post."),
     ("post_layernorm.", "ln_post."),
@@ -117,7 +117,8 @@ fn canonical(name: &str) -> Option<(String, Form)> {
     beside(name)
 }
 
-/// Heads, projections, and what images never go through.
+/// Returns the canonical name and layout of a parameter beside the blocks: a head, a projection, or a parameter that
+/// images never go through.
 fn beside(name: &str) -> Option<(String, Form)> {
     let ignored = ["pooler.", "text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder."];
     match name {

@@ -1,5 +1,5 @@
-//! CAMELYON17-WILDS v1.0: `metadata.csv` and 96x96 patches; center 0 trains, 1 validates, 2 tests, and split 1 of center 0
-//! is `id_val`.
+//! CAMELYON17-WILDS v1.0: `metadata.csv` and 96x96 patches. Center 0 is for training, 1 for validation and 2 for
+//! testing; split 1 of center 0 is `id_val`.
 
 use anyhow::Result;
 use image::ImageFormat;

@@ -1,4 +1,4 @@
-//! CIFAR-10 and CIFAR-100, binary version: records of label bytes and pixels `[3, 32, 32]`.
+//! The binary version of CIFAR-10 and CIFAR-100: records of label bytes and pixels `[3, 32, 32]`.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use crate::rehearse::standins::paint::planar;
 pub static CIFAR10: StandIn = StandIn { key: "cifar10", side: 32, write: write_10, overrides: none };
 pub static CIFAR100: StandIn = StandIn { key: "cifar100", side: 32, write: write_100, overrides: none };
 
-/// Training files of CIFAR-10.
+/// The number of training files of CIFAR-10.
 const FILES: usize = 5;
-/// Fine and coarse classes of CIFAR-100.
+/// The numbers of fine and coarse classes of CIFAR-100.
 const FINE_AND_COARSE: (usize, usize) = (100, 20);
 
 fn write_10(wanted: &Wanted) -> Result<()> {
     let folder = wanted.root.join("cifar-10-batches-bin");
     let batches = wanted.settings.get("batches").and_then(toml::Value::as_array);
-    // Of the files that the config names only: the others are not read.
+    // Only the files that the config names are written, since the others are not read.
     let used: Vec<i64> =
         batches.map_or((1..=FILES as i64).collect(), |list| list.iter().filter_map(toml::Value::as_integer).collect());
     let mut from = 0;

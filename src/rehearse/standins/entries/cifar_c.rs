@@ -1,5 +1,6 @@
-//! CIFAR-10-C and CIFAR-100-C: one `.npy` file a corruption, u8 `[50000, 32, 32, 3]`, and `labels.npy`. The reader wants
-//! that shape, so the files have it, but take the space of the rows that are read: the others are holes.
+//! CIFAR-10-C and CIFAR-100-C: one `.npy` file per corruption, u8 `[50000, 32, 32, 3]`, and `labels.npy`. The files
+//! have the full shape that the reader requires, but take only the space of the rows that are read; the other rows are
+//! holes.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -16,7 +17,7 @@ pub static CIFAR10_C: StandIn =
 pub static CIFAR100_C: StandIn =
     StandIn { key: "cifar100-c", side: 32, write: |wanted| write(wanted, "CIFAR-100-C"), overrides };
 
-/// Images of each severity.
+/// The number of images of each severity.
 const IMAGES: usize = 10_000;
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
@@ -24,7 +25,7 @@ const PIXELS: usize = 3 * SIDE * SIDE;
 fn write(wanted: &Wanted, folder: &str) -> Result<()> {
     let folder = wanted.root.join(folder);
     let count = SEVERITIES.len() * IMAGES;
-    // Those that are read are the first of each severity: labels come in turn.
+    // The first images of each severity are read, so the labels start anew at each severity.
     let labels: Vec<u8> = (0..count).map(|i| (i % IMAGES % wanted.present) as u8).collect();
     put(&folder.join("labels.npy"), &[header(&format!("({count},)")), labels].concat())?;
     for (number, corruption) in corruptions(wanted).iter().enumerate() {
@@ -47,19 +48,19 @@ fn sparse(path: &Path, wanted: &Wanted, corruption: usize) -> Result<()> {
     Ok(file.set_len((header.len() + count * PIXELS) as u64)?)
 }
 
-/// What `numpy.save` writes before an array of bytes.
+/// Returns the header that `numpy.save` writes before an array of bytes.
 fn header(shape: &str) -> Vec<u8> {
     let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
     [b"\x93NUMPY\x01\x00\x76\x00", format!("{text:117}\n").as_bytes()].concat()
 }
 
-/// The first of those that the config names.
+/// Returns the first corruptions that the config names.
 fn corruptions(wanted: &Wanted) -> Vec<String> {
     let all = wanted.texts("corruptions").unwrap_or_else(|| CORRUPTIONS.map(String::from).to_vec());
     all.into_iter().take(wanted.corruptions).collect()
 }
 
-/// Made-up files have other checksums than the published ones.
+/// Turns off the check of checksums, since made-up files have other ones than the published files.
 fn overrides(wanted: &Wanted) -> toml::Table {
     toml::Table::from_iter([
         ("verify".to_string(), false.into()),

@@ -1,4 +1,4 @@
-//! The embedded digits need no files.
+//! The embedded digits, which need no files.
 
 use crate::rehearse::standins::contract::{StandIn, none};
 

@@ -31,7 +31,7 @@ fn class(wanted: &Wanted, label: usize) -> String {
     given.unwrap_or_else(|| format!("object_{label:03}"))
 }
 
-/// Few images show a part of the classes only, so that the lists do not tell them all.
+/// Names the classes, since the lists of few images do not contain all of them.
 fn overrides(wanted: &Wanted) -> toml::Table {
     let classes: Vec<String> = (0..wanted.classes).map(|label| class(wanted, label)).collect();
     one("classes", classes)

@@ -1,4 +1,4 @@
-//! Image files in one folder a class, below a folder a split.
+//! Image files in one folder per class, inside one folder per split.
 
 use anyhow::Result;
 use image::ImageFormat;
@@ -20,7 +20,7 @@ fn write(wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// The configured names, or made-up ones.
+/// Returns the configured class names, or made-up ones.
 pub fn classes(wanted: &Wanted) -> Vec<String> {
     wanted.texts("classes").unwrap_or_else(|| (0..wanted.classes).map(|label| format!("class_{label:03}")).collect())
 }

@@ -1,4 +1,4 @@
-//! Corrupted image files as ImageNet-C has them: `<corruption>/<severity>/<class>/…`.
+//! Corrupted image files in the layout of ImageNet-C: `<corruption>/<severity>/<class>/…`.
 
 use anyhow::Result;
 use image::ImageFormat;
@@ -25,7 +25,7 @@ fn write(wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// The first of those that the config names, or of all.
+/// Returns the first corruptions that the config names, or else the first of all.
 fn corruptions(wanted: &Wanted) -> Vec<String> {
     let all = wanted.texts("corruptions").unwrap_or_else(|| CORRUPTIONS.map(String::from).to_vec());
     all.into_iter().take(wanted.corruptions).collect()

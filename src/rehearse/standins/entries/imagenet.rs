@@ -8,7 +8,7 @@ use crate::rehearse::standins::paint::Pictures;
 
 pub static STAND_IN: StandIn = StandIn { key: "imagenet", side: 430, write, overrides };
 
-/// WordNet numbers and names of the thousand classes, in the order of their labels.
+/// The WordNet numbers and names of the thousand classes, in the order of their labels.
 const NAMES: &str = include_str!("../../../../assets/imagenet_names.txt");
 
 fn write(wanted: &Wanted) -> Result<()> {
@@ -24,17 +24,17 @@ fn write(wanted: &Wanted) -> Result<()> {
     wanted.text("words").map_or(Ok(()), |file| put(&wanted.root.join(file), words.as_bytes()))
 }
 
-/// The classes used, or the first of all.
+/// Returns the configured classes, or else the first of all.
 fn classes(wanted: &Wanted) -> Vec<String> {
     wanted.texts("classes").unwrap_or_else(|| wnids(wanted.classes))
 }
 
-/// The first `count` WordNet numbers.
+/// Returns the first `count` WordNet numbers.
 pub fn wnids(count: usize) -> Vec<String> {
     NAMES.lines().filter_map(|line| line.split('\t').next()).take(count).map(str::to_string).collect()
 }
 
-/// Few images show a part of the classes only; labels lie in class folders.
+/// Names the classes, since few images do not show all of them. Labels are given by the class folders.
 fn overrides(wanted: &Wanted) -> toml::Table {
     toml::Table::from_iter([("classes".to_string(), classes(wanted).into())])
 }

@@ -1,4 +1,4 @@
-//! Any images by a CSV file with a path, a label and a split a row.
+//! Images listed in a CSV file, with a path, a label and a split in each row.
 
 use anyhow::Result;
 use image::ImageFormat;

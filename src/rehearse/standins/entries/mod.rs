@@ -1,4 +1,4 @@
-//! The stand-ins, one file a layout: a new one is its file and its line in [`STAND_INS`].
+//! The stand-ins, one file per layout. A new stand-in needs its file and a line in [`STAND_INS`].
 
 mod camelyon17;
 mod cifar;

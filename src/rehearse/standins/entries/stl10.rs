@@ -8,7 +8,7 @@ use crate::rehearse::standins::paint::value;
 pub static STAND_IN: StandIn = StandIn { key: "stl10", side: 96, write, overrides: none };
 
 const SIDE: usize = 96;
-/// STL-10's names in the order of its labels, and CIFAR-10's names for them.
+/// The classes in the order of their labels: STL-10's name, and CIFAR-10's name for the same class.
 const CLASSES: [(&str, &str); 10] = [
     ("airplane", "airplane"),
     ("bird", "bird"),

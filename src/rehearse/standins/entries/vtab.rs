@@ -1,4 +1,5 @@
-//! VTAB-1K as image lists: a folder of the task with `train800.txt`, `val200.txt`, `train800val200.txt` and `test.txt`.
+//! VTAB-1K as image lists: a folder for each task with `train800.txt`, `val200.txt`, `train800val200.txt` and
+//! `test.txt`.
 
 use anyhow::Result;
 use image::ImageFormat;
