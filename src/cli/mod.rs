@@ -89,6 +89,7 @@ struct CompletionsArgs {
 /// Runs the command line of this process. The exit code is 0 for success, 1 for failure, and 2 for bad usage or a bad
 /// config.
 pub fn main() -> ExitCode {
+    crate::machine::exit::skip_static_destructors();
     run(std::env::args_os())
 }
 

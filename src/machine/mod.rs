@@ -2,6 +2,7 @@
 
 mod chunk;
 pub mod device;
+pub mod exit;
 pub mod memory;
 pub mod parallel;
 mod precision;
