@@ -254,3 +254,36 @@ fn train_and_eval_refuse_bad_configs_with_exit_code_2() {
     }
     assert!(!place.path("results").exists(), "a refused config leaves nothing behind");
 }
+
+/// `bella check --deep` on [`tiny`] with one text replaced by another.
+fn deep(old: &str, new: &str) -> Output {
+    let place = Place::new();
+    let file = place.write("x.toml", with(old, new).as_bytes());
+    let mut command = place.command("check", &[]);
+    let output = command.arg("--deep").arg(file).output().unwrap();
+    assert!(place.runs().is_empty());
+    output
+}
+
+#[test]
+fn a_deep_check_opens_what_training_would_open() {
+    let fine = deep("seed = 3", "seed = 4");
+    let shown = printed(&fine);
+    assert!(fine.status.success(), "{}", messages(&fine));
+    let expected = [
+        "training: 30 images, validation: 10 images",
+        "a step: 2 particles x 8 images go through the network at once",
+        "x.toml: fine",
+    ];
+    expected.iter().for_each(|line| assert!(shown.contains(line), "{shown}"));
+
+    let archive = repository("assets/vit-digits.pt");
+    let missing = deep(archive.to_str().unwrap(), "nowhere.pt");
+    let blocks = deep("rank = 2", "rank = 2\nblocks = [70]");
+    for (output, part) in [(missing, "nowhere.pt"), (blocks, "70")] {
+        let shown = messages(&output);
+        let error = shown.lines().last().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{shown}");
+        assert!(error.starts_with("error: ") && error.contains("x.toml: ") && error.contains(part), "{shown}");
+    }
+}

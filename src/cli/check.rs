@@ -1,13 +1,19 @@
-//! `bella check`: checks configs before any weight or image is read, or the files of runs against their hashes.
+//! `bella check`: checks configs before any weight or image is read, or with `--deep` together with them, or the files of
+//! runs against their hashes.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use clap::Args;
 
+use super::failure::Usage;
+use super::options::ComputeArgs;
 use crate::experiment::{Experiment, is_part, load_config, over};
+use crate::machine::memory::Cut;
 use crate::run::{Verified, verify};
 use crate::schema::{Problems, Tree};
+use crate::session::Session;
+use crate::train::{self, Material};
 
 /// The experiment over which a partial config is checked.
 const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
@@ -16,6 +22,7 @@ const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../confi
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella check configs/*.toml configs/*/*.toml\n  \
     bella check --merge configs/cifar10.toml configs/methods/single.toml\n  \
+    bella check --deep mine.toml\n  \
     bella check --runs results")]
 pub struct CheckArgs {
     /// Config files, each checked alone; one without checkpoint, head and data is a part to merge, and checked over
@@ -38,6 +45,13 @@ pub struct CheckArgs {
     /// Print the resolved config.
     #[arg(long)]
     print: bool,
+
+    /// Also open the checkpoint, build its head, read the images and plan a training step, without training.
+    #[arg(long, conflicts_with = "runs")]
+    deep: bool,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
 }
 
 pub fn run(args: &CheckArgs) -> Result<()> {
@@ -46,24 +60,51 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     }
     let groups: Vec<Vec<PathBuf>> =
         if args.merge { vec![args.files.clone()] } else { args.files.iter().map(|file| vec![file.clone()]).collect() };
-    let mut failed: Option<Problems> = None;
+    let mut failed: Option<Error> = None;
     for files in &groups {
-        let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        match load(files, &args.sets).and_then(|(tree, role)| Ok((Experiment::read(&tree)?, role))) {
-            Ok((experiment, role)) => {
-                println!("{}: {role}", shown.join(" + "));
-                if args.print {
-                    print!("{}", toml::to_string(&experiment.resolved())?);
-                }
-            }
-            Err(problems) => {
-                if let Some(earlier) = failed.replace(problems) {
-                    super::failure::print_problems(&earlier);
-                }
-            }
+        if let Err(error) = check(files, args)
+            && let Some(earlier) = failed.replace(error)
+        {
+            super::failure::fail(&earlier);
         }
     }
-    failed.map_or(Ok(()), |problems| Err(problems.into()))
+    failed.map_or(Ok(()), Err)
+}
+
+/// Checks one config, which is read from `files`.
+fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
+    let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    let shown = shown.join(" + ");
+    let (tree, part) = load(files, &args.sets)?;
+    let experiment = Experiment::read(&tree)?;
+    if args.deep {
+        if part {
+            let text = format!("{shown}: is a part: give the experiment that it belongs to as well, with --merge");
+            return Err(Usage(text).into());
+        }
+        open(&experiment, &args.compute).with_context(|| shown.clone())?;
+    }
+    println!("{shown}: {}", if part { "fine, to merge after an experiment" } else { "fine" });
+    if args.print {
+        print!("{}", toml::to_string(&experiment.resolved())?);
+    }
+    Ok(())
+}
+
+/// Opens everything that training or evaluation would open, in their order, and prints what a training step would take.
+fn open(experiment: &Experiment, compute: &ComputeArgs) -> Result<()> {
+    let settings = compute.settings();
+    let device = settings.device.open()?;
+    let session = Session::open(experiment, settings, device, experiment.data.dataset.classes()?)?;
+    let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
+    session.test_images(experiment)?;
+    if let Some(material) = material {
+        let Cut { members, images } = train::plan(experiment, &session, &material)?;
+        let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
+        println!("training: {trained} images, validation: {held_out} images");
+        println!("a step: {members} particles x {images} images go through the network at once");
+    }
+    Ok(())
 }
 
 /// Prints a line for every fault; one is enough to fail.
@@ -75,11 +116,11 @@ fn check_runs(results: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the config of `files`, and a word for what they are.
-fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, &'static str), Problems> {
+/// Returns the config of `files`, and whether it is a part, which is then merged over [`BASE`].
+fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, bool), Problems> {
     let tree = load_config(files, sets)?;
     if is_part(&tree) {
-        return Ok((over(tree, Tree::parse(BASE.0, BASE.1)?), "fine, to merge after an experiment"));
+        return Ok((over(tree, Tree::parse(BASE.0, BASE.1)?), true));
     }
-    Ok((tree, "fine"))
+    Ok((tree, false))
 }

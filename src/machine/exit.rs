@@ -5,7 +5,8 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn skip_static_destructors() {
     unsafe extern "C" {
-        fn on_exit(function: extern "C" fn(libc::c_int, *mut libc::c_void), argument: *mut libc::c_void) -> libc::c_int;
+        fn on_exit(function: extern "C" fn(libc::c_int, *mut libc::c_void), argument: *mut libc::c_void)
+        -> libc::c_int;
     }
     extern "C" fn leave(code: libc::c_int, _: *mut libc::c_void) {
         // SAFETY: the call ends the process.

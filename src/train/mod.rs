@@ -19,4 +19,4 @@ mod trainer;
 pub use material::Material;
 pub use objective::{Cut, Likelihood, Shared};
 pub use resume::{read_resume_file, stored_threads};
-pub use run::{Finished, Outcome, Watch, run};
+pub use run::{Finished, Outcome, Watch, plan, run};

@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::trainer::{Ending, Trainer};
 use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, PrefixCache, Training};
-use crate::machine::memory::{self, Cutter};
+use crate::machine::memory::{self, Cut, Cutter};
 use crate::methods::{Course, Method, Parts};
 use crate::posterior::{Posterior, Stored};
 use crate::run::{Record, RunFolder};
@@ -128,6 +128,18 @@ fn assemble<'a>(
         cutter,
         prefix,
     })
+}
+
+/// Decides how many particles and images a step of this process alone would send through the network at once, without
+/// training. It makes the checks that training makes before its first step.
+///
+/// # Errors
+/// Fails if the config trains nothing, if the method cannot do with so few steps, or if one particle and one image do not
+/// fit in memory.
+pub fn plan(experiment: &Experiment, session: &Session, material: &Material) -> Result<Cut> {
+    let training = experiment.training.as_ref().context("the config has nothing to train")?;
+    training.method.spec.check_steps(training.train.epochs * material.batches(training.train.batch_size))?;
+    Ok(plan_step(training, session, material, training.method.spec.particles() as usize)?.cut())
 }
 
 /// Decides how much of a step this process, which computes the gradients of `own` particles, sends through the network at
