@@ -244,8 +244,8 @@ def open_clips():
 
 
 def timm_towers(text, preprocess):
-    """Towers of timm within open_clip. Its configs name an architecture and no sizes, so the small ones go to timm directly;
-    heads, which no config tells either, follow from the width."""
+    """Towers of timm within open_clip. Its configs name an architecture and no sizes, so the small ones go to timm directly.
+    The tests say how many heads these have."""
     original = timm.create_model
     kinds = {
         "open-clip-eva02": ("eva02_base_patch16_clip_224", dict(timm_pool="token", timm_proj=None)),
@@ -253,7 +253,7 @@ def timm_towers(text, preprocess):
         "open-clip-timm": ("vit_base_patch16_224", dict(timm_pool="token", timm_proj="linear", timm_proj_bias=True)),
     }
     for name, (architecture, pooling) in kinds.items():
-        small = {**TIMM, "num_heads": 1}
+        small = dict(TIMM)
         del small["num_classes"]
         timm.create_model = lambda architecture, **more: original(architecture, **{**small, **more})
         width = 16 if pooling["timm_proj"] == "none" else 12
