@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/folders: the smallest random network of every family that bella reads from a folder, saved by the
 package that publishes it, with what that package computes on two images (reference.safetensors: pixels, features and,
-where there is a classifier, logits; resized: features at another image size, with the package's own interpolation).
+where there is a classifier, logits; resized: features at another image size, with the package's own interpolation;
+low_rank: the gradients of a weighted sum of the features by low-rank updates of two layers).
 
     pip install torch transformers timm open_clip_torch safetensors
     python scripts/make_folder_fixtures.py
 """
 
+import copy
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import open_clip
@@ -37,7 +40,8 @@ def randomised(model):
 
 
 def pixels(size):
-    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(size))
+    images = 2 if size == SIZE else 1
+    return torch.randn(images, 3, size, size, generator=torch.Generator().manual_seed(size))
 
 
 def tokens():
@@ -45,7 +49,50 @@ def tokens():
     return torch.tensor([[18, 3, 4, 5, 6, 7, 8, 9, 19], [18, 11, 2, 19, 0, 0, 0, 0, 0]])
 
 
-def write(name, model, features, logits=None, resized=None, preprocessing=None, text=None):
+RANK, SCALE = 2, 0.5
+
+
+def low_rank(model, features, layers):
+    """Gradients of sum(coefficients * features) by A and B, where a layer's weight is W + SCALE B A. `layers` maps bella's
+    names to those of the package."""
+    generator = torch.Generator().manual_seed(7)
+    weights, found = {}, {}
+    for ours, theirs in layers.items():
+        weight = model.get_parameter(theirs).detach()
+        a = (torch.randn(RANK, weight.shape[1], generator=generator) * 0.3).requires_grad_()
+        b = (torch.randn(weight.shape[0], RANK, generator=generator) * 0.3).requires_grad_()
+        weights[theirs] = weight + SCALE * b @ a
+        found[ours] = (a, b)
+    original = {name: model.get_parameter(name) for name in weights}
+
+    def put(values):
+        for name, value in values.items():
+            path, leaf = name.rsplit(".", 1)
+            module = model.get_submodule(path)
+            del module._parameters[leaf]
+            if isinstance(value, torch.nn.Parameter):
+                module.__dict__.pop(leaf, None)
+                module._parameters[leaf] = value
+            else:
+                module.__dict__[leaf] = value
+                module._parameters[leaf] = None
+
+    put(weights)
+    output = features(pixels(SIZE))
+    coefficients = torch.randn(output.shape, generator=generator)
+    leaves = [leaf for pair in found.values() for leaf in pair]
+    gradients = iter(torch.autograd.grad((output * coefficients).sum(), leaves))
+    put(original)
+    tensors = {"coefficients": coefficients}
+    for ours, (a, b) in found.items():
+        tensors |= {f"{ours}.A": a, f"{ours}.B": b}
+        tensors |= {f"{ours}.A.gradient": next(gradients), f"{ours}.B.gradient": next(gradients)}
+    return tensors
+
+
+def write(name, model, features, logits=None, resized=None, preprocessing=None, text=None, gradients=None):
+    if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        return
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -63,6 +110,8 @@ def write(name, model, features, logits=None, resized=None, preprocessing=None, 
             reference |= {"tokens": tokens(), "text_features": text(tokens())}
         if resized is not None:
             reference |= {"resized_pixels": pixels(OTHER), "resized_features": resized(pixels(OTHER))}
+    if gradients is not None:
+        reference |= low_rank(model, features, gradients)
     save_file({k: v.detach().contiguous() for k, v in reference.items()}, folder / "reference.safetensors")
 
 
@@ -76,10 +125,12 @@ def transformers():
     write("hf-vit", vit, hidden, lambda x: vit(x).logits,
           lambda x: hidden(x, interpolate_pos_encoding=True), ("preprocessor_config.json", half(SIZE)))
     deit = randomised(hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(**SMALL, **MLP, num_labels=CLASSES)))
-    write("hf-deit-distilled", deit, lambda x: deit.deit(x).last_hidden_state[:, :2].flatten(1), lambda x: deit(x).logits)
+    two = lambda x, **more: deit.deit(x, **more).last_hidden_state[:, :2].flatten(1)
+    write("hf-deit-distilled", deit, two, lambda x: deit(x).logits, lambda x: two(x, interpolate_pos_encoding=True))
     mae = randomised(hf.ViTMAEModel(hf.ViTMAEConfig(**SMALL, **MLP, mask_ratio=0.0)))
-    noise = torch.arange(16.0).expand(2, 16)
-    write("hf-mae", mae, lambda x: mae(x, noise=noise).last_hidden_state[:, 0])
+    kept = lambda x: torch.arange(float(x.shape[2] // 4) ** 2).expand(len(x), -1)
+    token = lambda x, **more: mae(x, noise=kept(x), **more).last_hidden_state[:, 0]
+    write("hf-mae", mae, token, resized=lambda x: token(x, interpolate_pos_encoding=True))
     two = {**SMALL, "mlp_ratio": 2}
     dino = randomised(hf.Dinov2Model(hf.Dinov2Config(**two)))
     write("hf-dinov2", dino, lambda x: dino(x).pooler_output, resized=lambda x: dino(x).pooler_output)
@@ -92,13 +143,14 @@ def transformers():
         tokens = registers.dinov2_with_registers(x).last_hidden_state
         return torch.cat([tokens[:, 0], tokens[:, 4:].mean(1)], 1)
 
-    write("hf-dinov2-registers", registers, both, lambda x: registers(x).logits)
+    write("hf-dinov2-registers", registers, both, lambda x: registers(x).logits, both)
     for name, more in [("hf-dinov3", {}), ("hf-dinov3-gated", dict(use_gated_mlp=True, hidden_act="silu"))]:
         dino = randomised(hf.DINOv3ViTModel(hf.DINOv3ViTConfig(**SMALL, **MLP, num_register_tokens=3, **more)))
         write(name, dino, lambda x: dino(x).pooler_output, resized=lambda x: dino(x).pooler_output)
     clip = hf.CLIPVisionConfig(**SMALL, **MLP, projection_dim=12)
     clip = randomised(hf.CLIPVisionModelWithProjection(clip))
-    write("hf-clip", clip, lambda x: clip(x).image_embeds)
+    write("hf-clip", clip, lambda x: clip(x).image_embeds,
+          resized=lambda x: clip(x, interpolate_pos_encoding=True).image_embeds)
     text = dict(vocab_size=20, max_position_embeddings=9, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
                 intermediate_size=24, projection_dim=12, eos_token_id=19)
     both = randomised(hf.CLIPModel(hf.CLIPConfig(
@@ -106,26 +158,70 @@ def transformers():
     write("hf-clip-both", both, lambda x: both.visual_projection(both.vision_model(x).pooler_output),
           text=lambda ids: both.text_projection(both.text_model(ids).pooler_output))
     siglip = randomised(hf.SiglipVisionModel(hf.SiglipVisionConfig(**SMALL, **MLP)))
-    write("hf-siglip", siglip, lambda x: siglip(x).pooler_output)
+    write("hf-siglip", siglip, lambda x: siglip(x).pooler_output,
+          resized=lambda x: siglip(x, interpolate_pos_encoding=True).pooler_output)
+    relatives()
+
+
+def relatives():
+    own, all_blocks = dict(use_relative_position_bias=True), dict(use_shared_relative_position_bias=True)
+    class_token = dict(use_mean_pooling=False, use_absolute_position_embeddings=True, use_mask_token=True)
+    beit = randomised(hf.BeitForImageClassification(hf.BeitConfig(**SMALL, **MLP, **own, num_labels=CLASSES)))
+    pooled = lambda model, x, **more: model(x, **more).pooler_output
+    # What the adapted weights of the second block pull at: the relative bias of the first, and its own attention.
+    layer = "beit.layers.1.mlp.fc"
+    write("hf-beit", beit, lambda x: pooled(beit.beit, x), lambda x: beit(x).logits, lambda x: pooled(beit.beit, x),
+          gradients={"blocks.1.mlp.fc": f"{layer}1.weight", "blocks.0.attn.proj": "beit.layers.0.attention.o_proj.weight"})
+    shared = randomised(hf.BeitModel(hf.BeitConfig(**SMALL, **MLP, **all_blocks, **class_token)))
+    write("hf-beit-shared", shared, lambda x: pooled(shared, x),
+          resized=lambda x: pooled(shared, x, interpolate_pos_encoding=True))
+    config = hf.Data2VecVisionConfig(**SMALL, **MLP, **own, num_labels=CLASSES)
+    data2vec = randomised(hf.Data2VecVisionForImageClassification(config))
+    write("hf-data2vec", data2vec, lambda x: pooled(data2vec.data2vec_vision, x), lambda x: data2vec(x).logits,
+          lambda x: pooled(data2vec.data2vec_vision, x))
+
+
+TIMM = dict(img_size=SIZE, patch_size=4, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2.0, num_classes=CLASSES)
 
 
 def timms():
-    small = dict(img_size=SIZE, patch_size=4, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2.0, num_classes=CLASSES)
     kinds = {
         "timm-vit": ("vit_base_patch16_224", {}),
+        "timm-deit-distilled": ("deit_base_distilled_patch16_224", {}),
         "timm-deit3": ("deit3_base_patch16_224", {}),
         "timm-mean": ("vit_base_patch16_224", dict(global_pool="avg")),
         "timm-dinov2-registers": ("vit_base_patch14_reg4_dinov2", {}),
+        "timm-dinov2-gated": ("vit_giant_patch14_dinov2", {}),
         "timm-dinov3": ("vit_small_patch16_dinov3", {}),
+        "timm-dinov3-gated": ("vit_small_plus_patch16_dinov3", {}),
         "timm-siglip": ("vit_base_patch16_siglip_224", {}),
+        "timm-beit": ("beit_base_patch16_224", {}),
+        "timm-eva": ("eva_giant_patch14_224", {}),
+        "timm-eva02-fused": ("eva02_tiny_patch14_224", {}),
+        "timm-eva02": ("eva02_base_patch14_224", {}),
+        "timm-eva02-clip": ("eva02_base_patch16_clip_224", {}),
+    }
+    gradients = {
+        "timm-beit": {"blocks.0.attn.qkv": "blocks.0.attn.qkv.weight", "blocks.1.mlp.proj": "blocks.1.mlp.fc2.weight"},
+        "timm-eva02": {"blocks.0.attn.proj": "blocks.0.attn.proj.weight", "blocks.1.mlp.gate": "blocks.1.mlp.fc1_g.weight"},
     }
     for name, (architecture, more) in kinds.items():
-        model = randomised(timm.create_model(architecture, **small, **more))
-        features = lambda x: model.forward_head(model.forward_features(x), pre_logits=True)
-        config = dict(architecture=architecture, num_classes=CLASSES, global_pool=model.global_pool, model_args={**small, **more},
+        model = randomised(timm.create_model(architecture, **TIMM, **more))
+        features = lambda x, model=model: model.forward_head(model.forward_features(x), pre_logits=True)
+        if name == "timm-deit-distilled":
+            # forward_head would average the two tokens; both heads read them apart.
+            features = lambda x, model=model: model.forward_features(x)[:, :2].flatten(1)
+
+        def resized(x):
+            larger = copy.deepcopy(model)
+            larger.set_input_size(img_size=(OTHER, OTHER))
+            return larger.forward_head(larger.forward_features(x), pre_logits=True)
+
+        config = dict(architecture=architecture, num_classes=CLASSES, global_pool=model.global_pool, model_args={**TIMM, **more},
                       pretrained_cfg=dict(input_size=[3, SIZE, SIZE], interpolation="bicubic",
                                           mean=[0.5] * 3, std=[0.5] * 3))
-        write(name, model, features, model, preprocessing=("config.json", config))
+        write(name, model, features, model, None if "distilled" in name else resized, ("config.json", config),
+              gradients=gradients.get(name))
 
 
 def open_clips():
@@ -134,8 +230,39 @@ def open_clips():
     config = dict(embed_dim=12, quick_gelu=True, vision_cfg=vision, text_cfg=text)
     model = randomised(open_clip.CLIP(12, vision, text, quick_gelu=True))
     preprocess = dict(size=SIZE, mode="RGB", mean=[0.5] * 3, std=[0.25] * 3, interpolation="bicubic")
-    write("open-clip", model, model.encode_image, text=model.encode_text,
+
+    def resized(x):
+        larger = open_clip.CLIP(12, {**vision, "image_size": OTHER}, text, quick_gelu=True).eval()
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        open_clip.model.resize_pos_embed(state, larger)
+        larger.load_state_dict(state)
+        return larger.encode_image(x)
+
+    write("open-clip", model, model.encode_image, resized=resized, text=model.encode_text,
           preprocessing=("open_clip_config.json", dict(model_cfg=config, preprocess_cfg=preprocess)))
+    timm_towers(text, preprocess)
+
+
+def timm_towers(text, preprocess):
+    """Towers of timm within open_clip. Its configs name an architecture and no sizes, so the small ones go to timm directly.
+    The tests say how many heads these have."""
+    original = timm.create_model
+    kinds = {
+        "open-clip-eva02": ("eva02_base_patch16_clip_224", dict(timm_pool="token", timm_proj=None)),
+        "open-clip-siglip": ("vit_base_patch16_siglip_224", dict(timm_pool="map", timm_proj="none")),
+        "open-clip-timm": ("vit_base_patch16_224", dict(timm_pool="token", timm_proj="linear", timm_proj_bias=True)),
+    }
+    for name, (architecture, pooling) in kinds.items():
+        small = dict(TIMM)
+        del small["num_classes"]
+        timm.create_model = lambda architecture, **more: original(architecture, **{**small, **more})
+        width = 16 if pooling["timm_proj"] == "none" else 12
+        vision = dict(image_size=SIZE, timm_model_name=architecture, timm_model_pretrained=False, **pooling)
+        model = randomised(open_clip.CustomTextCLIP(width, vision, text))
+        timm.create_model = original
+        config = dict(embed_dim=width, vision_cfg=vision, text_cfg=text, custom_text=True)
+        write(name, model, model.encode_image, text=model.encode_text,
+              preprocessing=("open_clip_config.json", dict(model_cfg=config, preprocess_cfg=preprocess)))
 
 
 if __name__ == "__main__":

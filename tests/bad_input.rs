@@ -36,7 +36,7 @@ fn missing_checkpoint() {
 fn truncated_and_foreign_checkpoints() {
     for (name, reason) in [
         ("truncated.pt", "not a TorchScript archive, or a truncated one"),
-        ("not_torchscript.pt", "a zip file without TorchScript code"),
+        ("not_torchscript.pt", "has no config.json"),
         ("refused_no_parameters.pt", "lists no parameters"),
         ("fixtures.json", "not a TorchScript archive"),
     ] {

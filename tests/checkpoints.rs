@@ -82,7 +82,7 @@ fn foreign_and_damaged_archives_are_refused_with_the_reason() {
         ("refused_conv", "not a vision transformer that bella knows"),
         ("refused_postnorm", "the native forward does not reproduce the archive's own"),
         ("refused_no_parameters", "lists no parameters"),
-        ("not_torchscript", "a zip file without TorchScript code"),
+        ("not_torchscript", "without TorchScript code"),
         ("truncated", "a truncated one"),
     ]);
     let refused = fixtures().refused;

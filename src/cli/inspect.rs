@@ -9,19 +9,25 @@ use tch::Kind;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::head::{Head, Training};
+use crate::model::network::Parameters;
 use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::parts::Parts;
+use crate::model::vit::rope::Rope;
 use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 
-/// Print the architecture, parameters and self-check of a TorchScript checkpoint.
+/// Print the architecture, parameters and check of a checkpoint.
 #[derive(Args)]
-#[command(after_help = "Example:\n  bella inspect ViT-B-32.pt")]
+#[command(after_help = "Examples:\n  bella inspect dinov2-small/\n  bella inspect ViT-B-32.pt")]
 pub struct InspectArgs {
-    /// A TorchScript archive (.pt), or a folder with config.json and safetensors weights.
+    /// A publisher's folder, a file of weights (.safetensors, .pth, .bin) or a TorchScript archive (.pt).
     file: PathBuf,
+
+    /// Name of the network in timm, if no config beside the weights tells it.
+    #[arg(long)]
+    architecture: Option<String>,
 
     /// Number of attention heads, if the self-check does not find it.
     #[arg(long)]
@@ -52,17 +58,21 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if args.trust {
         trust();
     }
-    let fixed = Fixed { heads: args.heads, activation: args.activation, eps: args.eps };
+    let InspectArgs { heads, activation, eps, .. } = *args;
+    let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
     let opened = OpenedCheckpoint::open(&args.file, fixed)?;
-    let Identified { vit, naming, base, head, evidence, stored } = &opened.identified;
+    let Identified { vit, naming, base, head, evidence, sources, stored } = &opened.identified;
     let geometry = &vit.geometry;
     println!("file          {}", args.file.display());
     println!("naming        {naming}");
     println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, vit.tokens());
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);
-    println!("heads         {} of width {}", vit.traits.heads, geometry.width / vit.traits.heads);
-    println!("activation    {}", vit.traits.activation);
-    println!("layer norm    eps {:e}", vit.traits.eps);
+    let (heads, traits) = (vit.traits.heads, vit.traits);
+    println!("heads         {heads} of width {} ({})", geometry.width / heads, sources.heads);
+    println!("activation    {} ({})", traits.activation, sources.activation);
+    println!("layer norm    eps {:e} ({})", traits.eps, sources.eps);
+    println!("positions     {} ({})", positions(vit, base), sources.rope);
+    println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
     println!("own head      {}", head.as_ref().map_or("none".into(), |h| format!("{} classes", h.weight.size()[0])));
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
@@ -78,18 +88,35 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
+/// Names the ways in which tokens get their places.
+fn positions(vit: &Vit, base: &Parameters) -> String {
+    let rope = match vit.parts.rope {
+        Some(Rope::Centred { theta }) => Some(format!("rotary, centred, base {theta}")),
+        Some(Rope::Indexed { theta, reference }) => {
+            Some(format!("rotary, indexed, base {theta}, scaled to {reference}"))
+        }
+        None => None,
+    };
+    let learnt = base.get("position").map(|_| "learnt".to_string());
+    let relative = vit.parts.relative.then(|| "relative".to_string());
+    learnt.into_iter().chain(relative).chain(rope).collect::<Vec<String>>().join(" + ")
+}
+
 /// Prints the parts in which the network differs from a plain vision transformer.
 fn print_parts(vit: &Vit) {
-    let Parts { prefix, layer_scale, gated, rope, readout, .. } = vit.parts;
-    let mut parts = vec![format!("readout {readout}")];
-    let mut add = |there: bool, what: &str| parts.extend(there.then(|| what.to_string()));
-    add(layer_scale, "layer scale");
-    add(gated, "gated MLP");
-    add(rope.is_some(), "rotary positions");
+    let Parts { prefix, block, .. } = vit.parts;
+    let all = [
+        (block.layer_scale, "layer scale"),
+        (block.gated, "gated MLP"),
+        (block.keyless_bias, "keys without bias"),
+        (block.attention_norm, "norm after attention"),
+        (block.mlp_norm, "norm in the MLP"),
+    ];
+    let mut parts: Vec<String> = all.iter().filter(|(there, _)| *there).map(|(_, what)| what.to_string()).collect();
     if prefix != 1 {
         parts.push(format!("{prefix} tokens in front of the patches"));
     }
-    println!("parts         {}", parts.join(", "));
+    println!("parts         {}", if parts.is_empty() { "those of a plain one".to_string() } else { parts.join(", ") });
 }
 
 /// Prints the text tower, or the reason why there is none to use.
@@ -155,12 +182,17 @@ fn print_evidence(evidence: &Evidence) {
             }
         }
         Evidence::Config { reference } => {
-            println!("check         every tensor has its place; heads, activation and eps are those of config.json");
+            println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
             match reference {
                 Some(difference) => {
-                    println!("reference     relative difference {:.1e} (bound 1e-5)", difference.relative)
+                    println!(
+                        "reference     features agree with it: relative difference {:.1e} (bound 1e-5)",
+                        difference.relative
+                    )
                 }
-                None => println!("reference     none (reference.safetensors with pixels and features)"),
+                None => println!(
+                    "reference     none, so features are not compared: scripts/write_reference.py writes reference.safetensors"
+                ),
             }
         }
         Evidence::Code { reason } => {

@@ -46,23 +46,25 @@ pub struct Loaded {
 /// A checkpoint whose image tower has been read and checked.
 pub struct OpenedCheckpoint<'a> {
     path: &'a Path,
+    fixed: Fixed,
     /// Of an archive, which is needed for the text tower; `None` for a folder.
     archive: Option<Archive>,
     pub identified: Identified,
 }
 
 impl OpenedCheckpoint<'_> {
-    /// Opens an archive, which is self-checked, or a folder.
+    /// Opens an archive, which is self-checked, or a folder or a file of weights.
     ///
     /// # Errors
     /// Fails if it cannot be read, if its network is not known, or if the check fails.
     pub fn open(path: &Path, fixed: Fixed) -> Result<OpenedCheckpoint<'_>> {
-        if path.is_dir() {
-            return Ok(OpenedCheckpoint { path, archive: None, identified: folder::identify(path, fixed)? });
+        if folder::has_weights(path)? {
+            let identified = folder::identify(path, &fixed)?;
+            return Ok(OpenedCheckpoint { path, fixed, archive: None, identified });
         }
         let archive = Archive::open(path)?;
-        let identified = identify(&archive, fixed)?;
-        Ok(OpenedCheckpoint { path, archive: Some(archive), identified })
+        let identified = identify(&archive, fixed.clone())?;
+        Ok(OpenedCheckpoint { path, fixed, archive: Some(archive), identified })
     }
 
     /// Reads CLIP's text tower; `None` where there is none that bella knows.
@@ -72,15 +74,14 @@ impl OpenedCheckpoint<'_> {
     pub fn text(&self) -> Result<Option<IdentifiedText>> {
         match &self.archive {
             Some(archive) => identify_text(archive, self.identified.vit.traits),
-            None => folder::identify_text(self.path),
+            None => folder::identify_text(self.path, &self.fixed),
         }
     }
 }
 
 /// Opens the configured checkpoint at the configured image size.
 fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
-    let fixed = Fixed { heads: spec.heads, activation: spec.activation, eps: spec.eps };
-    let mut opened = OpenedCheckpoint::open(&spec.path, fixed)?;
+    let mut opened = OpenedCheckpoint::open(&spec.path, spec.fixed())?;
     let Identified { vit, base, .. } = &mut opened.identified;
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
     let usual = spec.usual_size.filter(|size| size % vit.geometry.patch == 0);

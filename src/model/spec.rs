@@ -11,6 +11,7 @@ use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::Interpolation;
 use crate::model::vit::Activation;
+use crate::model::vit::identify::Fixed;
 use crate::schema::{Bounds, Reader};
 
 /// The table `[checkpoint]`.
@@ -24,6 +25,9 @@ pub struct CheckpointSpec {
     /// The filter that resizes images to the network's input.
     #[serde(skip_serializing_if = "is_bicubic")]
     pub interpolation: Interpolation,
+    /// timm's name of the network, where no config tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
     /// The number of attention heads, where the self-check cannot find it. `activation` and `eps` are set for the same
     /// reason.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,10 +50,11 @@ impl CheckpointSpec {
         let path = reader
             .path("path")
             .about(
-                "Network to start from: a TorchScript archive, or a folder with config.json and safetensors weights.",
+                "Network to start from: a publisher's folder with config.json and weights, a file of weights (.safetensors, \
+                 .pth, .bin) or their index, or a TorchScript archive.",
             )
-            .required_because("the TorchScript archive (.pt) or the folder to start from");
-        let usual = if path.is_dir() { Preprocessing::of(&path) } else { Preprocessing::default() };
+            .required_because("the folder, the file of weights or the TorchScript archive (.pt) to start from");
+        let usual = Preprocessing::of(&path);
         let spec = CheckpointSpec {
             path,
             image_size: reader
@@ -61,6 +66,10 @@ impl CheckpointSpec {
                 .choice("interpolation")
                 .about("Filter by which images get the size of the network's input.")
                 .or(usual.interpolation.unwrap_or(Interpolation::Bicubic)),
+            architecture: reader
+                .string("architecture")
+                .about("Name of the network in timm, where no config beside the weights tells it.")
+                .optional(),
             heads: reader
                 .integer("heads", 1..=1024)
                 .about("Number of attention heads, where the self-check cannot find it.")
@@ -79,6 +88,13 @@ impl CheckpointSpec {
         reader.finish();
         spec
     }
+
+    /// Returns the traits that the user fixes.
+    pub fn fixed(&self) -> Fixed {
+        let CheckpointSpec { architecture, heads, activation, eps, .. } = self;
+        Fixed { architecture: architecture.clone(), heads: *heads, activation: *activation, eps: *eps }
+    }
+
     /// Returns the SHA-256 of the file, which is read once.
     ///
     /// # Errors

@@ -224,7 +224,7 @@ fn report(identified: &Identified) -> Option<f64> {
         }
         Evidence::Config { reference: None } => {
             tracing::info!(
-                "checkpoint: heads, activation and eps are those of its config; no reference.safetensors to compare with"
+                "checkpoint: every tensor has its place; no reference.safetensors beside it to compare features with"
             );
             None
         }

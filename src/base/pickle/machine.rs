@@ -152,10 +152,12 @@ impl<'a> Machine<'a> {
             b'b' => {
                 let state = self.pop()?;
                 let target = self.top()?;
-                let Value::Call { state: place, .. } = &mut self.values[target] else {
-                    bail!("it sets the state of what is no object")
-                };
-                *place = Some(state);
+                match &mut self.values[target] {
+                    Value::Call { state: place, .. } => *place = Some(state),
+                    // Attributes of an ordered dictionary, such as the versions in a state dict of torch.
+                    Value::Dict(_) => {}
+                    _ => bail!("it sets the state of what is no object"),
+                }
                 return Ok(());
             }
             b'Q' => Value::Outside(self.pop()?),

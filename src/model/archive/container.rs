@@ -29,11 +29,10 @@ pub struct Container {
 }
 
 impl Container {
-    /// Opens a zip file with the entries of a TorchScript archive.
+    /// Opens a zip file that torch wrote.
     ///
     /// # Errors
-    /// Fails if the file does not exist, is not a zip file, contains no TorchScript code, or has suspicious sizes or
-    /// names.
+    /// Fails if the file does not exist, is not a zip file, or has suspicious sizes or names.
     pub fn open(path: &Path) -> Result<Container> {
         let shown = path.display();
         ensure!(path.is_file(), "{shown}: no such checkpoint file: set checkpoint.path to a TorchScript archive (.pt)");
@@ -42,19 +41,19 @@ impl Container {
         let plain = is_plain(&mut file, bytes).with_context(|| format!("{shown}: cannot read"))?;
         let mut zip = ZipArchive::new(BufReader::new(file)).map_err(|e| {
             anyhow!(
-                "{shown}: not a TorchScript archive, or a truncated one ({e}): export the model with torch.jit.save"
+                "{shown}: not a TorchScript archive, or a truncated one ({e}): export the model with torch.jit.save, or give \
+                 its weights as safetensors"
             )
         })?;
         let names = check(&mut zip, bytes).with_context(|| shown.to_string())?;
         ensure!(plain, "{shown}: something stands before or behind the zip file: export the model with torch.jit.save");
         let folder = names.first().and_then(|name| name.split_once('/')).map_or("", |(folder, _)| folder).to_string();
-        let container = Container { path: path.to_path_buf(), zip: RefCell::new(zip), folder, names };
-        ensure!(
-            container.code_files().next().is_some(),
-            "{shown}: a zip file without TorchScript code (a state_dict saved by torch.save?): export the module with \
-             torch.jit.trace or torch.jit.script and torch.jit.save"
-        );
-        Ok(container)
+        Ok(Container { path: path.to_path_buf(), zip: RefCell::new(zip), folder, names })
+    }
+
+    /// Returns whether the zip file contains TorchScript code.
+    pub fn has_code(&self) -> bool {
+        self.code_files().next().is_some()
     }
 
     /// Returns the names of the code files.

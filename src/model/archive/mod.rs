@@ -8,6 +8,8 @@ mod container;
 mod listing;
 mod operators;
 mod portable;
+pub mod state_dict;
+mod stored;
 mod tokens;
 pub mod write;
 
@@ -20,7 +22,7 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use crate::base::tensor::first_line;
 use container::Container;
-pub use listing::Parameter;
+pub use stored::Stored;
 
 /// Whether archives are loaded whatever their code calls.
 static TRUSTED: AtomicBool = AtomicBool::new(false);
@@ -34,7 +36,7 @@ pub fn trust() {
 pub struct Archive {
     pub path: PathBuf,
     container: Container,
-    listed: Vec<Parameter>,
+    listed: Vec<Stored>,
     code: String,
     /// The loaded module, on the CPU and in evaluation mode, once its forward pass has been asked for.
     module: OnceCell<CModule>,
@@ -49,6 +51,11 @@ impl Archive {
     pub fn open(path: &Path) -> Result<Archive> {
         let shown = path.display();
         let container = Container::open(path)?;
+        ensure!(
+            container.has_code(),
+            "{shown}: a zip file without TorchScript code and without a dictionary of tensors: give the folder of a \
+             publisher, or export the module with torch.jit.trace and torch.jit.save"
+        );
         let files = container.code()?;
         if !TRUSTED.load(Ordering::Relaxed) {
             let way_out = "nothing of the archive was run; --trust loads it, if you know where it comes from";
@@ -61,7 +68,7 @@ impl Archive {
     }
 
     /// Returns the name, shape and type of every parameter.
-    pub fn listed(&self) -> &[Parameter] {
+    pub fn listed(&self) -> &[Stored] {
         &self.listed
     }
 
@@ -70,7 +77,7 @@ impl Archive {
     /// # Errors
     /// Fails if an entry is missing or damaged.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
-        let read = |parameter: &Parameter| Ok((parameter.name.clone(), parameter.read(&self.container)?));
+        let read = |parameter: &Stored| Ok((parameter.name.clone(), parameter.read(&self.container)?));
         self.listed.iter().map(read).collect()
     }
 

@@ -1,13 +1,16 @@
-//! Checkpoints in the form in which their publishers offer them: a folder with `config.json` and safetensors weights,
-//! from transformers or timm. Nothing in it is executed.
+//! Checkpoints in the form in which their publishers offer them: a folder with a config and weights, or a file of weights,
+//! from transformers, timm or open_clip. Nothing in it is executed.
 //!
-//! The values that names and shapes do not tell (heads, activation, epsilon, rotary positions) come from the folder's
-//! config, where an absent key means the default of its class. Such a folder has no forward pass of its own to compare
-//! with. Instead, every tensor must have a place in the native network and every place a tensor. If there is a file
-//! `reference.safetensors` (`pixels` and `features`) beside the weights, the native features must agree with it.
+//! The values that names and shapes do not tell (heads, activation, epsilon, rotary positions, the readout) come from the
+//! config beside the weights, where an absent key means the default of its class, from timm's name of the architecture, or
+//! from the user. Such weights have no forward pass of their own to compare with. Instead, every tensor must have a place
+//! in the native network and every place a tensor. If there is a file `reference.safetensors` (`pixels` and `features`)
+//! beside the weights, the native features must agree with it.
 
+mod classes;
 mod config;
 mod preprocessing;
+mod values;
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -15,50 +18,67 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor, no_grad};
 
-use crate::model::network::{Network, Weights};
+use crate::model::network::{Network, Parameters, Weights};
 use crate::model::vit::forward::Vit;
-use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, compare};
+use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
 use crate::model::vit::parts::Parts;
 use crate::model::vit::settle::MAX_DIFFERENCE_F32;
 use crate::model::vit::text::{TextTower, TextWeights};
-use crate::model::vit::{Named, heads_fit, recognise};
+use crate::model::vit::{Named, check_readout, heads_fit, recognise};
 use config::Config;
+use weights::Place;
 
 pub use preprocessing::Preprocessing;
-pub use weights::files;
+pub use weights::has_weights;
 
 /// The name of the file that a network's own package may leave beside the weights.
 const REFERENCE: &str = "reference.safetensors";
 
-/// Reads the network of a folder.
+/// Reads the network of a folder, or of a file of weights.
 ///
 /// # Errors
-/// Fails if the folder has no config or no weights, if its model type is unknown, if tensors are missing or left over,
-/// if shapes contradict the config, or if the features differ from the reference.
-pub fn identify(folder: &Path, fixed: Fixed) -> Result<Identified> {
-    let shown = || folder.display().to_string();
-    let config = Config::read(folder)?;
-    let tensors = weights::read(folder)?;
+/// Fails if there are no weights, if nothing tells what network they are of, if tensors are missing or left over, if shapes
+/// contradict the config, or if the features differ from the reference.
+pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
+    let shown = || path.display().to_string();
+    let place = Place::of(path)?;
+    let config = Config::read(&place, fixed)?;
+    let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let named = recognise(&tensors, config.image_size()?).with_context(shown)?;
+    let mut named = recognise(&tensors, config.image_size()?).with_context(shown)?;
+    if config.projects_by_head() {
+        named.project_by_head();
+    }
     let Named { naming, geometry, parts, base, head } = named;
-    let traits = config.traits(&geometry, fixed).with_context(shown)?;
-    let readout = config.readout(parts.readout)?;
-    let parts = Parts { rope: config.rope()?, resize: config.resize(), readout, ..parts };
+    let (traits, mut sources) = config.traits(&geometry, &base, fixed).with_context(shown)?;
+    let rope = config.rope(&parts, base.get("position").is_some()).with_context(shown)?;
+    if rope.is_none() {
+        sources.rope = Source::Weights;
+    }
+    let parts = Parts { rope, resize: config.resize(naming.key), readout: config.readout(parts.readout)?, ..parts };
     config.check(&geometry, &parts, head.is_some()).with_context(shown)?;
+    check_readout(&geometry, &parts, &base).with_context(shown)?;
+    let channels = geometry.width / traits.heads;
+    ensure!(
+        rope.is_none() || channels % 4 == 0,
+        "{}: rotary positions need heads of 4, 8, … channels, not {channels}",
+        shown()
+    );
     let vit = Vit::new(geometry, traits, parts);
-    let reference = reference(folder, &vit, &base)?;
-    Ok(Identified { vit, naming: naming.key, base, head, evidence: Evidence::Config { reference }, stored })
+    let reference = reference(&place.folder, &vit, &base)?;
+    let evidence = Evidence::Config { reference };
+    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored })
 }
 
-/// Reads CLIP's text tower of a folder; `None` if it has none that bella knows.
+/// Reads the text tower of a folder, or of a file of weights; `None` if it has none that bella knows.
 ///
 /// # Errors
 /// Fails if the folder cannot be read, or if the text tower has parts that CLIP's does not have.
-pub fn identify_text(folder: &Path) -> Result<Option<IdentifiedText>> {
-    let config = Config::read(folder)?;
-    let shown = || format!("{}: text tower", folder.display());
-    let Some(weights) = TextWeights::recognise(&weights::read(folder)?).with_context(shown)? else { return Ok(None) };
+pub fn identify_text(path: &Path, fixed: &Fixed) -> Result<Option<IdentifiedText>> {
+    let place = Place::of(path)?;
+    let config = Config::read(&place, fixed)?;
+    let shown = || format!("{}: text tower", path.display());
+    let Some(weights) = TextWeights::recognise(&place.read()?).with_context(shown)? else { return Ok(None) };
     let geometry = weights.geometry.clone();
     let Some(traits) = config.text(geometry.width).with_context(shown)? else { return Ok(None) };
     ensure!(heads_fit(traits.heads, geometry.width), "{}: {} heads do not divide its width", shown(), traits.heads);
@@ -70,7 +90,7 @@ pub fn identify_text(folder: &Path) -> Result<Option<IdentifiedText>> {
 ///
 /// # Errors
 /// Fails if the difference is too large.
-fn reference(folder: &Path, vit: &Vit, base: &crate::model::network::Parameters) -> Result<Option<Difference>> {
+fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Difference>> {
     let path = folder.join(REFERENCE);
     if !path.is_file() {
         return Ok(None);
@@ -101,16 +121,17 @@ fn reference(folder: &Path, vit: &Vit, base: &crate::model::network::Parameters)
     Ok(Some(difference))
 }
 
-/// Returns the files that a checkpoint consists of: the archive, or a folder's configs and weights.
+/// Returns the files that a checkpoint consists of: the archive, or the configs and the weights.
 ///
 /// # Errors
-/// Fails if the folder has no weights.
+/// Fails if there are no weights.
 pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
-    if !path.is_dir() {
+    if !has_weights(path)? {
         return Ok(vec![path.to_path_buf()]);
     }
-    let mut all: Vec<PathBuf> = config::file(path).into_iter().collect();
-    all.extend([path.join(preprocessing::FILE)].into_iter().filter(|file| file.is_file()));
-    all.extend(files(path)?);
+    let place = Place::of(path)?;
+    let beside = config::file(&place.folder).into_iter().chain([place.folder.join(preprocessing::FILE)]);
+    let mut all: Vec<PathBuf> = beside.filter(|file| file.is_file()).collect();
+    all.extend(place.files());
     Ok(all)
 }

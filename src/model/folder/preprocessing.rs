@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{FILES, input_size};
+use super::weights::{Place, has_weights};
 use crate::data::Interpolation;
 use crate::model::Normalize;
 
@@ -22,9 +23,11 @@ pub struct Preprocessing {
 }
 
 impl Preprocessing {
-    /// Reads the values that exist. A missing or damaged file gives no values here; it is reported when the folder is
-    /// opened.
-    pub fn of(folder: &Path) -> Preprocessing {
+    /// Reads the values beside weights, a folder or a file. A missing or damaged file gives no values here; it is reported
+    /// when the checkpoint is opened.
+    pub fn of(path: &Path) -> Preprocessing {
+        let Ok(true) = has_weights(path) else { return Preprocessing::default() };
+        let Ok(Place { folder, .. }) = Place::of(path) else { return Preprocessing::default() };
         let json = |name: &str| -> Option<Value> {
             serde_json::from_str(&std::fs::read_to_string(folder.join(name)).ok()?).ok()
         };

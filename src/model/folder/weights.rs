@@ -1,80 +1,195 @@
-//! The weights of a folder: one safetensors file, or several with an index.
+//! The files with a network's weights: one of safetensors or of tensors in a pickle, or several with an index.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::first_line;
+use crate::model::archive::state_dict;
 
-/// The names of single weight files, in the order of the search.
-const SINGLE: [&str; 3] = ["model.safetensors", "open_clip_model.safetensors", "open_clip_pytorch_model.safetensors"];
-const INDEX: &str = "model.safetensors.index.json";
+/// The names of single weight files in a folder, in the order of the search.
+const SINGLE: [&str; 8] = [
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+    "pytorch_model.pth",
+    "model.pth",
+    "open_clip_pytorch_model.pth",
+];
 
-/// Files of pickled tensors, which are not read.
-const PICKLED: [&str; 4] = ["pytorch_model.bin", "pytorch_model.pth", "model.pth", "open_clip_pytorch_model.bin"];
+/// The names of indices in a folder, in the order of the search.
+const INDICES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
 
-/// Returns the files with the folder's weights.
-///
-/// # Errors
-/// Fails if there is no such file, if a shard is missing, or if the index is damaged.
-pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let shown = folder.display();
-    if let Some(single) = SINGLE.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
-        return Ok(vec![single]);
-    }
-    let index = folder.join(INDEX);
-    if !index.is_file() {
-        let advice = match PICKLED.iter().find(|name| folder.join(name).is_file()) {
-            Some(name) => format!(
-                "{name} is a pickle, which bella does not open: save the model once more in Python with \
-                 model.save_pretrained(\"{shown}\", safe_serialization=True)"
-            ),
-            None => "put the publisher's model.safetensors there".to_string(),
-        };
-        bail!("{shown}: has no {} and no {INDEX}; {advice}", SINGLE[0]);
-    }
-    let text = std::fs::read_to_string(&index).with_context(|| format!("{}: cannot read", index.display()))?;
-    let json: serde_json::Value =
-        serde_json::from_str(&text).with_context(|| format!("{}: no JSON", index.display()))?;
-    let map = json.get("weight_map").and_then(serde_json::Value::as_object);
-    let map = map.with_context(|| format!("{}: has no `weight_map`", index.display()))?;
-    let names: BTreeSet<&str> = map.values().filter_map(serde_json::Value::as_str).collect();
-    ensure!(!names.is_empty(), "{}: its `weight_map` names no file", index.display());
-    let missing: Vec<&str> = names.iter().copied().filter(|name| !folder.join(name).is_file()).collect();
-    ensure!(missing.is_empty(), "{shown}: {INDEX} names {}, which is missing: download it, too", missing.join(", "));
-    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+const INDEX: &str = ".index.json";
+const SAFETENSORS: &str = "safetensors";
+
+/// The largest header of a safetensors file, as its format has it.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// A network's weights on disk.
+pub struct Place {
+    /// The path that the user gave.
+    pub path: PathBuf,
+    /// The folder in which a config may lie beside the weights.
+    pub folder: PathBuf,
+    files: Vec<PathBuf>,
+    /// The file of each tensor, where an index says it.
+    index: Option<(PathBuf, BTreeMap<String, String>)>,
 }
 
-/// Returns all tensors of a folder, on the CPU in their stored type.
+/// Returns whether a path is a folder or a file of tensors, rather than an archive with a forward pass of its own.
 ///
 /// # Errors
-/// Fails as [`files`] does, if a file is damaged, or if a tensor has a number type other than plain floating point.
-pub fn read(folder: &Path) -> Result<Vec<(String, Tensor)>> {
-    let mut all = Vec::new();
-    for path in files(folder)? {
-        let tensors = of_file(&path)?;
-        let floating = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double];
-        // Older versions store position indices as integers, which images never go through.
-        let other = tensors.iter().find(|(name, t)| !floating.contains(&t.kind()) && !name.ends_with("position_ids"));
-        if let Some((name, tensor)) = other {
-            bail!(
-                "{}: `{name}` is stored as {:?}: weights must be f32, f16, bf16 or f64, not quantised",
-                path.display(),
-                tensor.kind()
-            );
+/// Fails if the file is one that torch wrote before version 1.6.
+pub fn has_weights(path: &Path) -> Result<bool> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let by_name = name.ends_with(INDEX) || path.extension().is_some_and(|end| end == SAFETENSORS);
+    Ok(path.is_dir() || (path.is_file() && (by_name || state_dict::is_state_dict(path)?)))
+}
+
+impl Place {
+    /// Finds the weights of a folder, of an index, or of a single file.
+    ///
+    /// # Errors
+    /// Fails if there are none, if a shard is missing, or if the index is damaged.
+    pub fn of(path: &Path) -> Result<Place> {
+        if !path.is_dir() {
+            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            return Place::of_file(path, folder, path);
         }
-        all.extend(tensors);
+        let first = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|file| file.is_file());
+        match first(&SINGLE).or_else(|| first(&INDICES)) {
+            Some(file) => Place::of_file(path, path, &file),
+            None => bail!(
+                "{0}: has no {1} and no {2}; put the publisher's {1} there",
+                path.display(),
+                SINGLE[0],
+                INDICES[0]
+            ),
+        }
     }
-    Ok(all)
+
+    fn of_file(path: &Path, folder: &Path, file: &Path) -> Result<Place> {
+        let (path, folder) = (path.to_path_buf(), folder.to_path_buf());
+        if !file.to_string_lossy().ends_with(INDEX) {
+            return Ok(Place { path, folder, files: vec![file.to_path_buf()], index: None });
+        }
+        let shown = file.display();
+        let text = std::fs::read_to_string(file).with_context(|| format!("{shown}: cannot read"))?;
+        let json: Value = serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?;
+        let map = json.get("weight_map").and_then(Value::as_object);
+        let map = map.with_context(|| format!("{shown}: has no `weight_map`"))?;
+        let file_of = |(tensor, file): (&String, &Value)| Some((tensor.clone(), file.as_str()?.to_string()));
+        let map: BTreeMap<String, String> = map.iter().filter_map(file_of).collect();
+        let names: BTreeSet<&str> = map.values().map(String::as_str).collect();
+        ensure!(!names.is_empty(), "{shown}: its `weight_map` names no file");
+        let elsewhere = names.iter().find(|name| Path::new(name).file_name().is_none_or(|plain| plain != **name));
+        ensure!(elsewhere.is_none(), "{shown}: names {}, which is no file beside it", elsewhere.unwrap_or(&""));
+        let missing: Vec<&str> = names.iter().copied().filter(|name| !folder.join(name).is_file()).collect();
+        ensure!(missing.is_empty(), "{shown}: names {}, which is missing: download it, too", missing.join(", "));
+        let files = names.iter().map(|name| folder.join(name)).collect();
+        Ok(Place { path, folder, files, index: Some((file.to_path_buf(), map)) })
+    }
+
+    /// Returns the files that the weights lie in, with the index.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.index.iter().map(|(path, _)| path.clone()).chain(self.files.iter().cloned()).collect()
+    }
+
+    /// Returns all tensors, on the CPU in their stored type.
+    ///
+    /// # Errors
+    /// Fails if a file is damaged, if it contradicts the index, or if a tensor has a number type other than plain floating
+    /// point.
+    pub fn read(&self) -> Result<Vec<(String, Tensor)>> {
+        let mut all: Vec<(String, Tensor)> = Vec::new();
+        for path in &self.files {
+            let tensors = of_file(path)?;
+            check_index(self.index.as_ref(), path, &tensors)?;
+            all.extend(tensors);
+        }
+        Ok(all)
+    }
+}
+
+/// Checks that a shard has the tensors that the index promises, and no others.
+fn check_index(
+    index: Option<&(PathBuf, BTreeMap<String, String>)>,
+    path: &Path,
+    found: &[(String, Tensor)],
+) -> Result<()> {
+    let Some((index, map)) = index else { return Ok(()) };
+    let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let there: BTreeSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    let promised: BTreeSet<&str> =
+        map.iter().filter(|(_, of)| of.as_str() == file).map(|(name, _)| name.as_str()).collect();
+    let odd = promised.symmetric_difference(&there).next();
+    let verb = if odd.is_some_and(|name| there.contains(name)) { "has" } else { "lacks" };
+    ensure!(
+        odd.is_none(),
+        "{}: {verb} `{}`, against what {} says: download both anew",
+        path.display(),
+        odd.unwrap_or(&""),
+        index.display()
+    );
+    Ok(())
 }
 
 /// Returns all tensors of one file.
 ///
 /// # Errors
-/// Fails if the file is damaged.
+/// Fails if the file is damaged, or if a tensor has a number type other than plain floating point.
 pub fn of_file(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    Tensor::read_safetensors(path)
-        .map_err(|e| anyhow!("{}: not a readable safetensors file: {}", path.display(), first_line(&e)))
+    if path.extension().is_none_or(|end| end != SAFETENSORS) {
+        let tensors = if state_dict::is_state_dict(path)? {
+            state_dict::read(path)?
+        } else {
+            bail!("{}: is no file of tensors that torch wrote, or a truncated one: fetch it again", path.display())
+        };
+        for (name, tensor) in &tensors {
+            let plain = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&tensor.kind());
+            ensure!(plain || is_index(name), "{}", quantised(path, name, &format!("{:?}", tensor.kind())));
+        }
+        return Ok(tensors);
+    }
+    let damaged = |why: &str| anyhow!("{}: not a readable safetensors file: {why}", path.display());
+    let header = header(path).map_err(|why| damaged(&format!("{why:#}")))?;
+    for (name, tensor) in header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__") {
+        let kind = tensor.get("dtype").and_then(Value::as_str).unwrap_or_default();
+        let plain = ["F32", "F16", "BF16", "F64"].contains(&kind);
+        ensure!(plain || is_index(name), "{}", quantised(path, name, kind));
+    }
+    Tensor::read_safetensors(path).map_err(|why| damaged(&first_line(&why)))
+}
+
+/// Returns the header of a safetensors file: the length of the JSON in eight bytes, then the JSON.
+fn header(path: &Path) -> Result<Value> {
+    let mut file = std::fs::File::open(path)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).context("it is cut off")?;
+    let length = u64::from_le_bytes(length);
+    ensure!(length <= MAX_HEADER.min(file.metadata()?.len()), "its header is larger than the file");
+    let mut bytes = vec![0; length as usize];
+    file.read_exact(&mut bytes).context("it is cut off")?;
+    serde_json::from_slice(&bytes).context("its header is no JSON")
+}
+
+/// Returns whether a tensor is one of indices, which older versions of transformers store as integers and images never go
+/// through.
+fn is_index(name: &str) -> bool {
+    name.ends_with("position_ids") || name.ends_with("relative_position_index")
+}
+
+fn quantised(path: &Path, name: &str, kind: &str) -> String {
+    format!(
+        "{}: `{name}` is stored as {kind}: weights must be f32, f16, bf16 or f64, not quantised; give the publisher's \
+         unquantised weights",
+        path.display()
+    )
 }

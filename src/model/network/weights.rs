@@ -143,7 +143,7 @@ impl Linear {
     }
 
     /// Returns the layer that computes only output rows `start..start + length`.
-    fn rows(&self, start: i64, length: i64) -> Linear {
+    pub fn rows(&self, start: i64, length: i64) -> Linear {
         Linear {
             weight: self.weight.rows(start, length),
             bias: self.bias.as_ref().map(|b| b.rows(start, length)),
@@ -259,9 +259,18 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Returns output rows `start..start + length` of the linear layer `layer`.
-    pub fn linear_rows(&self, layer: &str, start: i64, length: i64) -> Linear {
-        self.linear(layer).rows(start, length)
+    /// Returns the linear layer `layer` of queries, keys and values with the parameter `<layer>.keyless_bias`: the biases
+    /// of queries and of values, one after the other. Keys have none.
+    pub fn linear_without_key_bias(&self, layer: &str) -> Linear {
+        let with_zeros = |bias: &Tensor| {
+            let parts = bias.chunk(2, -1);
+            Tensor::cat(&[&parts[0], &parts[0].zeros_like(), &parts[1]], -1)
+        };
+        let bias = match self.required(&format!("{layer}.keyless_bias")) {
+            Param::Shared(bias) => Param::Shared(with_zeros(&bias)),
+            Param::PerParticle(bias) => Param::PerParticle(with_zeros(&bias)),
+        };
+        Linear { bias: Some(bias), ..self.linear(layer) }
     }
 
     /// Returns the layer norm `layer`.

@@ -2,9 +2,12 @@
 
 use tch::Tensor;
 
+use super::parts::BlockParts;
+use super::relative::Distances;
 use super::rope::Table;
 use super::{Activation, Traits};
 use crate::model::network::Weights;
+use crate::model::network::weights::Linear;
 
 /// The tokens that each token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +32,17 @@ pub struct Blocks<'a> {
     pub blocks: usize,
     pub traits: Traits,
     pub attention: Attention,
-    /// Whether each half of a block scales its result by a learnt factor.
-    pub layer_scale: bool,
-    /// Whether the MLP has a gate.
-    pub gated: bool,
+    pub parts: BlockParts,
+    pub places: Places<'a>,
+}
+
+/// What attention knows of the tokens' places, besides what the tokens carry.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places<'a> {
     /// The rotary positions of the last tokens.
     pub rope: Option<&'a Table>,
+    /// The distances between tokens, for which there are learnt scores.
+    pub relative: Option<&'a Distances>,
 }
 
 impl Blocks<'_> {
@@ -49,25 +57,35 @@ impl Blocks<'_> {
         let eps = self.traits.eps;
         let normed = weights.norm(&name("ln_1")).forward(&x, eps);
         let (attended, x) = match rows {
-            Rows::All => (self.attend(weights, &name("attn.qkv"), &normed), x),
-            Rows::First => (self.attend_first(weights, &name("attn.qkv"), &normed), x.narrow(2, 0, 1)),
+            Rows::All => (self.attend(weights, block, &normed), x),
+            Rows::First => (self.attend_first(weights, block, &normed), x.narrow(2, 0, 1)),
+        };
+        let attended = match self.parts.attention_norm {
+            true => weights.norm(&name("attn.norm")).forward(&attended, eps),
+            false => attended,
         };
         let x = x + self.scaled(weights, &name("ls_1"), weights.linear(&name("attn.proj")).forward(&attended));
-        let normed = weights.norm(&name("ln_2")).forward(&x, eps);
-        let hidden = weights.linear(&name("mlp.fc")).forward(&normed);
-        let hidden = match self.gated {
-            false => activate(&hidden, self.traits.activation),
-            true => {
-                let gate = weights.linear(&name("mlp.gate")).forward(&normed);
-                activate(&gate, self.traits.activation) * hidden
-            }
-        };
+        let hidden = self.hidden(weights, block, &weights.norm(&name("ln_2")).forward(&x, eps));
         x + self.scaled(weights, &name("ls_2"), weights.linear(&name("mlp.proj")).forward(&hidden))
+    }
+
+    /// Returns the hidden values of the MLP, `[p, B, T, m]`.
+    fn hidden(&self, weights: &Weights, block: usize, normed: &Tensor) -> Tensor {
+        let name = |layer: &str| format!("blocks.{block}.mlp.{layer}");
+        let hidden = weights.linear(&name("fc")).forward(normed);
+        let hidden = match self.parts.gated {
+            false => activate(&hidden, self.traits.activation),
+            true => activate(&weights.linear(&name("gate")).forward(normed), self.traits.activation) * hidden,
+        };
+        match self.parts.mlp_norm {
+            true => weights.norm(&name("norm")).forward(&hidden, self.traits.eps),
+            false => hidden,
+        }
     }
 
     /// Returns the result `added: [p, B, T, d]` of half a block, times its learnt scale if there is one.
     fn scaled(&self, weights: &Weights, scale: &str, added: Tensor) -> Tensor {
-        match self.layer_scale {
+        match self.parts.layer_scale {
             true => added * weights.param(&format!("{scale}.gamma")).unsqueeze(1).unsqueeze(1),
             false => added,
         }
@@ -75,26 +93,58 @@ impl Blocks<'_> {
 
     /// Returns queries or keys with their rotary positions applied.
     fn turned(&self, x: &Tensor) -> Tensor {
-        self.rope.map_or_else(|| x.shallow_clone(), |table| table.turn(x))
+        self.places.rope.map_or_else(|| x.shallow_clone(), |table| table.turn(x))
+    }
+
+    /// Returns the layer that computes queries, keys and values.
+    fn qkv(&self, weights: &Weights, block: usize) -> Linear {
+        let layer = format!("blocks.{block}.attn.qkv");
+        if self.parts.keyless_bias { weights.linear_without_key_bias(&layer) } else { weights.linear(&layer) }
+    }
+
+    /// Returns what the distances add to the scores of `particles · batch` images, `[1 or p·B, heads, queries, T]`, for the
+    /// queries in `rows`.
+    fn scores(&self, weights: &Weights, block: usize, images: (i64, i64), rows: Rows) -> Option<Tensor> {
+        let distances = self.places.relative?;
+        let names = ["relative.weight".to_string(), format!("blocks.{block}.attn.relative.weight")];
+        let tables = names.iter().filter(|name| weights.has(name)).map(|name| weights.param(name));
+        let scores = distances.scores(&tables.reduce(|all, own| all + own)?);
+        let scores = if rows == Rows::First { scores.narrow(2, 0, 1) } else { scores };
+        if scores.size()[0] == 1 {
+            return Some(scores);
+        }
+        let (particles, batch) = images;
+        Some(scores.unsqueeze(1).expand([particles, batch, -1, -1, -1], false).flatten(0, 1))
     }
 
     /// Computes self-attention of all tokens.
-    fn attend(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
-        let qkv = weights.linear(layer).forward(x);
+    fn attend(&self, weights: &Weights, block: usize, x: &Tensor) -> Tensor {
+        let qkv = self.qkv(weights, block).forward(x);
+        let images = (qkv.size()[0], qkv.size()[1]);
         let parts = split_heads(&qkv, 3, self.traits.heads);
-        let causal = self.attention == Attention::Causal;
         let (query, key) = (self.turned(&parts[0]), self.turned(&parts[1]));
-        merge_heads(&attention(&query, &key, &parts[2], causal), qkv.size()[0])
+        let read = match (self.attention, self.scores(weights, block, images, Rows::All)) {
+            (Attention::Causal, _) => attention(&query, &key, &parts[2], true),
+            (Attention::Full, None) => attention(&query, &key, &parts[2], false),
+            (Attention::Full, Some(scores)) => attention_with(&query, &key, &parts[2], &scores),
+        };
+        merge_heads(&read, images.0)
     }
 
     /// Computes self-attention with the first token as the only query.
-    fn attend_first(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
-        let width = self.width;
-        let query = weights.linear_rows(layer, 0, width).forward(&x.narrow(2, 0, 1));
-        let key_value = weights.linear_rows(layer, width, 2 * width).forward(x);
+    fn attend_first(&self, weights: &Weights, block: usize, x: &Tensor) -> Tensor {
+        let (width, layer) = (self.width, self.qkv(weights, block));
+        let query = layer.rows(0, width).forward(&x.narrow(2, 0, 1));
+        let key_value = layer.rows(width, 2 * width).forward(x);
+        let images = (key_value.size()[0], key_value.size()[1]);
         let query = split_heads(&query, 1, self.traits.heads);
         let parts = split_heads(&key_value, 2, self.traits.heads);
-        merge_heads(&attention(&query[0], &self.turned(&parts[0]), &parts[1], false), key_value.size()[0])
+        let key = self.turned(&parts[0]);
+        let read = match self.scores(weights, block, images, Rows::First) {
+            None => attention(&query[0], &key, &parts[1], false),
+            Some(scores) => attention_with(&query[0], &key, &parts[1], &scores),
+        };
+        merge_heads(&read, images.0)
     }
 }
 
@@ -113,6 +163,11 @@ pub(super) fn merge_heads(x: &Tensor, particles: i64) -> Tensor {
 
 pub(super) fn attention(query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tensor {
     Tensor::scaled_dot_product_attention(query, key, value, None::<&Tensor>, 0.0, causal, None, false)
+}
+
+/// Computes attention with numbers `[1 or B, heads, queries, T]` that are added to the scores.
+fn attention_with(query: &Tensor, key: &Tensor, value: &Tensor, scores: &Tensor) -> Tensor {
+    Tensor::scaled_dot_product_attention(query, key, value, Some(scores), 0.0, false, None, false)
 }
 
 /// Applies the MLP's activation elementwise.

@@ -58,16 +58,32 @@ impl Pass<'_> {
         let (width, mlp) = (width as u64, mlp as u64);
         let trains = |layer: &str| trained.is_some_and(|trained| trained.reaches(&format!("blocks.{block}.{layer}.")));
         let when = |layer: &str, amount: u64| if trains(layer) { amount } else { 0 };
-        let attention = 6 * width + when("ln_1", 2 * width) + when("attn.qkv", width);
+        let attention = 6 * width + when("ln_1", 2 * width) + when("attn.qkv", width) + self.scores(trained);
         if block + 1 == blocks && self.parts.readout == Readout::Class {
             return attention;
         }
         let hidden = if self.traits.activation == Activation::QuickGelu { 2 * mlp } else { mlp };
-        // A gated MLP keeps the gate, its activation and its other factor; a learnt scale keeps its input.
-        let hidden = if self.parts.gated { hidden + 2 * mlp } else { hidden };
-        let hidden = if self.parts.layer_scale { hidden + 2 * width } else { hidden };
+        // A gated MLP keeps the gate, its activation and its other factor; a learnt scale and a norm keep their input.
+        let parts = self.parts.block;
+        let extra = [
+            (parts.gated, 2 * mlp),
+            (parts.layer_scale, 2 * width),
+            (parts.attention_norm, width + when("attn.norm", 2 * width)),
+            (parts.mlp_norm, mlp + when("mlp.norm", 2 * mlp)),
+        ];
+        let hidden = hidden + extra.iter().filter(|(there, _)| *there).map(|(_, numbers)| numbers).sum::<u64>();
         let layers = when("attn.proj", width) + when("ln_2", 2 * width) + when("mlp.fc", width) + when("mlp.proj", mlp);
         attention + hidden + layers
+    }
+
+    /// Returns the number of values per token that attention keeps if learnt scores of distances are trained. The scores
+    /// are then added, and their softmax taken, for all pairs of tokens at once.
+    fn scores(&self, trained: Option<&dyn Trained>) -> u64 {
+        let reached = |trained: &dyn Trained| trained.names().iter().any(|name| name.contains("relative."));
+        match self.parts.relative && trained.is_some_and(reached) {
+            true => 3 * (self.traits.heads * (self.parts.prefix + self.geometry.grid.pow(2))) as u64,
+            false => 0,
+        }
     }
 
     /// Returns the number of values per token in use at once within a block, in the forward pass or, with a graph, in

@@ -9,9 +9,10 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use super::block::{Attention, Blocks, Rows};
+use super::block::{Attention, Blocks, Places, Rows};
 use super::footprint::Pass;
 use super::parts::{Parts, Readout, Resize};
+use super::relative::{self, Distances};
 use super::rope::{Rope, Table};
 use super::{Geometry, Traits, pool};
 use crate::machine::memory::Need;
@@ -25,12 +26,14 @@ pub struct Vit {
     pub parts: Parts,
     /// The latest table of rotary positions, which all blocks share.
     table: RefCell<Option<Rc<Table>>>,
+    /// The latest distances between tokens, which all blocks share.
+    distances: RefCell<Option<Rc<Distances>>>,
 }
 
 impl Network for Vit {
     fn slots(&self) -> Vec<Slot> {
         let Geometry { width, mlp, blocks, .. } = self.geometry;
-        let gate = self.parts.gated.then_some(("mlp.gate", width, mlp));
+        let gate = self.parts.block.gated.then_some(("mlp.gate", width, mlp));
         let layers = [("attn.qkv", width, 3 * width), ("attn.proj", width, width)]
             .into_iter()
             .chain(gate)
@@ -70,18 +73,12 @@ impl Network for Vit {
     /// Runs one block. If only the class token is read, the last block computes nothing else.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
         let Geometry { width, blocks, .. } = self.geometry;
-        let Parts { layer_scale, gated, readout, .. } = self.parts;
+        let Parts { block: parts, readout, .. } = self.parts;
         let first = stage + 1 == blocks && readout == Readout::Class;
         let table = self.parts.rope.map(|rope| self.table(rope, (x.kind(), x.device())));
-        let stack = Blocks {
-            width,
-            blocks,
-            traits: self.traits,
-            attention: Attention::Full,
-            layer_scale,
-            gated,
-            rope: table.as_deref(),
-        };
+        let distances = self.parts.relative.then(|| self.distances(x.device()));
+        let places = Places { rope: table.as_deref(), relative: distances.as_deref() };
+        let stack = Blocks { width, blocks, traits: self.traits, attention: Attention::Full, parts, places };
         stack.block(weights, stage, x, if first { Rows::First } else { Rows::All })
     }
 
@@ -100,7 +97,7 @@ impl Network for Vit {
 
 impl Vit {
     pub fn new(geometry: Geometry, traits: Traits, parts: Parts) -> Vit {
-        Vit { geometry, traits, parts, table: RefCell::new(None) }
+        Vit { geometry, traits, parts, table: RefCell::new(None), distances: RefCell::new(None) }
     }
 
     /// Returns the table of rotary positions for a compute type and a device; it is made once.
@@ -111,18 +108,26 @@ impl Vit {
         Rc::clone(latest.insert(table.unwrap_or_else(|| Rc::new(rope.table(grid, channels, options)))))
     }
 
+    /// Returns the distances between tokens on a device; they are listed once.
+    fn distances(&self, device: Device) -> Rc<Distances> {
+        let grid = self.geometry.grid;
+        let mut latest = self.distances.borrow_mut();
+        let distances = latest.take().filter(|distances| distances.is_of(grid, device));
+        Rc::clone(latest.insert(distances.unwrap_or_else(|| Rc::new(Distances::of(grid, device)))))
+    }
+
     /// Returns the number of tokens of an image.
     pub fn tokens(&self) -> i64 {
         self.parts.prefix + self.geometry.grid * self.geometry.grid
     }
 
-    /// Changes the network and its weights to images of `image_size` pixels per side; position embeddings are
-    /// interpolated.
+    /// Changes the network and its weights to images of `image_size` pixels per side; position embeddings and learnt
+    /// scores of distances are interpolated.
     ///
     /// # Errors
     /// Fails if the patches do not divide the size.
     pub fn resize(&mut self, base: &mut Parameters, image_size: i64) -> Result<()> {
-        let Geometry { patch, grid, width, .. } = self.geometry;
+        let Geometry { patch, grid, width, blocks, .. } = self.geometry;
         if image_size == self.geometry.image_size() {
             return Ok(());
         }
@@ -141,6 +146,12 @@ impl Vit {
             };
             let resized = resized.permute([0, 2, 3, 1]).reshape([new_grid * new_grid, width]);
             *position = Tensor::cat(&[position.narrow(0, 0, lead), resized], 0);
+        }
+        let own = (0..blocks).map(|block| format!("blocks.{block}.attn.relative.weight"));
+        for name in own.chain(["relative.weight".to_string()]) {
+            if let Some(table) = base.get_mut(&name) {
+                *table = relative::resized(table, grid, new_grid, self.parts.resize);
+            }
         }
         self.geometry.grid = new_grid;
         Ok(())

@@ -18,6 +18,9 @@ impl Loose<'_> {
             self.join(&attention)?;
             // The first half of a packed layer's rows is the gate, the second half is the factor that it multiplies.
             let mlp = format!("blocks.{block}.mlp");
+            if self.is_packed(&mlp) {
+                self.rename(&format!("{mlp}.fc."), &format!("{mlp}.packed."));
+            }
             self.cut(&format!("{mlp}.packed"), 2, [&format!("{mlp}.gate"), &format!("{mlp}.fc")])?;
         }
         self.cut("pool.in_proj", 3, ["pool.q", "pool.kv"])
@@ -32,16 +35,45 @@ impl Loose<'_> {
         self.0.push((name, tensor));
     }
 
-    /// Joins `q`, `k` and `v` of an attention layer to `qkv`. A bias that the file omits for some of them is 0 there.
+    /// Returns whether the first layer of an MLP contains its gate, by its rows: twice as many as the second layer reads.
+    fn is_packed(&self, mlp: &str) -> bool {
+        let size = |layer: &str| {
+            let name = format!("{mlp}.{layer}.weight");
+            self.0.iter().find(|(known, _)| *known == name).and_then(|(_, tensor)| tensor.size2().ok())
+        };
+        size("fc").zip(size("proj")).is_some_and(|((rows, _), (_, columns))| rows == 2 * columns)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        for (name, _) in self.0.iter_mut().filter(|(name, _)| name.starts_with(from)) {
+            *name = name.replace(from, to);
+        }
+    }
+
+    /// Joins `q`, `k` and `v` of an attention layer to `qkv`. If keys alone have no bias, the biases of queries and values
+    /// are joined to `qkv.keyless_bias`. Any other bias that the file omits for some of the three is 0 there.
     fn join(&mut self, attention: &str) -> Result<()> {
-        let mut three = |part: &str| ["q", "k", "v"].map(|name| self.take(&format!("{attention}.{name}.{part}")));
-        let (weights, biases) = (three("weight"), three("bias"));
+        let three = |loose: &mut Self, part: &str| {
+            ["q", "k", "v"].map(|name| loose.take(&format!("{attention}.{name}.{part}")))
+        };
+        let (weights, mut biases) = (three(self, "weight"), three(self, "bias"));
+        if self.take(&format!("{attention}.qkv.bias_mask")).is_some() {
+            // The mask is 1 for queries and values and 0 for keys, whose bias is left out.
+            let bias = self
+                .take(&format!("{attention}.qkv.bias"))
+                .with_context(|| format!("it has no {attention}.qkv.bias"))?;
+            ensure!(bias.size()[0] % 3 == 0, "its {attention}.qkv.bias is not of three equal parts");
+            let parts = bias.chunk(3, 0);
+            biases = [Some(parts[0].copy()), None, Some(parts[2].copy())];
+        }
         if let [Some(q), k, v] = weights {
             let (k, v) = k.zip(v).with_context(|| format!("it has {attention}.q without a key or a value"))?;
             ensure!(q.size() == k.size() && q.size() == v.size(), "its {attention} has parts of different sizes");
             self.put(format!("{attention}.qkv.weight"), Tensor::cat(&[q, k, v], 0));
         }
-        if let Some(like) = biases.iter().flatten().next().map(Tensor::zeros_like) {
+        if let [Some(q), None, Some(v)] = &biases {
+            self.put(format!("{attention}.qkv.keyless_bias"), Tensor::cat(&[q, v], 0));
+        } else if let Some(like) = biases.iter().flatten().next().map(Tensor::zeros_like) {
             let filled = biases.map(|bias| bias.unwrap_or_else(|| like.shallow_clone()));
             self.put(format!("{attention}.qkv.bias"), Tensor::cat(&filled, 0));
         }

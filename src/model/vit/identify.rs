@@ -4,15 +4,16 @@ use anyhow::{Context, Result, ensure};
 use rand::RngExt;
 use tch::{Kind, Tensor};
 
+use super::architecture::architecture;
 use super::forward::Vit;
 use super::settle::{Candidates, SelfCheck};
 use super::text::{TextTower, TextWeights};
-use super::{Hints, Named, OwnHead, Traits, heads_fit, recognise};
+use super::{Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
 use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 
-pub use super::settle::{Difference, Evidence, Fixed, compare};
+pub use super::settle::{Difference, Evidence, Fixed, Source, Sources, compare};
 
 /// The number of images, or texts, in the random batch of the self-check.
 const CHECK_BATCH: i64 = 2;
@@ -24,6 +25,7 @@ pub struct Identified {
     pub base: Parameters,
     pub head: Option<OwnHead>,
     pub evidence: Evidence,
+    pub sources: Sources,
     pub stored: Kind,
 }
 
@@ -32,17 +34,22 @@ pub struct Identified {
 /// # Errors
 /// Fails if the module is of an unknown kind, or if the native forward pass does not reproduce its output; the message
 /// gives the best difference.
-pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
+pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let Named { naming, geometry, parts, base, head } =
+    let Named { naming, geometry, mut parts, base, head } =
         recognise(&archive.parameters()?, None).with_context(|| shown.clone())?;
+    if let Some(name) = &fixed.architecture {
+        parts.rope = architecture(name).context("checkpoint.architecture")?.rope;
+    }
+    check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
+    fixed.heads = fixed.heads.or(table_heads(&base));
     if let Some(heads) = fixed.heads {
         let width = geometry.width;
         ensure!(heads_fit(heads, width), "{shown}: {heads} heads do not divide the width {width}: set another number");
     }
     // Only a recognised archive is loaded.
     archive.load()?;
-    let candidates = Candidates::new(geometry.width, fixed, &Hints::read(archive.code()));
+    let candidates = Candidates::new(geometry.width, &fixed, &Hints::read(archive.code()));
     let images = check_images(geometry.image_size());
     let native = |traits, width| {
         let vit = Vit::new(geometry.clone(), traits, parts);
@@ -56,14 +63,16 @@ pub fn identify(archive: &Archive, fixed: Fixed) -> Result<Identified> {
         shown: &shown,
         half: is_half(archive),
         native: &native,
-        advice: "bella runs pre-norm vision transformers with a class token only; if this is one, set checkpoint.heads, \
-                 checkpoint.activation and checkpoint.eps",
+        advice: "bella runs pre-norm vision transformers only; if this is one, set checkpoint.heads, checkpoint.activation and \
+                 checkpoint.eps, or give the folder of its publisher",
         forward: "the archive's own forward",
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
     let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
+    let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
+    let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
-    Ok(Identified { vit, naming: naming.key, base, head, evidence, stored: archive.kind() })
+    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored: archive.kind() })
 }
 
 /// A recognised and self-checked text tower.
@@ -86,7 +95,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     let mut hints = Hints::read(archive.code());
     // Both towers of a CLIP model have the same activation and eps.
     (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
-    let candidates = Candidates::new(geometry.width, Fixed::default(), &hints);
+    let candidates = Candidates::new(geometry.width, &Fixed::default(), &hints);
     let tokens = check_tokens(geometry.vocabulary, geometry.context);
     let native = |traits, _| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
     let tower = Tower {

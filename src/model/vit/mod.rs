@@ -5,7 +5,9 @@
 //! `blocks.i.{ln_1,attn.qkv,attn.proj,ln_2,mlp.fc,mlp.proj}.*`, `ln_post.*` and `proj.weight`. The head of a checkpoint
 //! is kept separately. A new family of checkpoints needs a naming and its line in [`NAMINGS`].
 
+pub mod architecture;
 mod block;
+mod complete;
 pub mod footprint;
 pub mod forward;
 mod fuse;
@@ -15,6 +17,7 @@ pub mod namings;
 pub mod parts;
 mod pool;
 mod recognise;
+mod relative;
 pub mod rope;
 pub mod settle;
 pub mod shapes;
@@ -25,6 +28,7 @@ use tch::Tensor;
 
 use crate::schema::words;
 
+pub use complete::{check_readout, table_heads};
 pub use hints::Hints;
 pub use namings::NAMINGS;
 pub use recognise::{Named, recognise};

@@ -35,6 +35,42 @@ words! {
     }
 }
 
+/// The tables of relative positions: the one of all blocks, and that of the first block.
+pub const RELATIVE: [&str; 2] = ["relative.weight", "blocks.0.attn.relative.weight"];
+
+/// The parts in which a block differs from a plain one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockParts {
+    /// Whether each half of a block scales its result by a learnt factor (`ls_1`, `ls_2`).
+    pub layer_scale: bool,
+    /// Whether the MLP has a gate: act(gate(x)) · fc(x) in place of act(fc(x)).
+    pub gated: bool,
+    /// Whether keys lack the bias that queries and values have.
+    pub keyless_bias: bool,
+    /// Whether the result of attention is normalised before its projection.
+    pub attention_norm: bool,
+    /// Whether the hidden values of the MLP are normalised before its projection.
+    pub mlp_norm: bool,
+}
+
+impl BlockParts {
+    /// A plain block.
+    pub const PLAIN: BlockParts =
+        BlockParts { layer_scale: false, gated: false, keyless_bias: false, attention_norm: false, mlp_norm: false };
+
+    /// Reads the parts from the parameters' names in the first block.
+    fn of(parameters: &Parameters) -> BlockParts {
+        let has = |name: &str| parameters.get(&format!("blocks.0.{name}")).is_some();
+        BlockParts {
+            layer_scale: has("ls_1.gamma"),
+            gated: has("mlp.gate.weight"),
+            keyless_bias: has("attn.qkv.keyless_bias"),
+            attention_norm: has("attn.norm.weight"),
+            mlp_norm: has("mlp.norm.weight"),
+        }
+    }
+}
+
 /// The parts besides plain blocks, a class token with learnt positions, and the class readout.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Parts {
@@ -42,12 +78,11 @@ pub struct Parts {
     pub prefix: i64,
     /// The number of these tokens that have their own position embeddings.
     pub positioned: i64,
-    /// Whether each half of a block scales its result by a learnt factor (`ls_1`, `ls_2`).
-    pub layer_scale: bool,
-    /// Whether the MLP has a gate: act(gate(x)) · fc(x) in place of act(fc(x)).
-    pub gated: bool,
+    pub block: BlockParts,
     /// The rotary positions of the patches.
     pub rope: Option<Rope>,
+    /// Whether attention scores have a learnt bias for each distance (`relative` for all blocks, `attn.relative` for one).
+    pub relative: bool,
     pub readout: Readout,
     pub resize: Resize,
 }
@@ -57,9 +92,9 @@ impl Parts {
     pub const PLAIN: Parts = Parts {
         prefix: 1,
         positioned: 1,
-        layer_scale: false,
-        gated: false,
+        block: BlockParts::PLAIN,
         rope: None,
+        relative: false,
         readout: Readout::Class,
         resize: Resize::Antialiased,
     };
@@ -83,8 +118,8 @@ impl Parts {
         Ok(Parts {
             prefix,
             positioned,
-            layer_scale: parameters.get("blocks.0.ls_1.gamma").is_some(),
-            gated: parameters.get("blocks.0.mlp.gate.weight").is_some(),
+            block: BlockParts::of(parameters),
+            relative: RELATIVE.iter().any(|name| parameters.get(name).is_some()),
             readout: if parameters.get("pool.query").is_some() { Readout::Map } else { Readout::Class },
             ..Parts::PLAIN
         })

@@ -4,8 +4,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
+use super::complete::check_complete;
 use super::fuse::Loose;
-use super::parts::{Parts, Readout};
+use super::parts::{Parts, RELATIVE, Readout};
+use super::relative::grid_of;
 use super::{Form, Geometry, NAMINGS, Naming, OwnHead};
 use crate::model::network::Parameters;
 
@@ -16,6 +18,18 @@ pub struct Named {
     pub parts: Parts,
     pub base: Parameters,
     pub head: Option<OwnHead>,
+}
+
+impl Named {
+    /// Makes the classifier the projection of the features.
+    pub fn project_by_head(&mut self) {
+        let Some(OwnHead { weight, bias }) = self.head.take() else { return };
+        self.geometry.output = weight.size()[0];
+        let mut all: Vec<(String, Tensor)> =
+            self.base.all().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
+        all.extend([("proj.weight".to_string(), weight), ("proj.bias".to_string(), bias)]);
+        self.base = Parameters::new(all);
+    }
 }
 
 /// Finds the naming that fits, or says why none does.
@@ -64,7 +78,7 @@ fn named(
     }
     ensure!(
         foreign.is_empty(),
-        "it also has {} ({} such): a part that a plain pre-norm vision transformer does not have, so bella refuses it",
+        "it also has {} ({} such): a part that none of the vision transformers that bella computes has, so bella refuses it",
         foreign[0],
         foreign.len()
     );
@@ -112,12 +126,13 @@ pub(super) fn shaped(tensor: &Tensor, form: Form) -> Tensor {
 /// Returns the order of a parameter in the forward pass: patch, class token, positions, ln_pre, blocks, ln_post, proj,
 /// head.
 fn order_key(name: &str) -> (usize, usize, usize, bool) {
-    const PARTS: [&str; 11] = [
+    const PARTS: [&str; 12] = [
         "patch",
         "class_token",
         "distillation_token",
         "registers",
         "position",
+        "relative",
         "ln_pre",
         "blocks",
         "ln_post",
@@ -125,8 +140,20 @@ fn order_key(name: &str) -> (usize, usize, usize, bool) {
         "proj",
         "head",
     ];
-    const LAYERS: [&str; 9] =
-        ["ln_1", "attn.qkv", "attn.proj", "ls_1", "ln_2", "mlp.gate", "mlp.fc", "mlp.proj", "ls_2"];
+    const LAYERS: [&str; 12] = [
+        "ln_1",
+        "attn.qkv",
+        "attn.relative",
+        "attn.norm",
+        "attn.proj",
+        "ls_1",
+        "ln_2",
+        "mlp.gate",
+        "mlp.fc",
+        "mlp.norm",
+        "mlp.proj",
+        "ls_2",
+    ];
     let part = PARTS.iter().position(|p| name == *p || name.starts_with(&format!("{p}."))).unwrap_or(PARTS.len());
     let mut block = 0;
     let mut layer = 0;
@@ -134,7 +161,7 @@ fn order_key(name: &str) -> (usize, usize, usize, bool) {
         block = index.parse().unwrap_or(usize::MAX);
         layer = LAYERS.iter().position(|l| rest.starts_with(&format!("{l}."))).unwrap_or(LAYERS.len());
     }
-    (part, block, layer, name.ends_with(".bias"))
+    (part, block, layer, name.ends_with("bias"))
 }
 
 fn take_head(parameters: &mut Vec<(String, Tensor)>) -> Result<Option<OwnHead>> {
@@ -176,9 +203,12 @@ fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> 
     let width = patch_weight[0];
     let patch = ((patch_weight[1] / 3) as f64).sqrt().round() as i64;
     ensure!(patch_weight[1] == 3 * patch * patch, "its patch embedding is not a square one of three channels");
-    let grid = match parameters.get("position") {
-        Some(position) => ((position.size()[0] - parts.positioned) as f64).sqrt().round() as i64,
-        None => {
+    let table = RELATIVE.iter().find_map(|name| parameters.get(name)).map(|table| table.size()[0]);
+    let grid = match (parameters.get("position"), table) {
+        (Some(position), _) => ((position.size()[0] - parts.positioned) as f64).sqrt().round() as i64,
+        (None, Some(rows)) => grid_of(rows)
+            .with_context(|| format!("its table of relative positions has {rows} rows, which no grid has"))?,
+        (None, None) => {
             let size = image_size.context("it has no position embeddings, and nothing else tells its image size")?;
             ensure!(size % patch == 0, "its image size {size} is no multiple of its patch size {patch}");
             size / patch
@@ -189,67 +219,6 @@ fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> 
     let two = matches!(parts.readout, Readout::ClassMean | Readout::ClassDistillation);
     let output = if two { 2 * width } else { features };
     Ok(Geometry { width, blocks, patch, grid, mlp: fc[0], output })
-}
-
-/// Checks that every parameter of the forward pass exists and has the right shape.
-fn check_complete(geometry: &Geometry, parts: &Parts, base: &Parameters) -> Result<()> {
-    let Geometry { width, mlp, blocks, .. } = *geometry;
-    if parts.readout != Readout::Map {
-        check_shape(base, "class_token", &[width])?;
-    }
-    for norm in ["ln_post"].into_iter().chain(base.get("ln_pre.weight").map(|_| "ln_pre")) {
-        check_norm(base, norm, width)?;
-    }
-    if parts.readout == Readout::Map {
-        check_norm(base, "pool.ln", width)?;
-        for (layer, rows, columns) in [("q", width, width), ("kv", 2 * width, width), ("proj", width, width)] {
-            check_shape(base, &format!("pool.{layer}.weight"), &[rows, columns])?;
-        }
-    }
-    for block in 0..blocks {
-        if parts.layer_scale {
-            check_shape(base, &format!("blocks.{block}.ls_1.gamma"), &[width])?;
-            check_shape(base, &format!("blocks.{block}.ls_2.gamma"), &[width])?;
-        }
-        if parts.gated {
-            check_shape(base, &format!("blocks.{block}.mlp.gate.weight"), &[mlp, width])?;
-        }
-    }
-    check_blocks(base, blocks, width, mlp)
-}
-
-/// Checks that all parameters of `blocks` transformer blocks exist and have the right shape.
-pub(super) fn check_blocks(parameters: &Parameters, blocks: usize, width: i64, mlp: i64) -> Result<()> {
-    for block in 0..blocks {
-        for (layer, rows, columns) in [
-            ("attn.qkv", 3 * width, width),
-            ("attn.proj", width, width),
-            ("mlp.fc", mlp, width),
-            ("mlp.proj", width, mlp),
-        ] {
-            check_shape(parameters, &format!("blocks.{block}.{layer}.weight"), &[rows, columns])?;
-            let bias = format!("blocks.{block}.{layer}.bias");
-            if layer != "attn.qkv" || parameters.get(&bias).is_some() {
-                check_shape(parameters, &bias, &[rows])?;
-            }
-        }
-        for norm in ["ln_1", "ln_2"] {
-            check_norm(parameters, &format!("blocks.{block}.{norm}"), width)?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks that a layer norm exists and has the right shape.
-pub(super) fn check_norm(parameters: &Parameters, norm: &str, width: i64) -> Result<()> {
-    check_shape(parameters, &format!("{norm}.weight"), &[width])?;
-    check_shape(parameters, &format!("{norm}.bias"), &[width])
-}
-
-pub(super) fn check_shape(parameters: &Parameters, name: &str, shape: &[i64]) -> Result<()> {
-    let tensor = parameters.get(name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?;
-    ensure!(tensor.size() == shape, "its {name} has shape {:?}, not {shape:?}", tensor.size());
-    Ok(())
 }
 
 /// Returns one more than the largest block number among the canonical names.

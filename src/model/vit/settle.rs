@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 use super::{Activation, Hints, Traits};
 use crate::base::small::push_new;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
+use crate::schema::words;
 
 /// The largest relative difference between the native features and others' that is accepted in f32.
 pub const MAX_DIFFERENCE_F32: f64 = 1e-5;
@@ -14,11 +15,53 @@ const MAX_DIFFERENCE_HALF: f64 = 1e-2;
 const MIN_COSINE_HALF: f64 = 0.9999;
 
 /// The traits that the user may fix in `[checkpoint]`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Fixed {
+    /// timm's name of the network, where no config beside the weights tells it.
+    pub architecture: Option<String>,
     pub heads: Option<i64>,
     pub activation: Option<Activation>,
     pub eps: Option<f64>,
+}
+
+words! {
+    /// Where a trait of a network comes from.
+    pub enum Source {
+        SelfCheck = "self-check",
+        Code = "the archive's code",
+        Weights = "names and shapes of the weights",
+        Config = "the config beside the weights",
+        Default = "default of its class",
+        Architecture = "timm's architecture",
+        User = "given",
+    }
+}
+
+/// Where each trait of a network comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources {
+    pub heads: Source,
+    pub activation: Source,
+    pub eps: Source,
+    pub rope: Source,
+    pub readout: Source,
+}
+
+impl Sources {
+    pub fn all(source: Source) -> Sources {
+        Sources { heads: source, activation: source, eps: source, rope: source, readout: source }
+    }
+
+    /// Returns the sources where the user's own values take precedence.
+    pub fn overridden(self, fixed: &Fixed) -> Sources {
+        let of = |given: bool, source: Source| if given { Source::User } else { source };
+        Sources {
+            heads: of(fixed.heads.is_some(), self.heads),
+            activation: of(fixed.activation.is_some(), self.activation),
+            eps: of(fixed.eps.is_some(), self.eps),
+            ..self
+        }
+    }
 }
 
 /// The difference between the native forward pass and the archive's own.
@@ -52,7 +95,7 @@ pub struct Candidates {
 
 impl Candidates {
     /// Returns the values to try for a transformer of `width` channels.
-    pub fn new(width: i64, fixed: Fixed, hints: &Hints) -> Candidates {
+    pub fn new(width: i64, fixed: &Fixed, hints: &Hints) -> Candidates {
         let usable = |w: &i64| *w < width && *w >= 4 && width % *w == 0;
         let hinted: Vec<i64> = hints.head_widths.iter().copied().filter(usable).collect();
         // The usual widths of a head come first, then every other divisor.

@@ -4,10 +4,12 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
-use super::block::{Attention, Blocks};
+use super::block::{Attention, Blocks, Places};
+use super::complete::{check_blocks, check_norm, check_shape};
 use super::fuse::Loose;
 use super::namings::{clip, transformers};
-use super::recognise::{block_count, check_blocks, check_norm, check_shape, shaped};
+use super::parts::BlockParts;
+use super::recognise::{block_count, shaped};
 use super::{Form, Traits};
 use crate::model::network::{Parameters, Weights};
 
@@ -150,8 +152,8 @@ impl TextTower {
         let embedding = weights.param("token_embedding").squeeze_dim(0);
         let position = weights.param("position").squeeze_dim(0).narrow(0, 0, length);
         let x = (Tensor::embedding(&embedding, tokens, -1, false, false) + position).unsqueeze(0);
-        let (attention, layer_scale, gated, rope) = (Attention::Causal, false, false, None);
-        let blocks = Blocks { width, blocks, traits: self.traits, attention, layer_scale, gated, rope };
+        let (attention, parts, places) = (Attention::Causal, BlockParts::PLAIN, Places::default());
+        let blocks = Blocks { width, blocks, traits: self.traits, attention, parts, places };
         let x = blocks.forward(&weights, x);
         let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);
         let x = weights.norm("ln_final").forward(&x.gather(2, &end, false), self.traits.eps);

@@ -1,15 +1,35 @@
 //! The names in timm's `VisionTransformer`: `patch_embed.proj.weight`, `blocks.0.attn.qkv.weight`, `head.weight`.
 
-use crate::model::vit::{Form, Naming, anything_beside};
+use crate::model::vit::{Form, Naming};
 
 pub static NAMING: Naming = Naming {
     key: "timm",
-    about: "timm VisionTransformer with class token (DeiT, AugReg, …)",
+    about: "timm VisionTransformer, Beit and Eva (DeiT, AugReg, BEiT, EVA-02, DINOv3, …), also within open_clip",
     landmarks: &["patch_embed.proj.weight"],
     prefixes: &["", "visual.trunk.", "model."],
     canonical,
-    beside: anything_beside,
+    beside,
 };
+
+/// Returns the canonical name and layout of a parameter beside the tower, where open_clip has a projection.
+fn beside(name: &str) -> Option<(String, Form)> {
+    match name.strip_prefix("visual.") {
+        Some("head.proj.weight") => Some(("proj.weight".into(), Form::AsIs)),
+        Some("head.proj.bias") => Some(("proj.bias".into(), Form::AsIs)),
+        Some(_) => None,
+        None => Some((String::new(), Form::Ignored)),
+    }
+}
+
+/// Layers in the files of DINOv2, DINOv3 and EVA-02 as their authors publish them, where they differ from timm's.
+const NATIVE: [(&str, &str); 6] = [
+    ("mlp.w12.", "mlp.packed."),
+    ("mlp.w1.", "mlp.gate."),
+    ("mlp.w2.", "mlp.fc."),
+    ("mlp.w3.", "mlp.proj."),
+    ("mlp.ffn_ln.", "mlp.norm."),
+    ("attn.inner_attn_ln.", "attn.norm."),
+];
 
 fn canonical(name: &str) -> Option<(String, Form)> {
     let as_is = |name: &str| Some((name.to_string(), Form::AsIs));
@@ -22,6 +42,18 @@ fn canonical(name: &str) -> Option<(String, Form)> {
             "mlp.fc1.weight" | "mlp.fc1.bias" => layer.replace("fc1", "fc"),
             "mlp.fc2.weight" | "mlp.fc2.bias" => layer.replace("fc2", "proj"),
             "attn.q_bias" | "attn.v_bias" => layer.replace("_", "."),
+            "attn.q_proj.weight" | "attn.q_proj.bias" => layer.replace("q_proj", "q"),
+            "attn.k_proj.weight" | "attn.k_proj.bias" => layer.replace("k_proj", "k"),
+            "attn.v_proj.weight" | "attn.v_proj.bias" => layer.replace("v_proj", "v"),
+            // DINOv3's authors store which biases are 0: those of the keys.
+            "attn.qkv.bias_mask" => layer.to_string(),
+            _ if NATIVE.iter().any(|(from, _)| layer.starts_with(from)) => {
+                let (from, to) = NATIVE.iter().find(|(from, _)| layer.starts_with(from))?;
+                layer.replacen(from, to, 1)
+            }
+            "attn.norm.weight" | "attn.norm.bias" | "mlp.norm.weight" | "mlp.norm.bias" => layer.to_string(),
+            "attn.relative_position_bias_table" => "attn.relative.weight".to_string(),
+            "attn.relative_position_index" => return Some((String::new(), Form::Ignored)),
             "ls1.gamma" | "ls2.gamma" => layer.replace("ls", "ls_"),
             "gamma_1" | "gamma_2" => layer.replace("gamma", "ls") + ".gamma",
             "mlp.fc1_g.weight" | "mlp.fc1_g.bias" => layer.replace("fc1_g", "gate"),
@@ -35,7 +67,7 @@ fn canonical(name: &str) -> Option<(String, Form)> {
         "patch_embed.proj.bias" => as_is("patch.bias"),
         "cls_token" => Some(("class_token".into(), Form::Squeezed)),
         "dist_token" => Some(("distillation_token".into(), Form::Squeezed)),
-        "reg_token" => Some(("registers".into(), Form::Rows)),
+        "reg_token" | "register_tokens" | "storage_tokens" => Some(("registers".into(), Form::Rows)),
         "fc_norm.weight" | "fc_norm.bias" => as_is(&name.replace("fc_norm", "ln_mean")),
         "attn_pool.latent" => Some(("pool.query".into(), Form::Squeezed)),
         "head_dist.weight" | "head_dist.bias" => as_is(name),
@@ -51,6 +83,11 @@ fn canonical(name: &str) -> Option<(String, Form)> {
             };
             as_is(&format!("pool.{layer}.{part}"))
         }
+        "rel_pos_bias.relative_position_bias_table" => as_is("relative.weight"),
+        // A buffer that is computed anew, and a norm of DINOv3's training.
+        "rope_embed.periods" | "local_cls_norm.weight" | "local_cls_norm.bias" => Some((String::new(), Form::Ignored)),
+        _ if name.starts_with("rope.") && name != "rope.freqs" => Some((String::new(), Form::Ignored)),
+        "mask_token" | "rel_pos_bias.relative_position_index" => Some((String::new(), Form::Ignored)),
         "pos_embed" => Some(("position".into(), Form::Squeezed)),
         "norm_pre.weight" | "norm_pre.bias" => as_is(&name.replace("norm_pre", "ln_pre")),
         "norm.weight" | "norm.bias" => as_is(&name.replace("norm", "ln_post")),

@@ -5,13 +5,24 @@ use crate::model::vit::{Form, Naming};
 
 pub static NAMING: Naming = Naming {
     key: "transformers",
-    about: "Hugging Face folders: ViT, DeiT, MAE, DINOv2 (with registers), DINOv3, CLIP, SigLIP",
+    about: "Hugging Face folders: ViT, DeiT, MAE, BEiT, data2vec, DINOv2 (with registers), DINOv3, CLIP, SigLIP",
     landmarks: &[
         "embeddings.patch_embeddings.projection.weight",
         "embeddings.patch_embeddings.weight",
         "embeddings.patch_embedding.weight",
     ],
-    prefixes: &["vit.", "deit.", "dinov2.", "dinov2_with_registers.", "dinov3_vit.", "vision_model.", "model.", ""],
+    prefixes: &[
+        "vit.",
+        "deit.",
+        "beit.",
+        "data2vec_vision.",
+        "dinov2.",
+        "dinov2_with_registers.",
+        "dinov3_vit.",
+        "vision_model.",
+        "model.",
+        "",
+    ],
     canonical,
     beside,
 };
@@ -45,6 +56,9 @@ const LAYERS: &[(&str, &str)] = &[
     ("mlp.down_proj.", "mlp.proj."),
     ("mlp.weights_in.", "mlp.packed."),
     ("mlp.weights_out.", "mlp.proj."),
+    ("attention.attention.relative_position_bias.relative_position_bias_table", "attn.relative.weight"),
+    ("lambda_1", "ls_1.gamma"),
+    ("lambda_2", "ls_2.gamma"),
     ("layer_scale1.lambda1", "ls_1.gamma"),
     ("layer_scale2.lambda1", "ls_2.gamma"),
 ];
@@ -63,6 +77,8 @@ const ROOT: &[(&str, &str, Form)] = &[
     ("embeddings.register_tokens", "registers", Form::Rows),
     ("embeddings.position_embeddings", "position", Form::Squeezed),
     ("embeddings.position_embedding.weight", "position", Form::AsIs),
+    ("encoder.relative_position_bias.relative_position_bias_table", "relative.weight", Form::AsIs),
+    ("encoder.relative_position_bias.relative_position_index", "", Form::Ignored),
     ("embeddings.position_ids", "", Form::Ignored),
     ("embeddings.mask_token", "", Form::Ignored),
     ("pre_layrnorm.weight", "ln_pre.weight", Form::AsIs),
@@ -77,6 +93,8 @@ const PARTS: &[(&str, &str)] = &[
     ("layernorm.", "ln_post."),
     ("post_layernorm.", "ln_post."),
     ("norm.", "ln_post."),
+    // BEiT's norm of the mean of the patches.
+    ("pooler.layernorm.", "ln_mean."),
     ("head.attention.out_proj.", "pool.proj."),
     ("head.layernorm.", "pool.ln."),
     ("head.mlp.fc1.", "pool.fc."),
@@ -100,6 +118,9 @@ pub fn text(name: &str) -> Option<(String, Form)> {
 fn block(name: &str) -> Option<(String, Form)> {
     let stacks = ["encoder.layer.", "encoder.layers.", "layer.", "layers."];
     let (block, layer) = stacks.iter().find_map(|stack| name.strip_prefix(stack))?.split_once('.')?;
+    if layer.ends_with("relative_position_index") {
+        return Some((String::new(), Form::Ignored));
+    }
     let (from, to) = LAYERS.iter().find(|(from, _)| layer.starts_with(from))?;
     Some((format!("blocks.{block}.{to}{}", &layer[from.len()..]), Form::AsIs))
 }

@@ -1,0 +1,133 @@
+//! A tensor in a zip file of torch: its shape, its type and the place of its bytes, read from the pickle without libtorch.
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use tch::{Kind, Tensor};
+
+use super::container::Container;
+use crate::base::pickle::{Id, Pickle, Value};
+use crate::base::tensor::first_line;
+
+/// The class of dictionaries that keep their order.
+pub const DICTIONARY: &str = "collections.OrderedDict";
+const PARAMETER: &str = "torch._utils._rebuild_parameter";
+const TENSOR: &str = "torch._utils._rebuild_tensor_v2";
+
+/// Returns whether a name is one of those that tensors are made of in a pickle.
+pub fn is_tensor_part(name: &str) -> bool {
+    [DICTIONARY, PARAMETER, TENSOR].contains(&name)
+        || name.strip_prefix("torch.").is_some_and(|of| kind_of(of).is_some())
+}
+
+/// A tensor in a zip file of torch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    pub name: String,
+    pub shape: Vec<i64>,
+    pub kind: Kind,
+    /// The entry that holds its bytes.
+    pub storage: String,
+    offset: i64,
+    strides: Vec<i64>,
+}
+
+fn is_call_of(pickle: &Pickle, id: Id, function: &str) -> bool {
+    matches!(pickle.value(id), Value::Call { of, .. } if pickle.name(*of) == Some(function))
+}
+
+/// Returns the number type of a storage class.
+fn kind_of(storage: &str) -> Option<Kind> {
+    Some(match storage {
+        "FloatStorage" => Kind::Float,
+        "HalfStorage" => Kind::Half,
+        "BFloat16Storage" => Kind::BFloat16,
+        "DoubleStorage" => Kind::Double,
+        "LongStorage" => Kind::Int64,
+        "IntStorage" => Kind::Int,
+        "ShortStorage" => Kind::Int16,
+        "CharStorage" => Kind::Int8,
+        "ByteStorage" => Kind::Uint8,
+        "BoolStorage" => Kind::Bool,
+        _ => return None,
+    })
+}
+
+impl Stored {
+    /// Reads a tensor from a call `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, …)`.
+    ///
+    /// # Errors
+    /// Fails if the call is another one, or if its arguments are not those of a tensor.
+    pub fn of(pickle: &Pickle, name: &str, id: Id) -> Result<Stored> {
+        let Value::Call { of, arguments, .. } = pickle.value(id) else { bail!("it is no tensor") };
+        let function = pickle.name(*of);
+        if let (Some(PARAMETER), Some([data, ..])) = (function, pickle.parts(*arguments)) {
+            // A parameter is a tensor with a flag. A parameter of a parameter is not made by torch.
+            ensure!(!is_call_of(pickle, *data, PARAMETER), "it is built in a way that is not known");
+            return Stored::of(pickle, name, *data);
+        }
+        ensure!(function == Some(TENSOR), "it is built in a way that is not known");
+        let Some([outside, offset, shape, strides, ..]) = pickle.parts(*arguments) else { bail!("it is not whole") };
+        let Value::Outside(reference) = pickle.value(*outside) else { bail!("it has no storage") };
+        let Some([_, storage, key, ..]) = pickle.parts(*reference) else { bail!("its storage is not whole") };
+        let kind = pickle.name(*storage).and_then(|name| kind_of(name.strip_prefix("torch.")?));
+        let stored = Stored {
+            name: name.to_string(),
+            shape: pickle.integers(*shape).context("its shape is no list of integers")?,
+            kind: kind.context("its storage has a type that is not known")?,
+            storage: format!("data/{}", pickle.text(*key).context("its storage has no name")?),
+            offset: pickle.integer(*offset).context("its offset is no integer")?,
+            strides: pickle.integers(*strides).context("its strides are no integers")?,
+        };
+        let fits = stored.shape.len() == stored.strides.len()
+            && stored.shape.iter().chain(&stored.strides).all(|value| *value >= 0)
+            && stored.offset >= 0;
+        ensure!(fits, "its shape {:?} and strides {:?} do not fit", stored.shape, stored.strides);
+        stored.elements().context("its shape is larger than memory")?;
+        Ok(stored)
+    }
+
+    /// Returns the number of elements of the storage up to the last one of the tensor.
+    fn elements(&self) -> Option<usize> {
+        let mut last = self.offset;
+        for (length, stride) in self.shape.iter().zip(&self.strides) {
+            if *length == 0 {
+                return Some(0);
+            }
+            last = last.checked_add((length - 1).checked_mul(*stride)?)?;
+        }
+        self.shape.iter().try_fold(1i64, |product, length| product.checked_mul(*length))?;
+        usize::try_from(last.checked_add(1)?).ok()
+    }
+
+    /// Returns the number of elements of the tensor.
+    pub fn count(&self) -> i64 {
+        // Without elements, the other lengths may have any product.
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
+    }
+
+    /// Returns the values of the tensor in their stored type.
+    ///
+    /// # Errors
+    /// Fails if the entry is missing, damaged or too short.
+    pub fn read(&self, container: &Container) -> Result<Tensor> {
+        self.values(container, &container.data(&self.storage)?)
+    }
+
+    /// Returns the values of the tensor from the bytes of its entry.
+    ///
+    /// # Errors
+    /// Fails if the entry is too short.
+    pub fn values(&self, container: &Container, bytes: &[u8]) -> Result<Tensor> {
+        let (stored, needed) = (bytes.len() / self.kind.elt_size_in_bytes(), self.elements().unwrap_or(usize::MAX));
+        ensure!(
+            needed <= stored,
+            "{}: {}: {} has {stored} elements, but {needed} are needed",
+            container.path.display(),
+            self.name,
+            self.storage
+        );
+        let failed = |e: tch::TchError| anyhow!("{}: {}: {}", container.path.display(), self.name, first_line(&e));
+        let all = Tensor::f_from_data_size(bytes, &[stored as i64], self.kind).map_err(failed)?;
+        let tensor = all.f_as_strided(&self.shape, &self.strides, self.offset).map_err(failed)?;
+        Ok(if tensor.numel() == stored { tensor } else { tensor.copy() })
+    }
+}

@@ -1,0 +1,95 @@
+//! The values of a config in JSON, where a key that is absent or null means a default.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use crate::model::vit::Activation;
+
+/// A table of a config.
+#[derive(Clone)]
+pub struct Values {
+    pub path: PathBuf,
+    table: Value,
+}
+
+impl Values {
+    pub fn new(path: &Path, table: Value) -> Values {
+        Values { path: path.to_path_buf(), table }
+    }
+
+    /// Returns the value of a key; `None` if it is absent or null.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.table.get(key).filter(|value| !value.is_null())
+    }
+
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_str()
+    }
+
+    pub fn is_true(&self, key: &str) -> bool {
+        self.get(key).and_then(Value::as_bool) == Some(true)
+    }
+
+    /// Returns a whole number above 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn integer(&self, key: &str, default: i64) -> Result<i64> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => match value.as_i64() {
+                Some(number) if number > 0 => Ok(number),
+                _ => bail!("{}: {key} = {value}: must be a whole number above 0", self.path.display()),
+            },
+        }
+    }
+
+    /// Returns the side of a square from `224` or `[224, 224]`.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn side(&self, key: &str, default: i64) -> Result<i64> {
+        let Some(Value::Array(sides)) = self.get(key) else { return self.integer(key, default) };
+        match sides.iter().map(Value::as_i64).collect::<Vec<_>>()[..] {
+            [Some(height), Some(width)] if height == width && height > 0 => Ok(height),
+            _ => bail!("{}: {key}: must be the side of a square", self.path.display()),
+        }
+    }
+
+    /// Returns a number above 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn number(&self, key: &str, default: f64) -> Result<f64> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => match value.as_f64() {
+                Some(number) if number > 0.0 => Ok(number),
+                _ => bail!("{}: {key} = {value}: must be a number above 0", self.path.display()),
+            },
+        }
+    }
+
+    /// Returns the activation of the MLP.
+    ///
+    /// # Errors
+    /// Fails if bella does not compute it.
+    pub fn activation(&self, default: &str) -> Result<Activation> {
+        // DINOv2's giant model has a gate, whose activation the config does not state.
+        if self.is_true("use_swiglu_ffn") {
+            return Ok(Activation::Silu);
+        }
+        match self.get("hidden_act").map_or(default, |value| value.as_str().unwrap_or_default()) {
+            "gelu" => Ok(Activation::Gelu),
+            "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
+            "quick_gelu" => Ok(Activation::QuickGelu),
+            "silu" | "swish" => Ok(Activation::Silu),
+            word => bail!(
+                "{}: hidden_act = \"{word}\" is none that bella computes; known: gelu, gelu_pytorch_tanh, quick_gelu, silu",
+                self.path.display()
+            ),
+        }
+    }
+}

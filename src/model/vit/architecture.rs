@@ -1,0 +1,93 @@
+//! timm's architectures: what a name says about a network beyond the names and shapes of its tensors.
+//!
+//! `architectures.tsv` is written by `scripts/list_timm_architectures.py` from the package itself; it has the architectures
+//! whose blocks bella computes.
+
+use std::sync::LazyLock;
+
+use anyhow::{Context, Result};
+
+use super::Activation;
+use super::rope::Rope;
+use crate::schema::words;
+
+words! {
+    /// What timm makes one vector of the output tokens by, as its `global_pool` says.
+    pub enum Pool { Token = "token", Average = "avg", Map = "map" }
+}
+
+/// An architecture of timm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Architecture {
+    pub name: &'static str,
+    pub heads: i64,
+    pub activation: Activation,
+    pub eps: f64,
+    pub pool: Pool,
+    pub rope: Option<Rope>,
+}
+
+/// Every known architecture.
+static ARCHITECTURES: LazyLock<Vec<Architecture>> = LazyLock::new(|| {
+    let lines = include_str!("architectures.tsv").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(parse).collect()
+});
+
+/// Returns the architecture of a name, which may have the tag of its weights after a dot.
+///
+/// # Errors
+/// Fails if the name is unknown; the message has those that are most like it.
+pub fn architecture(name: &str) -> Result<&'static Architecture> {
+    let plain = name.split('.').next().unwrap_or_default();
+    let found = ARCHITECTURES.iter().find(|known| known.name == plain);
+    found.with_context(|| {
+        format!(
+            "`{name}` is no architecture of timm that bella computes; the nearest known ones are {}; if one of them \
+             computes the same, set checkpoint.architecture to it",
+            nearest(plain).join(", ")
+        )
+    })
+}
+
+/// Returns three names that share most with a name: the longest beginning first, then the most similar length.
+fn nearest(name: &str) -> Vec<&'static str> {
+    let shared = |known: &str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+    let mut all: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
+    all.sort_by_key(|known| (std::cmp::Reverse(shared(known)), known.len().abs_diff(name.len()), *known));
+    all.truncate(3);
+    all
+}
+
+/// Reads a line: name, heads, activation, epsilon, pooling, rotary positions.
+fn parse(line: &'static str) -> Option<Architecture> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [name, heads, activation, eps, pool, rope] = fields[..] else { return None };
+    let number = |text: &str| text.parse::<f64>().ok();
+    let rope = match rope.split(':').collect::<Vec<&str>>()[..] {
+        ["centred", theta] => Some(Rope::Centred { theta: number(theta)? }),
+        ["indexed", theta, reference] => Some(Rope::Indexed { theta: number(theta)?, reference: number(reference)? }),
+        _ => None,
+    };
+    let (heads, activation, pool) = (heads.parse().ok()?, activation.parse().ok()?, pool.parse().ok()?);
+    Some(Architecture { name, heads, activation, eps: number(eps)?, pool, rope })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_an_architecture() {
+        let lines = include_str!("architectures.tsv").lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!((ARCHITECTURES.len(), lines), (lines, lines));
+        assert!(lines > 150);
+        let giant = architecture("eva02_large_patch14_clip_336.merged2b_s6b_b61k").unwrap();
+        assert_eq!((giant.heads, giant.eps, giant.pool), (16, 1e-6, Pool::Token));
+        assert_eq!(giant.rope, Some(Rope::Indexed { theta: 10000.0, reference: 16.0 }));
+        assert_eq!(architecture("vit_so150m2_patch16_reg1_gap_256").unwrap().heads, 13);
+        let line = architecture("resnet50").unwrap_err().to_string();
+        assert!(line.contains("`resnet50` is no architecture of timm that bella computes; the nearest known ones are"));
+        let line = architecture("beit_base_patch16_256").unwrap_err().to_string();
+        assert!(line.contains("nearest known ones are beit_base_patch16_224,"), "{line}");
+    }
+}
