@@ -94,13 +94,6 @@ fn open_cuda(index: usize, local_rank: usize) -> Result<Device> {
 fn load_libtorch_cuda() -> Result<()> {
     let folder = std::path::Path::new(env!("BELLA_LIBTORCH_LIB"));
     let library = folder.join("libtorch_cuda.so");
-    if !library.is_file() {
-        bail!(
-            "device cuda: {} has no libtorch_cuda.so (the CPU-only set): delete .libtorch and run scripts/setup.sh on a \
-             machine with an NVIDIA GPU",
-            folder.display()
-        );
-    }
     // SAFETY: libtorch's own library, whose static constructors only register its operators.
     let loaded = unsafe { libloading::Library::new(&library) };
     match loaded {
@@ -108,24 +101,12 @@ fn load_libtorch_cuda() -> Result<()> {
             std::mem::forget(loaded);
             Ok(())
         }
+        Err(_) if !library.is_file() => bail!(
+            "device cuda: {} has no libtorch_cuda.so (the CPU-only set): delete .libtorch and run scripts/setup.sh on a \
+             machine with an NVIDIA GPU",
+            folder.display()
+        ),
         Err(error) => bail!("device cuda: cannot load {}: a CUDA library is missing ({error})", library.display()),
-    }
-}
-
-/// Returns the free and the total memory of a GPU in bytes, as reported by the CUDA runtime that libtorch has loaded.
-pub fn cuda_memory_bytes(index: usize) -> Option<(u64, u64)> {
-    type SetDevice = unsafe extern "C" fn(i32) -> i32;
-    type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
-    // SAFETY: the library is the one that libtorch computes with; both functions have had these signatures since CUDA 4.
-    unsafe {
-        let names = ["libcudart.so.13", "libcudart.so.12"];
-        let library = names.iter().find_map(|name| libloading::Library::new(*name).ok())?;
-        let set_device: libloading::Symbol<SetDevice> = library.get(b"cudaSetDevice").ok()?;
-        let mem_get_info: libloading::Symbol<MemGetInfo> = library.get(b"cudaMemGetInfo").ok()?;
-        let (mut free, mut total) = (0, 0);
-        let fine = set_device(index as i32) == 0 && mem_get_info(&mut free, &mut total) == 0;
-        // The library stays loaded: libtorch holds it as well.
-        fine.then_some((free as u64, total as u64))
     }
 }
 
