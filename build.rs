@@ -12,7 +12,6 @@ fn main() {
     let folder = std::env::var("DEP_TCH_LIBTORCH_LIB").unwrap_or_default();
     gpu_memory(Path::new(&folder));
     println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
-    println!("cargo:rustc-env=BELLA_LIBTORCH_LIB={folder}");
     println!("cargo:rustc-env=BELLA_LIBTORCH_VERSION={}", version(Path::new(&folder)));
     println!("cargo:rustc-env=BELLA_COMMIT={}", commit());
 }

@@ -92,21 +92,23 @@ fn open_cuda(index: usize, local_rank: usize) -> Result<Device> {
 
 /// Loads libtorch_cuda before libtorch is first used. The linker drops it, since no function in it is called by name.
 fn load_libtorch_cuda() -> Result<()> {
-    let folder = std::path::Path::new(env!("BELLA_LIBTORCH_LIB"));
-    let library = folder.join("libtorch_cuda.so");
+    // By its name, so that it is found where the rest of libtorch was found, also on another machine than the builder's.
+    const NAME: &str = "libtorch_cuda.so";
     // SAFETY: libtorch's own library, whose static constructors only register its operators.
-    let loaded = unsafe { libloading::Library::new(&library) };
-    match loaded {
+    let error = match unsafe { libloading::Library::new(NAME) } {
         Ok(loaded) => {
             std::mem::forget(loaded);
-            Ok(())
+            return Ok(());
         }
-        Err(_) if !library.is_file() => bail!(
-            "device cuda: {} has no libtorch_cuda.so (the CPU-only set): delete .libtorch and run scripts/setup.sh on a \
-             machine with an NVIDIA GPU",
-            folder.display()
+        // The loader's own line is in the source of the error.
+        Err(error) => std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string),
+    };
+    match error.starts_with(&format!("{NAME}: cannot open")) {
+        true => bail!(
+            "device cuda: there is no {NAME} beside the other libraries of libtorch (the CPU-only set): delete .libtorch \
+             and run scripts/setup.sh on a machine with an NVIDIA GPU"
         ),
-        Err(error) => bail!("device cuda: cannot load {}: a CUDA library is missing ({error})", library.display()),
+        false => bail!("device cuda: cannot load {NAME}: a CUDA library is missing ({error})"),
     }
 }
 
