@@ -16,7 +16,7 @@ class Machine:
     binary: Path
     preload: Path | None
     threads: int = 1
-    libtorch: Path | None = None
+    gpu: str = "cuda"
 
     @property
     def real(self):
@@ -24,8 +24,6 @@ class Machine:
 
     def environment(self, device, folder, **more):
         environment = dict(os.environ, BELLA_CACHE=str(folder / "cache"), OMP_NUM_THREADS=str(self.threads))
-        if self.libtorch:
-            environment["LD_LIBRARY_PATH"] = f"{self.libtorch}/lib:{environment.get('LD_LIBRARY_PATH', '')}"
         if device == "cuda" and not self.real:
             environment |= {"LD_PRELOAD": str(self.preload), "SIMULATED_GPU_STATS": "1"}
         return environment | {name: str(value) for name, value in more.items()}
@@ -33,7 +31,7 @@ class Machine:
     def arguments(self, arguments, device, folder):
         arguments = [str(argument) for argument in arguments]
         if arguments[0] not in WITHOUT_DEVICE:
-            arguments += ["--device", device, "--threads", str(self.threads)]
+            arguments += ["--device", self.gpu if device == "cuda" else device, "--threads", str(self.threads)]
             if arguments[0] != "head":
                 arguments += ["--workers", "1", "--out", str(folder)]
         return [str(self.binary), *arguments]

@@ -9,7 +9,6 @@ import argparse
 import json
 import re
 import shutil
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -84,23 +83,12 @@ def run(machine, out, made, name):
     return {"case": name, "problems": problems, "said": said, "seconds": time.time() - start}
 
 
-def uncovered(binary):
-    """The words of `bella list` that no case has."""
-    listed = subprocess.run([binary, "list"], capture_output=True, text=True, check=True).stdout
-    text = json.dumps([[spec["config"], [str(word) for command in spec["commands"] for word in command]] for spec in cases.CASES.values()])
-    missing = []
-    for heading, shown in [("[method.*]", "[method.{}]"), ("[subspace.*]", "[subspace.{}]"), ("[optimizer.*]", "[optimizer.{}]"),
-                           ("[head.*]", "[head.{}]"), ("eval --corrupt", "{}:"), ("eval --attack", '"{}"')]:
-        section = next((part for part in listed.split("\n\n") if part.startswith(heading)), "")
-        keys = re.findall(r"^  (\S+)", section, re.M)
-        missing += [f"{heading} {key}" for key in keys if shown.format(key).replace('"', "").join(['"', '"'] if '"' in shown else ["", ""]) not in text]
-    return missing
-
-
 def chosen(arguments):
     if arguments.cases:
         return [name for name in cases.CASES if any(re.fullmatch(pattern, name) for pattern in arguments.cases)]
-    return [name for name, spec in cases.CASES.items() if arguments.set == "all" or spec.get("ci")]
+    # Those of the small set come first, since the time may end before the others.
+    first = [name for name, spec in cases.CASES.items() if spec.get("ci")]
+    return first + [name for name in cases.CASES if arguments.set == "all" and name not in first]
 
 
 def parse():
@@ -109,7 +97,7 @@ def parse():
     parser.add_argument("--set", choices=["ci", "all"], default="all")
     parser.add_argument("--binary", type=Path, required=True)
     parser.add_argument("--preload", type=Path, help="the simulated GPU (default: a real one)")
-    parser.add_argument("--libtorch", type=Path, help="where libtorch lies, if not where the binary was built with it")
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--seconds", type=float, help="start no further case after this time; the report says which are left")
@@ -123,7 +111,7 @@ def main():
     names = chosen(arguments)
     if not names:
         sys.exit(f"no case is called {' or '.join(arguments.cases)}; known: {', '.join(cases.CASES)}")
-    machine = Machine(arguments.binary.resolve(), arguments.preload and arguments.preload.resolve(), libtorch=arguments.libtorch)
+    machine = Machine(arguments.binary.resolve(), arguments.preload and arguments.preload.resolve(), gpu=arguments.device)
     data.make(out / "data")
 
     def work(name):
@@ -138,15 +126,12 @@ def main():
             print(f"{'FAIL' if result['problems'] else 'ok  '} {result['case']:22} {result['seconds']:5.1f} s  {result['said']}", flush=True)
             for problem in result["problems"]:
                 print(f"     {problem}", flush=True)
-    missing = uncovered(machine.binary) if arguments.set == "all" and not arguments.cases else []
-    for word in missing:
-        print(f"FAIL {word}: no case has it; add a line to tests/simulated-gpu/cases.py")
     failed = sum(bool(result["problems"]) for result in results)
     left = sum("NOT RUN" in result["said"] for result in results)
     print(f"{len(results) - failed - left} cases agree, {failed} failed, {left} not run, {time.time() - started:.0f} s")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"real": machine.real, "results": results, "uncovered": missing}, indent=1))
-    sys.exit(failed > 0 or bool(missing))
+        arguments.json.write_text(json.dumps({"real": machine.real, "results": results}, indent=1))
+    sys.exit(failed > 0)
 
 
 if __name__ == "__main__":
