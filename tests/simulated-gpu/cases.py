@@ -128,7 +128,7 @@ for place in ("memory", "disk", "off"):
     case(f"prefix-{place}", config(LATER, SVGD, train=f'prefix_cache = "{place}"\n'), FGSM)
 case("prefix-recompute", config(LATER, IVON + "particles = 2\n", NONE, 'prefix_cache = "memory"\nrecompute = true\naccumulate = 2\n'), **NOISE)
 case("bf16-low", config(LOW, SVGD, train='precision = "bf16"\n'), EVALS[0], FGSM, **ROUGH)
-case("bf16-full", config(FULL, SVGD, train='precision = "bf16"\nrecompute = true\n'), FGSM, ci=True, **ROUGH)
+case("bf16-full", config(FULL, SVGD, train='precision = "bf16"\nrecompute = true\n'), FGSM, **ROUGH)
 case("bf16-ivon", config(LOW, IVON, NONE, 'precision = "auto"\n'), FGSM, **ROUGH, **NOISE)
 case("bf16-laplace", config(LOW, LAPLACE, train='precision = "bf16"\n'), SAMPLED, **ROUGH, **NOISE)
 case("f64", config(LOW, SVGD, train='precision = "f64"\n'), FGSM)

@@ -16,7 +16,7 @@ def waits(machine, place, config):
         folder = place / f"batch-{batch}" / "cuda"
         folder.mkdir(parents=True)
         sets = [f"train.batch_size={batch}", "train.warmup_steps=0"]
-        done = machine.run(["train", "-c", config, *[word for text in sets for word in ("-s", text)]], "cuda", folder)
+        done = machine.run(["train", "--no-eval", "-c", config, *[word for text in sets for word in ("-s", text)]], "cuda", folder)
         if problem := done.problem():
             return [problem]
         rows = [json.loads(file.read_text()) for file in folder.rglob("run.json")]

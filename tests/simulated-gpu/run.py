@@ -21,6 +21,9 @@ from compare import compare
 from device import Machine
 
 
+LATE = "NOT RUN for lack of time"
+
+
 def commands(spec, place, folder, device, made):
     """The commands of a case with its words filled in."""
     runs = sorted(str(file.parent) for file in folder.rglob("posterior.safetensors"))
@@ -116,7 +119,7 @@ def main():
 
     def work(name):
         if arguments.seconds and time.time() - started > arguments.seconds:
-            return {"case": name, "problems": [], "said": "NOT RUN for lack of time", "seconds": 0.0}
+            return {"case": name, "problems": [], "said": LATE, "seconds": 0.0}
         return run(machine, out, out / "data", name)
 
     results = []
@@ -126,11 +129,12 @@ def main():
             print(f"{'FAIL' if result['problems'] else 'ok  '} {result['case']:22} {result['seconds']:5.1f} s  {result['said']}", flush=True)
             for problem in result["problems"]:
                 print(f"     {problem}", flush=True)
+            if arguments.json:  # after every case, for whoever must stop this
+                rest = [{"case": name, "problems": [], "said": LATE, "seconds": 0.0} for name in names[len(results) :]]
+                arguments.json.write_text(json.dumps({"real": machine.real, "results": results + rest}, indent=1))
     failed = sum(bool(result["problems"]) for result in results)
     left = sum("NOT RUN" in result["said"] for result in results)
     print(f"{len(results) - failed - left} cases agree, {failed} failed, {left} not run, {time.time() - started:.0f} s")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"real": machine.real, "results": results}, indent=1))
     sys.exit(failed > 0)
 
 
