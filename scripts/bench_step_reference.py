@@ -1,7 +1,9 @@
 """Seconds per training step of Bella-SVGD in plain PyTorch: a loop over deep copies of one model with LoRA hooked in.
 
 Every particle is a whole copy of the frozen image tower with its own adapters, AdamW, and forward and backward pass;
-the SVGD update loops over tensors and pairs of particles. Weights and images are random: they do not change the time.
+the SVGD update loops over tensors and pairs of particles. With --batched, one frozen tower serves all particles: torch.func
+maps it over stacked adapters, one AdamW moves them, and the update works on all pairs at once. Weights and images are random:
+they do not change the time.
 Prints one line of JSON. Needs: torch.
 
     python scripts/bench_step_reference.py --arch vit-b-32 --particles 5 --batch-size 8 --steps 10
@@ -111,6 +113,38 @@ def train_step(models, optimizers, batches, use_svgd):
         optimizer.step()
 
 
+@torch.no_grad()
+def svgd_update_batched(stacked):
+    """`svgd_update` on tensors `[n, ...]` of all particles."""
+    for tensor in stacked:
+        n = tensor.shape[0]
+        if n == 1:
+            continue
+        theta, gradient = tensor.flatten(1), tensor.grad.flatten(1)
+        distances = torch.cdist(theta, theta, compute_mode="donot_use_mm_for_euclid_dist").square()
+        pairs = distances[torch.ones(n, n, dtype=torch.bool, device=theta.device).tril(-1).nonzero(as_tuple=True)]
+        two_sigma_squared = (pairs.median() / math.log(n + 1)).clamp_min(1e-12)
+        kernel = torch.exp(-distances / two_sigma_squared)
+        others = kernel - torch.eye(n, device=theta.device)
+        repulsion = others.sum(1, keepdim=True) * theta - others @ theta
+        direction = kernel.sum(1, keepdim=True) * gradient - (GAMMA / n) * 2 / two_sigma_squared * repulsion
+        tensor.grad.copy_((direction / n).view_as(tensor))
+
+
+def batched_step(model, stacked, optimizer, batches, use_svgd):
+    """`train_step` with all particles in one forward and one backward pass."""
+    optimizer.zero_grad()
+
+    def losses(adapters, images, labels):
+        return F.cross_entropy(torch.func.functional_call(model, adapters, (images,)), labels)
+
+    images, labels = (torch.stack(column) for column in zip(*batches))
+    torch.func.vmap(losses)(stacked, images, labels).sum().backward()
+    if use_svgd:
+        svgd_update_batched(list(stacked.values()))
+    optimizer.step()
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--arch", choices=ARCHITECTURES, default="vit-b-32")
@@ -121,6 +155,8 @@ def parse_arguments():
     parser.add_argument("--warmup", type=int, default=2, help="steps before the timed ones")
     parser.add_argument("--threads", type=int, help="default: PyTorch's choice")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: the forward pass under autocast")
+    parser.add_argument("--batched", action="store_true", help="all particles in one pass, instead of the loop")
     parser.add_argument("--seed", type=int, default=0)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--no-svgd", action="store_true", help="train an ensemble: no interaction of particles")
@@ -180,19 +216,39 @@ def measure_update(arguments, device):
     return samples[arguments.warmup :], particles
 
 
+def build_batched(arguments, device):
+    """One frozen tower, and the adapters of all particles stacked."""
+    models, _ = build_particles(arguments, torch.device("cpu"))
+    model, names = models[0].to(device), [name for name, tensor in models[0].named_parameters() if tensor.requires_grad]
+    adapters = [dict(particle.named_parameters()) for particle in models]
+    stacked = {name: torch.stack([each[name].detach().to(device) for each in adapters]).requires_grad_(True) for name in names}
+    return model, stacked, torch.optim.AdamW(stacked.values(), lr=1e-3, weight_decay=0.1)
+
+
+def steps_of(arguments, device):
+    """A function that runs one step on given batches, and the trained tensors."""
+    use_svgd = not arguments.no_svgd
+    if arguments.batched:
+        model, stacked, optimizer = build_batched(arguments, device)
+        return lambda batches: batched_step(model, stacked, optimizer, batches, use_svgd), [list(stacked.values())]
+    models, optimizers = build_particles(arguments, device)
+    return lambda batches: train_step(models, optimizers, batches, use_svgd), [trainable(model) for model in models]
+
+
 def measure_steps(arguments, device):
     size = ARCHITECTURES[arguments.arch][0].image_size
-    models, optimizers = build_particles(arguments, device)
+    step, particles = steps_of(arguments, device)
     samples = []
-    for step in range(arguments.warmup + arguments.steps):
+    for number in range(arguments.warmup + arguments.steps):
         batches = []
-        for _ in models:
+        for _ in range(arguments.particles):
             images = torch.randn(arguments.batch_size, 3, size, size, device=device)
             batches.append((images, torch.randint(CLASSES, (arguments.batch_size,), device=device)))
-        sample = time_of(lambda: train_step(models, optimizers, batches, use_svgd=not arguments.no_svgd), device)
-        if step >= arguments.warmup:
+        with torch.autocast(device.type, torch.bfloat16, enabled=arguments.precision == "bf16"):
+            sample = time_of(lambda: step(batches), device)
+        if number >= arguments.warmup:
             samples.append(sample)
-    return samples, [trainable(model) for model in models]
+    return samples, particles
 
 
 def measure(arguments):
@@ -215,6 +271,7 @@ def main():
         "median_seconds": statistics.median(wall for wall, _ in samples),
         "seconds": [wall for wall, _ in samples],
         "processor_seconds": [processor for _, processor in samples],
+        "peak_device_bytes": torch.cuda.max_memory_allocated() if arguments.device.startswith("cuda") else None,
         "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
     }
     print(json.dumps(report))

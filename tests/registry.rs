@@ -61,6 +61,20 @@ fn list_prints_every_key() {
     }
 }
 
+/// What runs on a GPU runs on the simulated one, too.
+#[test]
+fn every_entry_has_a_case_on_the_simulated_gpu() {
+    let cases = std::fs::read_to_string(repository("tests/simulated-gpu/cases.py")).unwrap();
+    let table = |kind: &str, keys: Vec<&str>| keys.iter().map(|key| format!("[{kind}.{key}]")).collect::<Vec<_>>();
+    let mut wanted = table("method", bella::methods::METHODS.iter().map(|entry| entry.key).collect());
+    wanted.extend(table("subspace", bella::subspace::SUBSPACES.iter().map(|entry| entry.key).collect()));
+    wanted.extend(table("optimizer", bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key).collect()));
+    wanted.extend(bella::data::corruptions::CORRUPTIONS.iter().map(|entry| format!("{}:", entry.key)));
+    wanted.extend(bella::evaluate::attacks::ATTACKS.iter().map(|entry| format!("\"{}\"", entry.key)));
+    let missing: Vec<&String> = wanted.iter().filter(|word| !cases.contains(word.as_str())).collect();
+    assert!(missing.is_empty(), "add a line to tests/simulated-gpu/cases.py for {missing:?}");
+}
+
 #[test]
 fn every_command_has_help_with_an_example() {
     for command in [

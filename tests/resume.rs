@@ -22,7 +22,7 @@ fn arguments(place: &Place) -> Vec<String> {
 
 fn spawn(place: &Place) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place)).envs(common::preload());
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -30,7 +30,7 @@ fn spawn(place: &Place) -> Child {
 #[track_caller]
 fn to_the_end(place: &Place, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place)).args(more);
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place)).args(more).envs(common::preload());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     output

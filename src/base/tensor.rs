@@ -97,6 +97,17 @@ pub fn snapshot(tensor: &Tensor) -> Tensor {
     tensor.detach().copy()
 }
 
+/// Returns a tensor of the host on `device`, without a wait: a GPU copies from page-locked memory while the host goes on.
+/// libtorch keeps that memory until the copy is done. An ordinary `to_device` waits for all that was asked of the GPU.
+pub fn upload(tensor: &Tensor, device: Device) -> Tensor {
+    match device {
+        Device::Cuda(_) if tensor.device() == Device::Cpu => {
+            tensor.internal_pin_memory(device).to_device_(device, tensor.kind(), true, false)
+        }
+        _ => tensor.to_device(device),
+    }
+}
+
 /// Returns all elements as `f64` on the host, row-major. This synchronises with the device, so it must not run inside a
 /// step.
 pub fn host_f64(tensor: &Tensor) -> Result<Vec<f64>> {

@@ -10,12 +10,12 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::case::{CLASSES, Choices, Measurable, Source};
 use super::clock::{Clock, Elapsed, Samples};
 use super::flops::{self, Pass};
+use super::rate;
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
-use super::{peak, rate};
 use crate::base::tensor::guarded;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
-use crate::machine::memory::{Cutter, free_bytes, gib};
+use crate::machine::memory::{self, Cutter, free_bytes, gib};
 use crate::methods::{Method, Objective, Parts};
 use crate::model::network::Weights;
 use crate::model::vit;
@@ -113,7 +113,6 @@ struct Setup<'a> {
 pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -> Result<Measured> {
     let experiment = choices.experiment(source)?;
     let Some(training) = &experiment.training else { bail!("the bench config trains") };
-    let before = peak::before(device);
     let Measurable { model, geometry, base_bytes } = source.model(&experiment, device)?;
     let base = model.base.to(Device::Cpu, Kind::Float);
     let subspace = training.subspace.spec.build(&*model.network, &base, &model.head)?;
@@ -138,7 +137,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
         ..Measured::default()
     };
     let setup = Setup { model: &model, geometry: &geometry, subspace: &*subspace, training, plan, particles };
-    setup.run(&mut theta, &mut found, before)?;
+    setup.run(&mut theta, &mut found)?;
     found.matmul_rates.extend(rate::matmul_rates(device, model.kind)?);
     Ok(found)
 }
@@ -158,22 +157,22 @@ fn expect_room(particles: i64, parameters: i64, device: Device) -> Result<()> {
 }
 
 impl Setup<'_> {
-    /// Trains and predicts as the plan says; peaks are counted above the `before` bytes that were in use at first.
-    fn run(&self, theta: &mut Tensor, found: &mut Measured, before: peak::Before) -> Result<()> {
+    /// Trains and predicts as the plan says.
+    fn run(&self, theta: &mut Tensor, found: &mut Measured) -> Result<()> {
         let device = self.model.device;
         if self.plan.steps > 0 {
-            peak::reset();
+            memory::restart_peak(device);
             guarded("training step", "lower --batch-size, or set --particle-chunk or --recompute", || {
                 self.train(theta, found)
             })?;
-            found.train_peak_bytes = peak::bytes(device, before);
+            found.train_peak_bytes = memory::peak_bytes(device);
             // Only now: the memory that it takes is no part of the peak.
             found.matmul_rates.extend(rate::matmul_rates(device, self.model.kind)?);
         }
         if self.plan.predictions > 0 {
-            peak::reset();
+            memory::restart_peak(device);
             guarded("prediction", "lower --prediction-images, or set --particle-chunk", || self.predict(theta, found))?;
-            found.predict_peak_bytes = peak::bytes(device, before);
+            found.predict_peak_bytes = memory::peak_bytes(device);
         }
         Ok(())
     }

@@ -6,9 +6,10 @@ pub mod case;
 pub mod clock;
 pub mod flops;
 pub mod measure;
-mod peak;
+
 mod rate;
 pub mod row;
 mod timed;
+mod volunteer;
 
-pub use peak::volunteer;
+pub use volunteer::volunteer;

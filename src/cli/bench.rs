@@ -134,15 +134,21 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     create_folder(&args.compute.out)?;
     let device = crate::machine::device::name(args.compute.device.open()?);
     let mut outcomes: Vec<Option<Outcome>> = cases.iter().map(|_| None).collect();
+    let mut rows = Rows { args, device, shown: Table::default(), failed: 0 };
     for round in 1..=args.rounds {
         for ((source, choices), outcome) in cases.iter().zip(&mut outcomes) {
             let what =
                 format!("{} {} {} n = {}", source.name(), choices.subspace, choices.method.word(), choices.particles);
             tracing::info!("round {round} of {}: {what}, {}", args.rounds, choices.precision);
-            *outcome = Some(joined(outcome.take(), child(args, source, choices)?));
+            let found = joined(outcome.take(), child(args, source, choices)?);
+            // Written at once: whoever ends the command keeps the cases that are done.
+            match round == args.rounds {
+                true => rows.add(source, choices, found)?,
+                false => *outcome = Some(found),
+            }
         }
     }
-    report(args, &cases, outcomes, &device)
+    rows.finish(cases.len())
 }
 
 /// The measurements of a case, or the reason why there are none.
@@ -331,20 +337,27 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Writes and prints one row per case.
-fn report(args: &BenchArgs, cases: &[(Source, Choices)], outcomes: Vec<Option<Outcome>>, device: &str) -> Result<()> {
-    let path = args.compute.out.join("bench.csv");
-    let mut shown = Table::default();
-    let mut failed = 0;
-    for ((source, choices), outcome) in cases.iter().zip(outcomes) {
-        let Some(outcome) = outcome else { continue };
-        let threads = args.compute.threads.unwrap_or_else(tch::get_num_threads);
+/// One row per case, written to `bench.csv` and printed at the end.
+struct Rows<'a> {
+    args: &'a BenchArgs,
+    device: String,
+    shown: Table,
+    failed: usize,
+}
+
+impl Rows<'_> {
+    fn path(&self) -> PathBuf {
+        self.args.compute.out.join("bench.csv")
+    }
+
+    fn add(&mut self, source: &Source, choices: &Choices, outcome: Outcome) -> Result<()> {
+        let args = self.args;
         let label = Label {
             model: source.name(),
             choices,
             feed: args.feed,
-            device: device.to_string(),
-            threads,
+            device: self.device.clone(),
+            threads: args.compute.threads.unwrap_or_else(tch::get_num_threads),
             prediction_images: args.prediction_images,
         };
         let mut row: Row = row::row(&label, &outcome);
@@ -352,15 +365,19 @@ fn report(args: &BenchArgs, cases: &[(Source, Choices)], outcomes: Vec<Option<Ou
             row::push_published(&mut row, choices)?;
         }
         // A case that does not fit in memory is a result; any other error is a failure.
-        failed += outcome.is_err_and(|why| !why.contains("memory")) as usize;
-        upsert_row(&path, &row, KEYS)?;
-        shown.append(&row::shown(&row));
+        self.failed += outcome.is_err_and(|why| !why.contains("memory")) as usize;
+        upsert_row(&self.path(), &row, KEYS)?;
+        self.shown.append(&row::shown(&row));
+        Ok(())
     }
-    let columns = shown.columns.clone();
-    print!("{}", render(&shown, &Spec { columns, group_by: Vec::new(), surface: Surface::of_stdout() }));
-    tracing::info!("all columns: {}", path.display());
-    if failed > 0 {
-        bail!("{failed} of {} cases failed: see the column status", cases.len());
+
+    fn finish(self, cases: usize) -> Result<()> {
+        let columns = self.shown.columns.clone();
+        print!("{}", render(&self.shown, &Spec { columns, group_by: Vec::new(), surface: Surface::of_stdout() }));
+        tracing::info!("all columns: {}", self.path().display());
+        if self.failed > 0 {
+            bail!("{} of {cases} cases failed: see the column status", self.failed);
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor::first_line;
+use crate::base::tensor::{first_line, upload};
 use crate::data::augment::Views;
 use crate::data::stream::{Pick, Source, View, stream};
 use crate::data::{Fingerprint, Images, Packed, Split};
@@ -147,7 +147,7 @@ impl SampleSet {
                     let size = [indices.len() as i64, 3, height as i64, width as i64];
                     let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8)
                         .map_err(|e| anyhow!("{}", first_line(&e)))?;
-                    Ok(Batch { samples: bytes.to_device(self.device), labels })
+                    Ok(Batch { samples: upload(&bytes, self.device), labels })
                 }))
             }
         }
@@ -160,7 +160,7 @@ impl SampleSet {
 
     fn select(&self, indices: &[u32]) -> (Tensor, Tensor) {
         let index: Vec<i64> = indices.iter().map(|i| i64::from(*i)).collect();
-        let index = Tensor::from_slice(&index).to_device(self.device);
+        let index = upload(&Tensor::from_slice(&index), self.device);
         let labels = self.labels.index_select(0, &index);
         (index, labels)
     }

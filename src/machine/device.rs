@@ -92,40 +92,23 @@ fn open_cuda(index: usize, local_rank: usize) -> Result<Device> {
 
 /// Loads libtorch_cuda before libtorch is first used. The linker drops it, since no function in it is called by name.
 fn load_libtorch_cuda() -> Result<()> {
-    let folder = std::path::Path::new(env!("BELLA_LIBTORCH_LIB"));
-    let library = folder.join("libtorch_cuda.so");
-    if !library.is_file() {
-        bail!(
-            "device cuda: {} has no libtorch_cuda.so (the CPU-only set): delete .libtorch and run scripts/setup.sh on a \
-             machine with an NVIDIA GPU",
-            folder.display()
-        );
-    }
+    // By its name, so that it is found where the rest of libtorch was found, also on another machine than the builder's.
+    const NAME: &str = "libtorch_cuda.so";
     // SAFETY: libtorch's own library, whose static constructors only register its operators.
-    let loaded = unsafe { libloading::Library::new(&library) };
-    match loaded {
+    let error = match unsafe { libloading::Library::new(NAME) } {
         Ok(loaded) => {
             std::mem::forget(loaded);
-            Ok(())
+            return Ok(());
         }
-        Err(error) => bail!("device cuda: cannot load {}: a CUDA library is missing ({error})", library.display()),
-    }
-}
-
-/// Returns the free and the total memory of a GPU in bytes, as reported by the CUDA runtime that libtorch has loaded.
-pub fn cuda_memory_bytes(index: usize) -> Option<(u64, u64)> {
-    type SetDevice = unsafe extern "C" fn(i32) -> i32;
-    type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
-    // SAFETY: the library is the one that libtorch computes with; both functions have had these signatures since CUDA 4.
-    unsafe {
-        let names = ["libcudart.so.13", "libcudart.so.12"];
-        let library = names.iter().find_map(|name| libloading::Library::new(*name).ok())?;
-        let set_device: libloading::Symbol<SetDevice> = library.get(b"cudaSetDevice").ok()?;
-        let mem_get_info: libloading::Symbol<MemGetInfo> = library.get(b"cudaMemGetInfo").ok()?;
-        let (mut free, mut total) = (0, 0);
-        let fine = set_device(index as i32) == 0 && mem_get_info(&mut free, &mut total) == 0;
-        // The library stays loaded: libtorch holds it as well.
-        fine.then_some((free as u64, total as u64))
+        // The loader's own line is in the source of the error.
+        Err(error) => std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string),
+    };
+    match error.starts_with(&format!("{NAME}: cannot open")) {
+        true => bail!(
+            "device cuda: there is no {NAME} beside the other libraries of libtorch (the CPU-only set): delete .libtorch \
+             and run scripts/setup.sh on a machine with an NVIDIA GPU"
+        ),
+        false => bail!("device cuda: cannot load {NAME}: a CUDA library is missing ({error})"),
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tch::Device;
 
+use crate::machine::gpu_memory::{self, Free};
+
 pub use cutter::{Cutter, planned_bytes};
 pub use need::{Cut, Need};
 pub use plan::{Task, room};
@@ -33,8 +35,8 @@ pub fn allow(bytes: u64) {
 
 /// Returns the memory of a device that this process may still take, in bytes, if the system reports it. On the CPU it
 /// is the smallest of three amounts: the machine's available memory, the rest within the process's control groups and
-/// resource limits, and the rest of what the user allows. Memory that libtorch has freed but the C library still holds
-/// is first returned to the system.
+/// resource limits, and the rest of what the user allows. Memory that libtorch has freed but the C library still holds,
+/// or libtorch's own cache on a GPU, is first returned to the system.
 pub fn free_bytes(device: Device) -> Option<u64> {
     match device {
         Device::Cpu => {
@@ -42,11 +44,11 @@ pub fn free_bytes(device: Device) -> Option<u64> {
             let mut system = sysinfo::System::new();
             system.refresh_memory();
             let machine = system.available_memory() / NEIGHBOURS.load(Ordering::Relaxed);
-            let free = [Some(machine), limits::left(), left_of_allowed(held_bytes())];
+            let free = [Some(machine), limits::left(), left_of_allowed(held_bytes(Device::Cpu))];
             free.into_iter().flatten().min().filter(|bytes| *bytes > 0)
         }
         Device::Cuda(index) => {
-            let (free, total) = crate::machine::device::cuda_memory_bytes(index)?;
+            let Free { free, total } = gpu_memory::free(index)?;
             Some(left_of_allowed(Some(total - free)).map_or(free, |allowed| allowed.min(free)))
         }
         _ => None,
@@ -62,14 +64,33 @@ fn left_of_allowed(held: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Returns the resident memory of this process in bytes, if the system reports it.
-pub fn held_bytes() -> Option<u64> {
-    status_bytes("VmRSS:")
+/// Returns the bytes that this process holds on a device, if the system reports it: its resident memory on the CPU, its
+/// tensors on a GPU.
+pub fn held_bytes(device: Device) -> Option<u64> {
+    match device {
+        Device::Cuda(index) => gpu_memory::tensors(index).map(|tensors| tensors.now),
+        _ => status_bytes("VmRSS:"),
+    }
 }
 
-/// Returns the largest resident memory of this process so far, in bytes, if the system reports it.
-pub fn peak_bytes() -> Option<u64> {
-    status_bytes("VmHWM:")
+/// Returns the largest amount that this process has held on a device so far, in bytes, if the system reports it.
+pub fn peak_bytes(device: Device) -> Option<u64> {
+    match device {
+        Device::Cuda(index) => gpu_memory::tensors(index).map(|tensors| tensors.peak),
+        _ => status_bytes("VmHWM:"),
+    }
+}
+
+/// Restarts the count of [`peak_bytes`] at what is held now (Linux, on the CPU).
+pub fn restart_peak(device: Device) {
+    match device {
+        Device::Cuda(index) => gpu_memory::restart_peak(index),
+        _ => {
+            release_freed();
+            // If this fails, the earlier peak remains: the figure is then too large, but still an upper bound.
+            let _ = std::fs::write("/proc/self/clear_refs", "5");
+        }
+    }
 }
 
 fn status_bytes(key: &str) -> Option<u64> {
@@ -129,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_the_user_allows_counts_what_is_held() {
-        let held = held_bytes().unwrap();
+        let held = held_bytes(Device::Cpu).unwrap();
         allow(held + (64 << 20));
         let left = free_bytes(Device::Cpu).unwrap();
         allow(1);

@@ -3,6 +3,7 @@
 mod chunk;
 pub mod device;
 pub mod exit;
+mod gpu_memory;
 pub mod memory;
 pub mod parallel;
 mod precision;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::base::hash::of_rows;
-use crate::base::tensor::{first_line, guarded};
+use crate::base::tensor::{first_line, guarded, upload};
 use crate::data::batches::{SampleSet, in_order};
 use crate::experiment::PrefixCache;
 use crate::machine::memory::{self, free_bytes};
@@ -120,7 +120,7 @@ impl Prefix {
                 file.display()
             );
         }
-        Ok(values.to_device(self.device))
+        Ok(upload(&values, self.device))
     }
 }
 

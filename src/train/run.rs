@@ -235,7 +235,6 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
 /// Returns the content of `run.json` for a run that has been trained.
 fn record_of(trainer: &Trainer, session: &Session) -> Record {
     let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
-    let on_host = session.device == Device::Cpu;
     Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
@@ -253,10 +252,10 @@ fn record_of(trainer: &Trainer, session: &Session) -> Record {
         steps: trainer.progress.steps,
         wall_seconds: trainer.wall_seconds(),
         images_per_second: mean_rate(trainer),
-        // The peak of the process covers the frozen base and everything else, but not a GPU's own memory, and the plan
-        // starts from what the process holds.
-        peak_memory_bytes: memory::peak_bytes().filter(|_| on_host),
-        planned_memory_bytes: on_host.then(memory::planned_bytes),
+        // On the CPU this is the peak of the process, on a GPU that of its tensors. Both cover the frozen base, and the
+        // plan starts from what is held there.
+        peak_memory_bytes: memory::peak_bytes(session.device),
+        planned_memory_bytes: Some(memory::planned_bytes()),
         selected_epoch: trainer.selected_epoch(),
         self_check_difference: session.self_check_difference,
     }

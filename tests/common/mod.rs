@@ -23,10 +23,21 @@ pub fn fixture(name: &str) -> PathBuf {
     repository("tests/fixtures").join(name)
 }
 
+/// The device of the commands that tests run: the CPU, or what `BELLA_TEST_DEVICE` says.
+pub fn device() -> String {
+    std::env::var("BELLA_TEST_DEVICE").unwrap_or("cpu".into())
+}
+
+/// The library that stands for libtorch's CUDA part in the commands that tests run, as an environment variable.
+/// `tests/simulated-gpu/run.sh tests` names one.
+pub fn preload() -> Option<(&'static str, String)> {
+    Some(("LD_PRELOAD", std::env::var("BELLA_TEST_PRELOAD").ok()?))
+}
+
 /// `bella` with arguments, run in the repository.
 pub fn bella(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments);
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).envs(preload());
     command
 }
 
@@ -92,9 +103,9 @@ impl Place {
         path
     }
 
-    /// Arguments of `command` on one thread of the CPU with results in this folder; each of `sets` becomes `--set`.
+    /// Arguments of `command` on one thread of the [`device`] with results in this folder; each of `sets` becomes `--set`.
     pub fn arguments(&self, command: &str, sets: &[&str]) -> Vec<String> {
-        let fixed = [command, "--device", "cpu", "--threads", "1", "--workers", "1"];
+        let fixed = [command, "--device", &device(), "--threads", "1", "--workers", "1"];
         let mut arguments: Vec<String> = fixed.map(String::from).into();
         arguments.extend(["--out".to_string(), self.path("results").display().to_string()]);
         sets.iter().for_each(|set| arguments.extend(["--set".to_string(), set.to_string()]));

@@ -57,7 +57,7 @@ impl Task<'_> {
             return Err(self.refusal(cut, bytes, all));
         }
         self.tell(cut, bytes, free);
-        let planned = Planned { need: self.need, free, held: held_bytes().unwrap_or(0) + self.coming };
+        let planned = Planned { need: self.need, free, held: held_bytes(self.device).unwrap_or(0) + self.coming };
         note(planned.held + bytes);
         Ok(Cutter::planned(cut, planned, self.what, self.advice))
     }

@@ -1,0 +1,34 @@
+"""Images for the cases, made here, since a test has no data set: class folders of small patterns, and some photographs."""
+
+import random
+import struct
+import zlib
+
+
+def png(path, side, pixel):
+    """Writes a square RGB image; `pixel(x, y)` is its three bytes."""
+    rows = b"".join(b"\0" + bytes(value for x in range(side) for value in pixel(x, y)) for y in range(side))
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def make(folder):
+    """Ten classes, 24 images each to train and 10 to test, as `digits`; three larger images as `photographs`."""
+    if (folder / "photographs").exists():
+        return
+    dice = random.Random(7)
+
+    def pattern(label):
+        return lambda x, y: [min(255, max(0, 25 * (label ^ x ^ y) % 256 + dice.randrange(-20, 20)))] * 3
+
+    for label in range(10):
+        for split, count in [("train", 24), ("test", 10)]:
+            for index in range(count):
+                png(folder / "digits" / split / str(label) / f"{index:02}.png", 8, pattern(label))
+    for index in range(3):
+        png(folder / "photographs" / f"{index}.png", 40, lambda x, y: [(x * 6 + index * 40) % 256, y * 6 % 256, dice.randrange(256)])
