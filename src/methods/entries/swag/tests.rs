@@ -43,7 +43,7 @@ impl Objective for Wander {
 }
 
 fn spec(start: i64, every: i64, columns: usize) -> Spec {
-    Spec { particles: 2, schedule: Schedule { start, every }, columns, samples: 4 }
+    Spec { particles: 2, schedule: Schedule { start, every }, columns, samples: 4, sharpness: None }
 }
 
 /// The rows of theta at the steps that are snapshots, and the method after all steps.
