@@ -70,10 +70,9 @@ fn run_id(place: &Place) -> String {
 
 #[test]
 fn variational_methods_predict_with_draws_and_can_be_merged() {
-    for (method, key) in [
-        ("[method.vogn]\nlr = 0.01\ness = 32\nhess_init = 0.1", "vogn"),
-        ("[method.bbb]\nlr = 0.01\ness = 32", "bbb"),
-    ] {
+    for (method, key) in
+        [("[method.vogn]\nlr = 0.01\ness = 32\nhess_init = 0.1", "vogn"), ("[method.bbb]\nlr = 0.01\ness = 32", "bbb")]
+    {
         let place = place(method, "[optimizer.none]");
         done(place.train(&["train.accumulate=2"]));
         let table = place.results();
@@ -89,7 +88,8 @@ fn variational_methods_predict_with_draws_and_can_be_merged() {
 
 #[test]
 fn samplers_with_cycles_and_sharp_steps_are_resumable_runs() {
-    let sghmc = "[method.sghmc]\nlr = 0.02\ness = 30\nstart = 0\nevery = 1\ncycle = 4\nexploration = 0.5\nsharpness = 0.05";
+    let sghmc =
+        "[method.sghmc]\nlr = 0.02\ness = 30\nstart = 0\nevery = 1\ncycle = 4\nexploration = 0.5\nsharpness = 0.05";
     let place = place(sghmc, "[optimizer.none]");
     done(place.train(&["train.schedule=constant"]));
     let table = place.results();

@@ -106,5 +106,7 @@ fn too_few_snapshots_are_an_error_with_the_way_out() {
     assert!(matches!(swag.posterior(&theta), Posterior::Points { .. }));
     let error = spec(9, 1, 5).check_steps(10).unwrap_err().to_string();
     assert!(error.contains("10 training steps give 1 snapshots") && error.contains("lower start = 9"), "{error}");
-    spec(8, 1, 5).check_steps(10).unwrap();
+    let error = spec(8, 1, 5).check_steps(10).unwrap_err().to_string();
+    assert!(error.contains("method.swag.columns = 5: 10 training steps give 2 snapshots"), "{error}");
+    spec(8, 1, 2).check_steps(10).unwrap();
 }
