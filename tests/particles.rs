@@ -3,12 +3,15 @@
 mod common;
 
 use bella::analysis::similarity::similarities;
+use bella::base::noise::At;
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
 use bella::methods::{Evaluation, Objective};
 use bella::model::Model;
 use bella::model::network::Weights;
+use bella::posterior::{Masks, Place};
 use bella::subspace::combine::mean;
+use bella::subspace::geometry::Geometry;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::train::{Cut, Likelihood};
 use common::{fixture, model};
@@ -310,5 +313,62 @@ fn similarities_equal_those_of_formed_updates() {
         assert!((cosine.unwrap() - expected).abs() < 1e-4, "{i}, {j}: {cosine:?} and {expected}");
         let distance = (all.get(i) - all.get(j)).norm().double_value(&[]);
         assert!((found[0].distances[pair] - distance).abs() < 1e-4 * (1.0 + distance));
+    }
+}
+
+/// Each image by itself, each particle by itself.
+#[test]
+fn squared_gradients_are_those_of_single_images() {
+    for setting in [Setting::clip(&low_rank()), Setting::timm("[subspace.full]")] {
+        let theta = setting.apart();
+        for orders in [1, PARTICLES] {
+            let batch = setting.batch(orders);
+            let cut = Cut { particle_chunk: 0, accumulate: 2, recompute: false };
+            let whole = setting.evaluate(&theta, cut, &batch, orders);
+            let mut likelihood = Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, orders);
+            let parts: Vec<_> = (0..2).map(|part| likelihood.evaluate_squared(&theta, part).unwrap()).collect();
+            near(&(&parts[0].own.losses + &parts[1].own.losses), &whole.losses, 1e-5, "losses");
+            near(&(&parts[0].own.gradients + &parts[1].own.gradients), &whole.gradients, 1e-5, "gradients");
+            for particle in 0..PARTICLES {
+                let from = if orders == 1 { 0 } else { particle * BATCH };
+                let mut squares = theta.get(particle).zeros_like();
+                for image in from..from + BATCH {
+                    let one =
+                        Batch { samples: batch.samples.narrow(0, image, 1), labels: batch.labels.narrow(0, image, 1) };
+                    let alone = setting.evaluate(&theta.narrow(0, particle, 1), Cut::WHOLE, &one, 1);
+                    squares += alone.gradients.get(0).square() / BATCH as f64;
+                }
+                let found = parts[0].squares.get(particle) + parts[1].squares.get(particle);
+                near(&found, &squares, 1e-5, &format!("squares of particle {particle}, orders {orders}"));
+            }
+        }
+    }
+}
+
+/// The layers whose inputs dropout acts on: the updates' in `low-rank`, the blocks' linear layers in `full`.
+#[test]
+fn dropout_knows_the_layers_and_equals_dropped_inputs() {
+    let low = Setting::clip(&low_rank());
+    let inputs = Geometry::new(low.subspace.layout()).inputs().to_vec();
+    assert_eq!(inputs.len(), low.subspace.layout().blocks.len());
+    let full = Setting::timm("[subspace.full]");
+    let layout = full.subspace.layout();
+    let masks = Masks { layers: Geometry::new(layout).inputs().to_vec(), rate: 0.5 };
+    let blocks = full.model.network.stages();
+    let dropped: Vec<&str> = layout.columns.iter().filter(|c| c.takes_inputs).map(|c| c.name.as_str()).collect();
+    assert_eq!(dropped.iter().filter(|name| name.starts_with("blocks.")).count(), 4 * blocks, "{dropped:?}");
+    assert!(dropped.iter().all(|name| name.starts_with("blocks.") || *name == "head.weight"), "{dropped:?}");
+    // A factor is 0 or 2 in whole columns of these weights, and 1 elsewhere.
+    let at = At { step: 0, sample: 0, part: 0 };
+    let place = Place { seed: 1, purpose: Purpose::Posterior, at, particle: 0 };
+    let factors = masks.factors(place, &full.apart());
+    for column in &layout.columns {
+        let own = factors.narrow(0, column.start, column.count());
+        if !column.takes_inputs {
+            assert!(own.eq(1.0).all().int64_value(&[]) == 1, "{}", column.name);
+            continue;
+        }
+        let weight = own.view(column.shape.as_slice());
+        assert!(weight.eq_tensor(&weight.get(0)).all().int64_value(&[]) == 1, "{}", column.name);
     }
 }

@@ -29,6 +29,7 @@ static LANGEVIN: Entry = Entry {
     particles: Particles::Any,
     bench: &[Variant { key: "langevin", sets: &["lr=0.01"], asks_for_mixing: false }],
     names: &[("low-rank", "Low-rank Langevin")],
+    names_of_many: &[],
     read: |reader, _| {
         Box::new(Spec {
             particles: reader.count("particles", 1..=8).or(1) as i64,

@@ -46,3 +46,54 @@ fn states_of_sgld_are_members() {
     draws.args(["--draws", "3"]);
     assert_has(&error_line(draws, 1), &["particles are points", "nothing to draw from"]);
 }
+
+/// Masks are weights: what a run predicted with, `eval` makes again to the bit, and attacks and soups take it.
+#[test]
+fn dropout_predicts_with_masks_that_are_made_again() {
+    let place = place("[method.mc-dropout]\nrate = 0.2\nsamples = 3\nparticles = 2", "[optimizer.adamw]\nlr = 2e-2");
+    done(place.train(&["train.accumulate=2"]));
+    let table = place.results();
+    assert_eq!((cell(&table, "", "members"), cell(&table, "mean", "members")), ("6", "2"));
+    let logits = || common::tensor_bytes(&place.run().join("predictions/digits@clean.safetensors"), "logits");
+    let before = logits();
+    done(common::with(place.command("eval", &[]), &["--force"]));
+    assert!(logits() == before, "other masks");
+    done(common::with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.01"]));
+    done(place.command("soup", &[]));
+    let line = error_line(common::with(place.command("merge", &[]), &[&run_id(&place), &run_id(&place)]), 1);
+    assert_has(&line, &["without variances of single parameters"]);
+}
+
+fn run_id(place: &Place) -> String {
+    place.run().file_name().unwrap().to_str().unwrap().to_string()
+}
+
+#[test]
+fn variational_methods_predict_with_draws_and_can_be_merged() {
+    for (method, key) in
+        [("[method.vogn]\nlr = 0.01\ness = 32\nhess_init = 0.1", "vogn"), ("[method.bbb]\nlr = 0.01\ness = 32", "bbb")]
+    {
+        let place = place(method, "[optimizer.none]");
+        done(place.train(&["train.accumulate=2"]));
+        let table = place.results();
+        assert_eq!((cell(&table, "", "members"), cell(&table, "mean", "members")), ("8", "1"));
+        assert_eq!(cell(&table, "", "method"), key);
+        let other = common::with(place.train(&["seed=4"]), &[]);
+        done(other);
+        let ids: Vec<String> =
+            place.runs().iter().map(|run| run.file_name().unwrap().to_str().unwrap().to_string()).collect();
+        done(common::with(place.command("merge", &[]), &[&ids[0], &ids[1], "--by", "posterior"]));
+    }
+}
+
+#[test]
+fn samplers_with_cycles_and_sharp_steps_are_resumable_runs() {
+    let sghmc =
+        "[method.sghmc]\nlr = 0.02\ness = 30\nstart = 0\nevery = 1\ncycle = 4\nexploration = 0.5\nsharpness = 0.05";
+    let place = place(sghmc, "[optimizer.none]");
+    done(place.train(&["train.schedule=constant"]));
+    let table = place.results();
+    assert_eq!((cell(&table, "", "members"), cell(&table, "", "sghmc.sharpness")), ("4", "0.05"));
+    let line = error_line(place.train(&["train.schedule=constant", "method.sghmc.start=8"]), 1);
+    assert_has(&line, &["method.sghmc: no state would be kept in 8 training steps", "lower start = 8 or cycle = 4"]);
+}

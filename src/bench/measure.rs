@@ -214,8 +214,10 @@ impl Setup<'_> {
         let (layout, particles) = (self.subspace.layout(), self.particles as usize);
         let spec = &self.training.train;
         let (model, images, method) = (self.model, spec.batch_size, &*self.training.method.spec);
+        let optimizer = &*self.training.optimizer.spec;
         // Theta and what is kept of it are there already.
-        Step { spec, model, layout, method, images, particles, own: particles, validates: false, coming: 0 }.plan()
+        Step { spec, model, layout, method, optimizer, images, particles, own: particles, validates: false, coming: 0 }
+            .plan()
     }
 
     /// Runs one complete training step and times its parts.

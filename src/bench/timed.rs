@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::clock::{Clock, Elapsed};
 use crate::base::tensor_file::State;
-use crate::methods::{Evaluation, Mixed, Objective};
+use crate::methods::{Evaluation, Mixed, Objective, Squared};
 use crate::optimizers::Optimizer;
 
 /// The time spent, shared between the code that spends it and the code that reads it.
@@ -52,6 +52,10 @@ impl Objective for TimedObjective<'_> {
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
         during(&self.spent, theta.device(), || self.inner.evaluate_part(theta, part))
     }
+
+    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
+        during(&self.spent, theta.device(), || self.inner.evaluate_squared(theta, part))
+    }
 }
 
 /// An optimizer that records its time.
@@ -64,6 +68,14 @@ impl Optimizer for TimedOptimizer {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
         let device = theta.device();
         during(&self.spent, device, || self.inner.step(theta, gradient, factor));
+    }
+
+    fn probe(&self) -> Option<i64> {
+        self.inner.probe()
+    }
+
+    fn observe(&mut self, curvature: &Tensor) {
+        during(&self.spent, curvature.device(), || self.inner.observe(curvature));
     }
 
     fn save(&self, state: &mut State) {
@@ -86,5 +98,9 @@ impl Objective for Given {
         let losses = Tensor::zeros([theta.size()[0]], (Kind::Float, theta.device()));
         // Methods overwrite the gradients that they receive.
         Ok(Evaluation { losses, gradients: self.gradients.copy() })
+    }
+
+    fn evaluate_squared(&mut self, theta: &Tensor, _: usize) -> Result<Squared> {
+        Ok(Squared { own: self.evaluate(theta)?, squares: self.gradients.square() })
     }
 }

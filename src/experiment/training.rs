@@ -8,7 +8,7 @@ use super::data::{DataSpec, Validation};
 use crate::machine::{Chunk, Precision};
 use crate::methods::{Circumstances, Entry, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Bounds, Choice, Reader, words};
 use crate::subspace::{SUBSPACES, SubspaceSpec};
 
 /// The settings of training: the subspace, the method, the optimizer and the table `[train]`.
@@ -151,6 +151,14 @@ impl Training {
         let gaussians = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
         if self.train.loo_samples > 0 && !(gaussians && self.subspace.key == "low-rank") {
             let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
+            root.problem("train", why);
+        }
+        if self.method.spec.schedules_rate() && self.train.schedule != Schedule::Constant {
+            let why = format!(
+                "schedule = \"{}\": method.{} has a schedule of its own: write schedule = \"constant\"",
+                self.train.schedule.word(),
+                self.method.key
+            );
             root.problem("train", why);
         }
         let parts = self.train.accumulate.parts();

@@ -2,11 +2,14 @@
 //!
 //! A method sees the matrix, an [`Objective`] and the distances between particles, never a model.
 
+pub mod chain;
+mod curvature;
 mod entries;
 mod independent;
 pub mod kernel;
 pub mod laplace;
 mod registry;
+pub mod sharpness;
 mod snapshots;
 
 use anyhow::{Result, bail};
@@ -29,6 +32,15 @@ pub struct Evaluation {
     pub gradients: Tensor,
 }
 
+/// The gradients of a part of the batch, and how its images differ in them.
+pub struct Squared {
+    /// The losses and gradients of the part, times its share of the batch.
+    pub own: Evaluation,
+    /// The sum over the images of the part of squared gradients of single images, over the size of the whole batch,
+    /// `[n, P]`. Over all parts these add up to the mean of squared gradients.
+    pub squares: Tensor,
+}
+
 /// Gradients mixed in weight space, and the particles' own.
 pub struct Mixed {
     pub own: Evaluation,
@@ -49,6 +61,16 @@ pub trait Objective {
     fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
         let _ = (theta, matrices);
         bail!("this objective does not know the weights behind theta: it cannot mix gradients there")
+    }
+
+    /// Returns the losses and gradients on one part like [`evaluate_part`](Self::evaluate_part), and the squared gradients of
+    /// its single images. It costs one copy of a particle and of its gradient for each image that is computed at once.
+    ///
+    /// # Errors
+    /// Fails if the objective has no single images.
+    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
+        let _ = (theta, part);
+        bail!("this objective does not know single images: it cannot square their gradients")
     }
 
     /// Returns the number of parts that the batch is split into (`train.accumulate`).
@@ -131,12 +153,27 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Passes a direction to the optimizer, clipped for each particle.
-    fn apply(&mut self, theta: &mut Tensor, direction: &Tensor, factor: f64) {
+    /// Passes a direction to the optimizer, clipped for each particle, and the curvature of the `objective` at theta before it
+    /// if the optimizer wants it.
+    ///
+    /// # Errors
+    /// Fails if the objective fails.
+    fn apply(
+        &mut self,
+        theta: &mut Tensor,
+        direction: &Tensor,
+        objective: &mut dyn Objective,
+        factor: f64,
+    ) -> Result<()> {
+        if let Some(step) = self.optimizer.probe() {
+            let curvature = curvature::diagonal(objective, theta, self.seed, step)?;
+            self.optimizer.observe(&curvature);
+        }
         match self.clip_norm {
             Some(norm) => self.optimizer.step(theta, &crate::optimizers::clip_rows(direction, norm), factor),
             None => self.optimizer.step(theta, direction, factor),
         }
+        Ok(())
     }
 }
 
@@ -162,6 +199,12 @@ pub trait MethodSpec {
         Ok(())
     }
 
+    /// Returns whether the method changes the learning rate along the training by a schedule of its own, which wants
+    /// `train.schedule = "constant"`.
+    fn schedules_rate(&self) -> bool {
+        false
+    }
+
     /// Returns how the posterior predicts unless the command line says otherwise.
     fn predictive(&self) -> Predictive {
         Predictive::Particles
@@ -183,6 +226,11 @@ pub trait MethodSpec {
     fn matrices_of_a_step(&self, parts: usize) -> u64 {
         let _ = parts;
         1
+    }
+
+    /// Returns whether a step asks for squared gradients of single images, which take copies of a particle.
+    fn squares_images(&self) -> bool {
+        false
     }
 
     /// Returns the number of matrices `[n, P]` in a posterior of this method.
@@ -229,7 +277,7 @@ pub enum RowsAre {
     Points,
     /// The mean of a Gaussian; gradients are taken at draws from it.
     Gaussians,
-    /// The state of a sampler that adds its own noise.
+    /// A state or a point that moves with noise of its own.
     Samples,
 }
 
@@ -263,6 +311,8 @@ pub struct Entry {
     pub bench: &'static [Variant],
     /// Pairs (subspace, name of the method there in legends); in other subspaces the name is `<subspace> × <key>`.
     pub names: &'static [(&'static str, &'static str)],
+    /// The same for n > 1 particles, in subspaces where the method has another name then, such as MultiSWAG.
+    pub names_of_many: &'static [(&'static str, &'static str)],
     pub read: fn(&Reader, &Circumstances) -> Box<dyn MethodSpec>,
 }
 

@@ -16,6 +16,17 @@ pub trait Optimizer {
     /// `[n, P]`.
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64);
 
+    /// Returns the number of the next step if the optimizer wants to [`observe`](Self::observe) the curvature before it; `None` if
+    /// gradients are enough.
+    fn probe(&self) -> Option<i64> {
+        None
+    }
+
+    /// Takes an estimate of the diagonal of the Hessian, `[n, P]`, before the step that it is for.
+    fn observe(&mut self, curvature: &Tensor) {
+        let _ = curvature;
+    }
+
     /// Stores everything that a resumed run needs.
     fn save(&self, state: &mut State);
 
@@ -31,10 +42,21 @@ pub trait OptimizerSpec {
     /// Returns the number of matrices `[n, P]` that the optimizer keeps from step to step.
     fn kept_matrices(&self) -> u64;
 
+    /// Returns the number of matrices `[n, P]` that the estimate of the curvature before a step creates and drops.
+    fn matrices_of_a_step(&self) -> u64 {
+        0
+    }
+
     /// Creates the optimizer with zero moments for `theta: [n, P]`.
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
 
     fn resolved(&self) -> toml::Table;
+}
+
+/// Creates Adam without weight decay, with its usual settings, for methods that move more than theta. `rates` are one or n
+/// learning rates for the rows of `theta: [n, k]`.
+pub fn adam(rates: &[f64], theta: &Tensor) -> Box<dyn Optimizer> {
+    entries::plain_adam(rates).build(theta)
 }
 
 /// A registered optimizer.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::{Result, bail};
 use tch::Tensor;
 
-use super::Posterior;
+use super::{Place, Posterior};
 use crate::base::noise::{At, posterior_row, row};
 use crate::base::random::Purpose;
 
@@ -58,8 +58,13 @@ impl<'a> Draws<'a> {
     fn draw(&self, member: usize) -> Result<Tensor> {
         let (component, sample) = ((member / self.each) as i64, (member % self.each) as i64);
         let theta = self.posterior.theta();
-        let mut epsilon = posterior_row(self.seed, sample, component, theta);
         let mean = theta.get(component);
+        if let Posterior::Dropout { masks, .. } = self.posterior {
+            let at = At { step: 0, sample, part: 0 };
+            let place = Place { seed: self.seed, purpose: Purpose::Posterior, at, particle: component };
+            return Ok(masks.factors(place, theta).g_mul_(&mean));
+        }
+        let mut epsilon = posterior_row(self.seed, sample, component, theta);
         match self.posterior {
             Posterior::Gaussians { std, .. } => Ok(epsilon.g_mul_(&std.get(component)).g_add_(&mean)),
             Posterior::Laplace { fitted, .. } => {
@@ -75,7 +80,9 @@ impl<'a> Draws<'a> {
                 let moved = deviations.tr().mv(&along.to_kind(deviations.kind())) / scale;
                 Ok(epsilon.g_mul_(&std.get(component)).g_div_scalar_(std::f64::consts::SQRT_2).g_add_(&mean) + moved)
             }
-            Posterior::Points { .. } | Posterior::Bank { .. } => bail!("points have no spread to draw from"),
+            Posterior::Points { .. } | Posterior::Bank { .. } | Posterior::Dropout { .. } => {
+                bail!("points have no spread to draw from")
+            }
         }
     }
 }

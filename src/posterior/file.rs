@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Tensor};
 
-use super::{Fitted, Posterior};
+use super::{Fitted, Masks, Posterior};
 use crate::base::tensor_file::State;
 
 impl Posterior {
@@ -24,6 +24,10 @@ impl Posterior {
                 put("deviations", deviations);
             }
             Posterior::Bank { draws } => put("draws", draws),
+            Posterior::Dropout { theta, masks } => {
+                put("theta", theta);
+                masks.save(prefix, state);
+            }
             Posterior::Laplace { mode, fitted } => {
                 put("theta", mode);
                 fitted.save(prefix, state);
@@ -57,6 +61,9 @@ impl Posterior {
             let fits = found.len() == 3 && (found[0], found[2]) == (particles, parameters);
             ensure!(fits, "deviations have shape {found:?} around theta [{particles}, {parameters}]");
             return Ok(Posterior::LowRankGaussians { mean: theta, std, deviations });
+        }
+        if let Some(masks) = Masks::load(prefix, state, theta.size()[1])? {
+            return Ok(Posterior::Dropout { theta, masks });
         }
         Ok(match Fitted::load(prefix, state, &theta, device)? {
             Some(fitted) => Posterior::Laplace { mode: theta, fitted },
@@ -118,6 +125,7 @@ impl Stored {
 mod tests {
     use super::*;
     use crate::posterior::Draws;
+    use crate::subspace::geometry::Inputs;
     use tch::Kind;
 
     #[test]
@@ -126,8 +134,10 @@ mod tests {
         let random = |size: &[i64]| Tensor::randn(size, (Kind::Float, Device::Cpu));
         let (mean, std) = (random(&[2, 5]), random(&[2, 5]).square());
         let clone = Tensor::shallow_clone;
+        let masks = Masks { layers: vec![Inputs { start: 1, outputs: 2, inputs: 2 }], rate: 0.5 };
         let variants = [
             Posterior::Points { theta: clone(&mean) },
+            Posterior::Dropout { theta: clone(&mean), masks },
             Posterior::Gaussians { mean: clone(&mean), std: clone(&std) },
             Posterior::LowRankGaussians { mean, std, deviations: random(&[2, 3, 5]) },
             Posterior::Bank { draws: random(&[7, 5]) },

@@ -5,6 +5,7 @@ pub mod curvature;
 mod draws;
 mod file;
 mod fitted;
+mod masks;
 mod predictive;
 
 use tch::Tensor;
@@ -14,6 +15,7 @@ use crate::base::tensor::snapshot;
 pub use draws::Draws;
 pub use file::Stored;
 pub use fitted::{Approximation, Fitted};
+pub use masks::{Masks, Place};
 pub use predictive::{Output, Predictive};
 
 /// A mixture of n components with equal weights, each around a row of theta `[n, P]`, f32.
@@ -27,6 +29,8 @@ pub enum Posterior {
     /// Gaussians with covariance (diag(std²) + Dᵀ D / (K − 1)) / 2 (SWAG; Maddox et al. 2019, arXiv 1902.02476): means
     /// `[n, P]`, standard deviations `[n, P]`, deviations D `[n, K, P]`.
     LowRankGaussians { mean: Tensor, std: Tensor, deviations: Tensor },
+    /// Points `[n, P]` whose members drop inputs of their layers (Monte Carlo dropout).
+    Dropout { theta: Tensor, masks: Masks },
     /// Draws `[m, P]` kept while sampling, such as those of stochastic-gradient Langevin dynamics.
     Bank { draws: Tensor },
 }
@@ -35,7 +39,7 @@ impl Posterior {
     /// Returns the rows that represent the components, `[n, P]`: points, draws, modes or means.
     pub fn theta(&self) -> &Tensor {
         match self {
-            Posterior::Points { theta } => theta,
+            Posterior::Points { theta } | Posterior::Dropout { theta, .. } => theta,
             Posterior::Laplace { mode, .. } => mode,
             Posterior::Gaussians { mean, .. } | Posterior::LowRankGaussians { mean, .. } => mean,
             Posterior::Bank { draws } => draws,
@@ -53,7 +57,7 @@ impl Posterior {
     }
 
     /// Returns the predictives for the evaluation after training, where `own` is that of the method. For Gaussians this
-    /// includes their means.
+    /// includes their means, and for dropout the particles without it.
     pub fn predictives(&self, own: Predictive) -> Vec<Predictive> {
         if self.is_random() && own != Predictive::Particles { vec![own, Predictive::Mean] } else { vec![own] }
     }
@@ -67,6 +71,7 @@ impl Posterior {
             Posterior::LowRankGaussians { mean, std, deviations } => {
                 Posterior::LowRankGaussians { mean: snapshot(&mean), std, deviations }
             }
+            Posterior::Dropout { theta, masks } => Posterior::Dropout { theta: snapshot(&theta), masks },
             bank @ Posterior::Bank { .. } => bank,
         }
     }

@@ -23,9 +23,9 @@ words! {
 pub enum Predictive {
     /// The particles themselves: points, draws of a bank, or means of Gaussians.
     Particles,
-    /// The means of Gaussians (IVON@mean), named separately from draws.
+    /// The means of Gaussians (IVON@mean), or particles without dropout, named separately from draws.
     Mean,
-    /// This many draws of weights from each Gaussian.
+    /// This many draws of weights from each Gaussian, or masks of each particle.
     Draws(usize),
     /// The Gaussian logits of a Laplace approximation, with this many draws per particle if draws are the members.
     Linearised(Output, usize),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::images::{FOREIGN, TESTED};
 use super::store::Table;
-use crate::methods::registered;
+use crate::methods::{registered, sharpness};
 
 /// The columns that distinguish series, besides the settings of method and optimizer, whose column names have a dot.
 const IDENTITY: &[&str] = &["experiment", "checkpoint", "subspace", "method", "particles", "rank", "predictive"];
@@ -148,23 +148,49 @@ fn short(column: &str) -> &str {
 }
 
 /// Returns the name that a combination of subspace, method, predictive and number of particles has in the literature.
+/// Methods that take sharpness-aware steps by a setting have the prefix `SA-`.
 pub fn base_name(settings: &[(&str, &str)]) -> String {
-    let particles = match setting(settings, "particles") {
-        "" | "1" => String::new(),
-        count => format!(" (n={count})"),
+    let count = match setting(settings, "particles") {
+        "1" => "",
+        count => count,
     };
+    let particles = if count.is_empty() { String::new() } else { format!(" (n={count})") };
     let predictive = match setting(settings, "predictive") {
         "" => String::new(),
         name => format!(" {name}"),
     };
-    let (subspace, method) = (setting(settings, "subspace"), setting(settings, "method"));
-    let entry = registered().into_iter().find(|entry| entry.key == method);
-    let names = entry.map_or(&[][..], |entry| entry.names);
-    let method = match names.iter().find(|(of, _)| *of == subspace) {
-        _ if method == "checkpoint" => return "checkpoint, zero-shot".to_string(),
+    let (subspace, key) = (setting(settings, "subspace"), setting(settings, "method"));
+    let entry = registered().into_iter().find(|entry| entry.key == key);
+    let names = entry.map_or([&[][..], &[]], |entry| [entry.names, entry.names_of_many]);
+    let name = |names: &[(&'static str, &'static str)]| names.iter().find(|(of, _)| *of == subspace).copied();
+    let many = if count.is_empty() { None } else { name(names[1]) };
+    let method = match many.or_else(|| name(names[0])) {
+        _ if key == "checkpoint" => return "checkpoint, zero-shot".to_string(),
         Some((_, name)) => name.to_string(),
-        None if subspace.is_empty() => method.to_string(),
-        None => format!("{subspace} × {method}"),
+        None if subspace.is_empty() => key.to_string(),
+        None => format!("{subspace} × {key}"),
     };
-    format!("{method}{predictive}{particles}")
+    let aware = !setting(settings, &format!("{key}.{}", sharpness::KEY)).is_empty();
+    let prefix = if aware { "SA-" } else { "" };
+    format!("{prefix}{method}{predictive}{particles}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_literature() {
+        let name = |subspace, method, particles, more: &[(&'static str, &'static str)]| {
+            let settings = [("subspace", subspace), ("method", method), ("particles", particles)];
+            base_name(&[&settings[..], more].concat())
+        };
+        assert_eq!(name("low-rank", "swag", "1", &[]), "SWAG-LoRA");
+        assert_eq!(name("full", "swag", "1", &[("predictive", "mean")]), "SWAG mean");
+        assert_eq!(name("full", "swag", "5", &[]), "MultiSWAG (n=5)");
+        assert_eq!(name("low-rank", "ivon", "5", &[]), "Low-rank Multi-IVON (n=5)");
+        assert_eq!(name("low-rank", "svgd", "5", &[("svgd.sharpness", "0.05")]), "SA-Bella-SVGD (n=5)");
+        assert_eq!(name("full", "sam", "1", &[("sam.rho", "0.05")]), "SAM");
+        assert_eq!(name("other", "sam", "2", &[]), "other × sam (n=2)");
+    }
 }

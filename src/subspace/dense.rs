@@ -38,7 +38,8 @@ impl Dense {
                     sources.push(Source { start: block.columns.start, shape: block.shape.clone() });
                 }
                 Shape::Dense => {
-                    for Column { name, start, shape } in own.columns.iter().filter(|c| block.columns.contains(&c.start))
+                    for Column { name, start, shape, .. } in
+                        own.columns.iter().filter(|c| block.columns.contains(&c.start))
                     {
                         layout.push(name.clone(), shape);
                         sources.push(Source { start: *start, shape: Shape::Dense });

@@ -1,4 +1,5 @@
-//! Distances between particles in weight space, and their gradients, for all blocks of a layout at once.
+//! The columns as weights: distances between particles in weight space, and their gradients, for all blocks of a layout at
+//! once; and the weights that the inputs of layers meet.
 //!
 //! For a low-rank block, D_ij = ‖s B_i A_i − s B_j A_j‖²_F is computed from r × r Gram blocks in O(n² r² (in + out)),
 //! without forming B A (Bella, appendix G). For dense columns it is computed from direct differences.
@@ -10,7 +11,7 @@ use std::cell::OnceCell;
 use tch::{Kind, Tensor};
 
 use self::factors::{Factors, Grams};
-use super::layout::{Block, Layout, Shape};
+use super::layout::{Block, Column, Layout, Shape};
 
 /// The largest number of entries of theta that are computed at once. With many particles the blocks are computed in
 /// turns, so that their f64 copies stay in the cache and in memory that the allocator reuses.
@@ -20,6 +21,15 @@ const AT_ONCE: i64 = 1 << 21;
 pub struct Geometry {
     groups: Vec<Group>,
     blocks: i64,
+    inputs: Vec<Inputs>,
+}
+
+/// A weight `[outputs, inputs]`, in the columns of theta from `start` on, that the inputs of a linear layer meet first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inputs {
+    pub start: i64,
+    pub outputs: i64,
+    pub inputs: i64,
 }
 
 /// Squared distances, and the products behind them, which their gradients need again.
@@ -64,7 +74,17 @@ impl Geometry {
                 }),
             }
         }
-        Geometry { groups, blocks: layout.blocks.len() as i64 }
+        let of = |column: &Column| match column.shape[..] {
+            [outputs, inputs] if column.takes_inputs => Some(Inputs { start: column.start, outputs, inputs }),
+            _ => None,
+        };
+        let inputs = layout.columns.iter().filter_map(of).collect();
+        Geometry { groups, blocks: layout.blocks.len() as i64, inputs }
+    }
+
+    /// Returns the weights that the inputs of linear layers meet first.
+    pub fn inputs(&self) -> &[Inputs] {
+        &self.inputs
     }
 
     /// Returns the number of blocks L.

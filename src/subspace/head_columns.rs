@@ -24,7 +24,7 @@ pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
 /// Appends the columns and the block of a head that particles train.
 pub fn push_head(layout: &mut Layout, head: &Head) {
     let start = layout.parameters();
-    layout.push("head.weight", &head.weight.size());
+    layout.push_linear("head.weight", [head.weight.size()[0], head.weight.size()[1]]);
     layout.push("head.bias", &head.bias.size());
     layout.close_block("head", start, Shape::Dense);
 }

@@ -12,6 +12,8 @@ pub struct Column {
     pub name: String,
     pub start: i64,
     pub shape: Vec<i64>,
+    /// Whether this is the weight `[outputs, inputs]` that the inputs of a linear layer meet first.
+    pub takes_inputs: bool,
 }
 
 impl Column {
@@ -50,6 +52,19 @@ impl Layout {
         self.columns.last().map_or(0, |c| c.start + c.count())
     }
 
+    /// Returns the number of copies of a particle, one for each image, that are held at once where the gradients of single
+    /// images are wanted.
+    pub fn copies_at_once(&self) -> usize {
+        /// The memory that the copies and their gradients may take, in bytes.
+        const BYTES: i64 = 256 << 20;
+        (BYTES / (8 * self.parameters().max(1))).clamp(1, 64) as usize
+    }
+
+    /// Returns the bytes that these copies take: rows, leaves and gradients.
+    pub fn copies_bytes(&self) -> u64 {
+        12 * self.parameters() as u64 * self.copies_at_once() as u64
+    }
+
     /// Returns whether every column is an entry of a weight itself.
     pub fn is_dense(&self) -> bool {
         self.blocks.iter().all(|block| block.shape == Shape::Dense)
@@ -58,7 +73,15 @@ impl Layout {
     /// Appends a parameter. The caller closes the block that it belongs to with [`close_block`](Self::close_block).
     pub fn push(&mut self, name: impl Into<String>, shape: &[i64]) {
         let start = self.parameters();
-        self.columns.push(Column { name: name.into(), start, shape: shape.to_vec() });
+        self.columns.push(Column { name: name.into(), start, shape: shape.to_vec(), takes_inputs: false });
+    }
+
+    /// Appends the weight `[outputs, inputs]` that the inputs of a linear layer meet first.
+    pub fn push_linear(&mut self, name: impl Into<String>, shape: [i64; 2]) {
+        self.push(name, &shape);
+        if let Some(column) = self.columns.last_mut() {
+            column.takes_inputs = true;
+        }
     }
 
     /// Appends a block over the columns from `start` to the end.

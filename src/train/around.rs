@@ -72,6 +72,9 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
         Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } => {
             bail!("{key}: the run's particles are Gaussians already")
         }
+        Posterior::Dropout { .. } => {
+            bail!("{key}: the run's particles predict with dropout, and are no modes without it")
+        }
         Posterior::Bank { .. } => bail!("{key}: the run kept draws, which are no modes to fit Gaussians around"),
     };
     let particles = theta.size()[0];

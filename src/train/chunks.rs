@@ -12,6 +12,7 @@ use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::methods::MethodSpec;
 use crate::model::Model;
 use crate::model::network::Graph;
+use crate::optimizers::OptimizerSpec;
 use crate::subspace::Layout;
 
 /// The inputs of a training step that determine its memory.
@@ -20,6 +21,7 @@ pub struct Step<'a> {
     pub model: &'a Model,
     pub layout: &'a Layout,
     pub method: &'a dyn MethodSpec,
+    pub optimizer: &'a dyn OptimizerSpec,
     /// The number of training images.
     pub images: usize,
     /// The number of particles in all processes.
@@ -49,12 +51,14 @@ impl Step<'_> {
         let keeps_best = self.validates && spec.select == Selection::Best;
         let best = if keeps_best { self.method.matrices_of_the_posterior() } else { 0 };
         let matrices = self.method.matrices_of_a_step(spec.accumulate.parts()) + clipped + best;
+        let matrices = matrices + self.optimizer.matrices_of_a_step();
         let own_samples = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
         // The leaves of the graph and their gradients. In f32 the leaves are theta itself.
         let tensors = if model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
-        Need { fixed: matrices * matrix, member, ..pass }
+        let copies = if self.method.squares_images() { layout.copies_bytes() } else { 0 };
+        Need { fixed: matrices * matrix + copies, member, ..pass }
     }
 
     /// Splits the step so that it fits in the memory that is free now.

@@ -15,7 +15,7 @@ use crate::data::batches::Batch;
 use crate::machine::memory;
 use crate::machine::memory::Cutter;
 use crate::machine::parallel::{Share, Team};
-use crate::methods::{Evaluation, Mixed, Objective};
+use crate::methods::{Evaluation, Mixed, Objective, Squared};
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
@@ -155,9 +155,49 @@ impl Objective for Likelihood<'_> {
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
         self.over(theta, 0, part..part + 1, &Mixing::none(self.subspace.layout()))
     }
+
+    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
+        let (gradients, squares) = (theta.zeros_like(), theta.zeros_like());
+        let mut losses = Vec::new();
+        for particle in 0..theta.size()[0] {
+            let row = |of: &Tensor| of.narrow(0, particle, 1);
+            losses.push(self.squares(&row(theta), particle, part, (&row(&gradients), &row(&squares)))?);
+        }
+        Ok(Squared { own: Evaluation { losses: Tensor::stack(&losses, 0), gradients }, squares })
+    }
 }
 
 impl Likelihood<'_> {
+    /// Returns the loss of `theta: [1, P]`, which is row `row` of those in this process, on a part of the batch. It adds the
+    /// gradient of the part to `gradient: [1, P]`, and the squared gradients of its images, over the size of the batch, to
+    /// `square: [1, P]`. Each image is passed through its own copy of the particle, so that one backward pass yields the
+    /// gradients of several.
+    fn squares(&self, theta: &Tensor, row: i64, part: usize, (gradient, square): (&Tensor, &Tensor)) -> Result<Tensor> {
+        let (layout, batch) = (self.subspace.layout(), self.batch as f64);
+        let at_once = layout.copies_at_once().min(self.cutter.cut().images);
+        let mut total = Tensor::zeros([0i64; 0], (Kind::Float, theta.device()));
+        for samples in in_parts(self.parts[part].clone(), at_once) {
+            let count = samples.len() as i64;
+            let own = |t: &Tensor| {
+                let rows = if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, row, 1) };
+                rows.narrow(1, samples.start as i64, count).transpose(0, 1)
+            };
+            let (input, labels) = (self.input.map(own), own(&self.labels));
+            let leaves = layout.leaves(&theta.expand([count, -1], false), self.model.kind, true);
+            let logits = self.model.logits_of(&self.subspace.weights(&self.model.base, &leaves), &input)?;
+            let losses = -label_log_probabilities(&logits, &labels, logits.kind());
+            let loss = losses.sum(losses.kind());
+            ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
+            let each = Tensor::zeros([count, layout.parameters()], (theta.kind(), theta.device()));
+            layout.gather(&Tensor::f_run_backward(&[&loss], &leaves, false, false)?, &each);
+            let sum = |rows: &Tensor| rows.sum_dim_intlist([0i64].as_slice(), true, rows.kind()) / batch;
+            let _ = gradient.shallow_clone().g_add_(&sum(&each));
+            let _ = square.shallow_clone().g_add_(&sum(&each.square()));
+            total += loss.detach() / batch;
+        }
+        Ok(total)
+    }
+
     /// Returns the mixing of the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
     fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
         let layout = self.subspace.layout();
@@ -274,5 +314,16 @@ impl Objective for Shared<'_> {
 
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
         self.over(theta, part..part + 1)
+    }
+
+    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
+        let (rows, _) = self.rows(theta);
+        let Squared { own, squares } = self.own.evaluate_squared(&rows, part)?;
+        let parameters = squares.size()[1];
+        // Both travel in one message, side by side.
+        let both = Evaluation { losses: own.losses, gradients: Tensor::cat(&[own.gradients, squares], 1) };
+        let Evaluation { losses, gradients } = self.exchange(both)?;
+        let half = |start: i64| gradients.narrow(1, start, parameters).contiguous();
+        Ok(Squared { own: Evaluation { losses, gradients: half(0) }, squares: half(parameters) })
     }
 }

@@ -151,6 +151,7 @@ fn plan_step(training: &Training, session: &Session, material: &Material, own: u
         model: &session.model,
         layout,
         method: &*training.method.spec,
+        optimizer: &*training.optimizer.spec,
         images: material.holdout.train.len(),
         particles: training.method.spec.particles() as usize,
         own,

@@ -12,9 +12,6 @@ use crate::model::Model;
 use crate::model::network::Graph;
 use crate::subspace::Subspace;
 
-/// The memory that the copies of one particle, one for each image, may take, in bytes.
-const COPIES_BYTES: i64 = 256 << 20;
-
 /// Returns Σ_n (∂ log p(y_n | x_n) / ∂θ)² over the images `indices`, with y_n ~ p(· | x_n), for `theta: [1, P]`. Each
 /// image is passed through its own copy of the particle, so that one backward pass yields all gradients. Shape `[P]`.
 ///
@@ -33,10 +30,10 @@ pub fn squared_gradients(
     let parameters = layout.parameters();
     let mut sum = Tensor::zeros([parameters], (Kind::Double, theta.device()));
     let mut rng = stream(seed, Purpose::Posterior, &[1]);
-    let at_once = (COPIES_BYTES / (8 * parameters)).clamp(1, 64) as usize;
+    let at_once = layout.copies_at_once();
     let graph = Graph::Weights { trained: layout, recompute: false, own_samples: true };
-    // The memory of the sum, and of the rows, leaves and gradients of the copies.
-    let fixed = (8 * parameters + 12 * parameters * at_once as i64) as u64;
+    // The memory of the sum and of the copies.
+    let fixed = 8 * parameters as u64 + layout.copies_bytes();
     let cutter = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;
     for batch in set.batches(in_order(indices, cutter.cut().images)) {
         let batch = batch?;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::methods::independent::Independent;
+use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
 
 pub static ENTRY: Entry = Entry {
@@ -14,9 +15,11 @@ pub static ENTRY: Entry = Entry {
     particles: Particles::Any,
     bench: &[Variant { key: "ensemble", sets: &[], asks_for_mixing: false }],
     names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble")],
+    names_of_many: &[],
     read: |reader, _| {
         Box::new(Spec {
             particles: reader.count("particles", 2..=MAX_PARTICLES).about("Number of particles.").required() as i64,
+            sharpness: Sharpness::option(reader),
         })
     },
 };
@@ -24,6 +27,8 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize)]
 struct Spec {
     particles: i64,
+    #[serde(flatten)]
+    sharpness: Option<Sharpness>,
 }
 
 impl MethodSpec for Spec {
@@ -32,7 +37,11 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Independent { parts })
+        sharpness::around(self.sharpness, Box::new(Independent { parts }))
+    }
+
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        1 + sharpness::matrices(self.sharpness)
     }
 
     fn resolved(&self) -> toml::Table {

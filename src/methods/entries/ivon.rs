@@ -40,6 +40,7 @@ pub static ENTRY: Entry = Entry {
     particles: Particles::Any,
     bench: &[Variant { key: "ivon", sets: &["lr=0.01", "ess=1e6", "hess_init=0.03"], asks_for_mixing: false }],
     names: &[("full", "IVON"), ("low-rank", "Low-rank IVON")],
+    names_of_many: &[("full", "Multi-IVON"), ("low-rank", "Low-rank Multi-IVON")],
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 

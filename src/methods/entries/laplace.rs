@@ -19,6 +19,7 @@ pub static ENTRY: Entry = Entry {
     particles: Particles::Any,
     bench: &[],
     names: &[("full", "Laplace"), ("low-rank", "VBL")],
+    names_of_many: &[],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 

@@ -12,6 +12,7 @@ pub static ENTRY: Entry = Entry {
     particles: Particles::One,
     bench: &[Variant { key: "map", sets: &[], asks_for_mixing: false }],
     names: &[("full", "Single"), ("low-rank", "Single, low-rank")],
+    names_of_many: &[],
     read: |_, _| Box::new(Spec),
 };
 

@@ -1,15 +1,34 @@
 //! The methods, one file each. A new method needs its file and a line in [`METHODS`].
 
+mod bbb;
 mod ensemble;
 pub mod ivon;
 mod laplace;
 mod map;
+mod mc_dropout;
+mod psgld;
+mod sam;
+mod sghmc;
 mod sgld;
 pub mod svgd;
 mod swag;
+mod vogn;
 
 use crate::methods::Entry;
 
 /// Every known method, in the order of legends.
-pub static METHODS: &[&Entry] =
-    &[&map::ENTRY, &ensemble::ENTRY, &svgd::ENTRY, &ivon::ENTRY, &laplace::ENTRY, &swag::ENTRY, &sgld::ENTRY];
+pub static METHODS: &[&Entry] = &[
+    &map::ENTRY,
+    &ensemble::ENTRY,
+    &sam::ENTRY,
+    &svgd::ENTRY,
+    &ivon::ENTRY,
+    &vogn::ENTRY,
+    &bbb::ENTRY,
+    &laplace::ENTRY,
+    &swag::ENTRY,
+    &mc_dropout::ENTRY,
+    &sgld::ENTRY,
+    &psgld::ENTRY,
+    &sghmc::ENTRY,
+];

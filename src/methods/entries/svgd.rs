@@ -25,6 +25,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::tensor_file::State;
 use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
+use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{
     Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Particles, Parts, RowsAre,
     Step, Update, Variant,
@@ -46,6 +47,7 @@ pub static ENTRY: Entry = Entry {
         Variant { key: "svgd-weight", sets: &["gamma=0.01", "drive=weight"], asks_for_mixing: true },
     ],
     names: &[("full", "SVGD"), ("low-rank", "Bella-SVGD")],
+    names_of_many: &[],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
@@ -82,6 +84,8 @@ pub struct Spec {
     pub bandwidth: Option<f64>,
     pub median: Median,
     pub log_n: LogN,
+    #[serde(flatten)]
+    pub sharpness: Option<Sharpness>,
 }
 
 impl Spec {
@@ -111,6 +115,7 @@ impl Spec {
                 .about("Distances whose median is taken: those between different particles, or all.")
                 .or(Median::OffDiagonal),
             log_n: reader.choice("log_n").about("The number whose logarithm divides the median.").or(LogN::NPlusOne),
+            sharpness: Sharpness::option(reader),
         };
         if spec.bandwidth.is_some() && (spec.median != Median::OffDiagonal || spec.log_n != LogN::NPlusOne) {
             reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
@@ -129,12 +134,13 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Svgd { spec: self.clone(), parts })
+        sharpness::around(self.sharpness, Box::new(Svgd { spec: self.clone(), parts }))
     }
 
     /// With drive = weight, the mixed gradients besides the particles' own.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
-        if self.drive == Drive::Weight && self.particles > 1 { 2 } else { 1 }
+        let mixed = u64::from(self.drive == Drive::Weight && self.particles > 1);
+        1 + mixed + sharpness::matrices(self.sharpness)
     }
 
     fn resolved(&self) -> toml::Table {
@@ -161,7 +167,7 @@ impl Method for Svgd {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         if self.spec.particles == 1 {
             let Evaluation { losses, gradients } = objective.evaluate(theta)?;
-            self.parts.apply(theta, &gradients, factor);
+            self.parts.apply(theta, &gradients, objective, factor)?;
             return Ok(Step { losses, diagnostics: None });
         }
         let pairs = self.parts.geometry.pairs(theta);
@@ -174,7 +180,7 @@ impl Method for Svgd {
         if let Some(cosine) = cosine {
             diagnostics = Tensor::cat(&[diagnostics, cosine.view([1])], 0);
         }
-        self.parts.apply(theta, &drive, factor);
+        self.parts.apply(theta, &drive, objective, factor)?;
         Ok(Step { losses, diagnostics: Some(diagnostics) })
     }
 

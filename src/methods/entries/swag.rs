@@ -17,6 +17,7 @@ use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
+use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{
     Entry, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
@@ -33,6 +34,7 @@ pub static ENTRY: Entry = Entry {
     particles: Particles::Any,
     bench: &[Variant { key: "swag", sets: &["start=0", "every=1"], asks_for_mixing: false }],
     names: &[("full", "SWAG"), ("low-rank", "SWAG-LoRA")],
+    names_of_many: &[("full", "MultiSWAG"), ("low-rank", "MultiSWAG-LoRA")],
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
@@ -45,6 +47,8 @@ pub struct Spec {
     pub columns: usize,
     /// Draws a particle that predict.
     pub samples: usize,
+    #[serde(flatten)]
+    pub sharpness: Option<Sharpness>,
 }
 
 impl Spec {
@@ -61,6 +65,7 @@ impl Spec {
                 .count("samples", 1..=100_000)
                 .about("Draws per particle that predict after training.")
                 .or(30),
+            sharpness: Sharpness::option(reader),
         }
     }
 }
@@ -71,7 +76,7 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Swag::new(self.clone(), parts))
+        sharpness::around(self.sharpness, Box::new(Swag::new(self.clone(), parts)))
     }
 
     fn check_steps(&self, steps: usize) -> Result<()> {
@@ -82,11 +87,21 @@ impl MethodSpec for Spec {
             "method.swag: {steps} training steps give {snapshots} snapshots, and a Gaussian needs two: lower start = {start} or \
              every = {every}"
         );
+        let columns = self.columns;
+        ensure!(
+            columns as i64 <= snapshots,
+            "method.swag.columns = {columns}: {steps} training steps give {snapshots} snapshots, and there cannot be more \
+             columns: lower columns, start = {start} or every = {every}"
+        );
         Ok(())
     }
 
     fn predictive(&self) -> Predictive {
         Predictive::Draws(self.samples)
+    }
+
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        1 + sharpness::matrices(self.sharpness)
     }
 
     /// The mean, the squares and the deviations.
@@ -139,7 +154,7 @@ impl Swag {
 impl Method for Swag {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let evaluation = objective.evaluate(theta)?;
-        self.parts.apply(theta, &evaluation.gradients, factor);
+        self.parts.apply(theta, &evaluation.gradients, objective, factor)?;
         self.steps += 1;
         if self.spec.schedule.is_due(self.steps) {
             self.take(theta);

@@ -47,6 +47,11 @@ impl Spec {
     }
 }
 
+/// Returns Adam's settings without weight decay.
+pub fn plain(rates: &[f64]) -> impl OptimizerSpec {
+    Spec { lr: rates.to_vec(), weight_decay: 0.0, beta1: 0.9, beta2: 0.999, eps: 1e-8 }
+}
+
 impl OptimizerSpec for Spec {
     fn rates(&self) -> &[f64] {
         &self.lr

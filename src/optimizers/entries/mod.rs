@@ -1,10 +1,13 @@
 //! The optimizers, one file each. A new optimizer is one file and its line in [`OPTIMIZERS`].
 
+mod adahessian;
 mod adamw;
 mod none;
 mod sgd;
 
 use crate::optimizers::Entry;
 
+pub(super) use adamw::plain as plain_adam;
+
 /// All registered optimizers.
-pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY, &none::ENTRY];
+pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY, &adahessian::ENTRY, &none::ENTRY];

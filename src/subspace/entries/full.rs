@@ -1,10 +1,12 @@
 //! `[subspace.full]`: every weight of the network is a column (the papers' "base" models).
 
+use std::collections::HashSet;
+
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
-use crate::model::network::{Network, Parameters, Weights};
+use crate::model::network::{Network, Parameters, SlotKind, Weights};
 use crate::subspace::head_columns::{initial_head, push_head};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
@@ -30,8 +32,10 @@ impl SubspaceSpec for Spec {
         toml::Table::new()
     }
 
-    fn build(&self, _: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
+    fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         let mut layout = Layout::default();
+        let linear = network.slots().into_iter().filter(|slot| slot.kind == SlotKind::Linear);
+        let linear: HashSet<String> = linear.map(|slot| format!("{}.weight", slot.name)).collect();
         let mut open: Option<(String, i64)> = None;
         for (name, tensor) in base.all() {
             let layer = name.trim_end_matches(".weight").trim_end_matches(".bias");
@@ -41,7 +45,10 @@ impl SubspaceSpec for Spec {
                 }
                 open = Some((layer.to_string(), layout.parameters()));
             }
-            layout.push(name, &tensor.size());
+            match tensor.size()[..] {
+                [outputs, inputs] if linear.contains(name) => layout.push_linear(name, [outputs, inputs]),
+                ref shape => layout.push(name, shape),
+            }
         }
         if let Some((finished, start)) = open {
             layout.close_block(finished, start, Shape::Dense);

@@ -129,7 +129,7 @@ impl SubspaceSpec for Spec {
                 outputs.min(inputs)
             );
             let start = layout.parameters();
-            layout.push(format!("{name}.A"), &[rank, inputs]);
+            layout.push_linear(format!("{name}.A"), [rank, inputs]);
             layout.push(format!("{name}.B"), &[outputs, rank]);
             layout.close_block(&name, start, Shape::LowRank { rank, inputs, outputs, scale });
             layers.push(name);
@@ -203,7 +203,7 @@ impl Subspace for LowRankSubspace {
                 unreachable!("layer {layer} of a low-rank subspace is low-rank")
             };
             let (start, joint) = (layout.parameters(), particles * rank);
-            layout.push(format!("{layer}.A"), &[joint, inputs]);
+            layout.push_linear(format!("{layer}.A"), [joint, inputs]);
             layout.push(format!("{layer}.B"), &[outputs, joint]);
             layout.close_block(layer, start, Shape::LowRank { rank: joint, inputs, outputs, scale });
             let a = theta.narrow(1, block.columns.start, rank * inputs).reshape([1, joint * inputs]);

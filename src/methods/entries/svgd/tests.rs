@@ -63,6 +63,7 @@ fn spec(particles: i64, gamma: f64, drive: Drive) -> Spec {
         bandwidth: None,
         median: Median::OffDiagonal,
         log_n: LogN::NPlusOne,
+        sharpness: None,
     }
 }
 

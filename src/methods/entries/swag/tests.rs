@@ -43,7 +43,7 @@ impl Objective for Wander {
 }
 
 fn spec(start: i64, every: i64, columns: usize) -> Spec {
-    Spec { particles: 2, schedule: Schedule { start, every }, columns, samples: 4 }
+    Spec { particles: 2, schedule: Schedule { start, every }, columns, samples: 4, sharpness: None }
 }
 
 /// The rows of theta at the steps that are snapshots, and the method after all steps.
@@ -106,5 +106,7 @@ fn too_few_snapshots_are_an_error_with_the_way_out() {
     assert!(matches!(swag.posterior(&theta), Posterior::Points { .. }));
     let error = spec(9, 1, 5).check_steps(10).unwrap_err().to_string();
     assert!(error.contains("10 training steps give 1 snapshots") && error.contains("lower start = 9"), "{error}");
-    spec(8, 1, 5).check_steps(10).unwrap();
+    let error = spec(8, 1, 5).check_steps(10).unwrap_err().to_string();
+    assert!(error.contains("method.swag.columns = 5: 10 training steps give 2 snapshots"), "{error}");
+    spec(8, 1, 2).check_steps(10).unwrap();
 }

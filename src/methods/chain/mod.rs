@@ -1,0 +1,198 @@
+//! Markov chains: methods whose rows are states of a sampler, and whose thinned states are the posterior.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | N, the number of training images | `ess` |
+//! | η, the step size on the mean loss | `lr`, times the schedules |
+//! | T, the temperature | `temperature` |
+//! | δ, the prior's precision over N | `weight_decay` |
+//! | C, the steps of a cycle; β, the share of it that explores | `cycle`, `exploration` |
+//!
+//! A method differs from another one by its [`Dynamics`]: how a gradient and a noise with the standard deviation
+//! √(2 η T / N) move theta. Everything else is here: the settings, the thinning, the cycles and the bank.
+//!
+//! Cycles (Zhang et al. 2020, arXiv 1902.03932, equation 1 and Algorithm 1): step k has the size
+//! η_k = η/2 (cos(π ((k − 1) mod C) / C) + 1). In the first β C steps of a cycle there is no noise and nothing is kept; in the
+//! others the chain samples.
+
+mod settings;
+
+use anyhow::{Result, ensure};
+use tch::{Kind, Tensor};
+
+use crate::base::noise::{At, Noise};
+use crate::base::random::Purpose;
+use crate::base::tensor_file::State;
+use crate::methods::snapshots::Last;
+use crate::methods::{Evaluation, Method, MethodSpec, Objective, Parts, Step, sharpness};
+use crate::posterior::Posterior;
+use crate::schema::Reader;
+
+pub use settings::{Cycles, Settings};
+
+/// One step of a chain.
+pub struct Move<'a> {
+    /// The gradients of the mean loss, `[n, P]`.
+    pub gradients: &'a Tensor,
+    /// Normal noise with the standard deviation √(2 η T / N), `[n, P]`; `None` where there is none.
+    pub noise: Option<Tensor>,
+    /// The step size η.
+    pub rate: f64,
+    /// The prior's precision over N, δ.
+    pub weight_decay: f64,
+}
+
+/// The rule by which a chain moves.
+pub trait Dynamics {
+    /// Moves `theta: [n, P]` by one step.
+    fn advance(&mut self, theta: &mut Tensor, step: Move);
+
+    fn save(&self, state: &mut State);
+
+    fn load(&mut self, state: &State) -> Result<()>;
+}
+
+/// The settings of a rule.
+pub trait DynamicsSpec {
+    fn build(&self, theta: &Tensor) -> Box<dyn Dynamics>;
+
+    /// Returns the number of matrices `[n, P]` that the rule keeps from step to step.
+    fn kept_matrices(&self) -> u64 {
+        0
+    }
+
+    fn resolved(&self) -> toml::Table;
+}
+
+/// The settings of a method that is a chain.
+pub struct Spec<D> {
+    /// The key of the method.
+    pub key: &'static str,
+    pub settings: Settings,
+    pub dynamics: D,
+}
+
+impl<D: DynamicsSpec> Spec<D> {
+    pub fn read(key: &'static str, reader: &Reader, dynamics: D) -> Spec<D> {
+        Spec { key, settings: Settings::read(reader), dynamics }
+    }
+}
+
+impl<D: DynamicsSpec> MethodSpec for Spec<D> {
+    fn particles(&self) -> i64 {
+        self.settings.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        let chain = Chain::new(self.key, self.settings.clone(), self.dynamics.build(&parts.theta), &parts);
+        sharpness::around(self.settings.sharpness, Box::new(chain))
+    }
+
+    fn check_steps(&self, steps: usize) -> Result<()> {
+        let (key, kept) = (self.key, self.settings.kept(steps as i64));
+        let start = self.settings.schedule.start;
+        let way_out = match &self.settings.cycles {
+            None => format!("lower start = {start} or every = {}", self.settings.schedule.every),
+            Some(cycles) => format!("lower start = {start} or cycle = {}", cycles.cycle),
+        };
+        ensure!(kept >= 1, "method.{key}: no state would be kept in {steps} training steps: {way_out}");
+        Ok(())
+    }
+
+    fn schedules_rate(&self) -> bool {
+        self.settings.cycles.is_some()
+    }
+
+    fn kept_matrices(&self) -> u64 {
+        self.settings.samples as u64 + self.dynamics.kept_matrices()
+    }
+
+    /// The gradients, the noise, and one that a rule makes of them.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        3 + sharpness::matrices(self.settings.sharpness)
+    }
+
+    fn matrices_of_the_posterior(&self) -> u64 {
+        self.settings.samples as u64
+    }
+
+    fn resolved(&self) -> toml::Table {
+        let mut table = crate::schema::table(&self.settings);
+        table.extend(self.dynamics.resolved());
+        table
+    }
+}
+
+struct Chain {
+    key: &'static str,
+    settings: Settings,
+    dynamics: Box<dyn Dynamics>,
+    noise: Noise,
+    steps: i64,
+    kept: Last,
+}
+
+impl Chain {
+    fn new(key: &'static str, settings: Settings, dynamics: Box<dyn Dynamics>, parts: &Parts) -> Chain {
+        let noise = Noise::new(parts.seed, Purpose::Noise);
+        let kept = Last::new(settings.samples, &parts.theta);
+        Chain { key, settings, dynamics, noise, steps: 0, kept }
+    }
+
+    /// Returns the noise of the next step of size `rate`.
+    fn noise(&self, theta: &Tensor, rate: f64) -> Option<Tensor> {
+        let Settings { temperature, ess, .. } = self.settings;
+        let noisy = temperature > 0.0 && self.settings.samples_at(self.steps);
+        noisy.then(|| {
+            let unit = self.noise.draw(At { step: self.steps, sample: 0, part: 0 }, theta);
+            unit * (2.0 * rate * temperature / ess).sqrt()
+        })
+    }
+}
+
+impl Method for Chain {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let rate = self.settings.lr * factor * self.settings.cycle_factor(self.steps);
+        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+        let noise = self.noise(theta, rate);
+        let step = Move { gradients: &gradients, noise, rate, weight_decay: self.settings.weight_decay };
+        self.dynamics.advance(theta, step);
+        self.steps += 1;
+        if self.settings.is_due(self.steps) {
+            self.kept.push(theta.copy());
+        }
+        Ok(Step { losses, diagnostics: None })
+    }
+
+    fn has_posterior(&self) -> bool {
+        self.kept.count() > 0
+    }
+
+    /// Before the first kept state, points: there is no bank yet.
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        if !self.has_posterior() {
+            return Posterior::Points { theta: theta.shallow_clone() };
+        }
+        // A chain's states are next to each other.
+        Posterior::Bank { draws: self.kept.stacked().flatten(0, 1).to_kind(Kind::Float) }
+    }
+
+    fn remarks(&self) -> Result<Vec<String>> {
+        Ok(vec![format!("{}: {} states of each chain are the posterior", self.key, self.kept.count())])
+    }
+
+    fn save(&self, state: &mut State) {
+        state.put_count(&format!("{}.steps", self.key), self.steps);
+        self.kept.save(&format!("{}.kept", self.key), state);
+        self.dynamics.save(state);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.steps = state.count(&format!("{}.steps", self.key))?;
+        self.kept.load(&format!("{}.kept", self.key), self.settings.kept(self.steps), state)?;
+        self.dynamics.load(state)
+    }
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,185 @@
+use super::*;
+use tch::Device;
+
+use crate::methods::snapshots::Schedule;
+use crate::optimizers::Optimizer;
+use crate::subspace::geometry::Geometry;
+use crate::subspace::{Layout, Shape};
+
+/// L = Σ a θ² / 2.
+struct Quadratic {
+    curvature: Tensor,
+}
+
+impl Objective for Quadratic {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let losses = Tensor::zeros([theta.size()[0]], (Kind::Double, Device::Cpu));
+        Ok(Evaluation { losses, gradients: theta * &self.curvature })
+    }
+}
+
+/// The optimizer of a method that has its own update.
+struct Still;
+
+impl Optimizer for Still {
+    fn step(&mut self, _: &mut Tensor, _: &Tensor, _: f64) {}
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn parts(theta: &Tensor) -> Parts {
+    let mut layout = Layout::default();
+    layout.push("weight", &[theta.size()[1]]);
+    layout.close_block("weight", 0, Shape::Dense);
+    let geometry = Geometry::new(&layout);
+    Parts { theta: theta.copy(), seed: 3, optimizer: Box::new(Still), geometry, clip_norm: None }
+}
+
+fn settings(lr: f64, (start, every): (i64, i64), samples: usize) -> Settings {
+    Settings {
+        particles: 1,
+        lr,
+        ess: 50.0,
+        temperature: 1.0,
+        weight_decay: 0.0,
+        schedule: Schedule { start, every },
+        cycles: None,
+        samples,
+        sharpness: None,
+    }
+}
+
+/// The conditions of [`check_law`].
+pub struct Law {
+    pub lr: f64,
+    /// The largest relative error of the variance.
+    pub tolerance: f64,
+}
+
+/// The curvatures at which the stationary variance is checked.
+const CURVATURES: [f64; 2] = [1.0, 4.0];
+
+/// Compares the variance of the states that a chain keeps, on quadratics with a known curvature a and N = 50, with
+/// `expected(a)`.
+#[track_caller]
+pub fn check_law(dynamics: &dyn DynamicsSpec, law: &Law, expected: impl Fn(f64) -> f64) {
+    let columns = 400;
+    let curvature = Tensor::from_slice(&CURVATURES).repeat([columns]).view([1, 2 * columns]);
+    // Not 0, where gradients vanish and a preconditioner has no scale.
+    let mut theta = Tensor::full([1, 2 * columns], 0.2, (Kind::Double, Device::Cpu));
+    let settings = settings(law.lr, (300, 10), 100);
+    let mut chain = Chain::new("chain", settings, dynamics.build(&theta), &parts(&theta));
+    let mut objective = Quadratic { curvature };
+    for _ in 0..1300 {
+        chain.step(&mut theta, &mut objective, 1.0).unwrap();
+    }
+    let Posterior::Bank { draws } = chain.posterior(&theta) else { panic!("no bank") };
+    assert_eq!(draws.size(), [100, 2 * columns]);
+    let squares = draws.to_kind(Kind::Double).square().view([100, columns, 2]);
+    let found = squares.mean_dim([0i64, 1].as_slice(), false, Kind::Double);
+    for (place, a) in CURVATURES.into_iter().enumerate() {
+        let ratio = found.double_value(&[place as i64]) / expected(a);
+        assert!((ratio - 1.0).abs() < law.tolerance, "curvature {a}: {ratio}");
+    }
+}
+
+/// Langevin dynamics without settings, for the tests of what all chains share.
+struct Plain;
+
+impl DynamicsSpec for Plain {
+    fn build(&self, _: &Tensor) -> Box<dyn Dynamics> {
+        Box::new(Plain)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        toml::Table::new()
+    }
+}
+
+impl Dynamics for Plain {
+    fn advance(&mut self, theta: &mut Tensor, step: Move) {
+        *theta -= step.gradients * step.rate;
+        if let Some(noise) = step.noise {
+            *theta += noise;
+        }
+    }
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn run(chain: &mut Chain, theta: &mut Tensor, steps: usize) {
+    let mut objective = Quadratic { curvature: Tensor::from_slice(&[1.0f64]).view([1, 1]) };
+    (0..steps).for_each(|_| drop(chain.step(theta, &mut objective, 1.0).unwrap()));
+}
+
+fn start() -> Tensor {
+    Tensor::ones([2, 1], (Kind::Double, Device::Cpu))
+}
+
+fn chain(settings: Settings) -> Chain {
+    Chain::new("chain", settings, Box::new(Plain), &parts(&start()))
+}
+
+#[test]
+fn the_last_states_are_kept_thinned_and_survive_a_resumption() {
+    let settings = settings(0.2, (3, 2), 4);
+    let (mut whole, mut theta) = (chain(settings.clone()), start());
+    run(&mut whole, &mut theta, 20);
+    assert_eq!(whole.kept.count(), 4, "of eight states");
+    let (mut first, mut resumed_theta) = (chain(settings.clone()), start());
+    run(&mut first, &mut resumed_theta, 9);
+    let mut state = State::default();
+    first.save(&mut state);
+    let mut resumed = chain(settings);
+    resumed.load(&state).unwrap();
+    run(&mut resumed, &mut resumed_theta, 11);
+    assert!(theta.equal(&resumed_theta));
+    assert!(whole.kept.stacked().equal(&resumed.kept.stacked()));
+}
+
+#[test]
+fn a_thinning_that_keeps_nothing_is_an_error_with_the_way_out() {
+    let spec = Spec { key: "sgld", settings: settings(0.2, (30, 2), 4), dynamics: Plain };
+    let error = spec.check_steps(31).unwrap_err().to_string();
+    assert_eq!(error, "method.sgld: no state would be kept in 31 training steps: lower start = 30 or every = 2");
+    spec.check_steps(32).unwrap();
+}
+
+/// Equation 1 of Zhang et al. 2020: η_k = η/2 (cos(π mod(k − 1, C) / C) + 1), for k = 1, 2, and so on.
+#[test]
+fn cycles_explore_without_noise_then_sample_and_keep() {
+    let cycles = Some(Cycles { cycle: 8, exploration: 0.5 });
+    let settings = Settings { cycles, ..settings(0.2, (0, 2), 100) };
+    for (done, share) in [(0, 1.0), (4, 0.5), (8, 1.0), (12, 0.5)] {
+        assert!((settings.cycle_factor(done) - share).abs() < 1e-12, "{done}");
+    }
+    assert!((settings.cycle_factor(7) - 0.5 * (1.0 + (std::f64::consts::PI * 7.0 / 8.0).cos())).abs() < 1e-12);
+    let noisy: Vec<i64> = (0..16).filter(|done| settings.samples_at(*done)).collect();
+    assert_eq!(noisy, [4, 5, 6, 7, 12, 13, 14, 15]);
+    let due: Vec<i64> = (1..=16).filter(|step| settings.is_due(*step)).collect();
+    assert_eq!(due, [6, 8, 14, 16]);
+    let late = Settings { schedule: Schedule { start: 9, every: 2 }, ..settings.clone() };
+    assert_eq!((1..=16).filter(|step| late.is_due(*step)).collect::<Vec<i64>>(), [14, 16]);
+    // Exploration is plain gradient descent: with equal starts, rows stay equal until the noise begins.
+    let (mut chain, mut theta) = (chain(settings), start());
+    run(&mut chain, &mut theta, 4);
+    assert!(theta.get(0).equal(&theta.get(1)));
+    run(&mut chain, &mut theta, 1);
+    assert!(!theta.get(0).equal(&theta.get(1)));
+}
+
+/// At temperature 0 a chain is gradient descent.
+#[test]
+fn a_cold_chain_has_no_noise() {
+    let (mut chain, mut theta) = (chain(Settings { temperature: 0.0, ..settings(0.2, (0, 1), 3) }), start());
+    run(&mut chain, &mut theta, 3);
+    assert!((theta - 0.8f64.powi(3)).abs().max().double_value(&[]) < 1e-12);
+}

@@ -1,0 +1,66 @@
+//! `[method.sam]`: sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412; `adaptive`: Kwon et al. 2021, arXiv
+//! 2102.11600). Particles are trained independently; the optimizer follows ∇L(θ + e) with e = ρ g / ‖g‖
+//! ([`crate::methods::sharpness`]).
+
+use serde::Serialize;
+
+use crate::methods::independent::Independent;
+use crate::methods::sharpness::{self, Sharpness};
+use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
+use crate::schema::Bounds;
+
+pub static ENTRY: Entry = Entry {
+    key: "sam",
+    about: "sharpness-aware training: gradients at the worst point of a small ball around each particle",
+    paper: "SAM",
+    update: Update::Optimizer,
+    rows: RowsAre::Points,
+    particles: Particles::Any,
+    bench: &[Variant { key: "sam", sets: &[], asks_for_mixing: false }],
+    names: &[("full", "SAM"), ("low-rank", "SAM, low-rank")],
+    names_of_many: &[("full", "SAM ensemble"), ("low-rank", "SAM ensemble, low-rank")],
+    read: |reader, _| {
+        Box::new(Spec {
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").or(1) as i64,
+            rho: reader
+                .float("rho", Bounds::above(0.0))
+                .about("Radius of the ball around each particle whose worst point gives the gradient.")
+                .or(0.05),
+            adaptive: reader
+                .boolean("adaptive")
+                .about("Whether the ball is scaled by each parameter's size.")
+                .or(false),
+        })
+    },
+};
+
+#[derive(Serialize)]
+struct Spec {
+    particles: i64,
+    rho: f64,
+    adaptive: bool,
+}
+
+impl Spec {
+    fn sharpness(&self) -> Option<Sharpness> {
+        Some(Sharpness { rho: self.rho, adaptive: self.adaptive })
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        sharpness::around(self.sharpness(), Box::new(Independent { parts }))
+    }
+
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        1 + sharpness::matrices(self.sharpness())
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}

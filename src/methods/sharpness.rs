@@ -1,0 +1,174 @@
+//! Sharpness-aware steps (Foret et al. 2021, arXiv 2010.01412; adaptive: Kwon et al. 2021, arXiv 2102.11600; in Bayesian
+//! methods: Nguyen et al. 2023, arXiv 2302.02713).
+//!
+//! | symbol | here |
+//! |---|---|
+//! | ρ, the radius | `rho` of `[method.sam]`, `sharpness` of the methods that take the step if it is given |
+//! | e = ρ g / ‖g‖ | the perturbation; with `adaptive` or `adaptive_sharpness`, e = ρ θ² g / ‖θ g‖, column by column |
+//! | ∇L(θ + e) | what the method is given as the gradient at θ |
+//!
+//! The step is an [`Objective`] around another one, so that any method takes it without knowing. There is one norm for each
+//! particle: particles do not see each other's sharpness. A step costs two gradients.
+
+use anyhow::Result;
+use serde::Serialize;
+use tch::Tensor;
+
+use crate::base::tensor_file::State;
+use crate::methods::{Evaluation, Method, Mixed, Objective, Squared, Step};
+use crate::posterior::Posterior;
+use crate::schema::{Bounds, Reader};
+
+/// The key of the radius in the table of a method that takes sharpness-aware steps if it is given.
+pub const KEY: &str = "sharpness";
+const ADAPTIVE: &str = "adaptive_sharpness";
+
+/// The number that keeps the perturbation finite where the gradient is 0.
+const TINY: f64 = 1e-12;
+
+/// The settings of the step.
+#[derive(Serialize, Clone, Copy, Debug)]
+pub struct Sharpness {
+    #[serde(rename = "sharpness")]
+    pub rho: f64,
+    #[serde(rename = "adaptive_sharpness")]
+    pub adaptive: bool,
+}
+
+impl Sharpness {
+    /// Reads the settings of a method that takes the step if its radius is given.
+    pub fn option(reader: &Reader) -> Option<Sharpness> {
+        let rho = reader
+            .float(KEY, Bounds::above(0.0))
+            .about("Radius of sharpness-aware steps, for example 0.05; without it there are none.")
+            .optional();
+        let adaptive = reader
+            .boolean(ADAPTIVE)
+            .about("Whether sharpness-aware steps are scaled by each parameter's size.")
+            .or(false);
+        if rho.is_none() && reader.has(ADAPTIVE) {
+            reader.problem(ADAPTIVE, "is of sharpness-aware steps, and there are none: set sharpness, or leave it out");
+        }
+        rho.map(|rho| Sharpness { rho, adaptive })
+    }
+
+    /// Returns the perturbation e `[n, P]` at `theta: [n, P]` with the gradients `[n, P]`.
+    pub fn perturbation(self, theta: &Tensor, gradients: &Tensor) -> Tensor {
+        let scale = |of: &Tensor| self.rho / (of.norm_scalaropt_dim(2.0, [1], true) + TINY);
+        match self.adaptive {
+            false => gradients * scale(gradients),
+            true => {
+                let scaled = theta * gradients;
+                &scaled * theta * scale(&scaled)
+            }
+        }
+    }
+}
+
+/// Returns the number of matrices `[n, P]` that sharpness-aware steps take besides a method's own.
+pub fn matrices(sharpness: Option<Sharpness>) -> u64 {
+    // The first gradients and the perturbed particles.
+    if sharpness.is_some() { 2 } else { 0 }
+}
+
+/// Returns a method with sharpness-aware steps, if any are asked for.
+pub fn around(sharpness: Option<Sharpness>, inner: Box<dyn Method>) -> Box<dyn Method> {
+    match sharpness {
+        Some(sharpness) => Box::new(Aware { sharpness, inner }),
+        None => inner,
+    }
+}
+
+/// A method whose gradients are those at perturbed particles.
+struct Aware {
+    sharpness: Sharpness,
+    inner: Box<dyn Method>,
+}
+
+impl Method for Aware {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let mut perturbed = Perturbed { sharpness: self.sharpness, inner: objective };
+        self.inner.step(theta, &mut perturbed, factor)
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        self.inner.diagnostics()
+    }
+
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        self.inner.posterior(theta)
+    }
+
+    fn has_posterior(&self) -> bool {
+        self.inner.has_posterior()
+    }
+
+    fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
+        self.inner.warnings(epochs)
+    }
+
+    fn remarks(&self) -> Result<Vec<String>> {
+        self.inner.remarks()
+    }
+
+    fn save(&self, state: &mut State) {
+        self.inner.save(state);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.inner.load(state)
+    }
+}
+
+/// An objective whose losses are those at theta, and whose gradients are those at theta + e. Each part of a batch has its own
+/// e, from its own gradients.
+struct Perturbed<'a> {
+    sharpness: Sharpness,
+    inner: &'a mut dyn Objective,
+}
+
+impl Perturbed<'_> {
+    /// Returns the losses at `theta`, and the perturbed particles.
+    fn climb(&self, theta: &Tensor, at: Evaluation) -> (Tensor, Tensor) {
+        (at.losses, theta + self.sharpness.perturbation(theta, &at.gradients))
+    }
+}
+
+impl Objective for Perturbed<'_> {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let at = self.inner.evaluate(theta)?;
+        let (losses, moved) = self.climb(theta, at);
+        Ok(Evaluation { losses, ..self.inner.evaluate(&moved)? })
+    }
+
+    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
+        let at = self.inner.evaluate(theta)?;
+        let (losses, moved) = self.climb(theta, at);
+        let mixed = self.inner.evaluate_mixed(&moved, matrices)?;
+        Ok(Mixed { own: Evaluation { losses, ..mixed.own }, ..mixed })
+    }
+
+    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
+        let at = self.inner.evaluate_part(theta, part)?;
+        let (losses, moved) = self.climb(theta, at);
+        let squared = self.inner.evaluate_squared(&moved, part)?;
+        Ok(Squared { own: Evaluation { losses, ..squared.own }, ..squared })
+    }
+
+    fn parts(&self) -> usize {
+        self.inner.parts()
+    }
+
+    fn share(&self, part: usize) -> f64 {
+        self.inner.share(part)
+    }
+
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        let at = self.inner.evaluate_part(theta, part)?;
+        let (losses, moved) = self.climb(theta, at);
+        Ok(Evaluation { losses, ..self.inner.evaluate_part(&moved, part)? })
+    }
+}
+
+#[cfg(test)]
+mod tests;

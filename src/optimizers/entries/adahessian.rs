@@ -1,0 +1,179 @@
+//! `[optimizer.adahessian]`: AdaHessian (Yao et al. 2021, arXiv 2006.00719, Algorithm 1), Adam with the diagonal of the Hessian
+//! in place of the gradient in its second moment, without averages over blocks of a weight.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | D = z ∘ (H z), z = ±1 | what [`Optimizer::observe`] is given: Hutchinson's estimate of diag(H) |
+//! | m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) D² | the moments |
+//! | θ ← θ − η (δ θ + m̂ / (v̂^(k/2) + eps)) | the step, with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ) |
+//! | k, the Hessian power; δ | `hessian_power`, `weight_decay` |
+
+use anyhow::Result;
+use serde::Serialize;
+use tch::Tensor;
+
+use crate::base::tensor_file::State;
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::schema::{Bounds, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "adahessian",
+    about: "Adam with an estimate of the Hessian's diagonal as its second moment; three gradients a step",
+    read: |reader| Box::new(Spec::read(reader)),
+};
+
+#[derive(Serialize, Clone)]
+struct Spec {
+    /// One learning rate, or one per particle.
+    lr: Vec<f64>,
+    weight_decay: f64,
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    hessian_power: f64,
+}
+
+impl Spec {
+    fn read(reader: &Reader) -> Spec {
+        Spec {
+            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            weight_decay: reader
+                .float("weight_decay", Bounds::at_least(0.0))
+                .about("Weight decay, apart from the gradient.")
+                .or(0.0),
+            beta1: reader
+                .float("beta1", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the gradient's running mean.")
+                .or(0.9),
+            beta2: reader
+                .float("beta2", Bounds::from_below(0.0, 1.0))
+                .about("Decay of the squared curvature's running mean.")
+                .or(0.999),
+            eps: reader
+                .float("eps", Bounds::above(0.0))
+                .about("Number added to the root of the squared curvature's mean.")
+                .or(1e-4),
+            hessian_power: reader
+                .float("hessian_power", Bounds::between(0.0, 1.0))
+                .about("Power of the curvature that a step is divided by; 0 is gradient descent with momentum.")
+                .or(1.0),
+        }
+    }
+}
+
+impl OptimizerSpec for Spec {
+    fn rates(&self) -> &[f64] {
+        &self.lr
+    }
+
+    fn kept_matrices(&self) -> u64 {
+        2
+    }
+
+    /// The probe, the moved particles, and two gradients.
+    fn matrices_of_a_step(&self) -> u64 {
+        4
+    }
+
+    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
+        let rates = rate_column(&self.lr, theta);
+        let (first, second) = (theta.zeros_like(), theta.zeros_like());
+        Box::new(AdaHessian { spec: self.clone(), rates, first, second, steps: 0 })
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+struct AdaHessian {
+    spec: Spec,
+    /// The learning rates, `[n, 1]`.
+    rates: Tensor,
+    /// m, `[n, P]`.
+    first: Tensor,
+    /// v, `[n, P]`.
+    second: Tensor,
+    steps: i64,
+}
+
+impl Optimizer for AdaHessian {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        let Spec { weight_decay, beta1, beta2, eps, hessian_power, .. } = self.spec;
+        self.steps += 1;
+        let correction = |beta: f64| 1.0 - beta.powi(self.steps.min(i64::from(i32::MAX)) as i32);
+        let rates = &self.rates * factor;
+        let _ = self.first.lerp_(gradient, 1.0 - beta1);
+        let scale = (&self.second / correction(beta2)).pow_tensor_scalar(hessian_power / 2.0) + eps;
+        let _ = theta.g_mul_(&(1.0 - &rates * weight_decay));
+        let _ = theta.g_sub_(&(&self.first / scale * (rates / correction(beta1))));
+    }
+
+    fn probe(&self) -> Option<i64> {
+        Some(self.steps)
+    }
+
+    fn observe(&mut self, curvature: &Tensor) {
+        let beta2 = self.spec.beta2;
+        let _ = self.second.g_mul_scalar_(beta2);
+        let _ = self.second.g_add_(&(curvature.square() * (1.0 - beta2)));
+    }
+
+    fn save(&self, state: &mut State) {
+        state.put("adahessian.first", &self.first);
+        state.put("adahessian.second", &self.second);
+        state.put_count("adahessian.steps", self.steps);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        state.copy_into("adahessian.first", &mut self.first)?;
+        state.copy_into("adahessian.second", &mut self.second)?;
+        self.steps = state.count("adahessian.steps")?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L = Σ a (p − c)⁴ with its diagonal Hessian, which z ∘ (H z) gives exactly.
+    ///
+    /// ```python
+    /// import torch
+    /// torch.set_default_dtype(torch.float64)
+    /// p = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
+    /// c = torch.tensor([0.3, 0.1, -0.2]); a = torch.tensor([1.0, 3.0, 0.5]); z = torch.tensor([1.0, -1.0, 1.0])
+    /// m = torch.zeros(3); v = torch.zeros(3); lr, wd, b1, b2, eps, k = 0.1, 0.05, 0.9, 0.99, 1e-4, POWER
+    /// for t in range(1, 4):
+    ///     g, = torch.autograd.grad((a * (p - c) ** 4).sum(), p, create_graph=True)
+    ///     hz, = torch.autograd.grad((g * z).sum(), p)
+    ///     with torch.no_grad():
+    ///         m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * (z * hz) ** 2
+    ///         p.mul_(1 - lr * wd)
+    ///         p -= lr * (m / (1 - b1 ** t)) / ((v / (1 - b2 ** t)).sqrt() ** k + eps)
+    /// print(p.tolist())
+    /// ```
+    #[test]
+    fn equals_the_algorithm_in_torch() {
+        let row = |values: [f64; 3]| Tensor::from_slice(&values).view([1, 3]);
+        for (hessian_power, expected) in TORCH {
+            let spec = Spec { lr: vec![0.1], weight_decay: 0.05, beta1: 0.9, beta2: 0.99, eps: 1e-4, hessian_power };
+            let mut theta = row([1.0, -2.0, 0.5]);
+            let mut optimizer = spec.build(&theta);
+            for step in 0..3 {
+                let (a, apart) = (row([1.0, 3.0, 0.5]), &theta - row([0.3, 0.1, -0.2]));
+                assert_eq!(optimizer.probe(), Some(step));
+                optimizer.observe(&(&a * apart.square() * 12.0));
+                optimizer.step(&mut theta, &(a * apart.pow_tensor_scalar(3.0) * 4.0), 1.0);
+            }
+            let difference = (theta - row(expected)).abs().max().double_value(&[]);
+            assert!(difference < 1e-9, "{hessian_power}: {difference:e}");
+        }
+    }
+
+    const TORCH: [(f64, [f64; 3]); 2] = [
+        (1.0, [0.9170846941431683, -1.7658832384544167, 0.424402146683641]),
+        (0.5, [0.8309619438534289, -0.09252507109933045, 0.38054720773590184]),
+    ];
+}

@@ -1,0 +1,336 @@
+//! Every method of the registry on a Gaussian in two dimensions: it finds the mean and, where it claims one, the variance,
+//! within a bias that is stated; the same seed gives the same bits; the state survives a file; a gradient that is not a number
+//! is not swallowed; one particle and three work. A method joins by its registration; [`CLAIMS`] adds what it finds.
+
+mod common;
+
+use anyhow::Result;
+use bella::base::tensor_file::State;
+use bella::bench::case::{BenchMethod, Choices, Source};
+use bella::experiment::{Experiment, Training};
+use bella::machine::Precision;
+use bella::methods::{Evaluation, METHODS, Method, Objective, Particles, Parts, Squared};
+use bella::model::vit::shapes::SHAPES;
+use bella::posterior::{Draws, Posterior};
+use bella::subspace::geometry::Geometry;
+use bella::subspace::{Layout, Shape};
+use tch::{Device, Kind, Tensor};
+
+/// The number of images N.
+const IMAGES: f64 = 100.0;
+const CENTRE: [f64; 2] = [1.0, -0.5];
+/// The curvature A of the mean loss, row by row.
+const CURVATURE: [f64; 4] = [2.0, 0.5, 0.5, 1.0];
+
+/// L(θ) = (θ − c)ᵀ A (θ − c) / 2, the mean over four images of (θ − x_i)ᵀ A (θ − x_i) / 2 up to a constant: the x_i have the
+/// mean c and the covariance A⁻¹, as if N(θ, A⁻¹) had made them. The posterior is N(c, A⁻¹ / N).
+struct Gaussian {
+    curvature: Tensor,
+    centre: Tensor,
+    /// The step in which one gradient is not a number, counted from 1; 0 for none.
+    broken: usize,
+    steps: usize,
+}
+
+impl Gaussian {
+    fn new() -> Gaussian {
+        let (curvature, centre) = (Tensor::from_slice(&CURVATURE).view([2, 2]), Tensor::from_slice(&CENTRE));
+        Gaussian { curvature, centre, broken: 0, steps: 0 }
+    }
+
+    fn images(&self) -> Tensor {
+        // A⁻¹ = U Uᵀ; the images are c ± √2 u for the columns u of U.
+        let root = self.curvature.inverse().linalg_cholesky(false).tr() * 2.0f64.sqrt();
+        Tensor::cat(&[&root, &root.neg()], 0) + &self.centre
+    }
+}
+
+impl Objective for Gaussian {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        self.steps += 1;
+        let apart = theta - &self.centre;
+        let gradients = apart.matmul(&self.curvature);
+        let losses = (&apart * &gradients).sum_dim_intlist([1i64].as_slice(), false, Kind::Double) / 2.0;
+        if self.steps == self.broken {
+            let _ = gradients.get(0).get(0).fill_(f64::NAN);
+        }
+        Ok(Evaluation { losses, gradients })
+    }
+
+    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
+        let each = (theta.unsqueeze(1) - self.images()).matmul(&self.curvature);
+        let own = self.evaluate_part(theta, part)?;
+        Ok(Squared { own, squares: each.square().mean_dim([1i64].as_slice(), false, Kind::Double) })
+    }
+}
+
+/// A method with its settings, as a config has them.
+struct Case {
+    key: &'static str,
+    training: Training,
+}
+
+impl Case {
+    fn new(key: &'static str, particles: i64, sets: &[&str]) -> Case {
+        let entry = METHODS.iter().copied().find(|entry| entry.key == key).unwrap();
+        let particles = if entry.particles == Particles::One { 1 } else { particles };
+        let mut all: Vec<String> = vec!["train.schedule=constant".into()];
+        if entry.update == bella::methods::Update::Optimizer {
+            all.extend(["optimizer.adamw.lr=0.05", "optimizer.adamw.weight_decay=0"].map(String::from));
+        }
+        all.extend(sets.iter().map(|set| match set.starts_with("optimizer.") {
+            true => set.to_string(),
+            false => format!("method.{key}.{set}"),
+        }));
+        let choices = Choices {
+            subspace: "full".into(),
+            method: BenchMethod { entry, variant: &entry.bench[0] },
+            particles,
+            batch_size: 4,
+            rank: 1,
+            blocks: None,
+            precision: Precision::F32,
+            particle_chunk: "0".into(),
+            recompute: false,
+            sets: all,
+        };
+        let experiment: Experiment =
+            choices.experiment(&Source::Shape(&SHAPES[0])).unwrap_or_else(|problems| panic!("{key}: {problems}"));
+        Case { key, training: experiment.training.unwrap() }
+    }
+
+    /// The particles at their different starts, and the method. The two columns are one linear layer.
+    fn start(&self) -> (Tensor, Box<dyn Method>) {
+        let particles = self.training.method.spec.particles();
+        let places = Tensor::arange(2 * particles, (Kind::Double, Device::Cpu)).view([particles, 2]);
+        let theta = (places * 1.7).sin() * 0.3;
+        let mut layout = Layout::default();
+        layout.push_linear("layer.weight", [1, 2]);
+        layout.close_block("layer", 0, Shape::Dense);
+        let method = self.training.method.spec.build(Parts {
+            theta: theta.copy(),
+            seed: 7,
+            optimizer: self.training.optimizer.spec.build(&theta),
+            geometry: Geometry::new(&layout),
+            clip_norm: None,
+        });
+        (theta, method)
+    }
+
+    /// Trains for `steps` steps; the last two thirds follow half a cosine.
+    fn train(&self, steps: usize) -> (Tensor, Box<dyn Method>) {
+        let (mut theta, mut method) = self.start();
+        let mut gaussian = Gaussian::new();
+        for step in 0..steps {
+            let left = 1.0 - step as f64 / steps as f64;
+            let factor = 0.5 - 0.5 * (std::f64::consts::PI * (1.5 * left).min(1.0)).cos();
+            method.step(&mut theta, &mut gaussian, factor).unwrap_or_else(|e| panic!("{}: {e:#}", self.key));
+        }
+        (theta, method)
+    }
+}
+
+/// What a method finds, besides the mean.
+enum Finds {
+    /// A mean, and no variance that it claims.
+    Mean,
+    /// This mean, where it is not the posterior's.
+    Another([f64; 2]),
+    /// The variances of the posterior, diag(A⁻¹) / N, within this share.
+    Marginal(f64),
+    /// The variances of the closest Gaussian without covariance, 1 / (N A_ii), within this share.
+    MeanField(f64),
+}
+
+/// The settings with which each method is tried, the number of its steps, and what it finds. Biases:
+/// - SVGD's particles repel each other by `gamma`, which claims no variance; SWAG's spread is that of its snapshots, which has
+///   none where gradients have no noise; a Laplace approximation is fitted after training.
+/// - Dropout finds the minimum of the expected loss, (A + p / (1 − p) diag(A)) θ = A c: for p = 0.1, 0.8762 and −0.3943.
+/// - Langevin dynamics widen by 1 / (1 − η h / 2), at most 4 % here; pSGLD besides by its term Γ, about 7 %.
+/// - IVON, VOGN and BBB have no covariance: 1 / (N (A_ii + δ)) with δ = 1e-4; VOGN adds the squared mean gradients to A_ii,
+///   about 1 / N of it.
+const CLAIMS: &[(&str, &[&str], usize, Finds)] = &[
+    ("map", &[], 600, Finds::Mean),
+    ("map", &["optimizer.adahessian.lr=0.1"], 600, Finds::Mean),
+    ("ensemble", &[], 600, Finds::Mean),
+    ("ensemble", &["sharpness=0.05", "adaptive_sharpness=true"], 600, Finds::Mean),
+    ("sam", &[], 600, Finds::Mean),
+    ("svgd", &[], 600, Finds::Mean),
+    ("svgd", &["sharpness=0.05"], 600, Finds::Mean),
+    ("laplace", &[], 600, Finds::Mean),
+    ("swag", &["start=500", "every=5", "columns=20"], 600, Finds::Mean),
+    ("mc-dropout", &["rate=0.1"], 1500, Finds::Another([0.8762, -0.3943])),
+    ("ivon", &["lr=0.1", "ess=100", "beta2=0.99", "hess_init=1"], 1500, Finds::MeanField(0.1)),
+    ("vogn", &["lr=0.1", "ess=100", "beta2=0.99", "hess_init=1"], 1500, Finds::MeanField(0.1)),
+    ("bbb", &["lr=0.02", "ess=100"], 1500, Finds::MeanField(0.1)),
+    ("sgld", &["lr=0.05", "ess=100", "start=150", "every=15", "samples=10"], 300, Finds::Marginal(0.15)),
+    (
+        "sghmc",
+        &["lr=0.02", "ess=100", "friction=0.3", "start=150", "every=15", "samples=10"],
+        300,
+        Finds::Marginal(0.15),
+    ),
+    ("psgld", &["lr=0.02", "ess=100", "start=150", "every=15", "samples=10"], 300, Finds::Marginal(0.2)),
+];
+
+/// The mean and the variance over components and draws of a posterior, column by column.
+fn moments(posterior: &Posterior) -> ([f64; 2], [f64; 2]) {
+    let theta = posterior.theta().to_kind(Kind::Double);
+    let over = [0i64];
+    let two = |t: &Tensor| [t.double_value(&[0]), t.double_value(&[1])];
+    let mean = theta.mean_dim(over.as_slice(), false, Kind::Double);
+    let variance = match posterior {
+        // The mean over particles of the variance of each.
+        Posterior::Gaussians { std, .. } => {
+            std.to_kind(Kind::Double).square().mean_dim(over.as_slice(), false, Kind::Double)
+        }
+        _ => (theta - &mean).square().mean_dim(over.as_slice(), false, Kind::Double),
+    };
+    (two(&mean), two(&variance))
+}
+
+#[test]
+fn methods_find_the_mean_and_the_variance_that_they_claim() {
+    for (key, sets, steps, finds) in CLAIMS {
+        // More chains make the variance of a sampler known more precisely.
+        let particles = match finds {
+            Finds::Marginal(_) => 128,
+            Finds::MeanField(_) => 16,
+            Finds::Mean | Finds::Another(_) => 4,
+        };
+        let (theta, method) = Case::new(key, particles, sets).train(*steps);
+        let (mean, variance) = moments(&method.posterior(&theta));
+        let centre = if let Finds::Another(place) = finds { *place } else { CENTRE };
+        let [a, b, _, d] = CURVATURE;
+        let determinant = a * d - b * b;
+        let (expected, share) = match finds {
+            Finds::Mean | Finds::Another(_) => (None, 0.0),
+            Finds::Marginal(share) => (Some([d / determinant / IMAGES, a / determinant / IMAGES]), *share),
+            Finds::MeanField(share) => (Some([1.0 / (a * IMAGES), 1.0 / (d * IMAGES)]), *share),
+        };
+        for column in 0..2 {
+            assert!((mean[column] - centre[column]).abs() < 0.03, "{key} {sets:?}: mean {mean:?}");
+            if let Some(expected) = expected {
+                let ratio = variance[column] / expected[column];
+                assert!((ratio - 1.0).abs() < share, "{key} {sets:?}: variance {variance:?} for {expected:?}");
+            }
+        }
+    }
+}
+
+/// The members of a posterior that a test compares.
+fn members(posterior: &Posterior) -> Tensor {
+    if !posterior.is_random() {
+        return posterior.theta().copy();
+    }
+    let draws = Draws::new(posterior, 2, 1).unwrap();
+    draws.rows(0..draws.count()).unwrap()
+}
+
+fn step(method: &mut Box<dyn Method>, theta: &mut Tensor, gaussian: &mut Gaussian, count: usize) {
+    (0..count).for_each(|_| drop(method.step(theta, gaussian, 1.0).unwrap()));
+}
+
+#[test]
+fn every_method_repeats_itself_and_goes_on_from_its_file() {
+    let place = common::Place::new();
+    for entry in METHODS {
+        for particles in [1, 3] {
+            if entry.key == "ensemble" && particles == 1 {
+                continue; // It is refused: an ensemble has at least two.
+            }
+            let case = Case::new(entry.key, particles, &[]);
+            let run = || {
+                let (mut theta, mut method) = case.start();
+                step(&mut method, &mut theta, &mut Gaussian::new(), 8);
+                let members = members(&method.posterior(&theta));
+                (theta, members)
+            };
+            let (whole, again) = (run(), run());
+            let same = |a: &(Tensor, Tensor), b: &(Tensor, Tensor)| a.0.equal(&b.0) && a.1.equal(&b.1);
+            assert!(same(&whole, &again), "{}: the same seed gives other bits", entry.key);
+            assert!(whole.0.isfinite().all().int64_value(&[]) == 1, "{}", entry.key);
+
+            let (mut theta, mut method) = case.start();
+            step(&mut method, &mut theta, &mut Gaussian::new(), 5);
+            let mut state = State::default();
+            method.save(&mut state);
+            state.put("theta", &theta);
+            let file = place.path(&format!("{}-{particles}.safetensors", entry.key));
+            state.write(&file).unwrap();
+            let (mut theta, mut method) = case.start();
+            let state = State::read(&file).unwrap();
+            state.copy_into("theta", &mut theta).unwrap();
+            method.load(&state).unwrap();
+            step(&mut method, &mut theta, &mut Gaussian::new(), 3);
+            let resumed = (theta.shallow_clone(), members(&method.posterior(&theta)));
+            assert!(same(&whole, &resumed), "{}: goes on otherwise after its file", entry.key);
+        }
+    }
+}
+
+/// Training stops with an error where theta is not finite; so no method may keep it finite.
+#[test]
+fn a_gradient_that_is_not_a_number_is_never_swallowed() {
+    for entry in METHODS {
+        let case = Case::new(entry.key, 3, &[]);
+        let (mut theta, mut method) = case.start();
+        let mut gaussian = Gaussian { broken: 3, ..Gaussian::new() };
+        let failed = (0..4).any(|_| method.step(&mut theta, &mut gaussian, 1.0).is_err());
+        let row = theta.get(0).isfinite().all().int64_value(&[]);
+        assert!(failed || row == 0, "{}: goes on with finite particles", entry.key);
+    }
+}
+
+/// What is refused before training, with the key and the rule.
+#[test]
+fn settings_outside_their_range_are_refused() {
+    let error = |key: &str, sets: &[&str], optimizer: &str| {
+        let mut all: Vec<String> = [
+            "name=x",
+            "checkpoint.path=x",
+            "checkpoint.normalize=clip",
+            "head.zero-shot.weights=x",
+            "data.digits={}",
+            "subspace.full={}",
+            "train.epochs=1",
+            "train.batch_size=2",
+            optimizer,
+        ]
+        .map(String::from)
+        .into();
+        all.extend(sets.iter().map(|set| match set.strip_prefix("train.") {
+            Some(_) => set.to_string(),
+            None => format!("method.{key}.{set}"),
+        }));
+        let tree = bella::experiment::load_config(&[], &all).unwrap();
+        Experiment::read(&tree).err().unwrap_or_else(|| panic!("{key} {sets:?} is accepted")).to_string()
+    };
+    let (none, adamw) = ("optimizer.none={}", "optimizer.adamw.lr=1e-3");
+    let chain = ["lr=0.1", "ess=10", "start=0", "every=5"];
+    let with = |more: &[&'static str]| [&chain[..], more].concat();
+    for (key, sets, optimizer, rule) in [
+        ("sgld", with(&["temperature=-1"]), none, "method.sgld.temperature = -1: must be at least 0"),
+        ("sgld", with(&["exploration=0.5"]), none, "method.sgld.exploration"),
+        ("sgld", with(&["cycle=8"]), none, "train.schedule = \"cosine\": method.sgld has a schedule of its own"),
+        (
+            "sgld",
+            with(&["cycle=8", "exploration=0.5", "train.schedule=constant"]),
+            none,
+            "keeps no state: a cycle of 8",
+        ),
+        ("sgld", with(&["adaptive_sharpness=true"]), none, "set sharpness, or leave it out"),
+        ("psgld", with(&["decay=1"]), none, "method.psgld.decay = 1: must be at least 0 and below 1"),
+        ("sghmc", with(&["friction=0"]), none, "method.sghmc.friction = 0: must be from"),
+        ("sghmc", with(&[]), adamw, "method.sghmc is its own optimizer"),
+        ("sam", vec!["rho=0"], adamw, "method.sam.rho = 0: must be above 0"),
+        ("mc-dropout", vec!["rate=1"], adamw, "method.mc-dropout.rate = 1: must be at least 0 and below 1"),
+        ("mc-dropout", vec!["rate=0.1"], none, "method.mc-dropout needs an optimizer"),
+        ("bbb", vec!["lr=0.1", "ess=10", "weight_decay=0"], none, "method.bbb.weight_decay = 0: must be above 0"),
+        ("bbb", vec!["lr=0.1", "ess=10", "std_init=-1"], none, "method.bbb.std_init = -1: must be above 0"),
+        ("vogn", vec!["lr=0.1", "ess=0"], none, "method.vogn.ess = 0: must be above 0"),
+        ("swag", vec!["start=0", "every=1", "columns=1"], adamw, "method.swag.columns = 1: must be"),
+    ] {
+        common::assert_has(&error(key, &sets, optimizer), &[rule]);
+    }
+}
