@@ -3,7 +3,6 @@
 //! A method sees the matrix, an [`Objective`] and the distances between particles, never a model.
 
 pub mod chain;
-mod curvature;
 mod entries;
 mod independent;
 pub mod kernel;
@@ -16,7 +15,7 @@ use anyhow::{Result, bail};
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::optimizers::Optimizer;
+use crate::optimizers::{Optimizer, curvature};
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::Reader;
 use crate::subspace::geometry::Geometry;
@@ -166,8 +165,8 @@ impl Parts {
         factor: f64,
     ) -> Result<()> {
         if let Some(step) = self.optimizer.probe() {
-            let curvature = curvature::diagonal(objective, theta, self.seed, step)?;
-            self.optimizer.observe(&curvature);
+            let gradients = |at: &Tensor| Ok(objective.evaluate(at)?.gradients);
+            self.optimizer.observe(&curvature::diagonal(gradients, theta, self.seed, step)?);
         }
         match self.clip_norm {
             Some(norm) => self.optimizer.step(theta, &crate::optimizers::clip_rows(direction, norm), factor),

@@ -1,6 +1,7 @@
 //! Optimizers that update the whole matrix `theta: [n, P]`. Each has a file of its own and is registered in
 //! [`OPTIMIZERS`].
 
+pub mod curvature;
 mod entries;
 use anyhow::Result;
 use tch::Tensor;
@@ -8,7 +9,7 @@ use tch::Tensor;
 use crate::base::tensor_file::State;
 use crate::schema::Reader;
 
-pub use entries::OPTIMIZERS;
+pub use entries::{OPTIMIZERS, adam};
 
 /// An optimizer that moves `theta` along a given direction, which it receives as the gradient.
 pub trait Optimizer {
@@ -51,12 +52,6 @@ pub trait OptimizerSpec {
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
 
     fn resolved(&self) -> toml::Table;
-}
-
-/// Creates Adam without weight decay, with its usual settings, for methods that move more than theta. `rates` are one or n
-/// learning rates for the rows of `theta: [n, k]`.
-pub fn adam(rates: &[f64], theta: &Tensor) -> Box<dyn Optimizer> {
-    entries::plain_adam(rates).build(theta)
 }
 
 /// A registered optimizer.

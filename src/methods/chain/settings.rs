@@ -72,7 +72,7 @@ impl Settings {
         let (every, sampling) = (self.schedule.every, cycles.cycle - cycles.explored());
         if every > sampling {
             let why = format!(
-                "= {every} keeps no state: a cycle of {} steps samples in {sampling} of them; lower every or exploration",
+                "keeps no state: a cycle of {} steps samples in {sampling} of them; lower every or exploration",
                 cycles.cycle
             );
             reader.problem("every", why);

@@ -47,9 +47,10 @@ impl Spec {
     }
 }
 
-/// Returns Adam's settings without weight decay.
-pub fn plain(rates: &[f64]) -> impl OptimizerSpec {
-    Spec { lr: rates.to_vec(), weight_decay: 0.0, beta1: 0.9, beta2: 0.999, eps: 1e-8 }
+/// Creates Adam without weight decay, with its usual settings, for methods that move more than theta. `rates` are one or n
+/// learning rates for the rows of `theta: [n, k]`.
+pub fn adam(rates: &[f64], theta: &Tensor) -> Box<dyn Optimizer> {
+    Spec { lr: rates.to_vec(), weight_decay: 0.0, beta1: 0.9, beta2: 0.999, eps: 1e-8 }.build(theta)
 }
 
 impl OptimizerSpec for Spec {

@@ -7,7 +7,7 @@ mod sgd;
 
 use crate::optimizers::Entry;
 
-pub(super) use adamw::plain as plain_adam;
+pub use adamw::adam;
 
 /// All registered optimizers.
 pub static OPTIMIZERS: &[&Entry] = &[&adamw::ENTRY, &sgd::ENTRY, &adahessian::ENTRY, &none::ENTRY];

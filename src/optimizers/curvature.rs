@@ -3,7 +3,6 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::Objective;
 use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 
@@ -11,20 +10,25 @@ use crate::base::random::Purpose;
 const PROBE: i64 = -1;
 
 /// Returns Hutchinson's estimate z ∘ (H z) of the diagonal of the Hessian of each particle's loss, `[n, P]`, with signs z that
-/// are a pure function of (seed, step).
+/// are a pure function of (seed, step). `gradients` returns ∇L at a place, `[n, P]`.
 ///
 /// H z is the central difference (∇L(θ + h z) − ∇L(θ − h z)) / (2 h), exact for quadratics, and two gradients: libtorch's fused
 /// attention has no second derivative. The step h balances the rounding of a gradient against the third derivative; its size
 /// relative to the parameters keeps θ ± h z different from θ.
 ///
 /// # Errors
-/// Fails if the objective fails.
-pub fn diagonal(objective: &mut dyn Objective, theta: &Tensor, seed: u64, step: i64) -> Result<Tensor> {
+/// Fails if `gradients` fails.
+pub fn diagonal(
+    mut gradients: impl FnMut(&Tensor) -> Result<Tensor>,
+    theta: &Tensor,
+    seed: u64,
+    step: i64,
+) -> Result<Tensor> {
     let at = At { step, sample: 0, part: PROBE };
     let signs = Noise::new(seed, Purpose::Noise).draw(at, theta).sign();
     let moved = signs * spacing(theta);
-    let mut difference = objective.evaluate(&(theta + &moved))?.gradients;
-    difference -= objective.evaluate(&(theta - &moved))?.gradients;
+    let mut difference = gradients(&(theta + &moved))?;
+    difference -= gradients(&(theta - &moved))?;
     Ok(difference * &moved / (moved.square() * 2.0))
 }
 
@@ -38,31 +42,18 @@ fn spacing(theta: &Tensor) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::Evaluation;
     use tch::Device;
 
-    /// L = Σ θ⁴ / 12 + θᵀ A θ / 2 for each particle.
-    struct Bowl {
-        a: Tensor,
-    }
-
-    impl Objective for Bowl {
-        fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-            let gradients = theta.pow_tensor_scalar(3.0) / 3.0 + theta.matmul(&self.a);
-            Ok(Evaluation { losses: theta.select(1, 0), gradients })
-        }
-    }
-
-    /// The mean over many signs is the diagonal; one estimate is z ∘ (H z) with the H of its particle.
+    /// On L = Σ θ⁴ / 12 + θᵀ A θ / 2 for each particle, the mean over many signs is the diagonal; one estimate is z ∘ (H z) with the H of its particle.
     #[test]
     fn the_estimate_is_that_of_hutchinson() {
         let a = Tensor::from_slice(&[3.0f64, 1.0, 1.0, 2.0]).view([2, 2]);
         let theta = Tensor::from_slice(&[0.5f64, -1.0, 2.0, 0.1]).view([2, 2]);
-        let mut bowl = Bowl { a: a.shallow_clone() };
+        let gradients = |theta: &Tensor| Ok(theta.pow_tensor_scalar(3.0) / 3.0 + theta.matmul(&a));
         let diagonals = theta.square() + a.diagonal(0, 0, 1);
         let mut sum = Tensor::zeros([2, 2], (Kind::Double, Device::Cpu));
         for step in 0..200 {
-            let found = diagonal(&mut bowl, &theta, 3, step).unwrap();
+            let found = diagonal(gradients, &theta, 3, step).unwrap();
             // The off-diagonal entry is 1, so an estimate is the diagonal plus or minus 1.
             let away = ((&found - &diagonals).abs() - 1.0).abs().max().double_value(&[]);
             assert!(away < 1e-6, "{found}");
