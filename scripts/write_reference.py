@@ -7,8 +7,8 @@ package computes from them. bella compares its features with these when it opens
     python scripts/write_reference.py timm vit_small_patch14_dinov2/
     python scripts/write_reference.py open_clip ViT-B-16-SigLIP/
 
-The features are those that a classifier or a projection reads: transformers' pooled output, or its last class token; timm's
-output before the classifier; open_clip's image embedding, not normalised.
+The features are those that a classifier reads, or a projection makes: transformers' pooled output or its last tokens, timm's
+output before the classifier, open_clip's image embedding before it is normalised.
 """
 
 import argparse
@@ -23,21 +23,27 @@ def transformers_features(folder):
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder)
-    if config.model_type in ("clip", "siglip", "siglip2"):
-        model = transformers.AutoModel.from_pretrained(folder).eval()
-        features = lambda x: model.get_image_features(x)
-        size = config.vision_config.image_size
-    else:
-        model = transformers.AutoModel.from_pretrained(folder).eval()
+    saved = (config.architectures or [""])[0]
+    model = getattr(transformers, saved, transformers.AutoModel).from_pretrained(folder).eval()
+    tower = model if saved.endswith("Model") else getattr(model, model.base_model_prefix, model)
+
+    def features(x):
+        if config.model_type in ("clip", "siglip", "siglip2"):
+            output = model.get_image_features(x)
+            return output if torch.is_tensor(output) else output.pooler_output
+        if saved == "CLIPVisionModelWithProjection":
+            return model(x).image_embeds
+        output = tower(x)
+        tokens = output.last_hidden_state
+        if saved == "DeiTForImageClassificationWithTeacher":
+            return tokens[:, :2].flatten(1)
+        if saved.startswith("Dinov2") and saved.endswith("Classification"):
+            registers = getattr(config, "num_register_tokens", 0)
+            return torch.cat([tokens[:, 0], tokens[:, 1 + registers :].mean(1)], 1)
         pools = config.model_type not in ("vit", "deit", "vit_mae")
+        return output.pooler_output if pools else tokens[:, 0]
 
-        def features(x):
-            output = model(x)
-            return output.pooler_output if pools else output.last_hidden_state[:, 0]
-
-        size = config.image_size
-    tensor = lambda output: output if torch.is_tensor(output) else output.pooler_output
-    return lambda x: tensor(features(x)), size
+    return features, getattr(config, "vision_config", config).image_size
 
 
 def timm_features(folder):

@@ -8,12 +8,9 @@ use serde_json::Value;
 use super::classes::{CLASSES, Class, IMAGE_SIZE, NESTED};
 use super::values::Values;
 use super::weights::Place;
-use crate::model::network::Parameters;
-use crate::model::vit::architecture::{Architecture, Pool, architecture};
-use crate::model::vit::identify::{Fixed, Source, Sources};
-use crate::model::vit::parts::{Parts, Readout, Resize};
-use crate::model::vit::rope::Rope;
-use crate::model::vit::{Activation, Geometry, Traits, heads_fit, table_heads};
+use crate::model::vit::architecture::{Architecture, architecture};
+use crate::model::vit::identify::Fixed;
+use crate::model::vit::parts::Resize;
 use crate::schema::hint;
 
 /// The file names of configs, in the order of the search.
@@ -31,15 +28,16 @@ pub fn input_size(config: &Value) -> Option<i64> {
 
 /// What is known of a network besides its weights.
 pub struct Config {
-    kind: Kind,
+    pub kind: Kind,
     /// The table of the image tower.
-    values: Values,
+    pub values: Values,
     /// The table of the text tower, if the config has one besides that of the image tower.
-    text: Option<Values>,
+    pub text: Option<Values>,
 }
 
+/// The package that wrote a config.
 #[derive(Clone, Copy)]
-enum Kind {
+pub enum Kind {
     Transformers(&'static Class),
     Timm(&'static Architecture),
     /// timm's tower within open_clip. With `projects`, its classifier is the projection.
@@ -164,199 +162,12 @@ impl Config {
         matches!(self.kind, Kind::TimmInOpenClip { projects: true, .. })
     }
 
-    fn architecture(&self) -> Option<&'static Architecture> {
+    /// Returns timm's architecture, if the image tower is one of timm's.
+    pub fn architecture(&self) -> Option<&'static Architecture> {
         match self.kind {
             Kind::Timm(architecture) | Kind::TimmInOpenClip { architecture, .. } => Some(architecture),
             _ => None,
         }
-    }
-
-    /// Returns the number of heads, the activation and epsilon, and where they come from. Values in `fixed`, from the
-    /// user's own config, take precedence.
-    ///
-    /// # Errors
-    /// Fails if the activation is unknown, if the heads do not divide the width, or if they contradict the weights.
-    pub fn traits(&self, geometry: &Geometry, base: &Parameters, fixed: &Fixed) -> Result<(Traits, Sources)> {
-        let (own, sources) = self.own_traits(geometry, fixed)?;
-        let traits = Traits {
-            heads: fixed.heads.unwrap_or(own.heads),
-            activation: fixed.activation.unwrap_or(own.activation),
-            eps: fixed.eps.unwrap_or(own.eps),
-        };
-        let (heads, width) = (traits.heads, geometry.width);
-        ensure!(heads_fit(heads, width), "{heads} heads do not divide the width {width}");
-        let told = table_heads(base).unwrap_or(heads);
-        ensure!(told == heads, "its relative positions are those of {told} heads, but it is said to have {heads}");
-        Ok((traits, sources.overridden(fixed)))
-    }
-
-    fn own_traits(&self, geometry: &Geometry, fixed: &Fixed) -> Result<(Traits, Sources)> {
-        let values = &self.values;
-        let said = |key: &str| if values.get(key).is_some() { Source::Config } else { Source::Default };
-        Ok(match self.kind {
-            Kind::Transformers(class) => {
-                let traits = Traits {
-                    heads: values.integer("num_attention_heads", class.heads)?,
-                    activation: values.activation(class.activation)?,
-                    eps: values.number("layer_norm_eps", class.eps)?,
-                };
-                let activation = if values.is_true("use_swiglu_ffn") { Source::Config } else { said("hidden_act") };
-                let (heads, eps) = (said("num_attention_heads"), said("layer_norm_eps"));
-                (traits, Sources { heads, activation, eps, rope: said("rope_theta"), readout: Source::Weights })
-            }
-            Kind::Timm(architecture) | Kind::TimmInOpenClip { architecture, .. } => {
-                let own = values.get("model_args").and_then(|arguments| arguments.get("num_heads")?.as_i64());
-                let traits = Traits {
-                    heads: own.unwrap_or(architecture.heads),
-                    activation: architecture.activation,
-                    eps: architecture.eps,
-                };
-                let all = Sources::all(Source::Architecture);
-                let heads = if own.is_some() { Source::Config } else { all.heads };
-                let readout = if values.get("global_pool").is_some() { Source::Config } else { all.readout };
-                (traits, Sources { heads, readout, ..all })
-            }
-            Kind::OpenClip => {
-                let width = values.integer("head_width", 64)?;
-                let traits = Traits { heads: (geometry.width / width).max(1), activation: self.open_clip(), eps: 1e-5 };
-                let (activation, eps) = (self.text_said("quick_gelu"), Source::Default);
-                let (rope, readout) = (Source::Weights, Source::Weights);
-                (traits, Sources { heads: said("head_width"), activation, eps, rope, readout })
-            }
-            Kind::Told => {
-                let (Some(heads), Some(activation), Some(eps)) = (fixed.heads, fixed.activation, fixed.eps) else {
-                    bail!("set all of checkpoint.heads, checkpoint.activation and checkpoint.eps")
-                };
-                (Traits { heads, activation, eps }, Sources::all(Source::Weights))
-            }
-        })
-    }
-
-    fn text_said(&self, key: &str) -> Source {
-        let said = self.text.as_ref().is_some_and(|text| text.get(key).is_some());
-        if said { Source::Config } else { Source::Default }
-    }
-
-    /// Returns the activation of open_clip's own towers.
-    fn open_clip(&self) -> Activation {
-        let quick = self.text.as_ref().is_some_and(|text| text.is_true("quick_gelu"));
-        if quick { Activation::QuickGelu } else { Activation::Gelu }
-    }
-
-    /// Returns the traits of CLIP's text tower of the given width; `None` if the network has none that bella reads.
-    ///
-    /// # Errors
-    /// Fails if a value is not a positive number, or if the activation is unknown.
-    pub fn text(&self, width: i64) -> Result<Option<Traits>> {
-        let Some(text) = &self.text else { return Ok(None) };
-        match self.kind {
-            Kind::OpenClip | Kind::TimmInOpenClip { .. } => {
-                let table = Values::new(&text.path, text.get("text_cfg").cloned().unwrap_or(Value::Null));
-                let heads = table.integer("heads", (width / 64).max(1))?;
-                Ok(Some(Traits { heads, activation: self.open_clip(), eps: 1e-5 }))
-            }
-            Kind::Transformers(class) if class.model_type == "clip_vision_model" => {
-                let (heads, eps) = (text.integer("num_attention_heads", 8)?, text.number("layer_norm_eps", 1e-5)?);
-                Ok(Some(Traits { heads, activation: text.activation("quick_gelu")?, eps }))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Returns the rotary positions, if the family has them.
-    ///
-    /// # Errors
-    /// Fails if the base is not a positive number, or if nothing tells whether there are rotary positions.
-    pub fn rope(&self, parts: &Parts, has_position: bool) -> Result<Option<Rope>> {
-        match self.kind {
-            Kind::Transformers(class) if class.model_type == "dinov3_vit" => {
-                Ok(Some(Rope::Centred { theta: self.values.number("rope_theta", 100.0)? }))
-            }
-            Kind::Told => {
-                // EVA-02 has position embeddings, too; by its names it differs from DINOv2 in the scales that it lacks.
-                let sure = has_position && !(parts.block.gated && !parts.block.layer_scale);
-                ensure!(
-                    sure || parts.relative,
-                    "it may have rotary positions, which its weights do not tell: set checkpoint.architecture to timm's \
-                     name of the network, or put the publisher's config.json beside the weights"
-                );
-                Ok(None)
-            }
-            _ => Ok(self.architecture().and_then(|architecture| architecture.rope)),
-        }
-    }
-
-    /// Returns the readout. The names of the weights imply `found`; timm's `global_pool` may refine it.
-    ///
-    /// # Errors
-    /// Fails if bella does not implement the pooling.
-    pub fn readout(&self, found: Readout) -> Result<Readout> {
-        let Some(architecture) = self.architecture() else { return Ok(found) };
-        let pool = match self.values.text("global_pool") {
-            None => architecture.pool,
-            Some(word) => word.parse().ok().with_context(|| {
-                format!(
-                    "{}: global_pool = \"{word}\" is none that bella computes; known: token, avg, map",
-                    self.values.path.display()
-                )
-            })?,
-        };
-        Ok(match (pool, found) {
-            // The norm that follows a mean also follows the class token, if that is read in its place.
-            (Pool::Token, Readout::Mean) => Readout::Class,
-            (Pool::Average, Readout::Class | Readout::NormedMean) => Readout::NormedMean,
-            _ => found,
-        })
-    }
-
-    /// Checks that the config does not contradict the weights.
-    ///
-    /// # Errors
-    /// Fails at the first key that contradicts the weights, or if the classifier reads something else than the features.
-    pub fn check(&self, geometry: &Geometry, parts: &Parts, classifies: bool) -> Result<()> {
-        let Kind::Transformers(class) = self.kind else { return self.check_size(geometry) };
-        ensure!(
-            !classifies || class.classifies,
-            "the classifier of a {} reads what bella does not compute: give the folder of the network without it, and use \
-             [head.linear]",
-            class.model_type
-        );
-        let shown = FILES[0];
-        let values = &self.values;
-        let said = |key: &str| values.get(key).and_then(Value::as_i64);
-        let image_size = values.get("image_size").map(|_| values.side("image_size", IMAGE_SIZE)).transpose()?;
-        for (key, said, found) in [
-            ("hidden_size", said("hidden_size"), geometry.width),
-            ("num_hidden_layers", said("num_hidden_layers"), geometry.blocks as i64),
-            ("patch_size", Some(values.side("patch_size", class.patch)?), geometry.patch),
-            ("image_size", image_size, geometry.image_size()),
-        ] {
-            ensure!(
-                said.is_none_or(|said| said == found),
-                "{shown} says {key} = {}, but the weights have {found}: they are not of one model",
-                said.unwrap_or_default()
-            );
-        }
-        let registers = said("num_register_tokens").unwrap_or(parts.prefix - 1);
-        ensure!(
-            registers == parts.prefix - 1 || class.model_type == "deit",
-            "{shown} says num_register_tokens = {registers}, but the weights have {}",
-            parts.prefix - 1
-        );
-        Ok(())
-    }
-
-    /// Checks that the image size of open_clip's own towers is that of the weights.
-    fn check_size(&self, geometry: &Geometry) -> Result<()> {
-        let said = if matches!(self.kind, Kind::OpenClip) { self.image_size()? } else { None };
-        ensure!(
-            said.is_none_or(|said| said == geometry.image_size()),
-            "{} says image_size = {}, but the weights have {}: they are not of one model",
-            FILES[1],
-            said.unwrap_or_default(),
-            geometry.image_size()
-        );
-        Ok(())
     }
 }
 

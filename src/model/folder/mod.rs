@@ -7,9 +7,11 @@
 //! in the native network and every place a tensor. If there is a file `reference.safetensors` (`pixels` and `features`)
 //! beside the weights, the native features must agree with it.
 
+mod agreement;
 mod classes;
 mod config;
 mod preprocessing;
+mod traits;
 mod values;
 mod weights;
 
