@@ -76,7 +76,7 @@ ATTACKS = [
 SAMPLED = [*FGSM, "--predictive", "sampled"]
 OTHER = ["eval", "RUN", "--data", "image-folder=DATA/digits", "-s", 'data.image-folder.resize="none"']
 LANDSCAPE = ["landscape", "RUN", "--grid", "3", "--samples", "60"]
-# Adam and IVON make full steps of gradients that are rounding (those of the keys' biases); the sgd-* and f64-* cases are exact.
+# Adam and IVON make full steps of gradients that are rounding (those of the keys' biases); the sgd-* cases are exact.
 ADAM_FULL = {"tolerance": 1e-2}
 ROUGH = {"tolerance": 0.1, "rough": True}
 NOISE = {"noise": True}
