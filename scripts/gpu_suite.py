@@ -23,6 +23,10 @@ sys.path.insert(0, str(ROOT / "tests/simulated-gpu"))
 import data  # noqa: E402  the images of the cases
 
 
+# The cells of `bella bench --table2`.
+CELLS = 11
+
+
 @dataclass
 class Suite:
     bella: Path
@@ -88,13 +92,15 @@ def gigabytes(cell):
 
 def machine(suite):
     """What was measured on."""
-    rows = [("bella", suite.run("version", [suite.bella, "--version"], 3, gpu=False) or "—"), ("machine", f"{platform.machine()}, {os.cpu_count()} cores"), ("device", suite.device)]
+    version = suite.run("version", [suite.bella, "--version"], 3, gpu=False) or "—"
+    rows = [("bella", version), ("machine", f"{platform.machine()}, {os.cpu_count()} cores"), ("device", suite.device)]
     if suite.simulated:
         rows.append(("GPU", "**simulated**: ordinary memory and the processor's kernels; nothing here is a timing"))
     elif shutil.which("nvidia-smi"):
         said = suite.run("gpu", ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], 2)
         rows.append(("GPU", (said or "—").strip().replace("\n", "; ")))
-    torch = suite.run("torch", [sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())"], gpu=False)
+    asked = "import torch; print(torch.__version__, torch.cuda.is_available())"
+    torch = suite.run("torch", [sys.executable, "-c", asked], gpu=False)
     rows.append(("PyTorch", f"{torch.split()[0]}, CUDA {'usable' if 'True' in torch else 'not usable'}" if torch else "none"))
     return table(["", ""], [(what, str(value).strip()) for what, value in rows])
 
@@ -103,8 +109,9 @@ def cases(suite):
     """Every case of tests/simulated-gpu/cases.py on the CPU and on the GPU, resumed runs among them."""
     found = suite.out / "cases.json"
     found.unlink(missing_ok=True)
-    command = [sys.executable, "tests/simulated-gpu/run.py", "--binary", suite.bella, "--out", suite.out / "cases", "--json", found]
-    command += ["--device", suite.device, "--jobs", min(8, max(2, (os.cpu_count() or 2) // 2)), "--seconds", 0.8 * suite.left()]
+    at_a_time = min(8, max(2, (os.cpu_count() or 2) // 2))
+    command = [sys.executable, "tests/simulated-gpu/run.py", "--binary", suite.bella, "--device", suite.device]
+    command += ["--out", suite.out / "cases", "--json", found, "--jobs", at_a_time, "--seconds", 0.8 * suite.left()]
     if suite.simulated:
         command += ["--preload", suite.preload]
     suite.run("cases", command, gpu=False)
@@ -140,12 +147,18 @@ def table2(suite):
     with (folder / "bench.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     shown = [
-        (row["subspace"], row["method"], row["particles"], row["status"][:60], row["trainable_parameters"], gigabytes(row["train_peak_memory_bytes"]),
-         gigabytes(row.get("paper_memory_bytes")), suite.seconds_of(float(row["step_seconds"]) if row["step_seconds"] else None))
+        (
+            *(row["subspace"], row["method"], row["particles"], row["status"][:60], row["trainable_parameters"]),
+            *(gigabytes(row["train_peak_memory_bytes"]), gigabytes(row.get("paper_memory_bytes"))),
+            suite.seconds_of(float(row["step_seconds"]) if row["step_seconds"] else None),
+        )
         for row in rows
     ]
-    note = "Small CLIP instead of ViT-B/32, batch 1: the published figures are not comparable.\n\n" if suite.simulated else "ViT-B/32, batch 32 a particle, f32. The paper's batch size is not published.\n\n"
-    return note + f"{len(rows)} of 10 cells.\n\n" + table(["subspace", "method", "n", "status", "parameters", "peak [GB]", "paper [GB]", "step [s]"], shown)
+    note = "ViT-B/32, batch 32 a particle, f32. The paper's batch size is not published."
+    if suite.simulated:
+        note = "Small CLIP instead of ViT-B/32, batch 1: the published figures are not comparable. The GPU has 3 GB."
+    header = ["subspace", "method", "n", "status", "parameters", "peak [GB]", "paper [GB]", "step [s]"]
+    return f"{note} {len(rows)} of {CELLS} cells.\n\n" + table(header, shown)
 
 
 def pytorch(suite):
@@ -157,14 +170,16 @@ def pytorch(suite):
     for precision in ("f32", "bf16"):
         for form in ([], ["--batched"]):
             name = "PyTorch, batched" if form else "PyTorch, loop"
-            command = [sys.executable, "scripts/bench_step_reference.py", "--arch", arch, "--device", device, "--precision", precision, *sizes, *form]
+            command = [sys.executable, "scripts/bench_step_reference.py", "--arch", arch, "--device", device]
+            command += ["--precision", precision, *sizes, *form]
             said = suite.run("pytorch", command, parts, gpu=False)
             parts -= 1
             row = json.loads(said) if said else {}
             rows.append((name, precision, device, row.get("median_seconds"), gigabytes(row.get("peak_device_bytes"))))
         folder = suite.out / f"step-{precision}"
         shutil.rmtree(folder, ignore_errors=True)
-        command = [suite.bella, "bench", "--shapes", arch, "--precisions", precision, "--predictions", "0", "--device", suite.device, "--out", folder, *sizes]
+        command = [suite.bella, "bench", "--shapes", arch, "--precisions", precision, "--predictions", "0"]
+        command += ["--device", suite.device, "--out", folder, *sizes]
         parts -= 1
         if suite.run("bella-step", command, parts + 1) is None:
             rows.append(("bella", precision, suite.device, None, "—"))
@@ -177,8 +192,9 @@ def pytorch(suite):
     for name, precision, where, seconds, peak in rows:
         ratio = None if not seconds or not ours[precision] else seconds / ours[precision]
         shown.append((name, precision, where, suite.seconds_of(seconds) if seconds else "failed", suite.seconds_of(ratio), peak))
-    note = "PyTorch ran on the processor, since it does not know the simulated GPU.\n\n" if suite.simulated else ""
-    return f"{arch}, n = {particles}, batch {batch} a particle, rank 4. {note}\n\n" + table(["program", "precision", "device", "step [s]", "times bella's", "peak [GB]"], shown)
+    note = " PyTorch ran on the processor, since it does not know the simulated GPU." if suite.simulated else ""
+    header = ["program", "precision", "device", "step [s]", "times bella's", "peak [GB]"]
+    return f"{arch}, n = {particles}, batch {batch} a particle, rank 4.{note}\n\n" + table(header, shown)
 
 
 def pipeline(suite):
@@ -191,7 +207,8 @@ def pipeline(suite):
     made = "" if suite.images else " Made PNG images of 40 pixels, not photographs: give a folder of those by `--images`."
     rows = []
     for parts, workers in zip((2, 1), sorted({1, os.cpu_count() or 1})):
-        command = [suite.bella, "images", *[folder] * (1 if suite.images else 40), "--epochs", "2", "--workers", workers, "--batch-size", "32"]
+        command = [suite.bella, "images", *[folder] * (1 if suite.images else 40), "--epochs", "2"]
+        command += ["--workers", workers, "--batch-size", "32"]
         said = suite.run("images", command, parts, gpu=False)
         rate = re.search(r"epoch 2: ([\d.]+) images/s", said or "")
         rows.append((f"decoded by {workers} threads", suite.seconds_of(float(rate[1])) if rate else "failed"))
@@ -200,7 +217,8 @@ def pipeline(suite):
         if file.exists():
             with file.open(newline="") as opened:
                 [row] = csv.DictReader(opened)
-            rows.append((f"taken by the step of n = {row['particles']} in {precision}", suite.seconds_of(float(row["step_images_per_second"] or 0))))
+            rate = suite.seconds_of(float(row["step_images_per_second"] or 0))
+            rows.append((f"taken by the step of n = {row['particles']} in {precision}", rate))
     return "A particle's own images count one each." + made + "\n\n" + table(["", "images a second"], rows)
 
 
@@ -210,8 +228,10 @@ def jobs(suite):
     for count in (1, 2):
         folder = suite.out / f"jobs-{count}"
         shutil.rmtree(folder, ignore_errors=True)
-        command = ["scripts/sweep_rank.sh", "--bella", suite.bella, "--config", "configs/quickstart.toml", "--ranks", "1 2 3 4", "--out", folder, "--device", suite.device,
-                   "--jobs", count, "--set", f"train.epochs={1 if suite.simulated else 10}", "--set", "data.digits.subset.test=100", "--", "--workers", "1", "--threads", "1"]
+        command = ["scripts/sweep_rank.sh", "--bella", suite.bella, "--config", "configs/quickstart.toml"]
+        command += ["--ranks", "1 2 3 4", "--out", folder, "--device", suite.device, "--jobs", count]
+        command += ["--set", f"train.epochs={1 if suite.simulated else 10}", "--set", "data.digits.subset.test=100"]
+        command += ["--", "--workers", "1", "--threads", "1"]
         began = time.monotonic()
         done = suite.run("jobs", command, 3 - count) is not None
         with_rows = {}
@@ -223,7 +243,8 @@ def jobs(suite):
     same = tables[0].keys() == tables[1].keys() and tables[0]
     if not same:
         suite.failures.append("jobs: the cells of --jobs 2 are not those of --jobs 1")
-    return f"The same {len(tables[0])} rows either way: {'yes' if same else '**no**'}.\n\n" + table(["--jobs", "", "rows", "seconds"], rows)
+    said = f"The same {len(tables[0])} rows either way: {'yes' if same else '**no**'}."
+    return said + "\n\n" + table(["--jobs", "", "rows", "seconds"], rows)
 
 
 # With their shares of the time.
@@ -252,7 +273,8 @@ def main():
     arguments = parse()
     for log in arguments.out.glob("*.log"):
         log.unlink()
-    suite = Suite(arguments.bella, arguments.out, arguments.device, arguments.preload, arguments.images and arguments.images.resolve(), 60 * arguments.minutes - 10)
+    images, seconds = arguments.images and arguments.images.resolve(), 60 * arguments.minutes - 10
+    suite = Suite(arguments.bella, arguments.out, arguments.device, arguments.preload, images, seconds)
     report = ["# The GPU suite" + (" on the simulated GPU" if suite.simulated else ""), ""]
     for index, (heading, stage, _) in enumerate(STAGES):
         suite.reserved = suite.seconds * sum(share for _, _, share in STAGES[index + 1 :])
@@ -260,7 +282,8 @@ def main():
         report += [f"## {heading}", "", (stage.__doc__ or "").splitlines()[0], "", stage(suite), ""]
     took = time.monotonic() - suite.started
     report[2:2] = [
-        f"Made by `scripts/gpu_suite.sh{' --simulated' if suite.simulated else ''}`" + ("" if suite.simulated else f" in {took:.0f} s") + "; the logs are beside it.",
+        f"Made by `scripts/gpu_suite.sh{' --simulated`' if suite.simulated else f'` in {took:.0f} s'}.",
+        "",
         "Failed: " + "; ".join(suite.failures) + "." if suite.failures else "Nothing failed.",
         "",
     ]

@@ -39,6 +39,7 @@ mkdir -p "$out" && out=$(cd "$out" && pwd)
 
 find_bella() {
     local file
+    [[ -z $bella || -x $bella ]] || die "--bella $bella: there is no such program"
     for file in "$bella" "$root/bella" "$root/target/release/bella" "$(command -v bella || true)"; do
         [[ -n $file && -x $file ]] && realpath "$file" && return
     done

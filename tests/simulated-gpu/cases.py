@@ -41,6 +41,7 @@ path = "{FIXTURES}/openai_clip_words.pt"
 normalize = "clip"
 [head.zero-shot]
 [data.digits]
+validation = 0.2
 subset = {{ train = 40, test = 40 }}
 """
 LOW = '[subspace.low-rank]\nrank = 4\ntargets = ["mlp.fc", "mlp.proj"]\n'
@@ -54,6 +55,11 @@ IVON = "[method.ivon]\nlr = 0.03\ness = 1000\nhess_init = 1e-2\nsamples = 4\n"
 LAPLACE = "[method.laplace]\nsamples = 16\n"
 SWAG = "[method.swag]\nparticles = 2\nstart = 3\nevery = 1\ncolumns = 3\nsamples = 4\n"
 SGLD = "[method.sgld]\nlr = 0.05\ness = 200\nstart = 3\nevery = 1\nparticles = 2\n"
+PSGLD = SGLD.replace("sgld", "psgld").replace("0.05", "1e-4")
+SGHMC = SGLD.replace("sgld", "sghmc").replace("0.05", "0.01") + "friction = 0.1\n"
+BBB = "[method.bbb]\nlr = 2e-3\ness = 200\nweight_decay = 2e-4\n"
+VOGN = "[method.vogn]\nlr = 1e-3\ness = 200\nhess_init = 1e-2\nweight_decay = 1e-6\ndamping = 1e-3\n"
+DROPOUT = "[method.mc-dropout]\nrate = 0.1\nsamples = 4\n"
 LAST = 'select = "last-epoch"\n'
 
 
@@ -76,7 +82,7 @@ ATTACKS = [
 SAMPLED = [*FGSM, "--predictive", "sampled"]
 OTHER = ["eval", "RUN", "--data", "image-folder=DATA/digits", "-s", 'data.image-folder.resize="none"']
 LANDSCAPE = ["landscape", "RUN", "--grid", "3", "--samples", "60"]
-# Adam and IVON make full steps of gradients that are rounding (those of the keys' biases); the sgd-* and f64-* cases are exact.
+# Adam and IVON make full steps of gradients that are rounding (those of the keys' biases); the sgd-* cases are exact.
 ADAM_FULL = {"tolerance": 1e-2}
 ROUGH = {"tolerance": 0.1, "rough": True}
 NOISE = {"noise": True}
@@ -102,6 +108,16 @@ case("swag-low", config(LOW, SWAG, train=LAST), FGSM, ["soup", "RUN"], ci=True, 
 case("swag-full", config(FULL, SWAG, SGD, LAST), **NOISE)
 case("sgld-low", config(LOW, SGLD, NONE, LAST), FGSM, ci=True, **NOISE)
 case("sgld-full", config(FULL, SGLD, NONE, LAST), **NOISE)
+case("psgld-low", config(LOW, PSGLD, NONE, LAST), FGSM, **NOISE)
+case("sghmc-low", config(LOW, SGHMC, NONE, LAST), FGSM, **NOISE)
+case("sam-low", config(LOW, "[method.sam]\nrho = 0.05\n"), FGSM)
+case("sam-full", config(FULL, "[method.sam]\nrho = 0.05\n", SGD))
+case("svgd-sharpness", config(LOW, SVGD + "sharpness = 0.05\n"), FGSM)
+case("bbb-low", config(LOW, BBB, NONE), FGSM, **NOISE)
+case("vogn-low", config(LOW, VOGN, NONE), FGSM, **NOISE)
+case("mc-dropout-low", config(LOW, DROPOUT), FGSM, **NOISE)
+case("mc-dropout-full", config(FULL, DROPOUT, SGD), **NOISE)
+case("adahessian-low", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n"), **NOISE)
 ONE_LAYER = LOW.replace("rank = 4", "rank = 1").replace('"mlp.fc", ', "")
 for structure, more in [("kron", ""), ("kron", 'tokens = "reduce"\n'), ("kron", "wide = 32\nkept = 4\n"), ("diag", ""), ("full", "")]:
     label = "laplace-" + structure + {"": "", "t": "-reduce", "w": "-wide"}[more[:1]]
@@ -141,13 +157,15 @@ SMALL = "subset = { train = 40, test = 40 }\n"
 for archive, size in [("timm_scripted.pt", 8), ("timm_layer_scale.pt", 8), ("torchvision_scripted.pt", 8), ("openai_visual.pt", 8)]:
     text = f'name = "net"\nseed = 1\n[checkpoint]\npath = "{FIXTURES}/{archive}"\nnormalize = "clip"\n[head.linear]\n[data.digits]\n{SMALL}'
     case(f"net-{archive.split('.')[0]}", config(LOW, SVGD, base=text), FGSM)
-for folder in ("hf-vit", "hf-deit-distilled", "hf-mae", "hf-dinov2-registers", "hf-dinov2-swiglu", "hf-dinov3-gated", "hf-siglip", "hf-clip", "timm-dinov3", "timm-mean", "timm-siglip", "open-clip"):
-    text = f'name = "net"\nseed = 1\n[checkpoint]\npath = "{FIXTURES}/folders/{folder}"\n[head.linear]\n[data.digits]\n{SMALL}'
+FOLDERS = ["hf-vit", "hf-deit-distilled", "hf-mae", "hf-dinov2-registers", "hf-dinov2-swiglu", "hf-dinov3-gated", "hf-siglip", "hf-clip"]
+FOLDERS += ["timm-dinov3", "timm-mean", "timm-siglip", "open-clip", "hf-beit", "hf-data2vec", "timm-eva", "timm-eva02-clip", "open-clip-eva02"]
+for folder in FOLDERS:
+    text = f'name = "net"\nseed = 1\n[checkpoint]\npath = "{FIXTURES}/folders/{folder}"\nnormalize = "imagenet"\n[head.linear]\n[data.digits]\n{SMALL}'
     case(f"net-{folder}", config("[subspace.low-rank]\nrank = 2\n", SVGD, base=text), FGSM)
 for precision, bits in [("f32", {}), ("bf16", ROUGH)]:
     train = f'precision = "{precision}"\n'
     predict = ["predict", "RUN", "DATA/photographs", "-o", "FILE.csv", "--contact-sheet", "FILE.png"]
-    case(f"clip-svgd-{precision}", config("[subspace.low-rank]\n", SVGD, train=train, base=CLIP), *EVALS, *ATTACKS[1:], predict, ["soup", "RUN"], **bits)
+    case(f"clip-svgd-{precision}", config("[subspace.low-rank]\nrank = 2\n", SVGD, train=train, base=CLIP), *EVALS, *ATTACKS[1:], predict, ["soup", "RUN"], **bits)
     case(f"clip-full-{precision}", config(FULL, "[method.map]\n", SGD, train + "recompute = true\n", base=CLIP), FGSM, **bits)
 case("words", CLIP, ["head", "-c", "CONFIG", "--to", "FILE.safetensors"], ["eval", "-c", "CONFIG"], ["eval", "-c", "CONFIG", "--attack", "fgsm"], train=False)
 ZERO_SHOT = [["eval", "-c", "CONFIG"], ["eval", "-c", "CONFIG", "--precision", "bf16", "--corrupt", "jpeg:2"], ["eval", "-c", "CONFIG", "--attack", "pgd", "--attack-steps", "2"]]
@@ -173,6 +191,11 @@ case("waits-full", config(FULL, SVGD + 'drive = "shared"\n', SGD, STEPS + "clip_
 case("waits-weight", config(LOW, SVGD + 'drive = "weight"\n', ADAM, STEPS + "accumulate = 2\nparticle_chunk = 2\n"), waits=True)
 case("waits-ivon", config(LOW, IVON + "particles = 2\n", NONE, STEPS), waits=True)
 case("waits-sgld", config(LOW, SGLD.replace("every = 1", "every = 100").replace("start = 3", "start = 0"), NONE, STEPS + LAST), waits=True)
+for method, text in [("psgld", PSGLD), ("sghmc", SGHMC), ("bbb", BBB), ("vogn", VOGN)]:
+    case(f"waits-{method}", config(LOW, text, NONE, STEPS + LAST), waits=True)
+case("waits-sam", config(LOW, "[method.sam]\nrho = 0.05\n", ADAM, STEPS), waits=True)
+case("waits-mc-dropout", config(LOW, DROPOUT, ADAM, STEPS), waits=True)
+case("waits-adahessian", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n", STEPS), waits=True)
 case("waits-swag", config(LOW, SWAG.replace("every = 1", "every = 2"), ADAM, STEPS + LAST), waits=True)
 
 # Memory, and runs that were killed.

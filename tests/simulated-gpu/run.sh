@@ -2,7 +2,7 @@
 # Runs bella on a simulated GPU and compares every result with the CPU's. Needs no GPU, only the project's own libtorch with its
 # headers and a C++ compiler; where they do not suffice, one line says that the cases were skipped, and why.
 #
-#   tests/simulated-gpu/run.sh                    all cases: 100, a quarter of an hour on two cores
+#   tests/simulated-gpu/run.sh                    all cases, more than a hundred, a quarter of an hour on two cores
 #   tests/simulated-gpu/run.sh ci                 the set that CI runs
 #   tests/simulated-gpu/run.sh cases 'svgd-.*'    some cases, by patterns of their names (cases.py)
 #   tests/simulated-gpu/run.sh tests --test ivon  integration tests with their commands on the simulated GPU
