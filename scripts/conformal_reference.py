@@ -3,8 +3,7 @@
 
 16 calibration and 4 test images of 5 classes, one member, logits 1.5 sin(1.7 i c + i + c) in f32. The label is the most probable
 class, but the second one where i mod 3 = 2, and else the third one where i mod 5 = 4.
-"fixed": u = 1, and the most probable class is in every set of APS and RAPS. "random": u_i = frac(0.37 (i + 1)) here, and no class
-is added. RAPS: penalty 0.05 beyond rank 2.
+"fixed": u = 0. "random": u_i = frac(0.37 (i + 1)) here. RAPS: penalty 0.05 beyond rank 2.
 """
 
 import math
@@ -35,7 +34,7 @@ def threshold(values, alpha):
 
 for name in ("lac", "aps", "raps"):
     for draw in ("fixed", "random"):
-        u = lambda i: 1.0 if draw == "fixed" else math.modf(0.37 * (i + 1))[0]
+        u = lambda i: 0.0 if draw == "fixed" else math.modf(0.37 * (i + 1))[0]
         own = [scores(name, p[i], u(i))[labels[i]] for i in range(HELD_OUT)]
         for alpha in ALPHAS:
             q = threshold(own, alpha)
@@ -43,8 +42,7 @@ for name in ("lac", "aps", "raps"):
             for i in range(HELD_OUT, HELD_OUT + 4):
                 s = scores(name, p[i], u(i))
                 order = np.argsort(-p[i], kind="stable")
-                top = name != "lac" and draw == "fixed"
-                sets.append([int(c) for place, c in enumerate(order) if s[c] <= q or (top and place == 0)])
+                sets.append([int(c) for c in order if s[c] <= q])
             print(name, draw, alpha, repr(float(q)), sets)
 
 # Class-wise thresholds of LAC at alpha = 0.5, which need one image of each class.

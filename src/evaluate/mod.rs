@@ -9,6 +9,7 @@ mod files;
 mod ood;
 mod predictive;
 mod row;
+mod sets;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -84,7 +84,10 @@ impl Launcher<'_> {
                 asked = true;
             }
             for _ in 0..waiting.len() {
-                let Some(at) = waiting.pop_front().filter(|_| !asked && !free.is_empty()) else { break };
+                if asked || free.is_empty() {
+                    break;
+                }
+                let Some(at) = waiting.pop_front() else { break };
                 let (trial, epochs) = tasks[at];
                 if trial.run.is_locked() {
                     waiting.push_back(at);

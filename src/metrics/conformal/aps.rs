@@ -1,13 +1,13 @@
-//! Adaptive prediction sets (Romano, Sesia & Candès 2020): the mass of the classes up to this one, so that hard images
-//! get larger sets.
+//! Adaptive prediction sets (Romano, Sesia & Candès 2020): the mass of the more probable classes, and a share u of its own, so
+//! that hard images get larger sets. Any u gives coverage: u = 0 here without a draw, so that no set is empty; other
+//! programs have u = 1 and add the most probable class, which covers far more than asked.
 
-use super::Score;
+use super::score::Score;
 
 pub static APS: Score = Score {
     key: "aps",
     about: "adaptive prediction sets (Romano et al. 2020)",
     definition: "sum_(j < r) p_(j) + u p_(r)",
-    nested: true,
     of: |falling, u, _| masses(falling, u),
 };
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::{Result, ensure};
 
-use super::{Alpha, Draw, Role, Rule, Thresholds};
+use super::rule::{Alpha, Role, Rule, Thresholds};
 use crate::metrics::average::{Average, UNSCALED};
 use crate::metrics::sample::{Ranked, each_sample};
 use crate::metrics::scores::labels;
@@ -118,11 +118,8 @@ impl Calibrated {
     pub(super) fn set(&self, ranked: &Ranked, image: usize) -> Vec<usize> {
         let scores =
             (self.rule.score.of)(&ranked.probabilities, self.rule.draw(Role::Test, image), self.rule.regularisation);
-        let starts_with_top = self.rule.score.nested && self.rule.draw == Draw::Fixed;
-        let classes = ranked.classes.iter().zip(scores).enumerate();
-        let inside = classes
-            .filter(|(place, (class, score))| *score <= self.thresholds[**class] || (starts_with_top && *place == 0));
-        inside.map(|(_, (class, _))| *class).collect()
+        let inside = ranked.classes.iter().zip(scores).filter(|(class, score)| *score <= self.thresholds[**class]);
+        inside.map(|(class, _)| *class).collect()
     }
 }
 

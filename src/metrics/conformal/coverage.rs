@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use super::Calibrated;
-use super::calibrate::check_classes;
+use super::calibrate::{Calibrated, check_classes};
 use crate::metrics::average::{Average, UNSCALED};
 use crate::metrics::sample::each_sample;
 use crate::predictions::Predictions;

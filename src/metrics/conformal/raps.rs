@@ -1,13 +1,13 @@
 //! Regularised adaptive prediction sets (Angelopoulos, Bates, Malik & Jordan 2021): classes behind the k-th cost λ more
 //! each, which keeps sets small where many classes have a little mass.
 
-use super::{Score, aps};
+use super::aps;
+use super::score::Score;
 
 pub static RAPS: Score = Score {
     key: "raps",
     about: "regularised adaptive prediction sets (Angelopoulos et al. 2021)",
     definition: "sum_(j < r) p_(j) + u p_(r) + penalty max(0, r - rank)",
-    nested: true,
     of: |falling, u, regularisation| {
         let beyond = |place: usize| (place + 1).saturating_sub(regularisation.rank) as f64;
         let masses = aps::masses(falling, u).into_iter().enumerate();
