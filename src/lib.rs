@@ -77,5 +77,8 @@ pub mod report;
 // The cost of a step.
 pub mod bench;
 
+// The search for settings.
+pub mod sweep;
+
 // The command line.
 pub mod cli;

@@ -42,6 +42,38 @@ fn new_images_get_the_probabilities_of_eval_and_bad_ones_an_error() {
 }
 
 #[test]
+fn predictions_come_with_the_sets_that_are_evaluated() {
+    let place = trained();
+    let images = text(&folder(&place, "images"));
+    let predict = |format: &str| {
+        let arguments = ["latest", &images, "--conformal", "0.2", "--format", format, "--conformal-score", "aps"];
+        done(with(place.command("predict", &[]), &arguments))
+    };
+    let records = table(&place, &predict("csv"));
+    let sets: Vec<Vec<&str>> = cells(&records, "set").iter().map(|set| set.split('|').collect()).collect();
+    assert_eq!(
+        sets.iter().map(|set| set[0]).collect::<Vec<_>>(),
+        cells(&records, "class"),
+        "the most probable is first"
+    );
+    let json: Vec<serde_json::Value> =
+        predict("jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_json = |record: &serde_json::Value| {
+        record["set"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(json.iter().map(of_json).collect::<Vec<_>>(), sets);
+    let folder = format!("image-folder={images}");
+    done(with(place.command("eval", &[]), &["--conformal", "0.2", "--conformal-score", "aps", "--data", &folder]));
+    let rows = read(&place.path("results/tiny-conformal.csv")).unwrap();
+    let row = (0..rows.rows.len())
+        .find(|row| rows.get(*row, "part") == Some("all") && rows.get(*row, "average") == Some("pm"));
+    let mean = sets.iter().map(|set| set.len() as f64).sum::<f64>() / sets.len() as f64;
+    assert_eq!(number(&rows, row.unwrap(), "mean_set_size"), mean);
+    let line = error_line(with(place.command("predict", &[]), &["latest", &images, "--conformal", "0.2,0.4"]), 2);
+    assert_has(&line, &["one set is written beside each prediction"]);
+}
+
+#[test]
 fn a_list_gives_json_lines_and_a_contact_sheet() {
     let place = trained();
     let good = (0..3).map(|i| text(&image(&place, &format!("{i}.png"), i)));

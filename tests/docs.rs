@@ -42,6 +42,12 @@ fn results_page_has_the_metrics_and_measures() {
     for measure in bella::metrics::ood::OOD_MEASURES {
         assert!(results.contains(&format!("| `{}` |", measure.key)), "{}", measure.key);
     }
+    for score in bella::metrics::conformal::SCORES {
+        assert!(results.contains(&format!("| `{}` | {} |", score.key, score.definition)), "{}", score.key);
+    }
+    for (measure, definition) in bella::metrics::conformal::measures() {
+        assert!(results.contains(&format!("| `{measure}` | {definition} |")), "{measure}");
+    }
     for score in bella::metrics::ood::OOD_SCORES {
         assert!(results.contains(&format!("| `{}` | {}", score.key, score.definition)), "{}", score.key);
     }

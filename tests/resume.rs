@@ -233,3 +233,27 @@ fn a_run_in_training_is_not_trained_twice() {
     child.wait().unwrap();
     assert_has(&line, &["another bella process is training this run"]);
 }
+
+/// Learning far too fast, the validation NLL soon rises; a run that was paused on the way ends at the same epoch.
+#[test]
+fn training_ends_where_the_validation_nll_no_longer_falls() {
+    let sets = ["train.epochs=12", "train.early_stop=2", "optimizer.adamw.lr=5e-2"];
+    let place = Place::with_tiny();
+    let output = place.train(&sets).arg("--no-eval").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["gives the posterior: its validation NLL", "after 2 epochs without a lower one"]);
+    let history = read(&place.run().join("train.csv")).unwrap();
+    let nlls: Vec<f64> = common::cells(&history, "validation_nll_lm").iter().map(|nll| nll.parse().unwrap()).collect();
+    let best = (0..nlls.len()).min_by(|a, b| nlls[*a].total_cmp(&nlls[*b])).unwrap();
+    assert_eq!((nlls.len(), nlls.len() < 12), (best + 3, true), "{nlls:?}");
+
+    let paused = Place::with_tiny();
+    let until = (nlls.len() - 1).to_string();
+    for more in [&["--no-eval", "--until-epoch", &until][..], &["--no-eval"]] {
+        assert_eq!(paused.train(&sets).args(more).output().unwrap().status.code(), Some(0));
+    }
+    let posterior = |place: &Place| tensor_bytes(&place.run().join("posterior.safetensors"), "theta");
+    assert_eq!(posterior(&paused), posterior(&place));
+    let line = error_line(place.train(&["train.early_stop=2", "data.digits.validation=0"]), 2);
+    assert_has(&line, &["train.early_stop", "needs validation images"]);
+}

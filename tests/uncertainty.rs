@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 
 use bella::predictions::{Predictions, Shape};
-use bella::results::store::read;
+use bella::results::store::{Table, read};
 use common::{Place, assert_has, bella, cells, done, error_line, folder, number, table, text, trained, with};
 
 #[test]
@@ -65,6 +65,75 @@ fn temperatures_are_fitted_on_held_out_images() {
     done(without.train(&["data.digits.validation=0"]));
     let line = error_line(with(without.command("eval", &[]), &["--calibrate"]), 1);
     assert_has(&line, &["data.*.validation = 0", "no val split"]);
+}
+
+/// The rows of `part` = all.
+fn of_all(sets: &Table) -> Vec<usize> {
+    (0..sets.rows.len()).filter(|row| sets.get(*row, "part") == Some("all")).collect()
+}
+
+#[test]
+fn conformal_sets_are_calibrated_on_held_out_images() {
+    let place = trained();
+    let levels = ["--conformal", "0.2,0.4", "--corrupt", "gaussian-noise:3"];
+    assert_has(&done(with(place.command("eval", &[]), &levels)), &["conformal", "set_coverage", "mean_set_size"]);
+    done(with(place.command("eval", &[]), &["--conformal", "0.2,0.4"]));
+    let sets = read(&place.path("results/tiny-conformal.csv")).unwrap();
+    let all = of_all(&sets);
+    // Two conditions, two levels, three scores, two averages.
+    assert_eq!(all.len(), 24);
+    assert!(all.iter().all(|row| sets.get(*row, "calibration_samples") == Some("8")));
+    for row in &all {
+        let same = |other: &usize| {
+            let keys = ["condition", "alpha", "score", "average"];
+            keys.iter().all(|key| sets.get(*row, key) == sets.get(*other, key))
+        };
+        let classes: Vec<usize> =
+            (0..sets.rows.len()).filter(|other| same(other) && sets.get(*other, "part") == Some("class")).collect();
+        let covered: f64 = classes
+            .iter()
+            .map(|class| number(&sets, *class, "set_coverage") * number(&sets, *class, "part_samples"))
+            .sum();
+        assert!((covered / 30.0 - number(&sets, *row, "set_coverage")).abs() < 1e-9);
+    }
+    done(with(place.command("eval", &[]), &["--conformal", "0.2,0.4"]));
+    assert_eq!(
+        read(&place.path("results/tiny-conformal.csv")).unwrap().rows.len(),
+        sets.rows.len(),
+        "rows are replaced"
+    );
+
+    // From saved predictions, the same numbers.
+    done(with(place.command("eval", &[]), &["--split", "val"]));
+    let file = |set: &str| text(&place.run().join(format!("predictions/{set}@clean.safetensors")));
+    let (test, held_out) = (file("digits"), file("digits-val"));
+    let saved = ["score", &test, "--validation", &held_out, "--conformal", "0.2,0.4", "--csv"];
+    let scored = table(&place, &done(bella(&saved)));
+    let clean: Vec<usize> = (0..sets.rows.len()).filter(|row| sets.get(*row, "condition") == Some("clean")).collect();
+    for column in ["score", "average", "alpha", "part", "name", "set_coverage", "mean_set_size", "empty_sets"] {
+        let evaluated: Vec<&str> = clean.iter().map(|row| sets.get(*row, column).unwrap()).collect();
+        assert_eq!(cells(&scored, column), evaluated, "{column}");
+    }
+    assert_has(&done(bella(&["report", &text(&place.path("results")), "--table", "conformal"])), &["gaussian-noise:3"]);
+}
+
+#[test]
+fn conformal_sets_without_enough_or_other_images_are_refused() {
+    let place = trained();
+    let eval = |arguments: &[&str]| error_line(with(place.command("eval", &[]), arguments), 2);
+    let few = "--conformal 0.1: 8 calibration images do not suffice, at least ceil(1/alpha) - 1 = 9 are needed";
+    assert_has(&eval(&["--conformal", "0.1"]), &[few, "data.*.validation"]);
+    let classwise = eval(&["--conformal", "0.2", "--conformal-thresholds", "class-wise"]);
+    assert_has(&classwise, &["calibration images of class `", "= 4 are needed"]);
+    assert_has(
+        &eval(&["--conformal", "0.2", "--split", "val"]),
+        &["--conformal --split val", "which cannot test them"],
+    );
+    assert!(!place.path("results/tiny-conformal.csv").exists());
+    let file = text(&place.run().join("predictions/digits@clean.safetensors"));
+    let score = |arguments: &[&str], code| error_line(bella(&[&["score", &file], arguments].concat()), code);
+    assert_has(&score(&["--conformal", "0.2"], 2), &["name them by --validation FILE"]);
+    assert_has(&score(&["--conformal", "0.2", "--validation", &file], 1), &["both files are of the same images"]);
 }
 
 #[test]

@@ -31,6 +31,10 @@ pub enum Purpose {
     Attack,
     /// The resampling of a test set; indices: resample.
     Bootstrap,
+    /// The draws of randomised conformal sets; indices: role, image.
+    Conformal,
+    /// The settings that a random search tries; indices: trial.
+    Search,
     /// The random inputs of a self-check.
     Check,
 }
@@ -48,6 +52,8 @@ impl Purpose {
             Purpose::LabelNoise => "label-noise",
             Purpose::Attack => "attack",
             Purpose::Bootstrap => "bootstrap",
+            Purpose::Conformal => "conformal",
+            Purpose::Search => "search",
             Purpose::Check => "check",
         }
     }

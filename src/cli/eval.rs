@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::attack::AttackArgs;
+use super::conformal::{ConformalArgs, Plan};
 use super::failure::Usage;
 use super::opened::{Opened, Overrides, on_other_data};
 use super::options::ComputeArgs;
@@ -13,7 +14,9 @@ use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
 use crate::data::versions::Version;
 use crate::data::{Fingerprint, Split, SplitName};
-use crate::evaluate::{Adversarial, AttackPlan, Condition, Evaluation, Inside, experiment_csv, ood_csv};
+use crate::evaluate::{
+    Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside, conformal_csv, experiment_csv, ood_csv,
+};
 use crate::experiment::Experiment;
 use crate::metrics::Uncertainty;
 use crate::posterior::{Output, Predictive};
@@ -31,6 +34,7 @@ use crate::results::store::Row;
     bella eval low-rank-svgd-s1 --data cifar10-c=data/CIFAR-10-C\n  \
     bella eval low-rank-svgd-s1 --corrupt gaussian-noise:3,jpeg:1\n  \
     bella eval low-rank-svgd-s1 --ood cifar100=data\n  \
+    bella eval low-rank-svgd-s1 --conformal 0.1    # sets that hold the true class with probability 0.9\n  \
     bella eval --config configs/quickstart.toml    # the checkpoint before any training"
 )]
 pub struct EvalArgs {
@@ -86,13 +90,16 @@ pub struct TestArgs {
 
     #[command(flatten)]
     attack: AttackArgs,
+
+    #[command(flatten)]
+    conformal: ConformalArgs,
 }
 
 pub fn run(args: &EvalArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     if !args.configs.is_empty() {
         let opened = Opened::checkpoint(&args.configs, &args.overrides, &args.compute)?;
-        return test(&opened, Members::Checkpoint, "", &tests).map(|rows| show(&opened, &rows));
+        return test(&opened, Members::Checkpoint, "", &tests).map(|tested| show(&opened, &tested));
     }
     let named: Vec<Option<&str>> =
         if args.runs.is_empty() { vec![None] } else { args.runs.iter().map(|run| Some(run.as_str())).collect() };
@@ -103,8 +110,8 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let opened = Opened::run(name, &args.overrides, &args.compute)?;
         let predictive = predictive(args, &opened.experiment);
         let prepared = opened.prepare(predictive)?;
-        let rows = test(&opened, prepared.members(), &predictive.name(opened.experiment.predictive()), &tests)?;
-        show(&opened, &rows);
+        let tested = test(&opened, prepared.members(), &predictive.name(opened.experiment.predictive()), &tests)?;
+        show(&opened, &tested);
     }
     Ok(())
 }
@@ -128,6 +135,13 @@ pub(super) struct Tests<'a> {
     args: &'a TestArgs,
     corruptions: Vec<Applied>,
     attack: Option<AttackPlan>,
+    conformal: Option<Plan>,
+}
+
+/// The rows of results, and those of conformal sets.
+pub(super) struct Tested {
+    rows: Vec<Row>,
+    sets: Vec<Row>,
 }
 
 impl<'a> Tests<'a> {
@@ -138,22 +152,27 @@ impl<'a> Tests<'a> {
             Applied::parse(word, SEED).map_err(|error| anyhow::Error::from(Usage(format!("--corrupt: {error}"))))
         };
         let corruptions = args.corrupt.iter().map(parse).collect::<Result<_>>()?;
-        Ok(Tests { args, corruptions, attack: args.attack.plan()? })
+        let conformal = args.conformal.plan()?;
+        Ok(Tests { args, corruptions, attack: args.attack.plan()?, conformal })
     }
 }
 
 /// Prints rows and logs where they are stored.
-pub(super) fn show(opened: &Opened, rows: &[Row]) {
+pub(super) fn show(opened: &Opened, Tested { rows, sets }: &Tested) {
     super::report::print_rows(rows);
     if rows.iter().any(|row| row.get("temperature_lm").is_some()) {
         super::score::print_scaled(rows);
     }
-    let csv = experiment_csv(&opened.session.settings.out, &opened.experiment.name);
-    tracing::info!("results: {}", csv.display());
+    let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
+    tracing::info!("results: {}", experiment_csv(out, name).display());
+    if !sets.is_empty() {
+        super::report::print_conformal(sets);
+        tracing::info!("results: {}", conformal_csv(out, name).display());
+    }
 }
 
 /// Evaluates members of an opened run in every condition asked for.
-pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &Tests) -> Result<Vec<Row>> {
+pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &Tests) -> Result<Tested> {
     let Opened { experiment, session, run, .. } = opened;
     let mut evaluation = Evaluation {
         experiment,
@@ -166,10 +185,40 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         set: set_name(&experiment.data.label, tests.args.split),
         names_files: true,
         validation: None,
+        conformal: None,
     };
-    if tests.args.calibrate {
-        evaluation.validation = Some(evaluation.labelled(&opened.validation()?)?);
+    calibrate(opened, &mut evaluation, tests)?;
+    let rows = on_sets(opened, &mut evaluation, tests)?;
+    Ok(Tested { rows, sets: evaluation.conformal.map_or_else(Vec::new, |conformal| conformal.measured()) })
+}
+
+/// Predicts the held-out images, if temperatures or conformal sets are fitted on them.
+fn calibrate(opened: &Opened, evaluation: &mut Evaluation, tests: &Tests) -> Result<()> {
+    if !tests.args.calibrate && tests.conformal.is_none() {
+        return Ok(());
     }
+    if tests.conformal.is_some() && opened.is_of_training(tests.args.split) {
+        let split = tests.args.split;
+        let why = format!(
+            "--conformal --split {split}: sets are calibrated on held-out training images, which cannot test them: leave --split out"
+        );
+        return Err(Usage(why).into());
+    }
+    let held_out = opened.validation()?;
+    if let Some(plan) = &tests.conformal {
+        plan.check(&held_out.set.split.labels, &opened.session.classes)?;
+    }
+    let predictions = evaluation.labelled(&held_out.set)?;
+    if let Some(plan) = &tests.conformal {
+        evaluation.conformal = Some(Conformal::new(plan.calibrate(&predictions)?, held_out.fingerprint));
+    }
+    evaluation.validation = Some(predictions).filter(|_| tests.args.calibrate);
+    Ok(())
+}
+
+/// Evaluates every test set, or every published version of one.
+fn on_sets(opened: &Opened, evaluation: &mut Evaluation, tests: &Tests) -> Result<Vec<Row>> {
+    let Opened { experiment, session, .. } = opened;
     let is_test = tests.args.split == SplitName::Test;
     let versions = if is_test { experiment.data.dataset.versions()? } else { Vec::new() };
     let sets = if is_test && versions.is_empty() { experiment.data.test_sets() } else { Vec::new() };
@@ -177,21 +226,21 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
     for (label, set) in sets {
         evaluation.names_files = opened.names_files(&label);
         evaluation.set = label;
-        rows.extend(on_split(opened, &evaluation, tests, session.load_test(experiment, &*set)?)?);
+        rows.extend(on_split(opened, evaluation, tests, session.load_test(experiment, &*set)?)?);
     }
     if !rows.is_empty() {
         return Ok(rows);
     }
     evaluation.names_files = opened.names_files(&evaluation.set);
     if versions.is_empty() {
-        return on_split(opened, &evaluation, tests, opened.split(tests.args.split)?);
+        return on_split(opened, evaluation, tests, opened.split(tests.args.split)?);
     }
     ensure!(
         tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
         "{}: its images are corrupted already: --corrupt, --attack and --ood are for plain test sets",
         experiment.data.label
     );
-    on_versions(opened, &evaluation, versions)
+    on_versions(opened, evaluation, versions)
 }
 
 /// Evaluates the published corrupted versions of a test set one by one, and adds their means.

@@ -10,6 +10,7 @@ use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
 use crate::methods::registered;
 use crate::metrics::METRICS;
+use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
 use crate::model::head::{HEADS, templates};
 use crate::model::vit::NAMINGS;
@@ -84,6 +85,7 @@ fn list_registries() -> Result<()> {
     section("eval --corrupt KIND:SEVERITY (1 to 5)", CORRUPTIONS.iter().map(|e| (e.key, e.about)));
     section("eval --attack", ATTACKS.iter().map(|e| (e.key, e.about)));
     section("out-of-distribution scores (eval --ood, score --ood)", OOD_SCORES.iter().map(|e| (e.key, e.definition)));
+    section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
     section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
     Ok(())
 }

@@ -79,8 +79,8 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     };
     let merged = merge(runs, &settings)?;
     let members = Members::Rows { subspace: &*merged.subspace, rows: &merged.theta };
-    let rows = test(&opened, members, &label(args, prior, &names), &tests)?;
-    show(&opened, &rows);
+    let tested = test(&opened, members, &label(args, prior, &names), &tests)?;
+    show(&opened, &tested);
     Ok(())
 }
 

@@ -4,6 +4,7 @@ mod attack;
 mod bench;
 mod check;
 mod compare;
+mod conformal;
 mod data;
 mod eval;
 mod failure;
@@ -18,10 +19,12 @@ mod options;
 mod predict;
 mod rehearse;
 mod report;
+mod runs;
 mod score;
 mod sensitivity;
 mod similarity;
 mod soup;
+mod sweep;
 mod tokenize;
 mod train;
 
@@ -57,7 +60,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Train(train::TrainArgs),
+    Sweep(sweep::SweepArgs),
     Eval(eval::EvalArgs),
+    Runs(runs::RunsArgs),
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
     Compare(compare::CompareArgs),
@@ -164,7 +169,9 @@ const BROKEN_PIPE: i32 = 32;
 fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
     match command {
         Command::Train(args) => train::run(&args, world),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Runs(args) => runs::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Compare(args) => compare::run(&args),

@@ -7,28 +7,32 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
+use super::conformal::ConformalArgs;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::base::files::expect_writable;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::{Decode, Resize};
+use crate::evaluate::labelled;
 use crate::machine::Precision;
 use crate::machine::memory::Cutter;
-use crate::metrics::Uncertainty;
+use crate::metrics::conformal::Calibrated;
+use crate::metrics::{Average, Uncertainty};
 use crate::plot::contact_sheet::{Section, Tile, draw};
-use crate::predict::Predictor;
 use crate::predict::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
+use crate::predict::{Members, Predictor};
 use crate::predictions::{Predictions, Shape};
 
 /// Predict the classes of images, with the uncertainty of each prediction.
 ///
 /// There is one record per image: path, class, probability, predictive entropy, mutual information, disagreement of
-/// members, error.
+/// members, error; with --conformal also the set of classes, the most probable first.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
-    bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png")]
+    bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png\n  \
+    bella predict low-rank-svgd-s1 photos/ --conformal 0.1    # sets that hold the class with probability 0.9")]
 pub struct PredictArgs {
     /// Run: its folder, the start of its id, or `latest`.
     run: String,
@@ -52,6 +56,9 @@ pub struct PredictArgs {
     /// Succeed even if some images cannot be read; their records hold the error [default: exit code 1].
     #[arg(long)]
     skip_corrupt: bool,
+
+    #[command(flatten)]
+    conformal: ConformalArgs,
 
     /// Way of resizing images to the network's size [default: that of the run's own images].
     #[arg(long)]
@@ -82,6 +89,7 @@ impl PredictArgs {
         if let Some(sheet) = self.contact_sheet.as_ref().filter(|sheet| sheet.extension().is_none_or(|e| e != "png")) {
             return usage(format!("--contact-sheet {}: must end in .png", sheet.display()));
         }
+        self.conformal.single()?;
         // An existing output may be a device, in whose folder no file can be created.
         let output = self.output.iter().filter(|path| !path.exists());
         self.contact_sheet.iter().chain(output).try_for_each(|path| expect_writable(path))
@@ -101,7 +109,9 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         None => Box::new(std::io::stdout()),
     };
     let mut extremes = Extremes::default();
-    let failed = predict(args, &opened, &inputs, &mut Writer::new(out, args.format), &mut extremes)?;
+    let prepared = opened.prepare(opened.experiment.predictive())?;
+    let model = Predicting::new(args, &opened, prepared.members(), inputs.len())?;
+    let failed = predict(args, &model, &inputs, &mut Writer::new(out, args.format), &mut extremes)?;
     ensure!(failed < inputs.len(), "none of the {} images could be read", inputs.len());
     args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(sheet))?;
     if failed > 0 {
@@ -113,39 +123,67 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     Ok(())
 }
 
+/// The members that predict, with the thresholds of conformal sets.
+struct Predicting<'a> {
+    opened: &'a Opened,
+    predictor: Predictor<'a>,
+    batch_size: usize,
+    sets: Option<Calibrated>,
+}
+
+impl<'a> Predicting<'a> {
+    /// Takes the members for `images` images, and the thresholds from the images that the run held out.
+    fn new(args: &PredictArgs, opened: &'a Opened, members: Members<'a>, images: usize) -> Result<Predicting<'a>> {
+        let predictor = Predictor::new(&opened.session.model, members, opened.chunk());
+        let batch_size = opened.batch_size(args.batch_size);
+        let mut sets = None;
+        if let Some(plan) = args.conformal.single()? {
+            let held_out = opened.validation()?.set;
+            plan.check(&held_out.split.labels, &opened.session.classes)?;
+            let predictions = labelled(&opened.session, &predictor, &held_out, batch_size)?;
+            // Records hold the classes and probabilities of the averaged probabilities.
+            sets = plan.calibrate(&predictions)?.into_iter().find(|one| one.average == Average::Probability);
+        }
+        Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets })
+    }
+}
+
 /// Writes one record per image and returns the number of records with an error.
 fn predict(
     args: &PredictArgs,
-    opened: &Opened,
+    model: &Predicting,
     inputs: &[Input],
     writer: &mut Writer<Box<dyn Write>>,
     extremes: &mut Extremes,
 ) -> Result<usize> {
+    let Predicting { opened, predictor, batch_size, .. } = model;
     let side = opened.session.model.images()?.size() as usize;
     let interpolation = opened.session.model.images()?.interpolation();
     let how =
         Decode { resize: args.resize.unwrap_or_else(|| as_trained(opened)), interpolation, height: side, width: side };
-    let prepared = opened.prepare(opened.experiment.predictive())?;
-    let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
-    let batch_size = opened.batch_size(args.batch_size).min(inputs.len());
-    let cutter = predictor.plan(batch_size, batch_size)?;
+    let cutter = predictor.plan(*batch_size, *batch_size)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
-    let mut failed = 0;
-    for batch in inputs.chunks(batch_size) {
+    let (mut failed, mut done) = (0, 0);
+    for batch in inputs.chunks(*batch_size) {
         let decoded = pool.install(|| decode(batch, how));
         let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
-        let mut predicted = predict_batch(opened, (&predictor, &cutter), &pixels, side)?.into_iter();
+        let mut predicted = predict_batch(model, &cutter, &pixels, (side, done))?.into_iter();
+        done += pixels.len();
         for (input, decoded) in batch.iter().zip(&decoded) {
-            let outcome = match decoded {
-                Ok(_) => Ok(predicted.next().context("an image has no prediction")?),
-                Err(why) => Err(why.clone()),
+            let (outcome, set) = match decoded {
+                Ok(_) => {
+                    let (prediction, set) = predicted.next().context("an image has no prediction")?;
+                    (Ok(prediction), set)
+                }
+                Err(why) => (Err(why.clone()), Vec::new()),
             };
             failed += usize::from(outcome.is_err());
             if let (Ok(prediction), Ok(pixels), true) = (&outcome, decoded, args.contact_sheet.is_some()) {
                 extremes.offer(&input.path, prediction, pixels, side);
             }
-            writer.write(&Record { path: input.path.clone(), outcome })?;
+            let set = model.sets.is_some().then_some(set);
+            writer.write(&Record { path: input.path.clone(), outcome, set })?;
         }
         bar.inc(batch.len() as u64);
     }
@@ -161,24 +199,32 @@ fn as_trained(opened: &Opened) -> Resize {
     }
 }
 
-/// Returns the predictions for decoded images `[3, side, side]`.
+/// Returns the predictions for decoded images `[3, side, side]` and their sets of classes, which are empty unless sets are
+/// asked for. `first` images were predicted before.
 fn predict_batch(
-    opened: &Opened,
-    (predictor, cutter): (&Predictor, &Cutter),
+    model: &Predicting,
+    cutter: &Cutter,
     images: &[&[u8]],
-    side: usize,
-) -> Result<Vec<Prediction>> {
+    (side, first): (usize, usize),
+) -> Result<Vec<(Prediction, Vec<String>)>> {
+    let Predicting { opened, predictor, sets, .. } = model;
     if images.is_empty() {
         return Ok(Vec::new());
     }
-    let (model, side) = (&opened.session.model, side as i64);
+    let (network, side) = (&opened.session.model, side as i64);
     let logits = guarded("prediction", ROOM_TO_PREDICT, || {
-        let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(model.device);
+        let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(network.device);
         host_f32(&predictor.logits(cutter, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
     })?;
-    let shape = Shape { members: predictor.members(), samples: images.len(), classes: model.head.classes() as usize };
-    let uncertainty = Uncertainty::compute(&Predictions::unlabelled(shape, logits)?)?;
-    (0..images.len()).map(|i| Prediction::of(&uncertainty, i, &opened.session.classes)).collect()
+    let shape = Shape { members: predictor.members(), samples: images.len(), classes: network.head.classes() as usize };
+    let predictions = Predictions::unlabelled(shape, logits)?;
+    let (uncertainty, names) = (Uncertainty::compute(&predictions)?, &opened.session.classes);
+    let classes = match sets {
+        Some(calibrated) => calibrated.sets(&predictions, first)?,
+        None => vec![Vec::new(); images.len()],
+    };
+    let named = |set: &Vec<usize>| set.iter().map(|class| names[*class].clone()).collect();
+    (0..images.len()).map(|i| Ok((Prediction::of(&uncertainty, i, names)?, named(&classes[i])))).collect()
 }
 
 /// The images with the lowest and the highest predictive entropy so far.

@@ -24,7 +24,7 @@ pub struct ReportArgs {
     #[arg(value_name = "FOLDER | CSV")]
     paths: Vec<PathBuf>,
 
-    /// Tables to print: `results`, `ood`, `bella-1`, …, or `all` [default: those with a result of ours].
+    /// Tables to print: `results`, `ood`, `conformal`, `bella-1`, …, or `all` [default: those with a result of ours].
     #[arg(long = "table", value_name = "KEY", value_delimiter = ',')]
     tables: Vec<String>,
 
@@ -97,7 +97,7 @@ impl ReportArgs {
     fn print_tables(&self, sources: &Sources) -> Result<()> {
         let of_files = !self.paths.is_empty() && !self.paths[0].is_dir();
         let (shown, others): (Vec<_>, Vec<_>) = match (self.tables.is_empty(), of_files) {
-            (true, true) => (vec![tables::results(sources), tables::ood(sources)], vec![]),
+            (true, true) => (vec![tables::results(sources), tables::ood(sources), tables::conformal(sources)], vec![]),
             (true, false) => tables::all(sources)?.into_iter().partition(|table| table.matched > 0),
             (false, _) => (tables::named(sources, &self.tables).map_err(|error| Usage(error.to_string()))?, vec![]),
         };
@@ -136,7 +136,8 @@ impl ReportArgs {
             return Ok(());
         }
         let papers = tables::papers(sources)?;
-        let results = [tables::results(sources), tables::seeds(sources), tables::ood(sources)];
+        let results =
+            [tables::results(sources), tables::seeds(sources), tables::ood(sources), tables::conformal(sources)];
         let figures = figures::all(sources);
         for figure in &figures {
             figure.problems.iter().for_each(|problem| tracing::warn!("figure {}: {problem}", figure.key));
@@ -179,6 +180,12 @@ pub fn print_rows(rows: &[Row]) {
 pub fn print_ood(rows: &[Row]) {
     let sources = Sources { ood: table_of(rows), ..Sources::default() };
     print!("{}", tables::ood(&sources).to_terminal(Surface::of_stdout()));
+}
+
+/// Prints rows of conformal sets that were just computed, without those of parts of the images.
+pub fn print_conformal(rows: &[Row]) {
+    let sources = Sources { conformal: table_of(rows), ..Sources::default() };
+    print!("{}", tables::conformal(&sources).to_terminal(Surface::of_stdout()));
 }
 
 fn table_of(rows: &[Row]) -> Table {

@@ -5,16 +5,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
+use super::conformal::ConformalArgs;
+use super::failure::Usage;
 use crate::evaluate::IMAGES;
+use crate::metrics::conformal::Coverage;
 use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
 use crate::predictions::Predictions;
+use crate::results::conformal;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella score results/runs/quickstart/*/predictions/*.safetensors\n  \
-                        bella score cifar10.safetensors --ood cifar100.safetensors --csv")]
+                        bella score cifar10.safetensors --ood cifar100.safetensors --csv\n  \
+                        bella score test.safetensors --validation val.safetensors --conformal 0.1")]
 pub struct ScoreArgs {
     /// Predictions files (logits [m, N, C], labels [N]).
     #[arg(required = true)]
@@ -28,12 +33,19 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
-    /// Print CSV instead of a table.
+    /// Print CSV instead of a table; with --conformal, that of the sets.
     #[arg(long)]
     csv: bool,
+
+    #[command(flatten)]
+    conformal: ConformalArgs,
 }
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
+    let sets = conformal_sets(args)?;
+    if args.csv && !sets.is_empty() {
+        return print_csv(&sets);
+    }
     let rows: Vec<Row> = match args.ood.as_slice() {
         [] => args.files.iter().map(|file| score(file, args.validation.as_deref())).collect::<Result<_>>()?,
         sets => detect(&args.files, sets)?,
@@ -45,6 +57,9 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
         super::report::print_rows(&rows);
         if args.validation.is_some() {
             print_scaled(&rows);
+        }
+        if !sets.is_empty() {
+            super::report::print_conformal(&sets);
         }
     } else {
         print_ood(&rows);
@@ -89,6 +104,45 @@ fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
         }
     }
     Ok(row)
+}
+
+/// Returns the rows of the conformal sets of every file, with thresholds from the validation predictions.
+fn conformal_sets(args: &ScoreArgs) -> Result<Vec<Row>> {
+    let Some(plan) = args.conformal.plan()? else { return Ok(vec![]) };
+    let Some(validation) = &args.validation else {
+        let why = "--conformal: thresholds need predictions on images that nothing was trained on: name them by \
+                   --validation FILE (`bella eval --split val` writes them)";
+        return Err(Usage(why.into()).into());
+    };
+    let held_out = Predictions::open(validation)?;
+    let names: Vec<String> = (0..held_out.classes())
+        .map(|class| held_out.class_names().get(class).cloned().unwrap_or_else(|| class.to_string()))
+        .collect();
+    plan.check(held_out.labels().unwrap_or_default(), &names)?;
+    let calibrated = plan.calibrate(&held_out).with_context(|| validation.display().to_string())?;
+    let mut rows = Vec::new();
+    for file in &args.files {
+        let tested = Predictions::open(file)?;
+        let context = || format!("{} with --validation {}", file.display(), validation.display());
+        check_run(&held_out, &tested).with_context(context)?;
+        check_other_images(&held_out, &tested).with_context(context)?;
+        let who = describe(file, &tested, &["experiment", "run", "set", "condition", "predictive", IMAGES]);
+        let measured = Coverage::measure(&calibrated, &tested).with_context(context)?;
+        let of_file = calibrated.iter().zip(&measured).flat_map(|(one, coverage)| conformal::rows(&who, one, coverage));
+        rows.extend(of_file);
+    }
+    Ok(rows)
+}
+
+/// Fails if two files hold predictions on the same images, by the fingerprints of these or by the logits.
+fn check_other_images(one: &Predictions, other: &Predictions) -> Result<()> {
+    let images = |of: &Predictions| of.metadata().get(IMAGES).filter(|images| !images.is_empty()).cloned();
+    let same = match (images(one), images(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.shape() == other.shape() && one.all_logits() == other.all_logits(),
+    };
+    ensure!(!same, "both files are of the same images: thresholds must come from others than are tested");
+    Ok(())
 }
 
 /// Returns the rows of every file against every out-of-distribution set.
@@ -215,6 +269,18 @@ mod tests {
         let ood = detect(&files, &files[..1]).unwrap();
         assert_eq!(ood[0].get("ood_file"), files[0].to_str());
         assert!(ood.iter().any(|row| row.get("file") == files[1].to_str()));
+    }
+
+    #[test]
+    fn sets_are_not_calibrated_on_the_images_that_test_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let [test, held_out] = ["test", "val"].map(|name| folder.path().join(name));
+        save(&test, &[4.0, -4.0], true, "r1");
+        save(&held_out, &[2.0, 1.0, 3.0, -1.0, 2.5, 1.5, 2.0, 0.5, 3.5], true, "r1");
+        let open = |path: &Path| Predictions::open(path).unwrap();
+        assert!(check_other_images(&open(&held_out), &open(&test)).is_ok());
+        let refused = check_other_images(&open(&test), &open(&test)).unwrap_err().to_string();
+        assert!(refused.starts_with("both files are of the same images"), "{refused}");
     }
 
     // Three of four are right at logit 4, so T = 4 / log 3 makes the confidence 3/4.

@@ -44,7 +44,7 @@ pub fn run(args: &SoupArgs) -> Result<()> {
         Space::Weights => "soup",
         Space::Factors => "soup-factors",
     };
-    let rows = test(&opened, members, name, &tests)?;
-    show(&opened, &rows);
+    let tested = test(&opened, members, name, &tests)?;
+    show(&opened, &tested);
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! If several processes train together, only the first one writes; otherwise all of them do the same.
 
-mod signals;
+pub(super) mod signals;
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -51,6 +51,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "RUN")]
     from: Option<String>,
 
+    /// Pause after this epoch; the same command without this option goes on to the end.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    until_epoch: Option<u32>,
+
     /// Skip the evaluation on the test split.
     #[arg(long)]
     no_eval: bool,
@@ -76,7 +80,7 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
         let shown = args.no_eval || !world.any(world.leads() && !show_stored(&experiment, &settings, &run)?);
         return if shown { Ok(()) } else { evaluate_finished(&experiment, settings, &run, world) };
     }
-    train(&experiment, (settings, world), &run, args.no_eval)
+    train(&experiment, (settings, world), &run, args)
 }
 
 /// Prepares the folder of the run and locks it against other processes.
@@ -98,8 +102,9 @@ fn train(
     experiment: &Experiment,
     (mut settings, world): (Settings, Rc<World>),
     run: &RunFolder,
-    no_eval: bool,
+    args: &TrainArgs,
 ) -> Result<()> {
+    let no_eval = args.no_eval;
     let device = open_device(&settings, &world)?;
     let state = read_resume_file(run, &world)?;
     settings.threads = stored_threads(settings.threads, state.as_ref(), &world)?;
@@ -109,11 +114,18 @@ fn train(
     let stop = signals::stop(&session.world)?;
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
     let trained = || signals::end(saved.clone(), session.world.leads());
-    let watch = Watch { stop: stop.clone(), trained: &trained };
+    let until_epoch = args.until_epoch.map(|epoch| epoch as usize);
+    let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch };
     let Finished { record, posterior } = match train::run(experiment, &session, material, (run, state), &watch)? {
         Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {
             let id = run.id();
+            if !session.world.any(stop.load(Ordering::Relaxed)) {
+                tracing::info!(
+                    "paused after {steps} steps, which are saved: the same command without --until-epoch continues (run {id})"
+                );
+                return Ok(());
+            }
             let text = format!("stopped after {steps} steps, which are saved: the same command continues (run {id})");
             return Err(Stopped(text).into());
         }

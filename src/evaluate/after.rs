@@ -41,6 +41,7 @@ pub fn after_training(
             set: String::new(),
             names_files: true,
             validation: None,
+            conformal: None,
         };
         for (set, images) in tests {
             evaluation.set.clone_from(set);

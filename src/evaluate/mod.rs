@@ -4,10 +4,12 @@ mod after;
 mod attacked;
 pub mod attacks;
 mod condition;
+mod conformal;
 mod files;
 mod ood;
 mod predictive;
 mod row;
+mod sets;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -29,6 +31,7 @@ use crate::session::Session;
 pub use after::after_training;
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
+pub use conformal::Conformal;
 pub use files::IMAGES;
 pub use ood::Inside;
 pub use predictive::{Prepared, prepare};
@@ -55,6 +58,8 @@ pub struct Evaluation<'a> {
     pub names_files: bool,
     /// The predictions of the same members on held-out training images; temperatures are fitted on them.
     pub validation: Option<Predictions>,
+    /// The thresholds of conformal sets, and what was measured of them.
+    pub conformal: Option<Conformal>,
 }
 
 impl Evaluation<'_> {
@@ -69,16 +74,12 @@ impl Evaluation<'_> {
 
     /// Returns predictions on held-out images without storing anything.
     pub fn labelled(&self, images: &SampleSet) -> Result<Predictions> {
-        Predictions::new(self.shape(images.samples()), self.logits(images)?, images.split.labels.clone())
+        labelled(self.session, &self.predictor, images, self.batch_size)
     }
 
     /// Returns the logits `[m, N, C]` of all members on all images.
     fn logits(&self, images: &SampleSet) -> Result<Vec<f32>> {
-        let all: Vec<u32> = (0..images.samples() as u32).collect();
-        let bar = crate::base::logging::bar(all.len() as u64, "predicting");
-        let logits = self.predictor.shared_logits(&self.session.world, images, &all, self.batch_size, &bar)?;
-        bar.finish_and_clear();
-        Ok(logits)
+        logits(self.session, &self.predictor, images, self.batch_size)
     }
 
     fn shape(&self, samples: usize) -> Shape {
@@ -105,6 +106,7 @@ impl Evaluation<'_> {
                 row.push_number(column, value);
             }
         }
+        self.measure_sets(&predictions, images.fingerprint, condition)?;
         self.add_cost(&mut row, predictions.samples() as f64 / seconds);
         self.store(&row)?;
         Ok(Kept { row, predictions, file })
@@ -140,6 +142,30 @@ impl Evaluation<'_> {
     }
 }
 
+/// Returns predictions on labelled images without storing anything.
+///
+/// # Errors
+/// Fails if images cannot be read, if memory runs out, or if a logit is not finite.
+pub fn labelled(
+    session: &Session,
+    predictor: &Predictor,
+    images: &SampleSet,
+    batch_size: usize,
+) -> Result<Predictions> {
+    let classes = session.model.head.classes() as usize;
+    let shape = Shape { members: predictor.members(), samples: images.samples(), classes };
+    Predictions::new(shape, logits(session, predictor, images, batch_size)?, images.split.labels.clone())
+}
+
+/// Returns the logits `[m, N, C]` of all members on all images.
+fn logits(session: &Session, predictor: &Predictor, images: &SampleSet, batch_size: usize) -> Result<Vec<f32>> {
+    let all: Vec<u32> = (0..images.samples() as u32).collect();
+    let bar = crate::base::logging::bar(all.len() as u64, "predicting");
+    let logits = predictor.shared_logits(&session.world, images, &all, batch_size, &bar)?;
+    bar.finish_and_clear();
+    Ok(logits)
+}
+
 /// The results of one evaluation.
 struct Kept {
     row: Row,
@@ -169,6 +195,11 @@ pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
 /// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment.
 pub fn ood_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}-ood.csv"))
+}
+
+/// Returns the path of the file that collects the conformal sets of all runs of an experiment.
+pub fn conformal_csv(out: &Path, name: &str) -> PathBuf {
+    out.join(format!("{name}-conformal.csv"))
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ impl Evaluation<'_> {
         let outside = Predictions::unlabelled(self.shape(images.set.samples()), self.logits(&images.set)?)?;
         let outside = self.named(outside, &format!("ood {ood_set}"), images.fingerprint)?;
         self.save(&outside)?;
+        self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;
         let measured = compare(inside, &Uncertainty::compute(&outside)?);
         let file = ood_csv(&self.session.settings.out, &self.experiment.name);
         let mut rows = Vec::new();

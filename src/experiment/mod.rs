@@ -42,12 +42,18 @@ pub struct Experiment {
 /// writes for another purpose. On some systems, names that differ only in case are the same file.
 fn taken(name: &str) -> Option<String> {
     let lower = name.to_lowercase();
-    let file = match lower.strip_suffix("-ood") {
-        Some(other) => format!("{other}-ood.csv holds the out-of-distribution results of an experiment `{other}`"),
-        None if lower == "bench" => "bench.csv holds the measurements of `bella bench`".to_string(),
-        None => return None,
+    let file = if let Some(other) = lower.strip_suffix("-ood") {
+        format!("{other}-ood.csv holds the out-of-distribution results of an experiment `{other}`")
+    } else if let Some(other) = lower.strip_suffix("-conformal") {
+        format!("{other}-conformal.csv holds the conformal sets of an experiment `{other}`")
+    } else if lower == "bench" {
+        "bench.csv holds the measurements of `bella bench`".to_string()
+    } else {
+        return None;
     };
-    Some(format!("must not be `bench` or end in `-ood`: {file}; choose another name, say `{name}-experiment`"))
+    Some(format!(
+        "must not be `bench` or end in `-ood` or `-conformal`: {file}; choose another name, say `{name}-experiment`"
+    ))
 }
 
 impl Experiment {

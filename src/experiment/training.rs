@@ -45,6 +45,9 @@ pub struct TrainSpec {
     pub loo_samples: usize,
     /// The number of minutes between two writings of the resume file within an epoch.
     pub save_minutes: f64,
+    /// The number of epochs without a lower validation NLL after which training ends; `None` for all epochs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<usize>,
 }
 
 /// The number of parts that a batch is split into.
@@ -242,9 +245,13 @@ impl TrainSpec {
             prefix_cache: reader.choice("prefix_cache").about("Where the output of the blocks below the first trained one is kept.").or(PrefixCache::Auto),
             loo_samples: reader.count("loo_samples", 0..=u32::MAX as usize).about("Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.").or(0),
             save_minutes: reader.float("save_minutes", Bounds::above(0.0)).about("Minutes between two writings of the resume file within an epoch.").or(10.0),
+            early_stop: reader.count("early_stop", 1..=1_000_000).about("Epochs without a lower validation NLL after which training ends before its last epoch.").optional(),
         };
         if spec.select == Selection::Best && validation.is_none() {
             reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");
+        }
+        if spec.early_stop.is_some() && validation.is_none() {
+            reader.problem("early_stop", "needs validation images: set data.*.validation, say to 0.2");
         }
         reader.finish();
         spec

@@ -1,5 +1,6 @@
 //! The machine on which a run computes: its devices, memory and processes, and the type of numbers.
 
+pub mod child;
 mod chunk;
 pub mod device;
 pub mod exit;

@@ -7,6 +7,7 @@ mod average;
 pub mod bootstrap;
 mod brier;
 pub mod calibration;
+pub mod conformal;
 mod diversity;
 mod entropy;
 mod list;
@@ -54,11 +55,14 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
 }
 
 /// Returns the meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling
-/// (`ece_ts_lm`), or a measure of out-of-distribution detection (`fpr95`).
+/// (`ece_ts_lm`), a measure of out-of-distribution detection (`fpr95`), or one of conformal sets (`mean_set_size`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
     let metric = metric.map(|metric| metric.column());
-    metric.or_else(|| temperature::of_column(column)).or_else(|| ood::of_column(column))
+    metric
+        .or_else(|| temperature::of_column(column))
+        .or_else(|| ood::of_column(column))
+        .or_else(|| conformal::of_column(column))
 }
 
 #[cfg(test)]

@@ -29,6 +29,14 @@ pub(super) struct Sample {
     pub energy: f64,
 }
 
+/// The classes of one averaged prediction, the most probable first.
+pub(super) struct Ranked {
+    /// The classes, `[C]`. Of equally probable ones, the first counts as more probable.
+    pub classes: Vec<usize>,
+    /// Their probabilities, `[C]`, which fall.
+    pub probabilities: Vec<f64>,
+}
+
 /// The scores of one averaged prediction against the label.
 pub(super) struct Outcome {
     /// The number of classes ranked before the label. 0 means correct.
@@ -128,6 +136,15 @@ impl Scratch {
     /// Returns the probabilities of the sample that was read last, `[C]`.
     pub fn probabilities(&self, average: Average) -> &[f64] {
         self.averaged(average).0
+    }
+
+    /// Returns the classes of the sample that was read last, sorted by probability.
+    pub fn ranked(&self, average: Average) -> Ranked {
+        let (probabilities, order) = self.averaged(average);
+        let mut classes: Vec<usize> = (0..order.len()).collect();
+        classes.sort_by(|a, b| order[*b].total_cmp(&order[*a]));
+        let probabilities = classes.iter().map(|class| probabilities[*class]).collect();
+        Ranked { classes, probabilities }
     }
 
     fn reset(&mut self) {

@@ -134,22 +134,31 @@ pub struct Record {
     pub path: PathBuf,
     /// The prediction, or the reason why there is none.
     pub outcome: Result<Prediction, String>,
+    /// The conformal set of class names, the most probable first; empty if there is no prediction. `None` if sets are
+    /// not asked for.
+    pub set: Option<Vec<String>>,
 }
 
-/// The columns of a record. In the record of an error, only `path` and `error` are filled.
+/// What separates the classes of a set in CSV.
+const BETWEEN: &str = "|";
+
+/// The columns of a record. In the record of an error, only `path` and `error` are filled. `S` is a set as the format
+/// writes it.
 #[derive(Serialize)]
-struct Columns<'a> {
+struct Columns<'a, S: Serialize> {
     path: std::borrow::Cow<'a, str>,
     class: Option<&'a str>,
     probability: Option<f64>,
     predictive_entropy: Option<f64>,
     mutual_information: Option<f64>,
     disagreement: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<S>,
     error: Option<&'a str>,
 }
 
 impl Record {
-    fn columns(&self) -> Columns<'_> {
+    fn columns<S: Serialize>(&self, set: impl Fn(&[String]) -> S) -> Columns<'_, S> {
         let found = self.outcome.as_ref().ok();
         Columns {
             path: self.path.to_string_lossy(),
@@ -158,6 +167,7 @@ impl Record {
             predictive_entropy: found.map(|p| p.predictive_entropy),
             mutual_information: found.and_then(|p| p.mutual_information),
             disagreement: found.and_then(|p| p.disagreement),
+            set: self.set.as_ref().map(|names| set(names)),
             error: self.outcome.as_ref().err().map(String::as_str),
         }
     }
@@ -197,11 +207,11 @@ impl<W: Write> Writer<W> {
         let failed = || format!("cannot write the record of {}", record.path.display());
         match &mut self.0 {
             Sink::Csv(out) => {
-                out.serialize(record.columns()).with_context(failed)?;
+                out.serialize(record.columns(|names| names.join(BETWEEN))).with_context(failed)?;
                 out.flush().with_context(failed)
             }
             Sink::JsonLines(out) => {
-                let line = serde_json::to_string(&record.columns()).with_context(failed)?;
+                let line = serde_json::to_string(&record.columns(<[String]>::to_vec)).with_context(failed)?;
                 writeln!(out, "{line}").and_then(|()| out.flush()).with_context(failed)
             }
         }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::machine::child::end_with_parent;
+
 /// The time between two checks of a running child. A resume file must be seen before the next step is over.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -62,7 +64,7 @@ pub fn run(mut command: Command, log: &Path, kill: Option<&dyn Fn() -> bool>) ->
     let file = file.as_mut().map_err(|error| anyhow::anyhow!("{}: cannot write the log: {error}", log.display()))?;
     writeln!(file, "$ {}", shown(&command))?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(Stdio::piped());
-    die_together(&mut command);
+    end_with_parent(&mut command, KILL);
     let started = Instant::now();
     let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(&command)))?;
     let stderr = child.stderr.take().context("a child has no standard error")?;
@@ -138,23 +140,6 @@ fn ended(child: &mut Child) -> Result<Option<(ExitStatus, Option<u64>)>> {
 fn ended(child: &mut Child) -> Result<Option<(ExitStatus, Option<u64>)>> {
     Ok(child.try_wait().context("cannot wait for a child")?.map(|status| (status, None)))
 }
-
-/// Makes the system kill the child if the rehearsal is killed.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn die_together(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: prctl is safe between fork and exec.
-    unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        });
-    }
-}
-
-/// Does nothing, since this system cannot kill a child together with its parent.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn die_together(_: &mut Command) {}
 
 #[cfg(test)]
 mod tests {

@@ -70,8 +70,8 @@ mod tests {
         let out = folder.path().join("new/out");
         let rendered = all(&Sources::default()).unwrap();
         tables(&out, &rendered).unwrap();
-        // Without results, the tables `results` and `ood` have no rows.
-        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3 * (rendered.len() - 2));
+        // Without results, the tables `results`, `ood` and `conformal` have no rows.
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3 * (rendered.len() - 3));
         let latex = std::fs::read_to_string(out.join("bella-1.tex")).unwrap();
         assert!(latex.contains("\\label{tab:bella-1}") && latex.ends_with("\\end{table}\n"));
         assert!(std::fs::read_to_string(out.join("bella-1.md")).unwrap().contains("| CIFAR10 | paper | 97.57 |"));

@@ -27,6 +27,8 @@ pub struct Sources {
     /// The rows of all files of out-of-distribution results, one for each run, set, foreign set, images, score and
     /// average.
     pub ood: Table,
+    /// The rows of all files of conformal sets, one for each run, set, images, condition, level and part of the images.
+    pub conformal: Table,
     pub runs: Vec<RunFiles>,
     /// The files that could not be read, one line each with the reason.
     pub problems: Vec<String>,
@@ -102,7 +104,7 @@ impl Sources {
             }
         }
         sources.distinguish_images();
-        let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty();
+        let empty = [&sources.results, &sources.ood, &sources.conformal].iter().all(|table| table.rows.is_empty());
         ensure!(!empty, "no results yet: run `bella train` first");
         Ok(sources)
     }
@@ -156,6 +158,7 @@ impl Sources {
     fn distinguish_images(&mut self) {
         images::distinguish(&mut self.results);
         images::distinguish(&mut self.ood);
+        images::distinguish(&mut self.conformal);
     }
 
     fn add_csv(&mut self, path: &Path) {
@@ -165,18 +168,22 @@ impl Sources {
         }
     }
 
-    /// Adds the rows of `table` to the result rows or to the out-of-distribution rows.
+    /// Adds the rows of `table` to the result rows, the out-of-distribution rows or those of conformal sets.
     fn take(&mut self, path: &Path, mut table: Table) -> Result<()> {
         let has = |columns: &[&str]| columns.iter().all(|column| table.index(column).is_some());
-        let ood = has(OOD_KEYS);
+        let (ood, conformal) = (has(OOD_KEYS), has(&["condition", "alpha", "mean_set_size"]));
         ensure!(
-            ood || has(&["method", "condition"]),
+            ood || conformal || has(&["method", "condition"]),
             "results file {}: has neither the columns `method` and `condition` of results nor `ood_set` and `score`",
             path.display()
         );
         self.drop_torn_row(path, &mut table)?;
         self.blank_broken_numbers(path, &mut table);
-        let all = if ood { &mut self.ood } else { &mut self.results };
+        let all = match (ood, conformal) {
+            (true, _) => &mut self.ood,
+            (false, true) => &mut self.conformal,
+            (false, false) => &mut self.results,
+        };
         for row in &table.rows {
             let mut cells = Row::new();
             table.columns.iter().zip(row).for_each(|(column, value)| cells.push(column, value));

@@ -16,7 +16,7 @@ use crate::metrics::Average;
 use matching::{Found, Matcher};
 
 pub use latex::escape_latex;
-pub use ours::{ood, result_columns, results, seeds, seeds_csv};
+pub use ours::{conformal, ood, result_columns, results, seeds, seeds_csv};
 pub use rendered::{NOT_RUN, RenderedTable, escape_html, with_code};
 use rendered::{OURS, PUBLISHED};
 
@@ -24,7 +24,7 @@ use rendered::{OURS, PUBLISHED};
 const NOTHING: &str = "–";
 
 /// The tables of our results, which come before those of the papers.
-const OWN: &[&str] = &["results", "ood"];
+const OWN: &[&str] = &["results", "ood", "conformal"];
 
 /// Returns all names that `--table` accepts.
 pub fn keys() -> Vec<&'static str> {
@@ -45,7 +45,7 @@ pub fn papers(sources: &Sources) -> Result<Vec<RenderedTable>> {
 /// # Errors
 /// Fails if the published numbers cannot be read.
 pub fn all(sources: &Sources) -> Result<Vec<RenderedTable>> {
-    let mut tables = vec![results(sources), ood(sources)];
+    let mut tables = vec![results(sources), ood(sources), conformal(sources)];
     tables.extend(papers(sources)?);
     Ok(tables)
 }

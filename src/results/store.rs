@@ -175,7 +175,41 @@ pub fn upsert_measurement(path: &Path, row: &Row, identity: &Identity) -> Result
     })
 }
 
-fn write(path: &Path, table: &Table) -> Result<()> {
+/// Stores the `rows` of one measurement, which are equal in the cells of `identity`, in place of all earlier rows of the
+/// same measurement. There may have been more or fewer of these.
+///
+/// # Errors
+/// Fails if the CSV file is damaged (the message names the line), a row lacks a key column or has a column twice, or the
+/// disk is full. The file is then left unchanged.
+pub fn replace_measurement(path: &Path, rows: &[Row], identity: &Identity) -> Result<()> {
+    let Some(first) = rows.first() else { return Ok(()) };
+    for row in rows {
+        check_columns(row.cells.iter().map(|(column, _)| column.as_str())).context("results row")?;
+    }
+    let fingerprints = identity.images.iter().map(|images| images.fingerprint);
+    let keys: Vec<&str> = identity.keys.iter().copied().chain(fingerprints).collect();
+    for key in &keys {
+        ensure!(first.get(key).is_some(), "results row: has no key column `{key}`");
+    }
+    with_lock(path, || {
+        let mut table = if path.try_exists()? { read(path)? } else { Table::default() };
+        let same: Vec<bool> = (0..table.rows.len())
+            .map(|row| {
+                keys.iter().all(|key| table.get(row, key).unwrap_or_default() == first.get(key).unwrap_or_default())
+            })
+            .collect();
+        let mut same = same.into_iter();
+        table.rows.retain(|_| !same.next().unwrap_or(false));
+        rows.iter().for_each(|row| table.append(row));
+        write(path, &table)
+    })
+}
+
+/// Writes a whole CSV file atomically.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn write(path: &Path, table: &Table) -> Result<()> {
     write_atomic(path, |writer| {
         let mut csv = csv::Writer::from_writer(writer);
         csv.write_record(&table.columns)?;

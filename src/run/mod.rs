@@ -79,6 +79,14 @@ impl RunFolder {
         }
     }
 
+    /// Returns all runs below a results folder, sorted.
+    ///
+    /// # Errors
+    /// Fails if the folders cannot be listed.
+    pub fn all(results: &Path) -> Result<Vec<RunFolder>> {
+        all_runs(&results.join("runs"))
+    }
+
     /// Creates the folder and stores the resolved config in it.
     pub fn create(&self, experiment: &Experiment) -> Result<()> {
         create_folder(&self.path)?;
@@ -104,6 +112,12 @@ impl RunFolder {
             }
             Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
         }
+    }
+
+    /// Returns whether another process is training this run.
+    pub fn is_locked(&self) -> bool {
+        let file = File::open(self.path.join("lock"));
+        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     /// Removes the files that a killed process has left: temporary files, and the cache of the first blocks.

@@ -111,6 +111,19 @@ impl Progress {
         let _ = self.diagnostic_sum.zero_();
     }
 
+    /// Returns the number of epochs since that with the lowest validation NLL; 0 if it is the last one.
+    pub fn epochs_without_gain(&self) -> usize {
+        let mut best = f64::INFINITY;
+        let mut since = 0;
+        for row in &self.rows {
+            match row.validation_nll {
+                Some(nll) if nll < best => (best, since) = (nll, 0),
+                _ => since += 1,
+            }
+        }
+        since
+    }
+
     /// Keeps the posterior if its validation NLL is the lowest so far.
     pub fn offer(&mut self, nll: f64, posterior: impl FnOnce() -> Posterior) {
         if self.best.as_ref().is_none_or(|best| nll < best.nll) {

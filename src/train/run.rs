@@ -29,6 +29,8 @@ pub struct Watch<'a> {
     pub stop: Arc<AtomicBool>,
     /// A function that is called when training is over and its results are on disk.
     pub trained: &'a dyn Fn() -> Result<()>,
+    /// The epoch after which training pauses, with the resume file saved; `None` trains to the end.
+    pub until_epoch: Option<usize>,
 }
 
 /// A run that is finished and stored.
@@ -40,7 +42,7 @@ pub struct Finished {
 /// The way in which a run ended.
 pub enum Outcome {
     Finished(Box<Finished>),
-    /// Stopped on request after this many steps, with everything that a resumed run needs on disk.
+    /// Stopped on request, or paused as asked, after this many steps, with everything that a resumed run needs on disk.
     Interrupted {
         steps: usize,
     },
@@ -75,6 +77,7 @@ pub fn run(
             if ending == Ending::Interrupted {
                 return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
             }
+            tracing::info!("{}", trainer.choice());
             trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
             // The method's state, the best particles and the cache are dropped here.
             (record_of(&trainer, session), trainer.posterior())
@@ -124,6 +127,7 @@ fn assemble<'a>(
         world,
         team,
         stop: watch.stop.clone(),
+        until_epoch: watch.until_epoch,
         bar: crate::base::logging::bar(0, "training"),
         cutter,
         prefix,

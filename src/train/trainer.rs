@@ -48,6 +48,8 @@ pub(super) struct Trainer<'a> {
     pub(super) team: Team<'a>,
     /// A flag that the caller sets to stop training after the current step.
     pub(super) stop: Arc<AtomicBool>,
+    /// The epoch after which training pauses.
+    pub(super) until_epoch: Option<usize>,
     pub(super) progress: Progress,
     pub(super) bar: ProgressBar,
     /// The number of particles and images that go through the network at once.
@@ -64,7 +66,7 @@ pub(super) const ADVICE: &str = "lower optimizer.*.lr, raise train.warmup_steps,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Finished,
-    /// Training was stopped on request, and a resume file was written.
+    /// Training was stopped on request or paused as asked, and a resume file was written.
     Interrupted,
 }
 
@@ -98,7 +100,10 @@ impl<'a> Trainer<'a> {
         self.bar.set_length(self.total_steps() as u64);
         self.bar.set_position(self.progress.steps as u64);
         self.bar.reset_eta();
-        while self.progress.epoch < self.spec.epochs {
+        while self.progress.epoch < self.spec.epochs && !self.has_stalled() {
+            if self.until_epoch.is_some_and(|until| self.progress.epoch >= until) {
+                return Ok(Ending::Interrupted);
+            }
             if self.epoch(&mut clock)? == Ending::Interrupted {
                 return Ok(Ending::Interrupted);
             }
@@ -109,6 +114,36 @@ impl<'a> Trainer<'a> {
             }
         }
         Ok(Ending::Finished)
+    }
+
+    /// Returns whether the validation NLL has not fallen for so many epochs that training ends. It is a function of the
+    /// epochs so far, so that a resumed run ends where an uninterrupted one does. A method that has no posterior yet goes
+    /// on.
+    fn has_stalled(&self) -> bool {
+        let stalled = |patience| self.progress.epochs_without_gain() >= patience;
+        self.spec.early_stop.is_some_and(stalled) && self.method.has_posterior()
+    }
+
+    /// Returns a sentence that says which epoch was selected and why, and why training ended.
+    pub(super) fn choice(&self) -> String {
+        let Progress { epoch, best, .. } = &self.progress;
+        let selected = match (best, self.spec.select) {
+            (Some(best), Selection::Best) => {
+                let nll = best.nll;
+                format!(
+                    "epoch {} of {epoch} gives the posterior: its validation NLL {nll:.4} is the lowest",
+                    best.epoch
+                )
+            }
+            _ => format!("epoch {epoch}, the last one, gives the posterior"),
+        };
+        let stale = self.progress.epochs_without_gain();
+        match *epoch < self.spec.epochs {
+            true => {
+                format!("{selected}; training ended early, after {stale} epochs without a lower one (train.early_stop)")
+            }
+            false => selected,
+        }
     }
 
     /// Returns the number of the epoch whose posterior was selected.

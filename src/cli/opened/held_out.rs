@@ -1,10 +1,10 @@
 //! The training images that a run held out, for evaluation or for fitting temperatures.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::Opened;
-use crate::data::batches::SampleSet;
-use crate::data::{Split, SplitName};
+use crate::data::batches::{SampleSet, TestImages};
+use crate::data::{Fingerprint, Split, SplitName};
 use crate::experiment::{Experiment, Validation, load_config};
 
 /// The training images that a run held out.
@@ -66,24 +66,36 @@ impl Opened {
     }
 
     /// Returns the training images that the run held out, with the labels that it saw, or else a published validation
-    /// split.
+    /// split. Of a checkpoint without training, it is the images that its config holds out.
     ///
     /// # Errors
     /// Fails if there is neither.
-    pub fn validation(&self) -> Result<SampleSet> {
+    pub fn validation(&self) -> Result<TestImages> {
+        let stored;
         // This is the run's own data: `--data` names another test set, not another training set.
         let experiment = match &self.trained {
-            Some(_) => Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?,
-            None => bail!("a checkpoint as it is held no images out: name a trained run"),
+            Some(_) => {
+                stored = Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?;
+                &stored
+            }
+            None => &self.experiment,
         };
-        if let Some(HeldOut { split, trained }) = self.held_out(&experiment)? {
-            let split = Split { labels: trained, ..split };
-            return SampleSet::new(split, self.session.device, self.session.settings.workers);
+        let (device, workers) = (self.session.device, self.session.settings.workers);
+        if let Some(HeldOut { split, trained }) = self.held_out(experiment)? {
+            // The images are the same ones whatever label noise made of their labels.
+            let fingerprint = Fingerprint::of(&split)?;
+            let set = SampleSet::new(Split { labels: trained, ..split }, device, workers)?;
+            return Ok(TestImages { set, fingerprint });
         }
-        let split = self.session.images(&experiment, SplitName::Val);
-        split.context(
-            "nothing to calibrate on: the run held no training images out (data.*.validation = 0) and its data set has no \
-             val split",
-        )
+        let split = self.session.load(experiment, SplitName::Val).context(
+            "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data set has no val \
+             split",
+        )?;
+        TestImages::new(split, device, workers)
+    }
+
+    /// Returns whether the images of a split are among the calibration images, or among those that were trained on.
+    pub fn is_of_training(&self, split: SplitName) -> bool {
+        self.own_data && split != SplitName::Test
     }
 }

@@ -98,8 +98,8 @@ fn records(members: usize) -> Vec<Record> {
     }
     let outcome = outcome.map_err(|error| error.to_string());
     vec![
-        Record { path: "a \"b\".png".into(), outcome },
-        Record { path: "bad.png".into(), outcome: Err("bad.png: cut\noff".into()) },
+        Record { path: "a \"b\".png".into(), outcome, set: None },
+        Record { path: "bad.png".into(), outcome: Err("bad.png: cut\noff".into()), set: None },
     ]
 }
 

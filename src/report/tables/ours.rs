@@ -97,6 +97,42 @@ pub fn ood(sources: &Sources) -> RenderedTable {
     plain("ood", "Out-of-distribution detection in this folder", &caption, &sources.ood, OOD_COLUMNS)
 }
 
+/// The columns of the table of conformal sets that are not measures.
+const CONFORMAL_COLUMNS: &[&str] = &[
+    "file",
+    "checkpoint",
+    "subspace",
+    "method",
+    "particles",
+    "rank",
+    "predictive",
+    "seed",
+    "set",
+    "condition",
+    "alpha",
+    "score",
+    "settings",
+    "thresholds",
+    "draw",
+    "average",
+];
+
+/// Returns the table of conformal sets over all images of a test set.
+pub fn conformal(sources: &Sources) -> RenderedTable {
+    let mut table = sources.conformal.clone();
+    let part = table.index("part");
+    table.rows.retain(|row| part.is_none_or(|part| row[part] == "all"));
+    let columns: Vec<&str> =
+        CONFORMAL_COLUMNS.iter().copied().chain(metrics::conformal::measures().map(|(key, _)| key)).collect();
+    let caption = format!(
+        "Sets of classes that hold the true one with probability 1 - alpha for images like the calibration images: one \
+         row per run, test set, condition, score and average, over all images; the files have them by class, group and \
+         size of set, too. {}",
+        Average::legend()
+    );
+    plain("conformal", "Conformal sets in this folder", &caption, &table, &columns)
+}
+
 fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str]) -> RenderedTable {
     let texts = texts(table, columns);
     let first_number = texts.titles.iter().position(|title| title == "auroc").unwrap_or(texts.labels);

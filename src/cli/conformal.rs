@@ -1,0 +1,122 @@
+//! The options of `--conformal`.
+
+use anyhow::Result;
+use clap::Args;
+
+use super::failure::Usage;
+use crate::metrics::conformal::{Alpha, Calibrated, Draw, Regularisation, Rule, SCORES, Score, Thresholds};
+use crate::predictions::Predictions;
+
+#[derive(Args)]
+#[command(next_help_heading = "Conformal sets")]
+pub(super) struct ConformalArgs {
+    /// Make sets of classes that hold the true one with probability 1 - ALPHA, with thresholds from held-out images, and
+    /// report their coverage and size.
+    #[arg(long, value_name = "ALPHA,…", value_delimiter = ',')]
+    conformal: Vec<Alpha>,
+
+    /// Scores of the sets: lac, aps, raps [default: all of them; `bella predict`: aps].
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = parse_score, requires = "conformal")]
+    conformal_score: Vec<&'static Score>,
+
+    /// Thresholds: shared by all classes, or one for each class (class-wise, Mondrian).
+    #[arg(long, value_name = "WHICH", default_value = "shared", requires = "conformal")]
+    conformal_thresholds: Thresholds,
+
+    /// Draw of aps and raps: fixed, or random, with which coverage is exact and sets may be empty.
+    #[arg(long, value_name = "WHICH", default_value = "fixed", requires = "conformal")]
+    conformal_draw: Draw,
+
+    /// Penalty of raps for each rank beyond --raps-rank.
+    #[arg(long, value_name = "X", default_value = "0.01", requires = "conformal", value_parser = parse_penalty)]
+    raps_penalty: f64,
+
+    /// Number of ranks that raps does not penalise.
+    #[arg(long, value_name = "K", default_value = "5", requires = "conformal",
+          value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    raps_rank: u32,
+}
+
+/// The sets that the command line asks for.
+pub(super) struct Plan {
+    rules: Vec<Rule>,
+    alphas: Vec<Alpha>,
+}
+
+impl ConformalArgs {
+    /// Returns the sets of the command line; `None` without `--conformal`.
+    ///
+    /// # Errors
+    /// Fails if a level or a score comes twice.
+    pub fn plan(&self) -> Result<Option<Plan>> {
+        let scores = if self.conformal_score.is_empty() { SCORES } else { &self.conformal_score };
+        for (at, alpha) in self.conformal.iter().enumerate() {
+            if self.conformal[..at].contains(alpha) {
+                return Err(Usage(format!("--conformal {alpha}: comes twice; leave one out")).into());
+            }
+        }
+        for (at, score) in scores.iter().enumerate() {
+            if scores[..at].iter().any(|other| other.key == score.key) {
+                return Err(Usage(format!("--conformal-score {}: comes twice; leave one out", score.key)).into());
+            }
+        }
+        let plan =
+            Plan { rules: scores.iter().map(|score| self.rule(score)).collect(), alphas: self.conformal.clone() };
+        Ok((!self.conformal.is_empty()).then_some(plan))
+    }
+
+    /// Returns the one kind of set that is written beside a prediction; `None` without `--conformal`.
+    ///
+    /// # Errors
+    /// Fails if there are several levels or scores.
+    pub fn single(&self) -> Result<Option<Plan>> {
+        if self.conformal.len() > 1 || self.conformal_score.len() > 1 {
+            let why =
+                "--conformal: one set is written beside each prediction: give one level and one --conformal-score";
+            return Err(Usage(why.into()).into());
+        }
+        let aps = SCORES.iter().find(|score| score.key == "aps");
+        let score = self.conformal_score.first().or(aps);
+        let plan = score.map(|score| Plan { rules: vec![self.rule(score)], alphas: self.conformal.clone() });
+        Ok(plan.filter(|plan| !plan.alphas.is_empty()))
+    }
+
+    fn rule(&self, score: &'static Score) -> Rule {
+        let regularisation = Regularisation { penalty: self.raps_penalty, rank: self.raps_rank as usize };
+        // The same draws for every run and seed, so that results can be compared image by image.
+        Rule { score, thresholds: self.conformal_thresholds, draw: self.conformal_draw, regularisation, seed: 0 }
+    }
+}
+
+impl Plan {
+    /// Checks, before anything is predicted, that there are enough calibration images with these labels, `[N]`.
+    ///
+    /// # Errors
+    /// Fails, as bad usage, with the number of images that the level needs.
+    pub fn check(&self, labels: &[u32], class_names: &[String]) -> Result<()> {
+        for (rule, alpha) in self.rules.iter().flat_map(|rule| self.alphas.iter().map(move |alpha| (rule, alpha))) {
+            rule.check(*alpha, labels, class_names)
+                .map_err(|error| Usage(format!("--{error}").replacen("--conformal level", "--conformal", 1)))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the thresholds from predictions on calibration images.
+    ///
+    /// # Errors
+    /// Fails if the predictions have no labels, if a logit is not finite, or if there are too few images.
+    pub fn calibrate(&self, held_out: &Predictions) -> Result<Vec<Calibrated>> {
+        Calibrated::all(&self.rules, &self.alphas, held_out)
+    }
+}
+
+fn parse_score(text: &str) -> Result<&'static Score, String> {
+    let known = SCORES.iter().map(|score| score.key).collect::<Vec<_>>().join(", ");
+    let found = SCORES.iter().copied().find(|score| score.key == text);
+    found.ok_or_else(|| format!("unknown score `{text}`; known: {known}"))
+}
+
+fn parse_penalty(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse::<f64>().map_err(|_| "is no number".to_string())?;
+    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err("must be at least 0".to_string()) }
+}

@@ -1,0 +1,176 @@
+//! `bella sweep`: searches for settings by the validation NLL.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::failure::{Stopped, Usage};
+use super::options::ComputeArgs;
+use super::train::signals;
+use crate::machine::device::DeviceChoice;
+use crate::machine::memory;
+use crate::machine::parallel::World;
+use crate::results::table::{Spec, Surface, render};
+use crate::sweep::book;
+use crate::sweep::jobs::{Share, cores_each};
+use crate::sweep::search::{Outcome, Request, Search};
+use crate::sweep::space::Axis;
+use crate::sweep::trial::{Base, Refused};
+
+/// Search for settings by the validation NLL, and write down what was tried and what was chosen.
+///
+/// Every trial is a run of its own. They train for a few epochs, the better ones for longer (successive halving), and the
+/// last ones to the end. Test images are never read. The same command goes on after any interruption.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    bella sweep my.toml --over method.svgd.gamma=0.01,0.1 --over optimizer.adamw.lr=1e-3,3e-3 --jobs 2\n  \
+    bella sweep my.toml --over optimizer.adamw.lr=1e-5..1e-2 --over train.clip_norm=uniform:0.5..2 --budget 27\n  \
+    bella train --config results/sweeps/my-0123456789/chosen.toml    # the chosen run, evaluated on the test split")]
+pub struct SweepArgs {
+    /// TOML experiment; several merge left to right.
+    #[arg(required = true, value_name = "CONFIG")]
+    configs: Vec<PathBuf>,
+
+    /// Key and values to try: KEY=A,B,… (every combination), KEY=LOW..HIGH (drawn, uniform in the logarithm) or
+    /// KEY=uniform:LOW..HIGH; may be repeated.
+    #[arg(long, required = true, value_name = "KEY=VALUES")]
+    over: Vec<Axis>,
+
+    /// Most trials: a larger grid is cut down to this many at random, and ranges give this many draws [default: the
+    /// whole grid].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    budget: Option<u32>,
+
+    /// One in this many trials goes on after each rung; 1 trains all of them to the end.
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    halving: u32,
+
+    /// Seed of the draws.
+    #[arg(long, value_name = "SEED", default_value = "0")]
+    search_seed: u64,
+
+    /// Trials at a time, each with its share of the cores and of the memory, and on a GPU of its own where there are GPUs.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+
+    /// Override a key in every trial: `--set train.epochs=3`.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Print the trials and when they are judged, and train nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+pub fn run(args: &SweepArgs) -> Result<()> {
+    let settings = args.compute.settings();
+    let request = Request {
+        base: Base { configs: args.configs.clone(), sets: args.sets.clone() },
+        axes: args.over.clone(),
+        budget: args.budget.map(|budget| budget as usize),
+        seed: args.search_seed,
+        factor: args.halving as usize,
+        out: settings.out,
+    };
+    let mut search = Search::new(request).map_err(|error| match error.downcast::<Refused>() {
+        Ok(refused) => Usage(refused.0).into(),
+        Err(other) => other,
+    })?;
+    if args.dry_run {
+        print_plan(&search);
+        return Ok(());
+    }
+    let share = share(args)?;
+    tracing::info!(
+        "{} trials, {} at a time with {} threads each; tried settings: {}",
+        search.trials.len(),
+        share.devices.len(),
+        share.threads,
+        search.book.trials().display()
+    );
+    let stop = signals::stop(&World::alone())?;
+    let outcome = search.run(&share, &stop);
+    print_table(&search);
+    match outcome? {
+        Outcome::Chosen(at) => announce(&search, at),
+        Outcome::Stopped => {
+            return Err(Stopped("stopped; every trial is saved: the same command goes on".into()).into());
+        }
+    }
+    Ok(())
+}
+
+/// Divides the machine among the jobs.
+///
+/// # Errors
+/// Fails if there are fewer GPUs than jobs.
+fn share(args: &SweepArgs) -> Result<Share> {
+    let jobs = usize::from(args.jobs);
+    let devices = devices(args.compute.device, jobs)?;
+    let cores = cores_each(jobs);
+    let on_cpu = devices.contains(&DeviceChoice::Cpu);
+    // Processes that start at the same time would each plan with all of the free memory.
+    let free = memory::free_bytes(tch::Device::Cpu).filter(|_| on_cpu && jobs > 1);
+    Ok(Share {
+        devices,
+        threads: args.compute.threads.map_or(cores, |threads| threads as usize),
+        workers: args.compute.workers.map_or(cores, usize::from),
+        memory: args.compute.memory.or(free.map(|bytes| memory::gib(bytes) / jobs as f64)),
+        trust: args.compute.trust,
+    })
+}
+
+/// Returns the device of each job: a GPU of its own, or the CPU where there is none.
+fn devices(choice: DeviceChoice, jobs: usize) -> Result<Vec<DeviceChoice>> {
+    if choice != DeviceChoice::Auto {
+        return Ok(vec![choice; jobs]);
+    }
+    match choice.open()? {
+        tch::Device::Cuda(_) => {
+            let count = tch::Cuda::device_count() as usize;
+            if jobs > count {
+                let why = format!("--jobs {jobs}: there are {count} GPUs; fewer jobs, or --device cuda:0 to share one");
+                return Err(Usage(why).into());
+            }
+            Ok((0..jobs).map(DeviceChoice::Cuda).collect())
+        }
+        _ => Ok(vec![DeviceChoice::Cpu; jobs]),
+    }
+}
+
+fn print_plan(search: &Search) {
+    for trial in &search.trials {
+        println!("{}: {} (run {})", trial.number, trial.words(search.axes()), trial.run.id());
+    }
+    let mut alive = search.trials.len();
+    for rung in 0..search.halving.rungs {
+        let epochs: Vec<usize> = search.trials.iter().map(|trial| search.halving.epochs(rung, trial.epochs)).collect();
+        let (least, most) = (epochs.iter().min().unwrap_or(&0), epochs.iter().max().unwrap_or(&0));
+        let up_to = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        println!("rung {}: {alive} trials up to epoch {up_to}", rung + 1);
+        alive = search.halving.kept(alive);
+    }
+}
+
+fn print_table(search: &Search) {
+    let table = book::table(search.axes(), &search.trials, &search.standings);
+    let keys = search.axes().iter().map(|axis| axis.key.clone());
+    let named = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let columns = named(&["trial"])
+        .into_iter()
+        .chain(keys)
+        .chain(named(&["state", "epochs", "validation_nll_lm", "validation_accuracy_lm"]))
+        .collect();
+    print!("{}", render(&table, &Spec { columns, group_by: vec![], surface: Surface::of_stdout() }));
+}
+
+fn announce(search: &Search, at: usize) {
+    let trial = &search.trials[at];
+    tracing::info!("chosen: trial {} ({}), run {}", trial.number, trial.words(search.axes()), trial.run.id());
+    tracing::info!("tried settings: {}, {}", search.book.trials().display(), search.book.picture().display());
+    tracing::info!("on the test split: bella train --config {}", search.book.chosen().display());
+}

@@ -1,0 +1,138 @@
+//! The coverage and the size of conformal sets, over all images and over parts of them.
+
+use anyhow::Result;
+
+use super::calibrate::{Calibrated, check_classes};
+use crate::metrics::average::{Average, UNSCALED};
+use crate::metrics::sample::each_sample;
+use crate::predictions::Predictions;
+use crate::schema::words;
+
+/// The largest set of each stratum by size.
+const SIZES: [(usize, &str); 8] = [
+    (0, "0"),
+    (1, "1"),
+    (3, "2-3"),
+    (10, "4-10"),
+    (30, "11-30"),
+    (100, "31-100"),
+    (300, "101-300"),
+    (usize::MAX, "above 300"),
+];
+
+words! {
+    /// The images over which a coverage is taken.
+    pub enum Part {
+        All = "all",
+        /// The images of one true class.
+        Class = "class",
+        /// The images of one group of the data set.
+        Group = "group",
+        /// The images whose sets have about this many classes.
+        SetSize = "set-size",
+    }
+}
+
+/// The sets of some of the images.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stratum {
+    pub part: Part,
+    /// The class, the group or the sizes; empty for all images.
+    pub name: String,
+    pub samples: usize,
+    /// The share of sets that hold the true class. `None` without labels.
+    pub coverage: Option<f64>,
+    /// The mean number of classes of a set.
+    pub mean_set_size: f64,
+    /// The share of sets without any class.
+    pub empty: f64,
+}
+
+/// The set of one image.
+#[derive(Clone, Copy)]
+struct Outcome {
+    size: usize,
+    covered: Option<bool>,
+}
+
+/// The sets of all images of one test set.
+pub struct Coverage {
+    /// All images first, then classes, groups and sizes that occur.
+    pub strata: Vec<Stratum>,
+}
+
+impl Coverage {
+    /// Makes the sets of all samples in one parallel pass and returns what they cover, for each of `all`. Predictions
+    /// without labels have no coverage, and no strata by class.
+    ///
+    /// # Errors
+    /// Fails if the predictions have another number of classes, or if a logit is not finite.
+    pub fn measure(all: &[Calibrated], predictions: &Predictions) -> Result<Vec<Coverage>> {
+        check_classes(all, predictions)?;
+        let labels = predictions.labels();
+        let rows = each_sample(predictions, UNSCALED, |scratch, i| {
+            scratch.read(predictions, i)?;
+            let ranked = Average::ALL.map(|average| scratch.ranked(average));
+            let outcome = |one: &Calibrated| {
+                let set = one.set(&ranked[one.average as usize], i);
+                Outcome { size: set.len(), covered: labels.map(|labels| set.contains(&(labels[i] as usize))) }
+            };
+            Ok(all.iter().map(outcome).collect::<Vec<_>>())
+        })?;
+        let of = |at: usize| rows.iter().map(|row| row[at]).collect::<Vec<_>>();
+        Ok((0..all.len()).map(|at| Coverage { strata: strata(&of(at), predictions) }).collect())
+    }
+
+    /// Returns the sets of all images.
+    pub fn all(&self) -> &Stratum {
+        &self.strata[0]
+    }
+
+    /// Returns the lowest coverage among the strata of one kind. `None` if there are none with a coverage.
+    pub fn lowest(&self, part: Part) -> Option<f64> {
+        let own = self.strata.iter().filter(|stratum| stratum.part == part);
+        own.filter_map(|stratum| stratum.coverage).min_by(f64::total_cmp)
+    }
+}
+
+fn strata(outcomes: &[Outcome], predictions: &Predictions) -> Vec<Stratum> {
+    let all = (0..outcomes.len()).map(|_| 0).collect::<Vec<usize>>();
+    let sizes: Vec<usize> =
+        outcomes.iter().map(|one| SIZES.iter().position(|(most, _)| one.size <= *most).unwrap_or(0)).collect();
+    let ids = |ids: Option<&[u32]>| ids.map(|ids| ids.iter().map(|id| *id as usize).collect::<Vec<_>>());
+    let named = |names: &[String], id: usize| names.get(id).cloned().unwrap_or_else(|| id.to_string());
+    let mut found = split(Part::All, outcomes, &all, |_| String::new());
+    if let Some(labels) = ids(predictions.labels()) {
+        found.extend(split(Part::Class, outcomes, &labels, |id| named(predictions.class_names(), id)));
+    }
+    if let Some(groups) = ids(predictions.groups()) {
+        found.extend(split(Part::Group, outcomes, &groups, |id| named(predictions.group_names(), id)));
+    }
+    found.extend(split(Part::SetSize, outcomes, &sizes, |id| SIZES[id].1.to_string()));
+    found
+}
+
+/// Returns one stratum for every id that occurs in `ids: [N]`, by rising id.
+fn split(part: Part, outcomes: &[Outcome], ids: &[usize], name: impl Fn(usize) -> String) -> Vec<Stratum> {
+    let mut sums = std::collections::BTreeMap::<usize, (usize, usize, usize, usize)>::new();
+    for (outcome, id) in outcomes.iter().zip(ids) {
+        let (samples, covered, size, empty) = sums.entry(*id).or_default();
+        *samples += 1;
+        *covered += usize::from(outcome.covered == Some(true));
+        *size += outcome.size;
+        *empty += usize::from(outcome.size == 0);
+    }
+    let labelled = outcomes.iter().all(|one| one.covered.is_some());
+    let stratum = |(id, (samples, covered, size, empty)): (usize, (usize, usize, usize, usize))| {
+        let share = |count: usize| count as f64 / samples as f64;
+        Stratum {
+            part,
+            name: name(id),
+            samples,
+            coverage: labelled.then(|| share(covered)),
+            mean_set_size: share(size),
+            empty: share(empty),
+        }
+    };
+    sums.into_iter().map(stratum).collect()
+}

@@ -1,0 +1,26 @@
+//! Split conformal prediction: sets of classes that hold the true one with probability at least 1 − α, for images that
+//! are exchangeable with the calibration images (Vovk et al. 2005; Angelopoulos & Bates 2023).
+//!
+//! A score s(x, y) says how badly class y conforms to the prediction for x. The threshold q is the ⌈(n + 1)(1 − α)⌉-th
+//! smallest of the scores of n calibration images with their labels, and the set of x is {y : s(x, y) ≤ q}. A new score
+//! is one file and its line in [`SCORES`].
+
+mod aps;
+mod calibrate;
+mod coverage;
+mod lac;
+mod list;
+mod measures;
+mod raps;
+mod rule;
+mod score;
+
+pub use calibrate::{Calibrated, TooFew};
+pub use coverage::{Coverage, Part, Stratum};
+pub use list::SCORES;
+pub use measures::{measures, of_column};
+pub use rule::{Alpha, Draw, Rule, Thresholds};
+pub use score::{Regularisation, Score};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What lies in a results folder: each run with its state, what distinguishes it from its neighbours, and what it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+
+use super::store::{Row, Table, read};
+use crate::run::RunFolder;
+
+/// How far a run has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Another process is training it at this moment.
+    Training {
+        epochs: usize,
+    },
+    Trained,
+    /// It can be continued; this many epochs are complete.
+    Interrupted {
+        epochs: usize,
+    },
+    /// There is nothing to continue from: it failed or was stopped before it saved.
+    NotSaved,
+    /// The predictions of a checkpoint without training.
+    Checkpoint,
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            State::Training { epochs } => write!(f, "training, {epochs} epochs done"),
+            State::Trained => f.write_str("trained"),
+            State::Interrupted { epochs } => write!(f, "interrupted, {epochs} epochs done"),
+            State::NotSaved => f.write_str("not saved"),
+            State::Checkpoint => f.write_str("checkpoint"),
+        }
+    }
+}
+
+/// One run of a results folder.
+pub struct Summary {
+    pub folder: RunFolder,
+    pub experiment: String,
+    pub state: State,
+    /// The settings by key, such as `method.svgd.gamma`; empty if the config cannot be read.
+    pub settings: BTreeMap<String, String>,
+    /// The accuracy of the averaged logits on the clean test set, if the run was evaluated.
+    pub accuracy: Option<f64>,
+    pub bytes: u64,
+    /// The time of the last change.
+    pub changed: SystemTime,
+}
+
+/// Returns all runs below a results folder, by experiment and id.
+///
+/// # Errors
+/// Fails if the folders cannot be listed.
+pub fn all(results: &Path) -> Result<Vec<Summary>> {
+    Ok(RunFolder::all(results)?.into_iter().map(Summary::of).collect())
+}
+
+impl Summary {
+    pub fn of(folder: RunFolder) -> Summary {
+        let experiment = folder.path().parent().and_then(Path::file_name);
+        let experiment = experiment.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let (bytes, changed) = size(folder.path());
+        let settings = settings(&folder).unwrap_or_default();
+        let state = state(&folder, &settings);
+        let accuracy = accuracy(&folder);
+        Summary { folder, experiment, state, settings, accuracy, bytes, changed }
+    }
+
+    /// Returns the settings in which some of `runs` of the same experiment differ, in words: `gamma=0.1 seed=2`.
+    pub fn distinction(&self, runs: &[Summary]) -> String {
+        let neighbours: Vec<&Summary> = runs.iter().filter(|run| run.experiment == self.experiment).collect();
+        let differs = |key: &&String| neighbours.iter().any(|run| run.settings.get(*key) != self.settings.get(*key));
+        let own = self.settings.keys().filter(differs);
+        let name = |key: &String| key.rsplit('.').next().unwrap_or(key).to_string();
+        own.map(|key| format!("{}={}", name(key), self.settings[key])).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Returns the keys in which two runs differ, with both values; an empty one if a run lacks the key.
+pub fn difference(a: &Summary, b: &Summary) -> Vec<(String, String, String)> {
+    let keys: BTreeSet<&String> = a.settings.keys().chain(b.settings.keys()).collect();
+    let value = |run: &Summary, key: &String| run.settings.get(key).cloned().unwrap_or_default();
+    let all = keys.into_iter().map(|key| (key.clone(), value(a, key), value(b, key)));
+    all.filter(|(_, a, b)| a != b).collect()
+}
+
+/// Returns the rows of a run's own `metrics.csv`; none if it was not evaluated.
+///
+/// # Errors
+/// Fails if the file is damaged.
+pub fn rows(folder: &RunFolder) -> Result<Vec<Row>> {
+    if !folder.metrics().is_file() {
+        return Ok(vec![]);
+    }
+    let table = read(&folder.metrics())?;
+    Ok((0..table.rows.len()).map(|row| row_of(&table, row)).collect())
+}
+
+fn row_of(table: &Table, at: usize) -> Row {
+    let mut row = Row::new();
+    table.columns.iter().zip(&table.rows[at]).for_each(|(column, cell)| row.push(column, cell));
+    row
+}
+
+fn settings(folder: &RunFolder) -> Result<BTreeMap<String, String>> {
+    let path = folder.config();
+    let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
+    let table: toml::Table = toml::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
+    let mut settings = BTreeMap::new();
+    flatten("", &table, &mut settings);
+    Ok(settings)
+}
+
+fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            // A table without keys is a choice, such as [method.map].
+            toml::Value::Table(inner) if !inner.is_empty() => flatten(&path, inner, into),
+            toml::Value::String(text) => drop(into.insert(path, text.clone())),
+            other => drop(into.insert(path, other.to_string())),
+        }
+    }
+}
+
+fn state(folder: &RunFolder, settings: &BTreeMap<String, String>) -> State {
+    let epochs = read(&folder.history()).map_or(0, |table| table.rows.len());
+    let trains = settings.keys().any(|key| key.starts_with("method."));
+    match (folder.is_locked(), folder.is_finished(), folder.found_resume_file().is_some()) {
+        (true, _, _) => State::Training { epochs },
+        (false, true, _) => State::Trained,
+        (false, false, true) => State::Interrupted { epochs },
+        (false, false, false) if trains => State::NotSaved,
+        (false, false, false) => State::Checkpoint,
+    }
+}
+
+fn accuracy(folder: &RunFolder) -> Option<f64> {
+    let rows = rows(folder).ok()?;
+    let clean = |row: &&Row| row.get("condition") == Some("clean") && row.get("predictive") == Some("");
+    rows.iter().find(clean)?.get("accuracy_lm")?.parse().ok()
+}
+
+/// Returns the bytes of all files below a folder, and the time of the last change of one.
+fn size(folder: &Path) -> (u64, SystemTime) {
+    let (mut bytes, mut changed) = (0, SystemTime::UNIX_EPOCH);
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(facts) = entry.metadata() else { continue };
+        let (inner, at) = match facts.is_dir() {
+            true => size(&entry.path()),
+            false => (facts.len(), facts.modified().unwrap_or(SystemTime::UNIX_EPOCH)),
+        };
+        bytes += inner;
+        changed = changed.max(at);
+    }
+    (bytes, changed)
+}

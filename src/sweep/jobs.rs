@@ -1,0 +1,181 @@
+//! The training of trials side by side, each in a process of its own with its share of the machine.
+
+use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::SIGTERM;
+
+use super::trial::{Base, Trial};
+use crate::machine::child::{ask_to_end, end_with_parent};
+use crate::machine::device::DeviceChoice;
+
+/// The time between two looks at the children.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What each job may use of the machine.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// The device of each job; their number is that of the jobs side by side.
+    pub devices: Vec<DeviceChoice>,
+    /// The threads of libtorch of each job.
+    pub threads: usize,
+    /// The threads that decode images of each job.
+    pub workers: usize,
+    /// The memory of each job in GiB.
+    pub memory: Option<f64>,
+    /// Whether archives are loaded whatever they call.
+    pub trust: bool,
+}
+
+/// Returns the cores of each of `jobs` processes that share this machine: at least one.
+pub fn cores_each(jobs: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / jobs.max(1)).max(1)
+}
+
+/// The commands that train trials.
+pub struct Launcher<'a> {
+    pub base: &'a Base,
+    pub share: &'a Share,
+    pub out: &'a Path,
+    /// The folder of the logs.
+    pub logs: &'a Path,
+}
+
+/// A trial that is being trained, on the device of this number.
+struct Running {
+    at: usize,
+    device: usize,
+    child: Child,
+}
+
+/// The way in which the training of trials ended.
+pub enum Ended {
+    All,
+    /// A stop was requested; the runs are saved.
+    Stopped,
+}
+
+impl Launcher<'_> {
+    /// Trains trials up to an epoch each, as many at a time as there are devices, and reports each one's end: nothing, or
+    /// why it failed. Trials that another process trains are waited for.
+    ///
+    /// # Errors
+    /// Fails if a process cannot be started or a log cannot be written.
+    pub fn train(
+        &self,
+        tasks: &[(&Trial, usize)],
+        stop: &AtomicBool,
+        ended: &mut dyn FnMut(&Trial, Option<String>) -> Result<()>,
+    ) -> Result<Ended> {
+        let mut waiting: VecDeque<usize> = (0..tasks.len()).collect();
+        let mut free: Vec<usize> = (0..self.share.devices.len()).rev().collect();
+        let mut running: Vec<Running> = Vec::new();
+        let mut asked = false;
+        loop {
+            if stop.load(Ordering::Relaxed) && !asked {
+                running.iter_mut().for_each(|one| ask_to_end(&mut one.child));
+                asked = true;
+            }
+            for _ in 0..waiting.len() {
+                if asked || free.is_empty() {
+                    break;
+                }
+                let Some(at) = waiting.pop_front() else { break };
+                let (trial, epochs) = tasks[at];
+                if trial.run.is_locked() {
+                    waiting.push_back(at);
+                } else if trial.has_trained(epochs) {
+                    ended(trial, None)?;
+                } else if let Some(device) = free.pop() {
+                    running.push(Running { at, device, child: self.start(trial, epochs, device)? });
+                }
+            }
+            let mut left = Vec::new();
+            for mut one in running {
+                match one.child.try_wait().context("cannot wait for a trial")? {
+                    None => left.push(one),
+                    Some(status) => {
+                        free.push(one.device);
+                        let trial = tasks[one.at].0;
+                        let failed = (!status.success()).then(|| last_words(&self.log(trial)));
+                        // Trials that were asked to end have not failed.
+                        if !asked {
+                            ended(trial, failed)?;
+                        }
+                    }
+                }
+            }
+            running = left;
+            match (running.is_empty(), asked, waiting.is_empty()) {
+                (true, true, _) => return Ok(Ended::Stopped),
+                (true, false, true) => return Ok(Ended::All),
+                _ => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    /// Returns the path of a trial's log.
+    pub fn log(&self, trial: &Trial) -> PathBuf {
+        self.logs.join(format!("trial-{}.log", trial.number))
+    }
+
+    fn start(&self, trial: &Trial, epochs: usize, device: usize) -> Result<Child> {
+        let mut command = self.command(trial, epochs, device)?;
+        let path = self.log(trial);
+        let mut log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("{}: cannot write the log", path.display()))?;
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        writeln!(log, "$ {}", words.join(" "))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // Ctrl-C in a terminal reaches bella alone, which asks each trial once.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        end_with_parent(&mut command, SIGTERM);
+        command.spawn().context("cannot start the training of a trial")
+    }
+
+    fn command(&self, trial: &Trial, epochs: usize, device: usize) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe().context("cannot tell where bella itself is")?);
+        command.arg("train");
+        for file in &self.base.configs {
+            command.arg("--config").arg(file);
+        }
+        for set in &trial.sets {
+            command.arg("--set").arg(set);
+        }
+        if epochs < trial.epochs {
+            command.arg("--until-epoch").arg(epochs.to_string());
+        }
+        let Share { devices, threads, workers, memory, trust } = self.share;
+        command.args(["--no-eval", "--device", &devices[device].to_string()]).arg("--out").arg(self.out);
+        command.args(["--threads", &threads.to_string(), "--workers", &workers.to_string()]);
+        // The pool that computes metrics has a thread for each core otherwise.
+        command.env("RAYON_NUM_THREADS", threads.to_string());
+        if let Some(gib) = memory {
+            command.arg("--memory").arg(format!("{gib:.3}"));
+        }
+        if *trust {
+            command.arg("--trust");
+        }
+        Ok(command)
+    }
+}
+
+/// Returns the last error in a log, or else its last line.
+fn last_words(log: &Path) -> String {
+    let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines = || text.lines().rev();
+    let error = lines().take_while(|line| !line.starts_with("$ ")).find_map(|line| line.strip_prefix("error: "));
+    error.or(lines().find(|line| !line.trim().is_empty())).unwrap_or("it said nothing").to_string()
+}

@@ -1,0 +1,189 @@
+//! A search from its first rung to the choice.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+
+use super::book::{Book, Standing, State, folder};
+use super::halving::{Halving, best};
+use super::jobs::{Ended, Launcher, Share};
+use super::space::{Axis, points};
+use super::trial::{Base, Refused, Trial};
+use crate::base::files::create_folder;
+use crate::base::hash::hex;
+
+/// How a search is asked for.
+pub struct Request {
+    pub base: Base,
+    pub axes: Vec<Axis>,
+    /// The most trials.
+    pub budget: Option<usize>,
+    /// The seed of the points that are drawn.
+    pub seed: u64,
+    /// One in this many trials goes on from a rung.
+    pub factor: usize,
+    pub out: PathBuf,
+}
+
+/// A search: its trials, and how far each has come.
+pub struct Search {
+    request: Request,
+    pub trials: Vec<Trial>,
+    pub standings: Vec<Standing>,
+    pub halving: Halving,
+    pub book: Book,
+}
+
+/// The way in which a search ended.
+pub enum Outcome {
+    /// The number of the trial in [`Search::trials`] that was chosen.
+    Chosen(usize),
+    Stopped,
+}
+
+impl Search {
+    /// Reads the configs of all trials.
+    ///
+    /// # Errors
+    /// Fails with the mistakes of the first trial that has some, if there is nothing to choose by, or if two trials are
+    /// one run.
+    pub fn new(request: Request) -> Result<Search> {
+        for (at, axis) in request.axes.iter().enumerate() {
+            let taken = request.axes[..at].iter().any(|other| other.key == axis.key);
+            ensure!(!taken, Refused(format!("--over {}: comes twice; give all its values at once", axis.key)));
+        }
+        let points = points(&request.axes, request.budget, request.seed).map_err(|error| Refused(error.to_string()))?;
+        let trial = |(at, point): (usize, &Vec<String>)| request.base.trial(at + 1, &request.axes, point, &request.out);
+        let trials: Vec<Trial> = points.iter().enumerate().map(trial).collect::<Result<_>>()?;
+        check_distinct(&trials, &request.axes)?;
+        let epochs = trials.iter().map(|trial| trial.epochs).min().unwrap_or(1);
+        let halving = Halving::new(request.factor, epochs, trials.len());
+        let book = Book { folder: place(&request, &trials)? };
+        let fresh = Standing { state: State::Waiting, epochs: 0, score: None, why: String::new() };
+        let standings = vec![fresh; trials.len()];
+        Ok(Search { request, trials, standings, halving, book })
+    }
+
+    pub fn axes(&self) -> &[Axis] {
+        &self.request.axes
+    }
+
+    /// Trains the trials rung by rung and chooses among those that trained to the end.
+    ///
+    /// # Errors
+    /// Fails if a process cannot be started, if a file cannot be written, or if no trial could be trained.
+    pub fn run(&mut self, share: &Share, stop: &AtomicBool) -> Result<Outcome> {
+        create_folder(&self.book.folder)?;
+        let mut alive: Vec<usize> = (0..self.trials.len()).collect();
+        for rung in 0..self.halving.rungs {
+            if let Ended::Stopped = self.climb(rung, &alive, share, stop)? {
+                self.book.write(&self.request.axes, &self.trials, &self.standings)?;
+                return Ok(Outcome::Stopped);
+            }
+            let scores: Vec<_> =
+                alive.iter().map(|at| (*at, self.standings[*at].score.map(|score| score.nll))).collect();
+            let is_last = rung + 1 == self.halving.rungs;
+            let kept = best(&scores, if is_last { alive.len() } else { self.halving.kept(alive.len()) });
+            let left = alive.iter().filter(|at| !kept.contains(at) && self.standings[**at].state != State::Failed);
+            for at in left.copied().collect::<Vec<_>>() {
+                self.standings[at].state = State::Dropped;
+            }
+            alive = kept;
+            self.book.write(&self.request.axes, &self.trials, &self.standings)?;
+        }
+        let chosen = *alive
+            .first()
+            .with_context(|| format!("no trial could be trained: {} has the reasons", self.book.trials().display()))?;
+        alive.iter().for_each(|at| self.standings[*at].state = State::Finished);
+        self.standings[chosen].state = State::Chosen;
+        self.close(chosen)?;
+        Ok(Outcome::Chosen(chosen))
+    }
+
+    /// Trains the trials that are left up to the epochs of a rung.
+    fn climb(&mut self, rung: usize, alive: &[usize], share: &Share, stop: &AtomicBool) -> Result<Ended> {
+        let Search { request, trials, standings, halving, book } = self;
+        let trials: &[Trial] = trials;
+        let tasks: Vec<(&Trial, usize)> =
+            alive.iter().map(|at| (&trials[*at], halving.epochs(rung, trials[*at].epochs))).collect();
+        tracing::info!(
+            "rung {} of {}: {} trials up to epoch {}",
+            rung + 1,
+            halving.rungs,
+            tasks.len(),
+            tasks.first().map_or(0, |(_, epochs)| *epochs)
+        );
+        let launcher = Launcher { base: &request.base, share, out: &request.out, logs: &book.folder };
+        let mut report = |trial: &Trial, failed: Option<String>| {
+            let standing = &mut standings[trial.number - 1];
+            let epochs = halving.epochs(rung, trial.epochs);
+            standing.epochs = epochs;
+            standing.score = trial.score(epochs).filter(|_| failed.is_none());
+            standing.state = if standing.score.is_some() { State::Waiting } else { State::Failed };
+            standing.why = match (&standing.score, failed) {
+                (Some(_), _) => String::new(),
+                (None, Some(why)) => why,
+                (None, None) => "its validation NLL is no finite number".to_string(),
+            };
+            let words = trial.words(&request.axes);
+            match standing.score {
+                Some(score) => {
+                    tracing::info!(
+                        "trial {} ({words}): validation NLL {:.4} by epoch {epochs}",
+                        trial.number,
+                        score.nll
+                    );
+                }
+                None => tracing::warn!(
+                    "trial {} ({words}) failed: {} [{}]",
+                    trial.number,
+                    standing.why,
+                    launcher.log(trial).display()
+                ),
+            }
+            book.write(&request.axes, trials, &standings[..])
+        };
+        launcher.train(&tasks, stop, &mut report)
+    }
+
+    /// Writes what was chosen.
+    fn close(&self, chosen: usize) -> Result<()> {
+        let Search { request, trials, standings, book, .. } = self;
+        book.write(&request.axes, trials, standings)?;
+        let score = standings[chosen].score.context("the chosen trial has no score")?;
+        book.write_chosen(&trials[chosen], score, &request.axes, trials.len())?;
+        book.draw(trials, Some(chosen))
+    }
+}
+
+/// Refuses trials that are the same run, since a key does not change what is trained.
+fn check_distinct(trials: &[Trial], axes: &[Axis]) -> Result<()> {
+    let mut seen: HashMap<String, &Trial> = HashMap::new();
+    for trial in trials {
+        if let Some(other) = seen.insert(trial.run.id(), trial) {
+            let changed = axes.iter().zip(other.values.iter().zip(&trial.values));
+            let keys: Vec<&str> = changed.filter(|(_, (a, b))| a != b).map(|(axis, _)| axis.key.as_str()).collect();
+            let why = format!(
+                "--over {}: {} and {} are the same run: such a key does not change what is trained",
+                keys.join(", "),
+                other.words(axes),
+                trial.words(axes)
+            );
+            return Err(Refused(why).into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the folder of a search, which depends on what is searched, so that the same command finds it again.
+fn place(request: &Request, trials: &[Trial]) -> Result<PathBuf> {
+    let mut hash = Sha256::new();
+    hash.update(request.factor.to_le_bytes());
+    trials.iter().for_each(|trial| hash.update(trial.run.id()));
+    let first = trials.first().context("no trials")?;
+    let name = first.resolved.get("name").and_then(toml::Value::as_str).unwrap_or("sweep");
+    Ok(folder(&request.out, name, &hex(&hash.finalize()[..5])))
+}

@@ -1,0 +1,179 @@
+//! One trial: a run with settings of its own, judged by the validation columns of its `train.csv`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::space::Axis;
+use crate::experiment::{Experiment, Selection, Validation, load_config};
+use crate::methods::Course;
+use crate::results::store::{self, Table};
+use crate::run::RunFolder;
+
+/// The error that a search makes no sense: a mistake of the user.
+#[derive(Debug)]
+pub struct Refused(pub String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refuse(why: String) -> Result<()> {
+    Err(Refused(why).into())
+}
+
+/// A run that a search may train.
+pub struct Trial {
+    /// The number of the trial, from 1.
+    pub number: usize,
+    /// The values of the axes, as written.
+    pub values: Vec<String>,
+    /// The overrides of the config, `KEY=VALUE`.
+    pub sets: Vec<String>,
+    pub run: RunFolder,
+    /// The epochs of the whole training.
+    pub epochs: usize,
+    select: Selection,
+    /// The resolved config.
+    pub resolved: toml::Table,
+}
+
+/// The validation of a trial at the epoch that training would select.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    pub nll: f64,
+    pub accuracy: Option<f64>,
+    /// The selected epoch, from 1.
+    pub epoch: usize,
+}
+
+/// The config files and overrides of a search.
+pub struct Base {
+    pub configs: Vec<PathBuf>,
+    pub sets: Vec<String>,
+}
+
+impl Base {
+    /// Reads the config of one point of the search space.
+    ///
+    /// # Errors
+    /// Fails with every mistake in it, if a value is not of its key's rule, or if there is nothing to choose by.
+    pub fn trial(&self, number: usize, axes: &[Axis], values: &[String], out: &Path) -> Result<Trial> {
+        let own = axes.iter().zip(values).map(|(axis, value)| format!("{}={value}", axis.key));
+        let sets: Vec<String> = self.sets.iter().cloned().chain(own).collect();
+        let experiment = Experiment::read(&load_config(&self.configs, &sets)?)?;
+        let training = experiment.training.as_ref().ok_or_else(|| {
+            Refused("the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]".into())
+        })?;
+        check(&experiment, axes)?;
+        let (epochs, select) = (training.train.epochs, training.train.select);
+        let run = RunFolder::of(out, &experiment)?;
+        Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, resolved: experiment.resolved() })
+    }
+}
+
+/// Refuses a search that has nothing to choose by, or whose trials are judged on different images.
+fn check(experiment: &Experiment, axes: &[Axis]) -> Result<()> {
+    let data = &experiment.data;
+    let Some(training) = &experiment.training else { return Ok(()) };
+    if data.validation == Validation::HeldOut(0.0) {
+        let key = format!("data.{}.validation", data.key);
+        return refuse(format!(
+            "{key} = 0: a sweep chooses by the NLL of held-out images, and none are held out: add --set {key}=0.1"
+        ));
+    }
+    let method = &training.method.key;
+    match training.method.spec.course() {
+        Course::Train => {}
+        Course::Fit { .. } => {
+            return refuse(format!(
+                "method.{method}: is fitted without epochs, so there is no validation NLL of an epoch to choose by; sweep \
+                 the run that it is fitted to"
+            ));
+        }
+        Course::TrainThenFit(_) => {
+            if let Some(axis) = axes.iter().find(|axis| axis.key.starts_with("method.")) {
+                return refuse(format!(
+                    "--over {}: acts after training, which the validation NLL of an epoch cannot show; sweep keys of the \
+                     optimizer, the subspace or [train]",
+                    axis.key
+                ));
+            }
+        }
+    }
+    for Axis { key, .. } in axes {
+        let of_data = key.starts_with("data.") && !key.contains(".augment");
+        if of_data || key == "seed" || key == "name" {
+            return refuse(format!(
+                "--over {key}: must leave the held-out images as they are, since trials are compared on them; use --set for \
+                 one value in all trials"
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Trial {
+    /// Returns the validation by the epochs up to `epochs`, once the run has trained that long (or to its end, where it
+    /// ended earlier). It does not depend on how much longer the run has been trained. `None` too if a value is not
+    /// finite.
+    pub fn score(&self, epochs: usize) -> Option<Score> {
+        let history = self.history()?;
+        let number = |row: usize, column: &str| history.get(row, column)?.parse::<f64>().ok().filter(|x| x.is_finite());
+        let rows: Vec<usize> =
+            (0..history.rows.len()).filter(|row| number(*row, "epoch").is_some_and(|at| at <= epochs as f64)).collect();
+        let last = *rows.last()?;
+        if number(last, "epoch")? < epochs as f64 && !self.run.is_finished() {
+            return None;
+        }
+        let nll = |row: &usize| number(*row, "validation_nll_lm");
+        let chosen = match self.select {
+            Selection::Last => last,
+            Selection::Best => rows
+                .iter()
+                .copied()
+                .filter(|row| nll(row).is_some())
+                .min_by(|a, b| nll(a).unwrap_or(f64::INFINITY).total_cmp(&nll(b).unwrap_or(f64::INFINITY)))?,
+        };
+        Some(Score {
+            nll: nll(&chosen)?,
+            accuracy: number(chosen, "validation_accuracy_lm"),
+            epoch: number(chosen, "epoch")? as usize,
+        })
+    }
+
+    /// Returns whether the run needs no more training to be judged after `epochs`. After the last epoch its posterior
+    /// must have been written, too.
+    pub fn has_trained(&self, epochs: usize) -> bool {
+        self.run.is_finished() || (epochs < self.epochs && self.reached() >= epochs)
+    }
+
+    /// Returns the number of epochs in `train.csv`.
+    pub fn reached(&self) -> usize {
+        self.history().map_or(0, |history| history.rows.len())
+    }
+
+    /// Returns the validation NLL by epoch, for a picture.
+    pub fn curve(&self) -> Vec<(f64, f64)> {
+        let Some(history) = self.history() else { return vec![] };
+        let number = |row: usize, column: &str| history.get(row, column)?.parse::<f64>().ok().filter(|x| x.is_finite());
+        (0..history.rows.len())
+            .filter_map(|row| Some((number(row, "epoch")?, number(row, "validation_nll_lm")?)))
+            .collect()
+    }
+
+    fn history(&self) -> Option<Table> {
+        store::read(&self.run.history()).ok()
+    }
+
+    /// Returns the settings of the trial in words, such as `gamma = 0.1, lr = 1e-3`.
+    pub fn words(&self, axes: &[Axis]) -> String {
+        let word =
+            |(axis, value): (&Axis, &String)| format!("{} = {value}", axis.key.rsplit('.').next().unwrap_or(&axis.key));
+        axes.iter().zip(&self.values).map(word).collect::<Vec<_>>().join(", ")
+    }
+}

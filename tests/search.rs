@@ -1,0 +1,153 @@
+//! `bella sweep`: what is tried, what is chosen, that test images are left alone, that a killed search goes on.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bella::results::store::{Table, read};
+use common::{Place, assert_has, cells, done, error_line, messages, number, printed, tensor_bytes, with};
+
+const RATES: [&str; 2] = ["--over", "optimizer.adamw.lr=1e-2,1e-9"];
+
+fn sweep(place: &Place, arguments: &[&str]) -> assert_cmd::Command {
+    let mut command = place.command("sweep", &[]);
+    command.arg(place.path("tiny.toml")).args(arguments);
+    command
+}
+
+/// The folder of the only search.
+fn search(place: &Place) -> PathBuf {
+    let mut found = std::fs::read_dir(place.path("results/sweeps")).unwrap();
+    let folder = found.next().unwrap().unwrap().path();
+    assert!(found.next().is_none());
+    folder
+}
+
+fn trials(place: &Place) -> Table {
+    read(&search(place).join("trials.csv")).unwrap()
+}
+
+#[test]
+fn the_best_trial_on_held_out_images_is_chosen_and_losers_stop_early() {
+    let place = Place::with_tiny();
+    let axes = [&RATES[..], &["--over", "method.svgd.gamma=0.01,0.1", "--halving", "2", "--jobs", "2"]].concat();
+    let shown = done(sweep(&place, &axes));
+    assert_has(&shown, &["validation_nll_lm", "method.svgd.gamma", "chosen"]);
+    let table = trials(&place);
+    assert_eq!(cells(&table, "state"), ["chosen", "finished", "dropped", "dropped"]);
+    assert_eq!(cells(&table, "epochs"), ["2", "2", "1", "1"]);
+    assert_eq!(cells(&table, "optimizer.adamw.lr")[..2], ["1e-2", "1e-2"], "a rate of 1e-9 learns nothing");
+    assert!(number(&table, 0, "validation_nll_lm") <= number(&table, 1, "validation_nll_lm"));
+    assert!(!place.path("results/tiny.csv").exists(), "test images are not read");
+    assert!(search(&place).join("trials.svg").is_file());
+
+    let log = search(&place).join("trial-1.log");
+    let before = std::fs::read(&log).unwrap();
+    assert_eq!(done(sweep(&place, &axes)), shown, "the same command finds everything done");
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+
+    let chosen = search(&place).join("chosen.toml");
+    done(with(place.command("train", &[]), &["--config", chosen.to_str().unwrap()]));
+    assert_eq!(cells(&place.results(), "run"), [table.get(0, "run").unwrap()], "the chosen run itself is evaluated");
+}
+
+#[test]
+fn a_paused_run_goes_on_bit_for_bit() {
+    let place = Place::with_tiny();
+    let pause = || with(place.train(&[]), &["--no-eval", "--until-epoch", "1"]);
+    let output = pause().output().unwrap();
+    assert_has(&messages(&output), &["paused after 4 steps"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!place.run().join("posterior.safetensors").exists());
+    assert_has(&messages(&pause().output().unwrap()), &["paused after 4 steps"]);
+    done(with(place.train(&[]), &["--no-eval"]));
+    let whole = Place::with_tiny();
+    done(with(whole.train(&[]), &["--no-eval"]));
+    let theta = |place: &Place| tensor_bytes(&place.run().join("posterior.safetensors"), "theta");
+    assert_eq!(theta(&place), theta(&whole));
+}
+
+/// A search that is killed (SIGKILL) while its first trial trains comes to the numbers of one that is not.
+#[test]
+fn a_killed_search_goes_on() {
+    let place = Place::with_tiny();
+    let mut arguments = place.arguments("sweep", &["train.epochs=6"]);
+    arguments.push(place.path("tiny.toml").display().to_string());
+    arguments.extend([&RATES[..], &["--halving", "1"]].concat().iter().map(|word| word.to_string()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(&arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    while !place.runs().iter().any(|run| run.join("train.csv").is_file()) {
+        assert!(child.try_wait().unwrap().is_none(), "the search ended before it trained");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let again = |place: &Place| {
+        done(with(sweep(place, &RATES), &["--halving", "1", "--set", "train.epochs=6"]));
+        let table = trials(place);
+        ["run", "state", "validation_nll_lm", "selected_epoch"].map(|column| cells(&table, column).join(" "))
+    };
+    let whole = Place::with_tiny();
+    assert_eq!(again(&place), again(&whole));
+}
+
+#[test]
+fn failing_trials_are_told_and_the_others_are_compared() {
+    let place = Place::with_tiny();
+    let output = sweep(&place, &["--over", "optimizer.adamw.lr=1e-2,1e30", "--halving", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["(lr = 1e30) failed: "]);
+    let table = trials(&place);
+    assert_eq!(cells(&table, "state"), ["chosen", "failed"]);
+    assert!(!table.get(1, "why").unwrap().is_empty());
+}
+
+#[test]
+fn a_plan_is_printed_without_training() {
+    let place = Place::with_tiny();
+    let axes = ["--over", "optimizer.adamw.lr=1e-4..1e-2", "--budget", "9", "--set", "train.epochs=9", "--dry-run"];
+    let shown = printed(&sweep(&place, &axes).output().unwrap());
+    assert_has(&shown, &["9: lr = ", "rung 1: 9 trials up to epoch 1", "rung 2: 3 trials up to epoch 3"]);
+    assert_has(&shown, &["rung 3: 1 trials up to epoch 9"]);
+    assert!(place.runs().is_empty());
+}
+
+#[test]
+fn a_search_without_sense_is_refused() {
+    let place = Place::with_tiny();
+    let refused = |arguments: &[&str]| error_line(sweep(&place, arguments), 2);
+    assert_has(&refused(&["--over", "method.svgd.gama=0.1,0.2"]), &["method.svgd.gama", "did you mean `gamma`"]);
+    assert_has(&refused(&["--over", "method.svgd.gamma=0.1,-1"]), &["method.svgd.gamma = -1: must be at least 0"]);
+    let none = refused(&["--set", "data.digits.validation=0", RATES[0], RATES[1]]);
+    assert_has(
+        &none,
+        &["data.digits.validation = 0: a sweep chooses by the NLL of held-out images", "--set data.digits"],
+    );
+    assert_has(&refused(&["--over", "seed=1,2"]), &["--over seed: must leave the held-out images as they are"]);
+    assert_has(&refused(&["--over", "train.particle_chunk=1,2"]), &["--over train.particle_chunk", "are the same run"]);
+    assert_has(&refused(&[RATES[0], RATES[1], RATES[0], RATES[1]]), &["--over optimizer.adamw.lr: comes twice"]);
+    assert_has(&refused(&["--over", "optimizer.adamw.lr=1e-4..1e-2"]), &["say how many by --budget"]);
+    assert!(place.runs().is_empty() && !place.path("results/sweeps").exists());
+}
+
+#[test]
+fn runs_are_listed_compared_and_removed() {
+    let place = Place::with_tiny();
+    done(place.train(&[]));
+    done(with(place.train(&["seed=4"]), &["--no-eval", "--until-epoch", "1"]));
+    let results = place.path("results");
+    let out = ["--out", results.to_str().unwrap()];
+    let runs = |arguments: &[&str]| done(common::bella(&[&["runs"], arguments, &out[..]].concat()));
+    let listed = runs(&[]);
+    assert_has(&listed, &["interrupted, 1 epochs done", "seed=3", "seed=4", "trained", "0 s", "accuracy_lm [%]"]);
+    assert_has(&runs(&["show", "low-rank-svgd-s3"]), &["trained: 2 epochs", "method.svgd.gamma = 0.01", "clean"]);
+    let different = runs(&["diff", "low-rank-svgd-s3", "low-rank-svgd-s4"]);
+    assert_has(&different, &["| seed", "| 3 ", "| 4 "]);
+    assert_eq!(different.lines().count(), 3, "{different}");
+    assert_has(&error_line(common::bella(&["runs", "rm", "low-rank", out[0], out[1]]), 1), &["fits 2 runs"]);
+    runs(&["rm", "low-rank-svgd-s4"]);
+    assert_eq!(place.runs().len(), 1);
+}
