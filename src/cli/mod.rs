@@ -6,9 +6,11 @@ mod check;
 mod compare;
 mod data;
 mod eval;
+mod export;
 mod failure;
 mod head;
 mod images;
+mod import;
 mod inspect;
 mod landscape;
 mod list;
@@ -65,6 +67,8 @@ enum Command {
     Merge(merge::MergeArgs),
     Sensitivity(sensitivity::SensitivityArgs),
     Similarity(similarity::SimilarityArgs),
+    Export(export::ExportArgs),
+    Import(import::ImportArgs),
     Landscape(landscape::LandscapeArgs),
     Images(images::ImagesArgs),
     Bench(bench::BenchArgs),
@@ -172,6 +176,8 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Merge(args) => merge::run(&args),
         Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Similarity(args) => similarity::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Landscape(args) => landscape::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Bench(args) => bench::run(&args),
