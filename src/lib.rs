@@ -55,6 +55,9 @@ pub mod run;
 // A model with its images, on its device.
 pub mod session;
 
+// Models that leave for other programs, and adapters that come in from them.
+pub mod exchange;
+
 // Rows and tables of results; comparisons of trained particles.
 pub mod analysis;
 pub mod results;

@@ -77,6 +77,7 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         "docs/networks.md",
         "docs/methods.md",
         "docs/results.md",
+        "docs/exchange.md",
         "docs/clusters.md",
         "docs/internals.md",
     ] {

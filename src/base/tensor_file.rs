@@ -20,6 +20,8 @@ compile_error!("safetensors files are little-endian, and are read in place");
 /// Tensors by name; counters are tensors of one `i64`.
 pub struct State {
     content: Content,
+    /// The entries of the header's metadata.
+    about: BTreeMap<String, String>,
 }
 
 enum Content {
@@ -54,7 +56,7 @@ struct Stored {
 
 impl Default for State {
     fn default() -> Self {
-        State { content: Content::Tensors(BTreeMap::new()) }
+        State { content: Content::Tensors(BTreeMap::new()), about: BTreeMap::new() }
     }
 }
 
@@ -76,6 +78,16 @@ impl State {
         self.put(name, &Tensor::from_slice(text.as_bytes()));
     }
 
+    /// Adds an entry to the header's metadata, which every reader of safetensors sees.
+    pub fn describe(&mut self, key: &str, text: String) {
+        self.about.insert(key.to_string(), text);
+    }
+
+    /// Returns an entry of the header's metadata, if there is one.
+    pub fn described(&self, key: &str) -> Option<&str> {
+        self.about.get(key).map(String::as_str)
+    }
+
     /// Returns a tensor on the CPU; a copy if the state was read from a file.
     ///
     /// # Errors
@@ -89,6 +101,14 @@ impl State {
                 let found = Tensor::f_from_data_size(&bytes.all()[range.clone()], size, *kind);
                 found.map_err(|e| anyhow!("{}", first_line(&e)))
             }
+        }
+    }
+
+    /// Returns the names of all tensors, sorted.
+    pub fn names(&self) -> Vec<String> {
+        match &self.content {
+            Content::Tensors(tensors) => tensors.keys().cloned().collect(),
+            Content::File { tensors, .. } => tensors.keys().cloned().collect(),
         }
     }
 
@@ -155,7 +175,8 @@ impl State {
         let mut order: Vec<(&String, &Tensor)> = tensors.iter().collect();
         order.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.kind().elt_size_in_bytes()));
         let parts = order.iter().map(|(name, tensor)| part(name, tensor)).collect::<Result<Vec<Part>>>()?;
-        sealed::write(path, &BTreeMap::new(), &parts, |part, file| write_tensor(order[part].1, file))
+        let about = self.about.iter().map(|(key, text)| (key.as_str(), text.clone())).collect();
+        sealed::write(path, &about, &parts, |part, file| write_tensor(order[part].1, file))
     }
 
     /// Opens a file written by [`write`](Self::write) as a memory map. Such files are replaced by a rename and never
@@ -186,8 +207,10 @@ impl State {
     fn of(bytes: Bytes, path: &Path) -> Result<State> {
         let shown = path.display();
         let all = bytes.all();
-        let file =
-            SafeTensors::deserialize(all).with_context(|| format!("{shown}: not a readable safetensors file"))?;
+        let unreadable = || format!("{shown}: not a readable safetensors file");
+        let file = SafeTensors::deserialize(all).with_context(unreadable)?;
+        let (_, header) = SafeTensors::read_metadata(all).with_context(unreadable)?;
+        let about = header.metadata().iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
         let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
             let kind = kind_of(view.dtype()).with_context(|| {
                 format!("{shown}: `{name}` is of type {:?}, which bella does not store", view.dtype())
@@ -197,7 +220,7 @@ impl State {
             Ok((name, Stored { kind, size, bytes: start..start + view.data().len() }))
         };
         let tensors = file.tensors().into_iter().map(stored).collect::<Result<_>>()?;
-        Ok(State { content: Content::File { bytes, tensors } })
+        Ok(State { content: Content::File { bytes, tensors }, about })
     }
 }
 
@@ -210,6 +233,8 @@ fn part<'a>(name: &'a str, tensor: &Tensor) -> Result<Part<'a>> {
 fn dtype_of(kind: Kind) -> Result<&'static str> {
     match kind {
         Kind::Float => Ok("F32"),
+        Kind::Half => Ok("F16"),
+        Kind::BFloat16 => Ok("BF16"),
         Kind::Double => Ok("F64"),
         Kind::Int64 => Ok("I64"),
         Kind::Uint8 => Ok("U8"),
@@ -220,6 +245,8 @@ fn dtype_of(kind: Kind) -> Result<&'static str> {
 fn kind_of(dtype: Dtype) -> Option<Kind> {
     match dtype {
         Dtype::F32 => Some(Kind::Float),
+        Dtype::F16 => Some(Kind::Half),
+        Dtype::BF16 => Some(Kind::BFloat16),
         Dtype::F64 => Some(Kind::Double),
         Dtype::I64 => Some(Kind::Int64),
         Dtype::U8 => Some(Kind::Uint8),
@@ -246,6 +273,7 @@ mod tests {
         state.put("strided", &tensor.tr());
         state.put_count("steps", 7);
         state.put_text("note", "wörd");
+        state.describe("about", "\"ä\"".to_string());
         state.write(&path).unwrap();
         let read = State::read(&path).unwrap();
         assert_eq!(read.get("strided").unwrap(), tensor.tr());
@@ -256,6 +284,7 @@ mod tests {
         assert!(error.contains("has shape [2, 2], this run needs [4]"), "{error}");
         assert_eq!(read.count("steps").unwrap(), 7);
         assert_eq!(read.text("note").unwrap(), "wörd");
+        assert_eq!((read.described("about"), read.described("more")), (Some("\"ä\""), None));
         assert!(read.count("strided").is_err());
         assert!(read.get("absent").unwrap_err().to_string().contains("lacks `absent`"));
     }

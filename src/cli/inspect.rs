@@ -61,7 +61,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
     let opened = OpenedCheckpoint::open(&args.file, fixed)?;
-    let Identified { vit, naming, base, head, evidence, sources, stored } = &opened.identified;
+    let Identified { vit, naming, base, head, evidence, sources, stored, .. } = &opened.identified;
     let geometry = &vit.geometry;
     println!("file          {}", args.file.display());
     println!("naming        {naming}");

@@ -6,6 +6,7 @@ use clap::Args;
 use tch::{Kind, Tensor};
 
 use super::eval::{TestArgs, Tests, show, test};
+use super::export::{DoorArgs, leave, opened_to_leave};
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
@@ -20,7 +21,8 @@ use crate::subspace::Space;
 /// Merge runs that were fine-tuned from the same checkpoint into one model, and evaluate it like the first run.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella merge low-rank-ivon-s1 low-rank-ivon-s2 --by posterior\n  \
-    bella merge full-map-s1 full-map-s2 --by squared-gradients --images 1000")]
+    bella merge full-map-s1 full-map-s2 --by squared-gradients --images 1000\n  \
+    bella merge full-map-s1 full-map-s2 --by mean --to weights --output model")]
 pub struct MergeArgs {
     /// Runs: folders or the start of ids. Head and test set are those of the first. All particles are merged.
     #[arg(required = true, num_args = 2..)]
@@ -53,13 +55,19 @@ pub struct MergeArgs {
     tests: TestArgs,
 
     #[command(flatten)]
+    door: Option<DoorArgs>,
+
+    #[command(flatten)]
     compute: ComputeArgs,
 }
 
 pub fn run(args: &MergeArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     let prior = checked(args)?;
-    let opened = Opened::run(Some(&args.runs[0]), &args.overrides, &args.compute)?;
+    let opened = match &args.door {
+        Some(door) => opened_to_leave(door, Some(&args.runs[0]), &args.overrides, &args.compute)?,
+        None => Opened::run(Some(&args.runs[0]), &args.overrides, &args.compute)?,
+    };
     let mut runs = vec![contribution(&opened, args, prior)?];
     let mut names = Vec::new();
     for name in &args.runs[1..] {
@@ -78,6 +86,9 @@ pub fn run(args: &MergeArgs) -> Result<()> {
         prior: if entrywise { prior } else { 0.0 },
     };
     let merged = merge(runs, &settings)?;
+    if let Some(door) = &args.door {
+        return leave(door, &opened, (&*merged.subspace, &merged.theta), vec!["merged".to_string()]);
+    }
     let members = Members::Rows { subspace: &*merged.subspace, rows: &merged.theta };
     let tested = test(&opened, members, &label(args, prior, &names), &tests)?;
     show(&opened, &tested);

@@ -7,9 +7,11 @@ mod compare;
 mod conformal;
 mod data;
 mod eval;
+mod export;
 mod failure;
 mod head;
 mod images;
+mod import;
 mod inspect;
 mod landscape;
 mod list;
@@ -70,6 +72,8 @@ enum Command {
     Merge(merge::MergeArgs),
     Sensitivity(sensitivity::SensitivityArgs),
     Similarity(similarity::SimilarityArgs),
+    Export(export::ExportArgs),
+    Import(import::ImportArgs),
     Landscape(landscape::LandscapeArgs),
     Images(images::ImagesArgs),
     Bench(bench::BenchArgs),
@@ -179,6 +183,8 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Merge(args) => merge::run(&args),
         Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Similarity(args) => similarity::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Landscape(args) => landscape::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Bench(args) => bench::run(&args),

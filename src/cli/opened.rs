@@ -231,7 +231,7 @@ fn forget_label(root: &mut Node) {
 }
 
 /// Removes the value at `path`, if there is one.
-fn forget(node: &mut Node, path: &[&str]) {
+pub(super) fn forget(node: &mut Node, path: &[&str]) {
     let Value::Table(table) = &mut node.value else { return };
     match path {
         [] => {}

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::eval::{TestArgs, Tests, show, test};
+use super::export::{DoorArgs, leave, opened_to_leave};
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::predict::Members;
@@ -13,7 +14,8 @@ use crate::subspace::combine::mean;
 /// Average the particles of a run into one model and evaluate it.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  bella soup low-rank-svgd-s1\n  bella soup low-rank-svgd-s1 --space factors --attack fgsm"
+    after_help = "Examples:\n  bella soup low-rank-svgd-s1\n  bella soup low-rank-svgd-s1 --space factors --attack fgsm\n  \
+    bella soup low-rank-svgd-s1 --to weights --output model"
 )]
 pub struct SoupArgs {
     /// Run: its folder or the start of its id [default: the latest finished run].
@@ -30,15 +32,24 @@ pub struct SoupArgs {
     tests: TestArgs,
 
     #[command(flatten)]
+    door: Option<DoorArgs>,
+
+    #[command(flatten)]
     compute: ComputeArgs,
 }
 
 pub fn run(args: &SoupArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
-    let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
+    let opened = match &args.door {
+        Some(door) => opened_to_leave(door, args.run.as_deref(), &args.overrides, &args.compute)?,
+        None => Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?,
+    };
     let theta = opened.stored()?.posterior.theta();
     ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
     let soup = mean(opened.session.subspace()?, theta, args.space)?;
+    if let Some(door) = &args.door {
+        return leave(door, &opened, (&*soup.subspace, &soup.theta), vec!["soup".to_string()]);
+    }
     let members = Members::Rows { subspace: &*soup.subspace, rows: &soup.theta };
     let name = match args.space {
         Space::Weights => "soup",

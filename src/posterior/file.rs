@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Tensor};
 
-use super::{Fitted, Masks, Posterior};
+use super::{Description, Fitted, Masks, Posterior};
 use crate::base::tensor_file::State;
 
 impl Posterior {
@@ -78,6 +78,10 @@ pub struct Stored {
     pub classes: Vec<String>,
     /// The hashes of the files that it was trained from, concatenated.
     pub file_hashes: String,
+    /// What the file tells other programs; `None` in files of earlier versions.
+    pub about: Option<Description>,
+    /// The weight `[C, d]` and bias `[C]` of a head that the particles do not train, for other programs.
+    pub frozen_head: Option<[Tensor; 2]>,
 }
 
 impl Stored {
@@ -90,6 +94,13 @@ impl Stored {
         self.posterior.save("", &mut state);
         state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
         state.put_text("file_hashes", &self.file_hashes);
+        for (name, tensor) in ["head.weight", "head.bias"].into_iter().zip(self.frozen_head.iter().flatten()) {
+            state.put(name, tensor);
+        }
+        if let Some(about) = &self.about {
+            about.save(&mut state)?;
+            state.describe("classes", serde_json::to_string(&self.classes)?);
+        }
         state.write(path)
     }
 
@@ -103,7 +114,12 @@ impl Stored {
         let posterior = Posterior::load("", &state, device).with_context(|| path.display().to_string())?;
         let classes = serde_json::from_str(&state.text("classes")?);
         let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
-        Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")? })
+        let about = Description::load(&state).with_context(|| path.display().to_string())?;
+        let frozen_head = match state.has("head.weight") {
+            true => Some([state.get("head.weight")?, state.get("head.bias")?]),
+            false => None,
+        };
+        Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")?, about, frozen_head })
     }
 
     /// Checks that the posterior was trained from files with these hashes, the first of which is that of `checkpoint`.

@@ -2,6 +2,7 @@
 //! best-epoch selection keeps, the file of the run and the ways to predict follow from it.
 
 pub mod curvature;
+pub mod description;
 mod draws;
 mod file;
 mod fitted;
@@ -12,6 +13,7 @@ use tch::Tensor;
 
 use crate::base::tensor::snapshot;
 
+pub use description::Description;
 pub use draws::Draws;
 pub use file::Stored;
 pub use fitted::{Approximation, Fitted};

@@ -6,9 +6,9 @@
 
 use tch::Kind;
 
-use crate::model::archive::write::{Blueprint, Module};
+use crate::model::archive::write::{Blueprint, Class, Module, number};
 use crate::model::vit::text::TextGeometry;
-use crate::model::vit::{Activation, Geometry, Traits};
+use crate::model::vit::{Geometry, Traits};
 
 /// An image tower, and optionally a text tower.
 pub struct Clip {
@@ -230,7 +230,7 @@ impl Tower {
             "Tensor",
             &[
                 "h = (self.c_fc).forward(x, )".to_string(),
-                format!("h = {}", activated(self.traits.activation)),
+                format!("h = {}", self.traits.activation.script()),
                 "return (self.c_proj).forward(h, )".to_string(),
             ],
         );
@@ -298,74 +298,6 @@ fn linear_class() -> String {
 fn embedding_class() -> String {
     let body = ["return torch.embedding(self.weight, tokens)".to_string()];
     Class::new("Embedding").parameters(&["weight"]).method("forward", "tokens: Tensor", "Tensor", &body).code()
-}
-
-fn activated(activation: Activation) -> &'static str {
-    match activation {
-        Activation::Gelu => "torch.gelu(h)",
-        Activation::GeluTanh => "torch.gelu(h, approximate=\"tanh\")",
-        Activation::QuickGelu => "torch.mul(h, torch.sigmoid(torch.mul(h, 1.702)))",
-        Activation::Silu => "torch.silu(h)",
-    }
-}
-
-/// Returns a type as TorchScript writes it: the number of libtorch's ScalarType.
-fn number(kind: Kind) -> i32 {
-    match kind {
-        Kind::Half => 5,
-        Kind::Double => 7,
-        Kind::BFloat16 => 15,
-        _ => 6,
-    }
-}
-
-/// The source of a TorchScript class in the form that archives contain.
-struct Class {
-    name: String,
-    parameters: Vec<String>,
-    /// The lines that declare submodules.
-    modules: Vec<String>,
-    methods: String,
-}
-
-impl Class {
-    fn new(name: &str) -> Class {
-        Class { name: name.to_string(), parameters: Vec::new(), modules: Vec::new(), methods: String::new() }
-    }
-
-    fn parameters(mut self, names: &[&str]) -> Class {
-        self.parameters.extend(names.iter().map(|name| name.to_string()));
-        self
-    }
-
-    fn module(mut self, name: &str, class: &str) -> Class {
-        self.modules.push(format!("  {name} : __torch__.bella.{class}\n"));
-        self
-    }
-
-    /// Adds a submodule whose name is a number, as in a list of modules.
-    fn numbered(mut self, number: usize, class: &str) -> Class {
-        self.modules.push(format!("  __annotations__[\"{number}\"] = __torch__.bella.{class}\n"));
-        self
-    }
-
-    fn method(mut self, name: &str, arguments: &str, result: &str, body: &[String]) -> Class {
-        let class = &self.name;
-        self.methods += &format!("  def {name}(self: __torch__.bella.{class}, {arguments}) -> {result}:\n");
-        body.iter().for_each(|line| self.methods += &format!("    {line}\n"));
-        self
-    }
-
-    fn code(&self) -> String {
-        let quoted: String = self.parameters.iter().map(|name| format!("\"{name}\", ")).collect();
-        let declared: String = self.parameters.iter().map(|name| format!("  {name} : Tensor\n")).collect();
-        format!(
-            "class {}(Module):\n  __parameters__ = [{quoted}]\n  __buffers__ = []\n{declared}  training : bool\n{}{}",
-            self.name,
-            self.modules.concat(),
-            self.methods
-        )
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The set-up that training and evaluation share: device, threads, the model, image sets and the subspace.
 
+mod stored;
+
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,7 +18,9 @@ use crate::experiment::{Experiment, Validation};
 use crate::machine::Precision;
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::parallel::World;
+use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Identified};
+use crate::model::vit::stored::StoredNames;
 use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
@@ -47,6 +51,12 @@ pub struct Session {
     pub model: Model,
     pub subspace: Option<Box<dyn Subspace>>,
     pub classes: Vec<String>,
+    /// The family of the parameters' names in the checkpoint, such as `timm`.
+    pub naming: &'static str,
+    /// The names that the parameters have in the checkpoint.
+    pub names: StoredNames,
+    /// The network, if it is a vision transformer.
+    pub vit: Option<Vit>,
     /// The relative difference of the native forward pass from the archive's own, if the archive ran.
     pub self_check_difference: Option<f64>,
 }
@@ -64,7 +74,7 @@ impl Session {
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
-        let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
+        let mut loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
         let self_check_difference = report(&loaded.identified);
         let subspace = match &experiment.training {
             Some(training) => {
@@ -72,9 +82,11 @@ impl Session {
             }
             None => None,
         };
+        let vit = Some(loaded.identified.vit.clone());
+        let (naming, names) = (loaded.identified.naming, std::mem::take(&mut loaded.identified.names));
         let model = loaded.into_model(device, kind);
         let world = Rc::new(World::alone());
-        Ok(Session { settings, world, device, model, subspace, classes, self_check_difference })
+        Ok(Session { settings, world, device, model, subspace, classes, naming, names, vit, self_check_difference })
     }
 
     /// Returns the trained subspace.

@@ -17,7 +17,7 @@ use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, PrefixCache, Training};
 use crate::machine::memory::{self, Cut, Cutter};
 use crate::methods::{Course, Method, Parts};
-use crate::posterior::{Posterior, Stored};
+use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 use crate::subspace::Subspace;
@@ -279,8 +279,7 @@ fn mean_rate(trainer: &Trainer) -> f64 {
 
 /// Writes the posterior. Its presence marks the run as finished.
 fn store(posterior: Posterior, experiment: &Experiment, session: &Session, folder: &RunFolder) -> Result<Posterior> {
-    let (classes, file_hashes) = (session.classes.clone(), experiment.file_hashes()?.to_string());
-    let stored = Stored { posterior, classes, file_hashes };
+    let stored = session.stored(posterior, experiment)?;
     if session.world.leads() {
         stored.write(&folder.posterior())?;
     }

@@ -2,6 +2,7 @@
 
 mod bbb;
 mod ensemble;
+mod imported;
 pub mod ivon;
 mod laplace;
 mod map;
@@ -31,4 +32,5 @@ pub static METHODS: &[&Entry] = &[
     &sgld::ENTRY,
     &psgld::ENTRY,
     &sghmc::ENTRY,
+    &imported::ENTRY,
 ];

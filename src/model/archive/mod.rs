@@ -117,6 +117,23 @@ impl Archive {
         self.module().map(drop).with_context(|| self.path.display().to_string())
     }
 
+    /// Writes the archive again with its own code; `change` returns new values of parameters, by their names.
+    ///
+    /// # Errors
+    /// Fails if libtorch cannot load it, if a parameter has another shape, or if the file cannot be written.
+    pub fn save_changed(&self, path: &Path, change: &dyn Fn(&str, &Tensor) -> Option<Tensor>) -> Result<()> {
+        let shown = path.display();
+        let _guard = tch::no_grad_guard();
+        let module = self.module().with_context(|| self.path.display().to_string())?;
+        let failed = |e: tch::TchError| anyhow!("{shown}: {}", first_line(&e));
+        for (name, mut parameter) in module.named_parameters().map_err(failed)? {
+            if let Some(value) = change(&name, &parameter) {
+                parameter.f_copy_(&value).map_err(failed)?;
+            }
+        }
+        module.save(path).map_err(failed)
+    }
+
     fn module(&self) -> Result<&CModule> {
         if let Some(module) = self.module.get() {
             return Ok(module);

@@ -30,6 +30,8 @@ use crate::model::vit::{Named, check_readout, heads_fit, recognise};
 use config::Config;
 use weights::Place;
 
+pub use config::file as config_file;
+pub use preprocessing::FILE as PREPARATION;
 pub use preprocessing::Preprocessing;
 pub use weights::has_weights;
 
@@ -51,7 +53,7 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     if config.projects_by_head() {
         named.project_by_head();
     }
-    let Named { naming, geometry, parts, base, head } = named;
+    let Named { naming, geometry, parts, base, head, names } = named;
     let (traits, mut sources) = config.traits(&geometry, &base, fixed).with_context(shown)?;
     let rope = config.rope(&parts, base.get("position").is_some()).with_context(shown)?;
     if rope.is_none() {
@@ -69,7 +71,7 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     let vit = Vit::new(geometry, traits, parts);
     let reference = reference(&place.folder, &vit, &base)?;
     let evidence = Evidence::Config { reference };
-    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored })
+    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored, names })
 }
 
 /// Reads the text tower of a folder, or of a file of weights; `None` if it has none that bella knows.
@@ -121,6 +123,14 @@ fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Diffe
         difference.cosine
     );
     Ok(Some(difference))
+}
+
+/// Returns all stored tensors of a folder, or of a file of weights.
+///
+/// # Errors
+/// Fails if there are none, or if a file is damaged.
+pub fn read_weights(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    Place::of(path)?.read()
 }
 
 /// Returns the files that a checkpoint consists of: the archive, or the configs and the weights.

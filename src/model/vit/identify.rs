@@ -7,6 +7,7 @@ use tch::{Kind, Tensor};
 use super::architecture::architecture;
 use super::forward::Vit;
 use super::settle::{Candidates, SelfCheck};
+use super::stored::StoredNames;
 use super::text::{TextTower, TextWeights};
 use super::{Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
 use crate::base::random::{Purpose, stream};
@@ -27,6 +28,8 @@ pub struct Identified {
     pub evidence: Evidence,
     pub sources: Sources,
     pub stored: Kind,
+    /// The names that the parameters have in the checkpoint.
+    pub names: StoredNames,
 }
 
 /// Recognises an archive and settles its traits.
@@ -36,7 +39,7 @@ pub struct Identified {
 /// gives the best difference.
 pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let Named { naming, geometry, mut parts, base, head } =
+    let Named { naming, geometry, mut parts, base, head, names } =
         recognise(&archive.parameters()?, None).with_context(|| shown.clone())?;
     if let Some(name) = &fixed.architecture {
         parts.rope = architecture(name).context("checkpoint.architecture")?.rope;
@@ -72,7 +75,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
-    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored: archive.kind() })
+    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored: archive.kind(), names })
 }
 
 /// A recognised and self-checked text tower.

@@ -21,6 +21,7 @@ mod relative;
 pub mod rope;
 pub mod settle;
 pub mod shapes;
+pub mod stored;
 pub mod text;
 
 use serde::Serialize;
@@ -76,6 +77,18 @@ pub enum Form {
 words! {
     /// The activation between the two MLP layers.
     pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu" }
+}
+
+impl Activation {
+    /// Returns the activation of `h` as a TorchScript expression.
+    pub fn script(self) -> &'static str {
+        match self {
+            Activation::Gelu => "torch.gelu(h)",
+            Activation::GeluTanh => "torch.gelu(h, approximate=\"tanh\")",
+            Activation::QuickGelu => "torch.mul(h, torch.sigmoid(torch.mul(h, 1.702)))",
+            Activation::Silu => "torch.silu(h)",
+        }
+    }
 }
 
 /// The properties of a vision transformer that names and shapes reveal.

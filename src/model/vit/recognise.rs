@@ -8,6 +8,7 @@ use super::complete::check_complete;
 use super::fuse::Loose;
 use super::parts::{Parts, RELATIVE, Readout};
 use super::relative::grid_of;
+use super::stored::StoredNames;
 use super::{Form, Geometry, NAMINGS, Naming, OwnHead};
 use crate::model::network::Parameters;
 
@@ -18,6 +19,8 @@ pub struct Named {
     pub parts: Parts,
     pub base: Parameters,
     pub head: Option<OwnHead>,
+    /// The names that the parameters have in the checkpoint.
+    pub names: StoredNames,
 }
 
 impl Named {
@@ -25,6 +28,7 @@ impl Named {
     pub fn project_by_head(&mut self) {
         let Some(OwnHead { weight, bias }) = self.head.take() else { return };
         self.geometry.output = weight.size()[0];
+        self.names.project_by_head();
         let mut all: Vec<(String, Tensor)> =
             self.base.all().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
         all.extend([("proj.weight".to_string(), weight), ("proj.bias".to_string(), bias)]);
@@ -65,6 +69,7 @@ fn named(
 ) -> Result<Named> {
     let mut canonical = Vec::new();
     let mut foreign = Vec::new();
+    let mut names = StoredNames::default();
     for (name, tensor) in parameters {
         let found = match name.strip_prefix(prefix) {
             Some(inner) => (naming.canonical)(inner),
@@ -72,7 +77,10 @@ fn named(
         };
         match found {
             Some((_, Form::Ignored)) => {}
-            Some((known, form)) => canonical.push((known, shaped(tensor, form))),
+            Some((known, form)) => {
+                names.push(name, &known, form);
+                canonical.push((known, shaped(tensor, form)));
+            }
             None => foreign.push(name.as_str()),
         }
     }
@@ -88,6 +96,7 @@ fn named(
     let head = take_head(&mut canonical)?;
     let is_mean = take_mean_norm(&mut canonical);
     let base = Parameters::new(canonical);
+    names.settle(&base);
     let mut parts = Parts::of(&base)?;
     if is_mean {
         parts.readout = Readout::Mean;
@@ -101,7 +110,7 @@ fn named(
     }
     let geometry = geometry(&base, &parts, image_size)?;
     check_complete(&geometry, &parts, &base)?;
-    Ok(Named { naming, geometry, parts, base, head })
+    Ok(Named { naming, geometry, parts, base, head, names })
 }
 
 /// Returns the canonical tensor in f32, sharing no memory with the stored one.

@@ -69,6 +69,11 @@ impl Table {
         self.cos.size() == [grid * grid, channels] && (self.cos.kind(), self.cos.device()) == options
     }
 
+    /// Returns the cosines and sines, `[grid², D]` each.
+    pub fn parts(&self) -> [&Tensor; 2] {
+        [&self.cos, &self.sin]
+    }
+
     /// Rotates queries or keys `[B, heads, T, D]`. Only those of the patches, which come last, are rotated.
     pub fn turn(&self, x: &Tensor) -> Tensor {
         let (tokens, channels) = (x.size()[2], x.size()[3]);

@@ -4,6 +4,7 @@
 //! Tensors are asked for one by one and written at once, so that an archive needs only the memory of its largest
 //! tensor.
 
+mod class;
 mod module;
 mod pickle;
 
@@ -16,6 +17,7 @@ use tch::{Kind, Tensor};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+pub use class::{Class, number};
 pub use module::{Module, Parameter};
 
 /// Tensors start at multiples of this number of bytes in the file, so that they can be memory-mapped.

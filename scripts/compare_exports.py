@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Runs what `bella export` prints: every exported model is loaded by its own package, PEFT where it is an adapter, and its
+logits are compared with bella's. Then adapters that PEFT itself has made come in, and bella's logits are compared with PEFT's.
+
+    pip install torch timm open_clip_torch transformers peft safetensors
+    cargo build && python scripts/compare_exports.py [--bella target/debug/bella] [--only hf-vit]
+
+The networks are those of tests/fixtures/folders: the smallest of every family, with random weights. With an older transformers
+installed, `--generation 4` exports for it.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ROOT / "tests" / "fixtures" / "folders"
+BOUND = 1e-5
+LAYERS = 'targets = ["attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"]'
+GATED = 'targets = ["attn.qkv", "mlp.gate", "mlp.fc", "mlp.proj"]'
+NETWORKS = {
+    "timm-vit": LAYERS, "timm-deit3": LAYERS, "timm-dinov2-registers": LAYERS, "timm-mean": LAYERS, "timm-siglip": LAYERS,
+    "timm-dinov3": LAYERS, "open-clip": LAYERS, "hf-vit": LAYERS, "hf-dinov2": LAYERS, "hf-dinov2-registers": LAYERS,
+    "hf-dinov2-swiglu": GATED, "hf-dinov3": LAYERS, "hf-dinov3-gated": GATED, "hf-clip": LAYERS, "hf-clip-both": LAYERS,
+    "hf-siglip": LAYERS,
+}
+CONFIG = """
+name = "exports"
+seed = 1
+checkpoint = {{ path = "{path}", normalize = "imagenet" }}
+data.digits.subset = {{ train = 24, test = 20 }}
+head.linear = {{}}
+method.svgd = {{ particles = 2, gamma = 0.01 }}
+optimizer.adamw.lr = 1e-2
+train = {{ epochs = 2, batch_size = 8 }}
+subspace.{subspace}
+"""
+
+
+class Place:
+    def __init__(self, bella, folder):
+        self.bella, self.folder = bella, folder
+
+    def run(self, *arguments):
+        command = [self.bella, *map(str, arguments), "--device", "cpu", "--out", str(self.folder / "results")]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+        return done.stdout
+
+    def train(self, network, subspace):
+        config = self.folder / "x.toml"
+        config.write_text(CONFIG.format(path=network, subspace=subspace))
+        shutil.rmtree(self.folder / "results", ignore_errors=True)
+        self.run("train", "--config", config)
+        return config
+
+    def export(self, *arguments):
+        out = self.folder / "out"
+        return self.run("export", *arguments, "--output", out, "--force")
+
+
+def printed(code):
+    """The relative difference that the printed lines print."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        exec(code, {})
+    return float(text.getvalue().split()[-1].strip("tensor()"))
+
+
+def loadable(name, folder):
+    """A copy of a network's folder with its weights under the name that its package looks for."""
+    copy = folder / "networks" / name
+    if not copy.exists():
+        shutil.copytree(FOLDERS / name, copy)
+        (copy / "reference.safetensors").unlink()
+        if name == "open-clip":
+            (copy / "model.safetensors").rename(copy / "open_clip_model.safetensors")
+    return copy
+
+
+def leaving(place, name, targets, generation):
+    network = loadable(name, place.folder)
+    package = ["--for", f"transformers-{generation}"] if name.startswith("hf-") else []
+    place.train(network, f"low-rank = {{ rank = 2, {targets} }}")
+    for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0])]:
+        code = place.export("--to", what, *package, *more)
+        yield f"{what} {more[0].strip('-')}", printed(code)
+    place.train(network, "full = {}")
+    yield "weights full", printed(place.export("--to", "weights", *package, "--particle", 0))
+
+
+def page(place):
+    """The logits that docs/exchange.md computes from posterior.safetensors."""
+    network = loadable("timm-vit", place.folder)
+    place.train(network, f"low-rank = {{ rank = 2, {LAYERS} }}")
+    place.export("--to", "peft", "--particle", 0)
+    expected = load_file(place.folder / "out" / "expected.safetensors")
+    text = (ROOT / "docs" / "exchange.md").read_text().split("```python\n")[1].split("```")[0]
+    posterior = next((place.folder / "results" / "runs").rglob("posterior.safetensors"))
+    text = text.replace("posterior.safetensors", str(posterior)).replace("local-dir:checkpoint", f"local-dir:{network}")
+    names = {"pixels": expected["pixels"]}
+    exec(text, names)
+    difference = (names["logits"] - expected["logits"]).abs().max() / expected["logits"].abs().max()
+    yield "docs/exchange.md", difference.item()
+
+
+def coming(place):
+    """Adapters made by PEFT, on timm and transformers."""
+    import timm
+    import transformers
+    from peft import LoraConfig, get_peft_model
+
+    def randomised(model):
+        generator = torch.Generator().manual_seed(3)
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                with torch.no_grad():
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+        return model.eval()
+
+    vit, hf = loadable("timm-vit", place.folder), loadable("hf-vit", place.folder)
+    classifier = transformers.ViTForImageClassification
+    cases = {
+        "timm": (vit, lambda: timm.create_model(f"local-dir:{vit}", pretrained=True, num_classes=10),
+                 dict(r=3, lora_alpha=5, target_modules=["qkv", "fc1"], modules_to_save=["head"])),
+        "transformers": (hf, lambda: classifier.from_pretrained(hf, num_labels=10, ignore_mismatched_sizes=True),
+                         dict(r=2, lora_alpha=3, use_rslora=True, rank_pattern={"v_proj": 4}, alpha_pattern={"fc2": 7},
+                              target_modules=["q_proj", "v_proj", "fc2"], modules_to_save=["classifier"])),
+    }
+    for name, (network, make, settings) in cases.items():
+        folders, models = [], []
+        for number in range(2):
+            torch.manual_seed(number)
+            model = get_peft_model(make(), LoraConfig(**settings))
+            randomised(model)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.requires_grad:
+                        parameter.mul_(1 + number)
+            folders.append(place.folder / f"peft-{name}-{number}")
+            model.save_pretrained(folders[-1])
+            models.append(model)
+        config = place.folder / "x.toml"
+        config.write_text(CONFIG.format(path=network, subspace="low-rank.rank = 2"))
+        shutil.rmtree(place.folder / "results", ignore_errors=True)
+        run = place.run("import", *folders, "--config", config).strip()
+        out = place.folder / "out"
+        place.run("export", run, "--to", "weights", "--output", out, "--force")
+        for number, model in enumerate(models):
+            expected = load_file(out / f"particle-{number}" / "expected.safetensors")
+            with torch.no_grad():
+                output = model(expected["pixels"])
+            logits = getattr(output, "logits", output)
+            yield f"import of PEFT's {name} {number}", ((logits - expected["logits"]).abs().max() / logits.abs().max()).item()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bella", default=ROOT / "target" / "debug" / "bella")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--generation", type=int, choices=[4, 5], default=5)
+    options = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(options.bella).resolve(), Path(folder))
+        for name, targets in NETWORKS.items():
+            if options.only and name not in options.only or options.generation == 4 and not name.startswith("hf-"):
+                continue
+            for what, difference in leaving(place, name, targets, options.generation):
+                print(f"{name:24} {what:20} {difference:.1e}", flush=True)
+                worst = max(worst, difference)
+        if not options.only and options.generation == 5:
+            for what, difference in [*page(place), *coming(place)]:
+                print(f"{what:45} {difference:.1e}", flush=True)
+                worst = max(worst, difference)
+    print(f"largest relative difference {worst:.1e}, bound {BOUND:.0e}")
+    sys.exit(worst > BOUND)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+//! `bella import`: makes a run of particles that were trained elsewhere.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use tch::Tensor;
+
+use super::failure::Usage;
+use super::opened::forget;
+use super::options::{ComputeArgs, ConfigArgs};
+use crate::exchange::incoming::{self, Adapter, Base};
+use crate::exchange::tuned::{self, Compressed, Tuned};
+use crate::exchange::{expect_head, full_row, low_rank_config, low_rank_rows};
+use crate::experiment::{Experiment, load_config, over};
+use crate::machine::device;
+use crate::model::Loaded;
+use crate::posterior::Posterior;
+use crate::run::{Record, RunFolder};
+use crate::schema::Tree;
+use crate::session::Session;
+
+/// Make a run of adapters or models that were trained elsewhere; each is a particle.
+///
+/// Adapters are PEFT's LoRA folders. A folder that holds several, or several folders, give several particles. Folders of
+/// whole models, fine-tuned copies of the checkpoint, become full particles, or low-rank ones with --rank. The run can be
+/// evaluated, attacked, averaged and exported like one that bella has trained.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella import adapters --config pets.toml\n  \
+    bella import tuned-1 tuned-2 --config pets.toml --rank 8")]
+pub struct ImportArgs {
+    /// Folders of adapters, folders of such folders, or folders of fine-tuned models.
+    #[arg(required = true)]
+    adapters: Vec<PathBuf>,
+
+    /// The experiment: its name, seed, checkpoint, head and data are those of the run.
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    /// Compress fine-tuned models to low-rank updates of this rank.
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(i64).range(1..=4096))]
+    rank: Option<i64>,
+
+    /// Write the run again if it exists.
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+/// What was read.
+enum Read {
+    Adapters(Vec<Adapter>),
+    Models(Vec<Tuned>),
+}
+
+pub fn run(args: &ImportArgs) -> Result<()> {
+    if args.config.configs.is_empty() {
+        return Err(Usage("--config FILE: names the checkpoint, the head and the data of the run".into()).into());
+    }
+    let settings = args.compute.settings();
+    let mut tree = load_config(&args.config.configs, &args.config.sets)?;
+    for table in ["subspace", "method", "optimizer"] {
+        forget(&mut tree.root, &[table]);
+    }
+    let mut plain = tree.clone();
+    forget(&mut plain.root, &["train"]);
+    let plain = Experiment::read(&plain)?;
+    let device = settings.device.open()?;
+    let classes = plain.data.dataset.classes()?;
+    let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &classes, device)?;
+    let base =
+        Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, identified: &loaded.identified };
+    let read = read(&expanded(&args.adapters)?, &base, args.rank)?;
+    let part = match &read {
+        Read::Adapters(adapters) => low_rank_config(adapters, &loaded.identified.vit)?,
+        Read::Models(_) => "[subspace.full]\n".to_string(),
+    };
+    let sources = match &read {
+        Read::Adapters(all) => all.iter().map(|one| one.sha256.clone()).collect::<Vec<_>>(),
+        Read::Models(all) => all.iter().map(|one| one.sha256.clone()).collect(),
+    };
+    let train = if tree.has("train") { "" } else { "[train]\nepochs = 1\nbatch_size = 64\n" };
+    let part = format!(
+        "{part}[method.imported]\nparticles = {}\nsources = {sources:?}\n[optimizer.none]\n{train}",
+        sources.len()
+    );
+    let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
+    let session = Session::open(&experiment, settings, device, classes)?;
+    let layout = session.subspace()?.layout();
+    let theta = match &read {
+        Read::Adapters(adapters) => {
+            adapters.iter().try_for_each(|one| expect_head(&session, one.head.as_ref()))?;
+            low_rank_rows(adapters, layout)?
+        }
+        Read::Models(models) => {
+            let rows = models.iter().map(|one| full_row(one, layout)).collect::<Result<Vec<_>>>()?;
+            Tensor::stack(&rows, 0)
+        }
+    };
+    store(args, &experiment, &session, theta)
+}
+
+/// Writes the run.
+fn store(args: &ImportArgs, experiment: &Experiment, session: &Session, theta: Tensor) -> Result<()> {
+    let run = RunFolder::of(&session.settings.out, experiment)?;
+    ensure!(
+        args.force || !run.is_finished(),
+        "{}: these particles are a run already: use it, or write it again with --force",
+        run.path().display()
+    );
+    crate::base::files::create_folder(&session.settings.out)?;
+    run.create(experiment)?;
+    let _lock = run.lock()?;
+    run.clear()?;
+    record(session, &theta).write(&run)?;
+    let (particles, parameters) = theta.size2()?;
+    session.stored(Posterior::Points { theta }, experiment)?.write(&run.posterior())?;
+    tracing::info!("{particles} particles of {parameters} parameters: {}", run.path().display());
+    println!("{}", run.path().display());
+    Ok(())
+}
+
+/// Returns the record of a run that nothing was spent on.
+fn record(session: &Session, theta: &Tensor) -> Record {
+    let (particles, parameters) = (theta.size()[0], theta.size()[1]);
+    Record {
+        bella_version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("BELLA_COMMIT").into(),
+        libtorch_version: device::LIBTORCH_VERSION.into(),
+        device: device::name(session.device),
+        processes: 1,
+        threads: tch::get_num_threads(),
+        precision: device::precision_name(session.model.kind).into(),
+        particles,
+        parameters_per_particle: parameters,
+        trainable_parameters: particles * parameters,
+        train_samples: 0,
+        validation_samples: 0,
+        epochs: 0,
+        steps: 0,
+        wall_seconds: 0.0,
+        images_per_second: 0.0,
+        peak_memory_bytes: None,
+        planned_memory_bytes: None,
+        selected_epoch: 0,
+        self_check_difference: session.self_check_difference,
+    }
+}
+
+fn is_adapter(path: &Path) -> bool {
+    path.join("adapter_config.json").is_file()
+}
+
+/// Returns the given folders, with the folders of adapters in them in the order of their numbers and names.
+fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in given {
+        ensure!(path.is_dir(), "{}: no such folder", path.display());
+        let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
+        let mut inner: Vec<PathBuf> =
+            inner.flatten().map(|entry| entry.path()).filter(|path| is_adapter(path)).collect();
+        if is_adapter(path) || inner.is_empty() {
+            all.push(path.clone());
+            continue;
+        }
+        let number = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let digits: String = name.chars().rev().take_while(char::is_ascii_digit).collect();
+            let number = digits.chars().rev().collect::<String>().parse::<u64>().unwrap_or(0);
+            (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_string(), number)
+        };
+        inner.sort_by_key(number);
+        all.extend(inner);
+    }
+    Ok(all)
+}
+
+/// Reads all folders, which must be of one kind.
+fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Read> {
+    let (adapters, models): (Vec<&PathBuf>, Vec<&PathBuf>) = folders.iter().partition(|path| is_adapter(path));
+    if let (Some(adapter), Some(model)) = (adapters.first(), models.first()) {
+        anyhow::bail!(
+            "{} is an adapter, {} is none: import adapters and whole models apart",
+            adapter.display(),
+            model.display()
+        );
+    }
+    if models.is_empty() {
+        ensure!(rank.is_none(), "--rank: adapters keep their own ranks; leave it out");
+        return Ok(Read::Adapters(adapters.into_iter().map(|path| incoming::read(path, base)).collect::<Result<_>>()?));
+    }
+    let tuned = models.iter().map(|path| tuned::read(path, base)).collect::<Result<Vec<_>>>()?;
+    let Some(rank) = rank else { return Ok(Read::Models(tuned)) };
+    let compress = |(path, tuned): (&&PathBuf, Tuned)| {
+        let shown = path.display();
+        let Compressed { adapter, lost, elsewhere } =
+            tuned::compress(tuned, base, rank).with_context(|| shown.to_string())?;
+        tracing::info!(
+            "{shown}: rank {rank} leaves out {:.2} % of the squared difference to the checkpoint; {:.2} % is in parameters \
+             that are no linear layers",
+            100.0 * lost,
+            100.0 * elsewhere
+        );
+        Ok(adapter)
+    };
+    Ok(Read::Adapters(models.iter().zip(tuned).map(compress).collect::<Result<_>>()?))
+}

@@ -1,0 +1,66 @@
+//! A few images and what a model says of them, stored beside an export so that whoever loads it can compare.
+
+use std::path::Path;
+
+use anyhow::Result;
+use rand::RngExt;
+use tch::{Device, Kind, Tensor};
+
+use crate::base::random::{Purpose, stream};
+use crate::base::tensor_file::State;
+use crate::machine::Chunk;
+use crate::model::Input;
+use crate::predict::{Members, Predictor};
+use crate::session::Session;
+use crate::subspace::Subspace;
+
+/// The number of images.
+const IMAGES: i64 = 4;
+
+/// Images and the logits of some models.
+pub struct Expected {
+    /// Prepared images, `[B, 3, S, S]`.
+    pixels: Tensor,
+    /// The logits, `[k, B, C]`.
+    logits: Tensor,
+}
+
+impl Expected {
+    /// Predicts random images with the models `theta: [k, P]`.
+    pub fn of(session: &Session, subspace: &dyn Subspace, theta: &Tensor) -> Result<Expected> {
+        let (model, size) = (&session.model, session.model.images()?.size());
+        let mut rng = stream(0, Purpose::Check, &[]);
+        let bytes: Vec<u8> = (0..IMAGES * 3 * size * size).map(|_| rng.random_range(0..=255u8)).collect();
+        let bytes = Tensor::from_slice(&bytes).view([1, IMAGES, 3, size, size]).to_device(model.device);
+        let predictor = Predictor::new(model, Members::Rows { subspace, rows: theta }, Chunk::Auto);
+        let cutter = predictor.plan(IMAGES as usize, IMAGES as usize)?;
+        let input = Input::Stored(bytes);
+        let logits = predictor.logits(&cutter, &input)?;
+        let pixels = model.prepared(&input)?.squeeze_dim(0);
+        let host = |t: Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
+        Ok(Expected { pixels: host(pixels), logits: host(logits) })
+    }
+
+    /// Writes `expected.safetensors`: `pixels` `[B, 3, S, S]` as the network takes them, and `logits` `[B, C]` of one model.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    pub fn write(&self, model: usize, folder: &Path) -> Result<()> {
+        self.write_as(&self.logits.get(model as i64), folder)
+    }
+
+    /// Writes the same with the logits `[k, B, C]` of all models.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    pub fn write_all(&self, folder: &Path) -> Result<()> {
+        self.write_as(&self.logits, folder)
+    }
+
+    fn write_as(&self, logits: &Tensor, folder: &Path) -> Result<()> {
+        let mut state = State::default();
+        state.put("pixels", &self.pixels);
+        state.put("logits", logits);
+        state.write(&folder.join("expected.safetensors"))
+    }
+}

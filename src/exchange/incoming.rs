@@ -1,0 +1,283 @@
+//! Adapters that PEFT has trained, read as low-rank updates of canonical layers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::config;
+use super::lora::Lora;
+use super::modules::{self, Part};
+use super::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
+use super::target::{Package, Target};
+use crate::base::hash::{file_sha256, text_sha256};
+use crate::base::tensor_file::State;
+use crate::model::network::{Network, Slot};
+use crate::model::vit::identify::Identified;
+
+/// The classifiers of packages' models, which an adapter may have trained.
+const CLASSIFIERS: [&str; 2] = ["classifier", "head"];
+
+/// The checkpoint that adapters are of.
+pub struct Base<'a> {
+    pub path: &'a Path,
+    pub sha256: &'a str,
+    pub identified: &'a Identified,
+}
+
+/// One adapter.
+pub struct Adapter {
+    /// The updates by the canonical names of their layers.
+    pub updates: BTreeMap<String, Lora>,
+    /// The trained classifier: weight `[C, d]` and bias `[C]`, f32.
+    pub head: Option<[Tensor; 2]>,
+    /// The SHA-256 of the folder's two files.
+    pub sha256: String,
+}
+
+/// A module of a package's model, and the canonical rows in it.
+struct Place<'a> {
+    /// The end of the module's path.
+    path: String,
+    slot: &'a Slot,
+    part: Part,
+}
+
+/// The updates of one canonical layer so far, each with its first row.
+type Parts = BTreeMap<String, Vec<(i64, Lora)>>;
+
+/// Reads an adapter of a checkpoint.
+///
+/// # Errors
+/// Fails if the folder holds no LoRA adapter, if it is of another checkpoint, or if it adapts what bella does not.
+pub fn read(folder: &Path, base: &Base) -> Result<Adapter> {
+    let shown = folder.display().to_string();
+    let config = config::of_file(&folder.join(CONFIG))?;
+    check_kind(&config).with_context(|| shown.clone())?;
+    let path = folder.join(WEIGHTS);
+    ensure!(
+        path.is_file(),
+        "{shown}: has no {WEIGHTS}: save the adapter with save_pretrained(…, safe_serialization=True), since bella opens no pickle"
+    );
+    let state = State::read(&path)?;
+    if let Some(theirs) = state.described(CHECKPOINT) {
+        ensure!(
+            theirs == base.sha256,
+            "{shown}: is an adapter of another checkpoint than {}: its SHA-256 was {theirs}",
+            base.path.display()
+        );
+    }
+    let hashes = [file_sha256(&folder.join(CONFIG), "import")?, file_sha256(&path, "import")?];
+    let reading = Reading { config: &config, state: &state, base };
+    let (updates, head) = reading.all().with_context(|| shown.clone())?;
+    Ok(Adapter { updates, head, sha256: text_sha256(&hashes.concat()) })
+}
+
+/// Checks that the config is that of a plain LoRA adapter.
+fn check_kind(config: &Value) -> Result<()> {
+    let kind = config["peft_type"].as_str().unwrap_or("unknown");
+    ensure!(kind == "LORA", "a {kind} adapter is no low-rank update W + s B A: bella reads peft_type = \"LORA\"");
+    ensure!(
+        config["use_dora"].as_bool() != Some(true),
+        "a DoRA adapter also scales the columns of W: bella reads plain LoRA"
+    );
+    let bias = config["bias"].as_str().unwrap_or("none");
+    ensure!(
+        bias == "none",
+        "bias = \"{bias}\": the adapter also trained biases, which a low-rank update does not have"
+    );
+    let others = [
+        "lora_bias",
+        "use_qalora",
+        "use_bdlora",
+        "fan_in_fan_out",
+        "target_parameters",
+        "layer_replication",
+        "trainable_token_indices",
+        "alora_invocation_tokens",
+        "arrow_config",
+        "monteclora_config",
+        "velora_config",
+    ];
+    let set = |value: &Value| match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Array(all) => !all.is_empty(),
+        Value::Object(all) => !all.is_empty(),
+        _ => true,
+    };
+    let other = others.iter().find(|key| set(&config[**key]));
+    ensure!(other.is_none(), "{} is set, which bella does not compute: it reads plain LoRA", other.unwrap_or(&""));
+    let start = config["init_lora_weights"].as_str().unwrap_or_default();
+    let moves_base = ["pissa", "olora", "corda", "loftq"].iter().find(|kind| start.starts_with(**kind));
+    ensure!(
+        moves_base.is_none(),
+        "init_lora_weights = \"{start}\" has also changed the base: convert the adapter to plain LoRA (PEFT's \
+         path_initial_model_for_weight_conversion)"
+    );
+    Ok(())
+}
+
+struct Reading<'a> {
+    config: &'a Value,
+    state: &'a State,
+    base: &'a Base<'a>,
+}
+
+impl Reading<'_> {
+    fn all(&self) -> Result<(BTreeMap<String, Lora>, Option<[Tensor; 2]>)> {
+        let slots = self.base.identified.vit.slots();
+        let places = self.places(&slots)?;
+        let (mut parts, mut layers, mut strangers) = (Parts::new(), 0, Vec::new());
+        let mut head: BTreeMap<&str, Tensor> = BTreeMap::new();
+        for name in self.state.names() {
+            let inner =
+                name.strip_prefix(ROOT).unwrap_or(&name).replace(".default.", ".").replace(".modules_to_save.", ".");
+            if let Some(path) = inner.strip_suffix(".lora_A.weight") {
+                layers += 1;
+                match found(&places, path) {
+                    Some(place) => self.add(place, path, &name, &mut parts)?,
+                    None => strangers.push(path.to_string()),
+                }
+            } else if let Some((module, part)) = inner.rsplit_once('.')
+                && CLASSIFIERS.contains(&module)
+                && ["weight", "bias"].contains(&part)
+            {
+                head.insert(
+                    if part == "weight" { "weight" } else { "bias" },
+                    self.state.get(&name)?.to_kind(Kind::Float),
+                );
+            } else if !inner.ends_with(".lora_B.weight") {
+                bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier");
+            }
+        }
+        ensure!(layers > 0, "holds no low-rank factors (`….lora_A.weight`)");
+        if let Some(first) = strangers.first() {
+            let like = places.first().map_or("", |place| place.path.as_str());
+            let (count, known) = (strangers.len(), format!("like {like}"));
+            bail!(
+                "{count} of its {layers} layers match none of {}: {first}; they are called {known}",
+                self.base.path.display()
+            );
+        }
+        let mut updates = BTreeMap::new();
+        for (layer, mut parts) in parts {
+            parts.sort_by_key(|(row, _)| *row);
+            let outputs = slots.iter().find(|slot| slot.name == layer).map_or(0, |slot| slot.outputs);
+            let update = Lora::joined(&parts, outputs)?;
+            if !update.is_zero() {
+                updates.insert(layer, update);
+            }
+        }
+        let head = head.remove("weight").zip(head.remove("bias")).map(|(weight, bias)| [weight, bias]);
+        Ok((updates, head))
+    }
+
+    /// Returns every module that an adapter may name, in all packages and generations that the checkpoint's names fit.
+    fn places<'s>(&self, slots: &'s [Slot]) -> Result<Vec<Place<'s>>> {
+        let Identified { naming, names, base, .. } = self.base.identified;
+        let gated = base.get("blocks.0.mlp.gate.weight").is_some();
+        let packages: &[Package] = match *naming {
+            "transformers" => &[Package::Transformers4, Package::Transformers5],
+            "clip" => &[Package::OpenClip],
+            _ => &[Package::Timm],
+        };
+        let mut places = Vec::new();
+        for package in packages {
+            let target = Target::new(Some(*package), self.base.path, naming, names)?;
+            let prefix = target.family.map_or("", |family| family.prefix[target.generation()]);
+            for slot in slots {
+                for module in modules::of(slot, &target, names, gated)? {
+                    let path = module.path.strip_prefix(prefix).unwrap_or(&module.path).to_string();
+                    places.push(Place { path, slot, part: module.part });
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// Adds the update of the module `path`.
+    fn add(&self, place: &Place, path: &str, name: &str, parts: &mut Parts) -> Result<()> {
+        let other = name.replace(".lora_A.", ".lora_B.");
+        let factor = |name: &str| Ok::<_, anyhow::Error>(self.state.get(name)?.to_kind(Kind::Float));
+        let (a, b) = (factor(name)?, factor(&other).with_context(|| format!("{path} has an A without a B"))?);
+        let slot = place.slot;
+        let outputs = match place.part {
+            Part::Whole => slot.outputs,
+            Part::Third(_) => slot.outputs / 3,
+            Part::Half(_) => 2 * slot.outputs,
+        };
+        let fits = a.dim() == 2 && b.dim() == 2 && a.size()[0] == b.size()[1];
+        ensure!(fits, "{path} has factors of shapes {:?} and {:?}", a.size(), b.size());
+        ensure!(
+            (b.size()[0], a.size()[1]) == (outputs, slot.inputs),
+            "is an adapter of another network than {}: its {path} is {} x {}, the checkpoint's {outputs} x {}",
+            self.base.path.display(),
+            b.size()[0],
+            a.size()[1],
+            slot.inputs
+        );
+        let scale = self.scale(path.trim_end_matches(".base_layer.out_proj"), a.size()[0])?;
+        let update = Lora { a, b, scale };
+        let layers = [("mlp.gate", 0), ("mlp.fc", 1)];
+        match place.part {
+            Part::Whole => parts.entry(slot.name.clone()).or_default().push((0, update)),
+            Part::Third(index) => {
+                parts.entry(slot.name.clone()).or_default().push((index * slot.outputs / 3, update));
+            }
+            Part::Half(_) => {
+                let block = format!("blocks.{}", slot.stage);
+                for (layer, half) in layers {
+                    let own = update.rows(half * slot.outputs, slot.outputs).without_others();
+                    parts.entry(format!("{block}.{layer}")).or_default().push((0, own));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the factor s of a module: α / r, or α / √r (rsLoRA; Kalajdzievski 2023, arXiv 2312.03732).
+    fn scale(&self, path: &str, rank: i64) -> Result<f64> {
+        let said = self.of_pattern("rank_pattern", path)?.map_or_else(|| self.config["r"].as_i64(), |v| v.as_i64());
+        let said = said.context("its config has no rank `r`")?;
+        ensure!(said == rank, "{path} has rank {rank}, but its config says {said}");
+        let alpha = self.of_pattern("alpha_pattern", path)?;
+        let alpha = alpha.map_or_else(|| self.config["lora_alpha"].as_f64(), |value| value.as_f64());
+        let alpha = alpha.context("its config has no number `lora_alpha`")?;
+        let by_root = self.config["use_rslora"].as_bool() == Some(true);
+        Ok(if by_root { alpha / (rank as f64).sqrt() } else { alpha / rank as f64 })
+    }
+
+    /// Returns the entry of a table of patterns for a module: its path or the end of it after a dot.
+    fn of_pattern(&self, table: &str, path: &str) -> Result<Option<&Value>> {
+        let Some(entries) = self.config[table].as_object() else { return Ok(None) };
+        let regular =
+            entries.keys().find(|key| key.chars().any(|c| !(c.is_ascii_alphanumeric() || "._-^".contains(c))));
+        if let Some(key) = regular {
+            bail!(
+                "{table} has the regular expression `{key}`, which bella does not read: write the layers' full paths"
+            );
+        }
+        let fits = |key: &str| match key.strip_prefix('^') {
+            Some(whole) => path == whole,
+            None => path == key || path.ends_with(&format!(".{key}")),
+        };
+        let mut fitting = entries.iter().filter(|(key, _)| fits(key)).map(|(_, value)| value);
+        let first = fitting.next();
+        ensure!(
+            fitting.all(|other| Some(other) == first),
+            "{table} has several values for {path}: write the layers' full paths"
+        );
+        Ok(first)
+    }
+}
+
+/// Returns the place of a module. Paths of a text tower end like those of an image tower.
+fn found<'p, 's>(places: &'p [Place<'s>], path: &str) -> Option<&'p Place<'s>> {
+    if path.split('.').any(|part| part == "text_model") {
+        return None;
+    }
+    places.iter().find(|place| path == place.path || path.ends_with(&format!(".{}", place.path)))
+}

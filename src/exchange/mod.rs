@@ -1,0 +1,20 @@
+//! Models that leave bella for other programs, and adapters that come in from them.
+
+mod config;
+mod expected;
+mod folder;
+pub mod incoming;
+mod lora;
+mod modules;
+pub mod outgoing;
+pub mod peft;
+mod python;
+mod rows;
+pub mod script;
+pub mod target;
+pub mod tuned;
+pub mod weights;
+
+pub use folder::{check, write as write_folder};
+pub use python::{Loaded, lines as python_lines, posterior_lines};
+pub use rows::{expect_head, full_row, low_rank_config, low_rank_rows};

@@ -1,0 +1,83 @@
+//! The linear layers of a package's model that hold a canonical layer, whole or in parts.
+
+use anyhow::{Context, Result};
+
+use super::target::{Package, Style, Target};
+use crate::model::network::Slot;
+use crate::model::vit::stored::{Piece, StoredNames};
+
+/// The rows of a canonical layer that a module of another model holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Whole,
+    /// Queries, keys or values, of rows that are a third.
+    Third(i64),
+    /// A gate (0) or what it multiplies (1), one above the other in one module.
+    Half(i64),
+}
+
+/// A module of a package's model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// The path of the tensors of an adapter.
+    pub path: String,
+    /// The path that `target_modules` names. PEFT wraps an attention with both of its layers.
+    pub wrapped: String,
+    pub part: Part,
+}
+
+impl Module {
+    fn new(path: String, part: Part) -> Module {
+        Module { wrapped: path.clone(), path, part }
+    }
+}
+
+/// Returns the modules that hold the layer `slot` in the target's model.
+///
+/// # Errors
+/// Fails if the checkpoint does not store the layer under a name of its own.
+pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Result<Vec<Module>> {
+    if let Some(family) = target.family {
+        let generation = target.generation();
+        let (style, prefix) = (&family.styles[generation], family.prefix[generation]);
+        return Ok(of_style(slot, style, prefix, gated));
+    }
+    let pieces = names.modules(&slot.name, slot.outputs);
+    let stored = pieces.first().with_context(|| format!("the checkpoint stores {} under no name", slot.name))?;
+    if target.package == Package::OpenClip && slot.target.starts_with("attn.") {
+        let attention = stored.name.trim_end_matches(".out_proj").trim_end_matches(".in_proj").to_string();
+        let path = match slot.target.as_str() {
+            "attn.qkv" => attention.clone(),
+            _ => format!("{attention}.base_layer.out_proj"),
+        };
+        return Ok(vec![Module { path, wrapped: attention, part: Part::Whole }]);
+    }
+    if pieces.len() == 3 {
+        let third = |(index, piece): (usize, &Piece)| Module::new(piece.name.clone(), Part::Third(index as i64));
+        return Ok(pieces.iter().enumerate().map(third).collect());
+    }
+    let fc = names.modules(&format!("blocks.{}.mlp.fc", slot.stage), slot.outputs);
+    let is_packed = slot.target == "mlp.gate" && fc.first().is_some_and(|fc| fc.name == stored.name);
+    let part = match stored.stored_row {
+        0 if is_packed => Part::Half(0),
+        0 => Part::Whole,
+        _ => Part::Half(1),
+    };
+    Ok(vec![Module::new(stored.name.clone(), part)])
+}
+
+fn of_style(slot: &Slot, style: &Style, prefix: &str, gated: bool) -> Vec<Module> {
+    let module = |layer: &str, part| Module::new(format!("{prefix}{}{}.{layer}", style.blocks, slot.stage), part);
+    let one = |layer: &str| vec![module(layer, Part::Whole)];
+    match (slot.target.as_str(), style.packed) {
+        ("attn.qkv", _) => (0..3).map(|i| module(style.queries[i as usize], Part::Third(i))).collect(),
+        ("attn.proj", _) => one(style.attention_proj),
+        ("mlp.gate", Some(packed)) => vec![module(packed, Part::Half(0))],
+        ("mlp.fc", Some(packed)) if gated => vec![module(packed, Part::Half(1))],
+        ("mlp.gate", None) => one(style.gate),
+        ("mlp.fc", _) if gated => one("mlp.up_proj"),
+        ("mlp.fc", _) => one(style.fc),
+        _ if gated => one(style.gated_proj),
+        _ => one(style.proj),
+    }
+}

@@ -1,0 +1,177 @@
+//! The models of a run that leave bella: particles, draws or their soup.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tch::{Device, Kind, Tensor, no_grad};
+
+use super::config;
+use super::expected::Expected;
+use super::lora::updates;
+use crate::base::tensor_file::State;
+use crate::experiment::Experiment;
+use crate::model::folder::has_weights;
+use crate::model::network::Slot;
+use crate::session::Session;
+use crate::subspace::Subspace;
+
+/// Models as rows of theta, with the run that they are from.
+pub struct Outgoing<'a> {
+    pub experiment: &'a Experiment,
+    pub session: &'a Session,
+    pub subspace: &'a dyn Subspace,
+    /// The models, `[k, P]`.
+    pub theta: &'a Tensor,
+    /// The folder of each model; one model alone needs none.
+    pub names: Vec<String>,
+}
+
+/// The classifier of one model, f32 on the CPU.
+pub struct HeadOf {
+    /// The weight, `[C, d]`.
+    pub weight: Tensor,
+    /// The bias, `[C]`.
+    pub bias: Tensor,
+    /// Whether this model has trained it.
+    pub trained: bool,
+    /// Whether features are L2-normalised before it.
+    pub normalised: bool,
+}
+
+fn on_host(tensor: &Tensor) -> Tensor {
+    tensor.detach().to_device(Device::Cpu).to_kind(Kind::Float).contiguous()
+}
+
+impl Outgoing<'_> {
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns the folder of a model below `folder`.
+    pub fn folder(&self, folder: &Path, model: usize) -> std::path::PathBuf {
+        if self.count() == 1 { folder.to_path_buf() } else { folder.join(&self.names[model]) }
+    }
+
+    pub fn checkpoint(&self) -> &Path {
+        &self.experiment.checkpoint.path
+    }
+
+    /// Returns whether the checkpoint is a TorchScript archive with a forward pass of its own.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read.
+    pub fn is_archive(&self) -> Result<bool> {
+        Ok(!has_weights(self.checkpoint())?)
+    }
+
+    /// Returns the number of pixels per side.
+    pub fn image_size(&self) -> Result<i64> {
+        Ok(self.session.model.images()?.size())
+    }
+
+    /// Returns whether the network may have been brought to another image size than its own.
+    pub fn is_resized(&self) -> bool {
+        self.experiment.checkpoint.image_size.or(self.experiment.checkpoint.usual_size).is_some()
+    }
+
+    /// Returns the width of the network, which is that of the features or half of it.
+    pub fn width(&self) -> i64 {
+        self.session.model.base.get("patch.weight").map_or(0, |patch| patch.size()[0])
+    }
+
+    pub fn row(&self, model: usize) -> Tensor {
+        self.theta.narrow(0, model as i64, 1)
+    }
+
+    /// Returns the slots of the network by which low-rank updates are named.
+    pub fn slot(&self, layer: &str) -> Result<Slot> {
+        let found = self.session.model.network.slots().into_iter().find(|slot| slot.name == layer);
+        found.with_context(|| format!("the network has no layer {layer}"))
+    }
+
+    pub fn is_gated(&self) -> bool {
+        self.session.model.base.get("blocks.0.mlp.gate.weight").is_some()
+    }
+
+    /// Returns the classifier of a model.
+    pub fn head(&self, model: usize) -> HeadOf {
+        let head = &self.session.model.head;
+        let own = |name: &str| self.value(model, name);
+        match (own("head.weight"), own("head.bias")) {
+            (Some(weight), Some(bias)) => HeadOf { weight, bias, trained: true, normalised: head.normalised },
+            _ => HeadOf {
+                weight: on_host(&head.weight),
+                bias: on_host(&head.bias),
+                trained: false,
+                normalised: head.normalised,
+            },
+        }
+    }
+
+    /// Returns the trained value of a canonical parameter in one model, f32 on the CPU; `None` for a frozen one.
+    pub fn value(&self, model: usize, name: &str) -> Option<Tensor> {
+        let (base, layout) = (&self.session.model.base, self.subspace.layout());
+        let row = self.row(model);
+        if let Some(layer) = name.strip_suffix(".weight")
+            && let Some((_, update)) = updates_of(layout, &row, layer)
+        {
+            let (a, b) = (update.a.to_kind(Kind::Double), update.b.to_kind(Kind::Double));
+            let frozen = base.get(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
+            return Some((frozen + b.matmul(&a) * update.scale).to_kind(Kind::Float));
+        }
+        if !layout.columns.iter().any(|column| column.name == name) {
+            return None;
+        }
+        let weights = self.subspace.weights(base, &layout.leaves(&row, Kind::Float, false));
+        weights.own(name).map(|own| on_host(&own.squeeze_dim(0)))
+    }
+
+    /// Returns a few images, and the logits of every model.
+    ///
+    /// # Errors
+    /// Fails if the network takes no images, or if prediction fails.
+    pub fn expected(&self) -> Result<Expected> {
+        no_grad(|| Expected::of(self.session, self.subspace, self.theta))
+    }
+
+    /// Returns the config of the checkpoint's folder; `None` for an archive.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read.
+    pub fn config(&self) -> Result<Option<Value>> {
+        if self.checkpoint().is_dir() { config::read(self.checkpoint()).map(Some) } else { Ok(None) }
+    }
+
+    /// Writes the head of a model as `head.safetensors`, which `head.zero-shot.weights` reads, too.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    pub fn write_head(&self, model: usize, folder: &Path) -> Result<()> {
+        let HeadOf { weight, bias, .. } = self.head(model);
+        let mut state = State::default();
+        state.put("weight", &weight);
+        state.put("bias", &bias);
+        state.write(&folder.join("head.safetensors"))
+    }
+
+    /// Checks that the particles are low-rank updates.
+    ///
+    /// # Errors
+    /// Fails if they are not.
+    pub fn expect_low_rank(&self) -> Result<()> {
+        let low_rank = !updates(self.subspace.layout(), &self.row(0).squeeze_dim(0)).is_empty();
+        ensure!(
+            low_rank,
+            "adapters are low-rank updates, which this run has none of: export whole models by --to weights"
+        );
+        Ok(())
+    }
+}
+
+/// Returns the update of one layer.
+fn updates_of(layout: &crate::subspace::Layout, row: &Tensor, layer: &str) -> Option<(String, super::lora::Lora)> {
+    let block = layout.blocks.iter().find(|block| block.name == layer)?;
+    let one = crate::subspace::Layout { columns: Vec::new(), blocks: vec![block.clone()] };
+    updates(&one, &row.squeeze_dim(0)).pop()
+}

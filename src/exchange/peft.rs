@@ -1,0 +1,198 @@
+//! Adapters as PEFT stores them: a folder with `adapter_config.json` and `adapter_model.safetensors`, in which the layer
+//! `path` has `base_model.model.<path>.lora_A.weight` `[r, in]` and `….lora_B.weight` `[out, r]`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use serde_json::{Value, json};
+use tch::Tensor;
+
+use super::config;
+use super::lora::{Lora, updates};
+use super::modules::{self, Part};
+use super::outgoing::{HeadOf, Outgoing};
+use super::target::Target;
+use crate::base::small::push_new;
+use crate::base::tensor_file::State;
+use crate::posterior::description::alpha;
+
+/// The names of an adapter's files.
+pub const CONFIG: &str = "adapter_config.json";
+pub const WEIGHTS: &str = "adapter_model.safetensors";
+
+/// What every tensor's name begins with.
+pub const ROOT: &str = "base_model.model.";
+
+/// The entry of the weights' metadata that holds the SHA-256 of the checkpoint.
+pub const CHECKPOINT: &str = "checkpoint_sha256";
+
+/// Where the head of an exported adapter is.
+pub enum HeadPlace {
+    /// In the package's model as it is loaded.
+    Own,
+    /// In the adapter, as the trained layer of this name.
+    Saved(&'static str, HeadOf),
+    /// In `head.safetensors`, for features.
+    Beside { normalised: bool },
+}
+
+/// Returns where the head of a model is.
+///
+/// # Errors
+/// Fails if it has no place: the package's model neither has such a classifier nor returns features.
+pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
+    let head = outgoing.head(model);
+    let (width, read) = (outgoing.width(), head.weight.size()[1]);
+    match target.classifier() {
+        Some(classifier) if head.trained && !head.normalised => {
+            let wanted = target.family.map_or(read, |family| family.reads * width);
+            ensure!(
+                read <= wanted,
+                "the head reads {read} features, but {} has a classifier of {wanted}: export it by --to weights",
+                target.family.map_or("timm's model", |family| family.class)
+            );
+            // The classifier of DINOv2 also reads the mean of the patches, which this head does not.
+            let weight = head.weight.constant_pad_nd([0, wanted - read]);
+            Ok(HeadPlace::Saved(classifier, HeadOf { weight, ..head }))
+        }
+        Some(_) if outgoing.experiment.head.key == "checkpoint" => Ok(HeadPlace::Own),
+        Some(_) if target.family.is_some() => bail!(
+            "the head [head.{}] has no place in {}, which does not return its features: export to another package",
+            outgoing.experiment.head.key,
+            target.family.map_or("", |family| family.class)
+        ),
+        _ => Ok(HeadPlace::Beside { normalised: head.normalised }),
+    }
+}
+
+/// An adapter as its files hold it.
+#[derive(Default)]
+struct Adapter {
+    /// The update of each module, by the path of its tensors.
+    updates: BTreeMap<String, Lora>,
+    /// The paths that `target_modules` names.
+    targets: Vec<String>,
+}
+
+/// Writes one model as an adapter into an existing folder.
+///
+/// # Errors
+/// Fails if the model is no low-rank update, if its layers have no names in the target, or if a file cannot be written.
+pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
+    let adapter = Adapter::of(outgoing, target, model)?;
+    let mut state = State::default();
+    for (path, Lora { a, b, .. }) in &adapter.updates {
+        state.put(&format!("{ROOT}{path}.lora_A.weight"), a);
+        state.put(&format!("{ROOT}{path}.lora_B.weight"), b);
+    }
+    let mut saved = Vec::new();
+    match head_place(outgoing, target, model)? {
+        HeadPlace::Own => {}
+        HeadPlace::Saved(module, HeadOf { weight, bias, .. }) => {
+            state.put(&format!("{ROOT}{module}.weight"), &weight.contiguous());
+            state.put(&format!("{ROOT}{module}.bias"), &bias);
+            saved.push(module);
+        }
+        HeadPlace::Beside { .. } => outgoing.write_head(model, folder)?,
+    }
+    state.describe("format", "pt".to_string());
+    state.describe(CHECKPOINT, outgoing.experiment.checkpoint.sha256()?.to_string());
+    state.write(&folder.join(WEIGHTS))?;
+    let base = outgoing.checkpoint().display().to_string();
+    config::write(&folder.join(CONFIG), &adapter.config(&base, &saved))
+}
+
+impl Adapter {
+    fn of(outgoing: &Outgoing, target: &Target, model: usize) -> Result<Adapter> {
+        outgoing.expect_low_rank()?;
+        let row = outgoing.row(model).squeeze_dim(0);
+        let mut parts: BTreeMap<String, Vec<(i64, i64, Lora)>> = BTreeMap::new();
+        let mut adapter = Adapter::default();
+        for (layer, update) in updates(outgoing.subspace.layout(), &row) {
+            let update = update.trimmed();
+            if update.rank() == 0 {
+                continue;
+            }
+            let slot = outgoing.slot(&layer)?;
+            for module in modules::of(&slot, target, &outgoing.session.names, outgoing.is_gated())? {
+                push_new(&mut adapter.targets, module.wrapped.clone());
+                let rows = slot.outputs / 3;
+                let (row, outputs, part) = match module.part {
+                    Part::Whole => (0, slot.outputs, update.again()),
+                    Part::Third(index) => (0, rows, update.rows(index * rows, rows)),
+                    Part::Half(half) => (half * slot.outputs, 2 * slot.outputs, update.again()),
+                };
+                parts.entry(module.path).or_default().push((row, outputs, part));
+            }
+        }
+        ensure!(!parts.is_empty(), "the updates of this model are all zero: there is nothing to export");
+        for (path, parts) in parts {
+            let outputs = parts[0].1;
+            let parts: Vec<(i64, Lora)> = parts.into_iter().map(|(row, _, part)| (row, part)).collect();
+            adapter.updates.insert(path, Lora::joined(&parts, outputs)?);
+        }
+        adapter.complete_attentions(outgoing);
+        Ok(adapter)
+    }
+
+    /// Gives both layers of every `nn.MultiheadAttention` an update of one rank, since PEFT wraps it whole.
+    fn complete_attentions(&mut self, outgoing: &Outgoing) {
+        const OUT: &str = ".base_layer.out_proj";
+        let width = outgoing.width();
+        for path in self.targets.clone().into_iter().filter(|path| path.ends_with(".attn")) {
+            let pair = [(path.clone(), 3 * width), (format!("{path}{OUT}"), width)];
+            let known: Vec<&Lora> = pair.iter().filter_map(|(path, _)| self.updates.get(path)).collect();
+            let Some((rank, scale)) = known.iter().map(|update| (update.rank(), update.scale)).max_by_key(|(r, _)| *r)
+            else {
+                continue;
+            };
+            for (path, outputs) in pair {
+                let none = || {
+                    let zeros = |size: [i64; 2]| Tensor::zeros(size, tch::kind::FLOAT_CPU);
+                    Lora { a: zeros([0, width]), b: zeros([outputs, 0]), scale }
+                };
+                let update = self.updates.remove(&path).unwrap_or_else(none).padded(rank);
+                self.updates.insert(path, update);
+            }
+        }
+    }
+
+    /// Returns the content of `adapter_config.json`.
+    fn config(&self, base: &str, saved: &[&str]) -> Value {
+        let own = |update: &Lora| (update.rank(), alpha(update.rank(), update.scale));
+        let all: Vec<(i64, f64)> = self.updates.values().map(own).collect();
+        let count = |one: &(i64, f64)| all.iter().filter(|other| *other == one).count();
+        let usual = all.iter().copied().max_by_key(count).unwrap_or((1, 1.0));
+        let others = || {
+            let differing = self.updates.iter().filter(|(_, update)| own(update) != usual);
+            differing.map(|(path, update)| (path.trim_end_matches(".base_layer.out_proj").to_string(), own(update)))
+        };
+        let ranks: BTreeMap<String, Value> = others().map(|(path, (rank, _))| (path, json!(rank))).collect();
+        let alphas: BTreeMap<String, Value> = others().map(|(path, (_, alpha))| (path, number(alpha))).collect();
+        json!({
+            "peft_type": "LORA",
+            "task_type": null,
+            "base_model_name_or_path": base,
+            "r": usual.0,
+            "lora_alpha": number(usual.1),
+            "lora_dropout": 0.0,
+            "target_modules": self.targets,
+            "modules_to_save": if saved.is_empty() { Value::Null } else { json!(saved) },
+            "rank_pattern": ranks,
+            "alpha_pattern": alphas,
+            "bias": "none",
+            "fan_in_fan_out": false,
+            "init_lora_weights": true,
+            "inference_mode": true,
+            "use_rslora": false,
+            "use_dora": false,
+            "layers_to_transform": null,
+        })
+    }
+}
+
+/// Returns a whole number without a decimal point.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 1e15 { json!(value as i64) } else { json!(value) }
+}

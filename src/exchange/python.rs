@@ -1,0 +1,136 @@
+//! The Python that loads an export and computes its logits.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::outgoing::Outgoing;
+use super::peft::{HeadPlace, head_place};
+use super::target::{Package, Target};
+use super::weights::{ARCHIVE, place};
+
+/// What an export is, as far as loading it differs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Loaded {
+    /// An adapter of the checkpoint.
+    Adapter,
+    /// A folder of its own.
+    Weights,
+}
+
+/// Returns the lines that load the first model of the export in `folder` and compute its logits.
+///
+/// # Errors
+/// Fails if the head has no place.
+pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded) -> Result<String> {
+    let head = match loaded {
+        Loaded::Adapter => head_place(outgoing, target, 0)?,
+        Loaded::Weights => place(outgoing, target, 0)?,
+    };
+    let classes = outgoing.session.model.head.classes();
+    let at = outgoing.folder(folder, 0);
+    let at = at.display();
+    let is_archive = outgoing.is_archive()? && loaded == Loaded::Weights;
+    let package = match target.package {
+        _ if is_archive => "",
+        Package::Timm => "timm",
+        Package::OpenClip => "open_clip",
+        Package::Transformers4 | Package::Transformers5 => "transformers",
+    };
+    let package = if package.is_empty() { String::new() } else { format!(", {package}") };
+    let mut text = format!("import torch{package}\nfrom safetensors.torch import load_file\n");
+    let create = create(outgoing, target, &head, loaded, &at.to_string(), classes)?;
+    text += &format!("model = {create}\n");
+    if loaded == Loaded::Adapter {
+        text = format!(
+            "from peft import PeftModel\n{text}model = PeftModel.from_pretrained(model, {:?})\n",
+            at.to_string()
+        );
+    }
+    text += &format!("model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n");
+    text += "with torch.no_grad():\n    pixels = expected[\"pixels\"]\n";
+    let beside = matches!(head, HeadPlace::Beside { .. });
+    text += &format!("    output = {}\n", call(outgoing, target, beside));
+    if let HeadPlace::Beside { normalised } = head {
+        if normalised {
+            text += "    output = torch.nn.functional.normalize(output, dim=-1)\n";
+        }
+        text += &format!("    head = load_file(\"{at}/head.safetensors\")\n");
+        text += "    output = output @ head[\"weight\"].T + head[\"bias\"]\n";
+    }
+    text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
+    Ok(text)
+}
+
+/// Returns the expression that makes the package's model.
+fn create(
+    outgoing: &Outgoing,
+    target: &Target,
+    head: &HeadPlace,
+    loaded: Loaded,
+    at: &str,
+    classes: i64,
+) -> Result<String> {
+    let from = if loaded == Loaded::Weights { at.to_string() } else { outgoing.checkpoint().display().to_string() };
+    if outgoing.is_archive()? && loaded == Loaded::Weights {
+        return Ok(format!("torch.jit.load(\"{at}/{ARCHIVE}\")"));
+    }
+    if !outgoing.checkpoint().is_dir() && loaded == Loaded::Adapter {
+        return Ok(format!("...  # the model of {package} with the weights of {from}", package = target.package));
+    }
+    let new_head = matches!(head, HeadPlace::Saved(..)) && loaded == Loaded::Adapter;
+    let size = outgoing.image_size()?;
+    let resized = outgoing.is_resized() && loaded == Loaded::Adapter;
+    Ok(match (target.package, target.family) {
+        (Package::Timm, _) => {
+            let count = if new_head { format!(", num_classes={classes}") } else { String::new() };
+            let size = if resized { format!(", img_size={size}") } else { String::new() };
+            format!("timm.create_model(\"local-dir:{from}\", pretrained=True{count}{size})")
+        }
+        (Package::OpenClip, _) => {
+            let size = if resized { format!(", force_image_size={size}") } else { String::new() };
+            format!("open_clip.create_model(\"local-dir:{from}\"{size})")
+        }
+        (_, family) => {
+            let config = outgoing.config()?.unwrap_or_default();
+            let own = config["architectures"][0].as_str();
+            // The checkpoint's own class has its classifier.
+            let own =
+                own.filter(|_| loaded == Loaded::Weights && outgoing.session.names.name_of("head.weight").is_some());
+            let class = own.or(family.map(|family| family.class)).unwrap_or("AutoModel");
+            let count = match new_head {
+                true => format!(", num_labels={classes}, ignore_mismatched_sizes=True"),
+                false => String::new(),
+            };
+            format!("transformers.{class}.from_pretrained(\"{from}\"{count})")
+        }
+    })
+}
+
+/// Returns the expression for logits, or for features where the head is beside the model.
+fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
+    match (target.package, target.family) {
+        (Package::Timm, _) if beside => "model.forward_head(model.forward_features(pixels), pre_logits=True)".into(),
+        (Package::Timm, _) => "model(pixels)".into(),
+        (Package::OpenClip, _) => "model.encode_image(pixels)".into(),
+        (_, family) => {
+            let feature = family.map_or("logits", |family| family.features);
+            let rope = family.is_some_and(|family| family.model_type == "dinov3_vit");
+            let plain = rope || family.is_some_and(|family| family.model_type.starts_with("dinov2"));
+            let size = if outgoing.is_resized() && !plain { ", interpolate_pos_encoding=True" } else { "" };
+            format!("model(pixel_values=pixels{size}).{feature}")
+        }
+    }
+}
+
+/// Returns the lines that run a whole posterior as an archive.
+pub fn posterior_lines(folder: &Path) -> String {
+    let at = folder.display();
+    format!(
+        "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{}\")\n\
+         expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
+         logits, probabilities, mutual_information = model(expected[\"pixels\"])\n    \
+         print((logits - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n",
+        super::script::FILE
+    )
+}

@@ -1,0 +1,142 @@
+//! Rows of theta from what came in.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail, ensure};
+use tch::{Device, Kind, Tensor};
+
+use super::incoming::Adapter;
+use super::lora::Lora;
+use super::tuned::Tuned;
+use crate::base::small::push_new;
+use crate::model::head::Training;
+use crate::model::network::Network;
+use crate::model::vit::forward::Vit;
+use crate::posterior::description::alpha;
+use crate::session::Session;
+use crate::subspace::{Layout, Shape};
+
+/// Returns the table `[subspace.low-rank]` that holds all adapters: the largest rank, and every layer that one of them
+/// updates. The common factor alpha / rank is that of the first.
+///
+/// # Errors
+/// Fails if nothing is updated.
+pub fn low_rank_config(adapters: &[Adapter], vit: &Vit) -> Result<String> {
+    let all = || adapters.iter().flat_map(|adapter| adapter.updates.values());
+    let rank = all().map(Lora::rank).max().context("the adapters update nothing: all of their factors are zero")?;
+    let scale = all().next().map_or(1.0, |update| update.scale);
+    let (mut targets, mut blocks) = (Vec::new(), BTreeSet::new());
+    for slot in vit.slots().iter().filter(|slot| adapters.iter().any(|one| one.updates.contains_key(&slot.name))) {
+        push_new(&mut targets, slot.target.clone());
+        blocks.insert(slot.stage);
+    }
+    let mut table =
+        format!("[subspace.low-rank]\nrank = {rank}\nalpha = {:?}\ntargets = {targets:?}\n", alpha(rank, scale));
+    if blocks.len() < vit.stages() {
+        let list: Vec<String> = blocks.iter().map(usize::to_string).collect();
+        table += &format!("blocks = \"{}\"\n", list.join(","));
+    }
+    Ok(table)
+}
+
+/// Returns the particles `[n, P]` of adapters in a low-rank layout. Smaller ranks are filled up with zeros, and another
+/// factor than the layout's goes into B.
+///
+/// # Errors
+/// Fails if an adapter has an update or a head that the layout has no columns for.
+pub fn low_rank_rows(adapters: &[Adapter], layout: &Layout) -> Result<Tensor> {
+    let rows = Tensor::zeros([adapters.len() as i64, layout.parameters()], (Kind::Float, Device::Cpu));
+    for (number, adapter) in adapters.iter().enumerate() {
+        let row = rows.get(number as i64);
+        let put =
+            |start: i64, values: &Tensor| row.narrow(0, start, values.numel() as i64).copy_(&values.reshape([-1]));
+        for block in &layout.blocks {
+            if let (Shape::LowRank { rank, scale, inputs, .. }, Some(update)) =
+                (&block.shape, adapter.updates.get(&block.name))
+            {
+                let update = update.scaled_to(*scale).padded(*rank);
+                put(block.columns.start, &update.a);
+                put(block.columns.start + rank * inputs, &update.b);
+            }
+        }
+        let missing = adapter.updates.keys().find(|layer| layout.blocks.iter().all(|block| block.name != **layer));
+        ensure!(missing.is_none(), "the layout has no columns for {}", missing.map_or("", |name| name.as_str()));
+        if let Some(head) = &adapter.head {
+            for (name, values) in ["head.weight", "head.bias"].into_iter().zip(head) {
+                let column = layout.columns.iter().find(|column| column.name == name);
+                let Some(column) = column else { continue };
+                put(column.start, &fitted(values, &column.shape)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Returns a head in the shape of this checkpoint's features. The classifier of DINOv2 also reads the mean of the
+/// patches; what is trained for the class token alone has zeros there.
+fn fitted(values: &Tensor, shape: &[i64]) -> Result<Tensor> {
+    if let ([classes, width], [rows, columns]) = (shape, &values.size()[..])
+        && rows == classes
+        && *columns == 2 * width
+    {
+        let other = values.narrow(1, *width, *width).count_nonzero(None::<i64>).int64_value(&[]);
+        ensure!(
+            other == 0,
+            "its classifier also reads the mean of the patches: give the checkpoint's folder with its classifier, so that bella \
+             reads it, too"
+        );
+        return Ok(values.narrow(1, 0, *width).contiguous());
+    }
+    ensure!(
+        values.size() == shape,
+        "its classifier has shape {:?}, this checkpoint and data set need {shape:?}",
+        values.size()
+    );
+    Ok(values.shallow_clone())
+}
+
+/// Checks that a head came in exactly where particles train their own.
+///
+/// # Errors
+/// Fails if it did not.
+pub fn expect_head(session: &Session, head: Option<&[Tensor; 2]>) -> Result<()> {
+    match (session.model.head.training, head) {
+        (Training::Always, None) => bail!(
+            "head.linear: the adapter has no trained classifier: use the head that it was trained with, [head.checkpoint] or \
+             [head.zero-shot]"
+        ),
+        (Training::Never | Training::WithBackbone, Some([weight, _])) => {
+            let own = session.model.head.weight.to_device(Device::Cpu).to_kind(Kind::Float);
+            let same = own.size() == weight.size() && own.equal(weight);
+            ensure!(same, "the adapter has trained a classifier of its own: use [head.linear]");
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the particle `[P]` of a fine-tuned model in a full layout.
+///
+/// # Errors
+/// Fails if it lacks a parameter.
+pub fn full_row(tuned: &Tuned, layout: &Layout) -> Result<Tensor> {
+    let part = |column: &crate::subspace::layout::Column| {
+        let values = match (column.name.as_str(), &tuned.head) {
+            ("head.weight", Some(head)) => fitted(&head.weight, &column.shape)?,
+            ("head.bias", Some(head)) => fitted(&head.bias, &column.shape)?,
+            (name, _) => tuned.parameters.get(name).map(Tensor::shallow_clone).with_context(|| {
+                format!("the fine-tuned model has no {name}: choose the head that it was trained with")
+            })?,
+        };
+        ensure!(
+            values.size() == column.shape,
+            "its {} has shape {:?}, not {:?}",
+            column.name,
+            values.size(),
+            column.shape
+        );
+        Ok(values.to_kind(Kind::Float).reshape([-1]))
+    };
+    let parts = layout.columns.iter().map(part).collect::<Result<Vec<_>>>()?;
+    Ok(Tensor::cat(&parts, 0))
+}

@@ -1,0 +1,95 @@
+//! Fine-tuned copies of a checkpoint, read as full particles or compressed to low-rank updates.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor};
+
+use super::incoming::{Adapter, Base};
+use super::lora::Lora;
+use crate::base::hash::{file_sha256, text_sha256};
+use crate::model::folder;
+use crate::model::network::{Network, Parameters, SlotKind};
+use crate::model::vit::OwnHead;
+use crate::model::vit::identify::{Fixed, Identified};
+
+/// A fine-tuned copy of a checkpoint.
+pub struct Tuned {
+    pub parameters: Parameters,
+    pub head: Option<OwnHead>,
+    /// The SHA-256 of its files.
+    pub sha256: String,
+}
+
+/// Reads the folder of a network with the parameters of `base`.
+///
+/// # Errors
+/// Fails if the folder cannot be read, or if its parameters have other names or shapes than those of the checkpoint.
+pub fn read(path: &Path, base: &Base) -> Result<Tuned> {
+    let Identified { base: parameters, head, .. } = folder::identify(path, &Fixed::default())?;
+    let shown = path.display();
+    for (name, tensor) in base.identified.base.all() {
+        let other = parameters.get(name);
+        let other = other.with_context(|| {
+            format!("{shown}: is of another network than {}: it has no {name}", base.path.display())
+        })?;
+        ensure!(
+            other.size() == tensor.size(),
+            "{shown}: is of another network than {}: its {name} has shape {:?}, the checkpoint's {:?}",
+            base.path.display(),
+            other.size(),
+            tensor.size()
+        );
+    }
+    let more = parameters.all().iter().find(|(name, _)| base.identified.base.get(name).is_none());
+    if let Some((name, _)) = more {
+        anyhow::bail!("{shown}: is of another network than {}: it also has {name}", base.path.display());
+    }
+    let hashes = folder::content(path)?.iter().map(|file| file_sha256(file, "import")).collect::<Result<Vec<_>>>()?;
+    Ok(Tuned { parameters, head, sha256: text_sha256(&hashes.concat()) })
+}
+
+/// A fine-tuned copy as low-rank updates.
+pub struct Compressed {
+    pub adapter: Adapter,
+    /// The share of the squared difference to the checkpoint that the updates leave out.
+    pub lost: f64,
+    /// The part of that share that lies in parameters that have no low-rank update, such as norms.
+    pub elsewhere: f64,
+}
+
+/// Returns the best updates of rank `rank` of all linear layers: the truncated singular value decomposition of the
+/// difference to the checkpoint (Eckart & Young 1936), in f64.
+///
+/// # Errors
+/// Fails if the copy equals the checkpoint.
+pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
+    let Identified { vit, base: frozen, .. } = base.identified;
+    let mut updates = BTreeMap::new();
+    let (mut total, mut in_layers, mut kept) = (0.0, 0.0, 0.0);
+    let square = |t: &Tensor| t.square().sum(Kind::Double).double_value(&[]);
+    let difference = |name: &str| -> Option<Tensor> {
+        let double = |t: &Tensor| t.to_kind(Kind::Double);
+        Some(double(tuned.parameters.get(name)?) - double(frozen.get(name)?))
+    };
+    for (name, _) in frozen.all() {
+        total += difference(name).map_or(0.0, |delta| square(&delta));
+    }
+    ensure!(total > 0.0, "it equals the checkpoint: there is no update to import");
+    for slot in vit.slots().into_iter().filter(|slot| slot.kind != SlotKind::Other) {
+        let delta = difference(&format!("{}.weight", slot.name));
+        let delta = delta.with_context(|| format!("the checkpoint has no {}", slot.name))?;
+        let rank = rank.min(slot.inputs).min(slot.outputs);
+        let (u, s, v) = delta.svd(true, true);
+        let root = s.narrow(0, 0, rank).sqrt();
+        in_layers += square(&s);
+        kept += square(&s.narrow(0, 0, rank));
+        let a = (v.narrow(1, 0, rank) * root.unsqueeze(0)).tr().to_kind(Kind::Float);
+        let b = (u.narrow(1, 0, rank) * root.unsqueeze(0)).to_kind(Kind::Float);
+        updates.insert(slot.name, Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0 });
+    }
+    let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
+    let adapter = Adapter { updates, head, sha256: tuned.sha256 };
+    Ok(Compressed { adapter, lost: 1.0 - kept / total, elsewhere: 1.0 - in_layers / total })
+}

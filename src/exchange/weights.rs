@@ -1,0 +1,225 @@
+//! Whole models: the folder of the checkpoint again, with merged weights and the new head under the same names.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tch::Tensor;
+
+use super::config;
+use super::outgoing::Outgoing;
+use super::peft::{HeadPlace, head_place};
+use super::target::{Package, Target};
+use crate::base::tensor_file::State;
+use crate::data::Interpolation;
+use crate::model::archive::Archive;
+use crate::model::folder::{PREPARATION, config_file, read_weights};
+
+/// The name of an archive that is written again.
+pub const ARCHIVE: &str = "model.pt";
+
+/// The file that timm, transformers and open_clip look for.
+const FILE: [&str; 2] = ["model.safetensors", "open_clip_model.safetensors"];
+
+/// Endings of the files that hold weights, which are not copied.
+const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "onnx"];
+
+/// Writes one model as a folder of the checkpoint's own kind into an existing folder.
+///
+/// # Errors
+/// Fails if the checkpoint is no folder, if a layer is stored in a way that cannot hold the trained one, or if a file
+/// cannot be written.
+pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
+    let source = outgoing.checkpoint();
+    let place = place(outgoing, target, model)?;
+    if outgoing.is_archive()? {
+        return write_archive(outgoing, (model, &place), folder);
+    }
+    ensure!(
+        source.is_dir(),
+        "{}: is a file of weights without the config of a folder: make the publisher's folder checkpoint.path, or export --to peft",
+        source.display()
+    );
+    write_tensors(outgoing, target, model, (folder, &place))?;
+    copy_others(source, folder)?;
+    let mut values = config::read(source)?;
+    write_config(outgoing, target, &place, &mut values);
+    let name = config_file(source).and_then(|path| path.file_name().map(|name| folder.join(name)));
+    config::write(&name.context("the checkpoint has no config")?, &values)?;
+    if target.family.is_some() {
+        write_preparation(outgoing, source, folder)?;
+    }
+    if matches!(place, HeadPlace::Beside { .. }) {
+        outgoing.write_head(model, folder)?;
+    }
+    Ok(())
+}
+
+/// Writes the checkpoint's archive again, with its own code, and the head beside it if it has no place in the archive.
+fn write_archive(outgoing: &Outgoing, (model, place): (usize, &HeadPlace), folder: &Path) -> Result<()> {
+    let names = &outgoing.session.names;
+    let new = |name: &str| outgoing.value(model, name);
+    let archive = Archive::open(outgoing.checkpoint())?;
+    if let HeadPlace::Saved(module, head) = place {
+        let name = names.name_of("head.weight").unwrap_or_default();
+        let own = archive.listed().iter().find(|parameter| parameter.name == name);
+        ensure!(
+            own.is_some_and(|own| own.shape == head.weight.size()),
+            "{}: the trained {module} has shape {:?}, for which its own code has no place: --to torchscript writes the posterior as \
+             an archive of its own",
+            outgoing.checkpoint().display(),
+            head.weight.size()
+        );
+    }
+    archive.save_changed(&folder.join(ARCHIVE), &|name, old| names.restored(name, old, &new))?;
+    if matches!(place, HeadPlace::Beside { .. }) {
+        outgoing.write_head(model, folder)?;
+    }
+    Ok(())
+}
+
+/// Returns where the head of a model is. A classifier that the checkpoint has takes the trained one as it is.
+///
+/// # Errors
+/// Fails as [`head_place`] does.
+pub fn place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
+    let head = outgoing.head(model);
+    match (target.classifier(), outgoing.session.names.name_of("head.weight")) {
+        (Some(classifier), Some(_)) if head.trained && !head.normalised => Ok(HeadPlace::Saved(classifier, head)),
+        _ => head_place(outgoing, target, model),
+    }
+}
+
+/// Writes all tensors in their stored types.
+fn write_tensors(
+    outgoing: &Outgoing,
+    target: &Target,
+    model: usize,
+    (folder, place): (&Path, &HeadPlace),
+) -> Result<()> {
+    let names = &outgoing.session.names;
+    let new = |name: &str| match (name, place) {
+        ("head.weight", HeadPlace::Saved(_, head)) => Some(head.weight.shallow_clone()),
+        ("head.bias", HeadPlace::Saved(_, head)) => Some(head.bias.shallow_clone()),
+        ("position", _) => outgoing.value(model, name).or_else(|| outgoing.session.model.base.get(name).map(to_host)),
+        _ => outgoing.value(model, name),
+    };
+    let stored = read_weights(outgoing.checkpoint())?;
+    // A classifier stands beside the network, whose names then have a prefix.
+    let has_head = names.name_of("head.weight").is_some();
+    let prefix = match (place, target.family) {
+        (HeadPlace::Saved(..), Some(family)) if !has_head => family.prefix[0],
+        _ => "",
+    };
+    let mut state = State::default();
+    for (name, old) in &stored {
+        let value = names.restored(name, old, &new).unwrap_or_else(|| old.shallow_clone());
+        let full = if name.starts_with(prefix) { name.clone() } else { format!("{prefix}{name}") };
+        state.put(&full, &value);
+    }
+    if let (HeadPlace::Saved(module, head), false) = (place, has_head) {
+        state.put(&format!("{module}.weight"), &head.weight.contiguous());
+        state.put(&format!("{module}.bias"), &head.bias);
+    }
+    state.describe("format", "pt".to_string());
+    let file = FILE[usize::from(target.package == Package::OpenClip)];
+    state.write(&folder.join(file))
+}
+
+fn to_host(tensor: &Tensor) -> Tensor {
+    tensor.to_device(tch::Device::Cpu)
+}
+
+/// Copies what else is in the checkpoint's folder, such as a tokenizer.
+fn copy_others(source: &Path, folder: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(source).with_context(|| format!("{}: cannot read", source.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !WEIGHTS.iter().any(|end| name.ends_with(&format!(".{end}"))) {
+            std::fs::copy(&path, folder.join(&name)).with_context(|| format!("{}: cannot copy", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Changes the config to the new head, classes and preparation.
+fn write_config(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values: &mut Value) {
+    let classes = &outgoing.session.classes;
+    let size = outgoing.session.model.images().map(|images| images.size()).unwrap_or_default();
+    let spec = &outgoing.experiment.checkpoint;
+    let (mean, std) = (spec.normalize.mean, spec.normalize.std);
+    let interpolation = spec.interpolation.to_string();
+    let in_model = !matches!(place, HeadPlace::Beside { .. });
+    match target.package {
+        Package::Timm => {
+            if in_model {
+                values["num_classes"] = json!(classes.len());
+                values["label_names"] = json!(classes);
+                if values["model_args"]["num_classes"].is_number() {
+                    values["model_args"]["num_classes"] = json!(classes.len());
+                }
+                values["pretrained_cfg"]["num_classes"] = json!(classes.len());
+            }
+            if values["model_args"]["img_size"].is_number() {
+                values["model_args"]["img_size"] = json!(size);
+            }
+            values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
+            values["pretrained_cfg"]["mean"] = json!(mean);
+            values["pretrained_cfg"]["std"] = json!(std);
+            values["pretrained_cfg"]["interpolation"] = json!(interpolation);
+        }
+        Package::OpenClip => {
+            values["model_cfg"]["vision_cfg"]["image_size"] = json!(size);
+            for (key, value) in [("size", json!(size)), ("mean", json!(mean)), ("std", json!(std))] {
+                values["preprocess_cfg"][key] = value;
+            }
+            values["preprocess_cfg"]["interpolation"] = json!(interpolation);
+        }
+        Package::Transformers4 | Package::Transformers5 => {
+            if let (true, Some(family)) = (in_model, target.family) {
+                let keys = || (0..classes.len()).map(|class| class.to_string());
+                let map = |pairs: Vec<(String, Value)>| Value::Object(pairs.into_iter().collect());
+                if matches!(place, HeadPlace::Saved(..)) {
+                    if outgoing.session.names.name_of("head.weight").is_none() {
+                        values["architectures"] = json!([family.class]);
+                    }
+                    values["num_labels"] = json!(classes.len());
+                }
+                values["id2label"] = map(keys().zip(classes.iter().map(|class| json!(class))).collect());
+                values["label2id"] =
+                    map(classes.iter().cloned().zip((0..classes.len()).map(|class| json!(class))).collect());
+            }
+            let tower = if values["vision_config"].is_object() { &mut values["vision_config"] } else { values };
+            tower["image_size"] = json!(size);
+        }
+    }
+}
+
+/// Writes how transformers prepares images.
+fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Result<()> {
+    let (size, spec) = (outgoing.image_size()?, &outgoing.experiment.checkpoint);
+    let file = source.join(PREPARATION);
+    let mut values = match file.is_file() {
+        true => config::of_file(&file)?,
+        false => json!({ "image_processor_type": "ViTImageProcessor" }),
+    };
+    let side = json!({ "height": size, "width": size });
+    let pillow = match spec.interpolation {
+        Interpolation::Bilinear => 2,
+        Interpolation::Bicubic => 3,
+    };
+    let crops = values["do_center_crop"].as_bool().unwrap_or(false);
+    if crops {
+        values["size"] = json!({ "shortest_edge": size });
+        values["crop_size"] = side;
+    } else {
+        values["size"] = side;
+    }
+    for key in ["do_resize", "do_rescale", "do_normalize"] {
+        values[key] = json!(true);
+    }
+    values["resample"] = json!(pillow);
+    values["image_mean"] = json!(spec.normalize.mean);
+    values["image_std"] = json!(spec.normalize.std);
+    config::write(&folder.join(PREPARATION), &values)
+}

@@ -1,0 +1,51 @@
+//! `[method.imported]`: particles that were trained elsewhere. `bella import` writes such runs; nothing trains them.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::methods::independent::Independent;
+use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+
+pub static ENTRY: Entry = Entry {
+    key: "imported",
+    about: "particles that were trained elsewhere, as `bella import` stores them",
+    paper: "none",
+    update: Update::Own,
+    rows: RowsAre::Points,
+    particles: Particles::Any,
+    bench: &[],
+    names: &[("full", "Imported models"), ("low-rank", "Imported adapters")],
+    read: |reader, _| {
+        Box::new(Spec {
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").required() as i64,
+            sources: reader
+                .strings("sources")
+                .about("SHA-256 of each imported adapter or model; `bella import` writes this.")
+                .or_else(Vec::new),
+        })
+    },
+};
+
+#[derive(Serialize)]
+struct Spec {
+    particles: i64,
+    sources: Vec<String>,
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Independent { parts })
+    }
+
+    fn check_steps(&self, _: usize) -> Result<()> {
+        bail!("method.imported: such particles are trained elsewhere: `bella import` makes a run of them")
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}

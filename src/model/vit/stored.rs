@@ -1,0 +1,178 @@
+//! The names under which a checkpoint stores its parameters, and the way back: from canonical parameters, such as trained
+//! ones, to those that a checkpoint of the same family stores.
+
+use serde::{Deserialize, Serialize};
+use tch::Tensor;
+
+use super::Form;
+use crate::model::network::Parameters;
+
+/// The names and forms of a checkpoint's parameters.
+#[derive(Clone, Debug, Default)]
+pub struct StoredNames(Vec<StoredName>);
+
+#[derive(Clone, Debug)]
+struct StoredName {
+    name: String,
+    /// The canonical name before the parts of fused layers are joined, such as `blocks.0.attn.q.weight`.
+    canonical: String,
+    form: Form,
+}
+
+/// Rows of a canonical parameter, and where the checkpoint stores them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// The name of the stored parameter.
+    pub name: String,
+    /// The first of these rows in the canonical parameter.
+    pub row: i64,
+    pub rows: i64,
+    /// The first of these rows in the stored parameter.
+    pub stored_row: i64,
+    /// Whether the stored parameter is the transposed one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transposed: bool,
+}
+
+/// The canonical parameters that a stored one consists of.
+enum Contents {
+    Whole(String),
+    /// One of three equal parts of the rows.
+    Third(String, i64),
+    /// The rows of one after those of the other.
+    Joined([String; 2]),
+}
+
+fn contents(canonical: &str) -> Contents {
+    for (part, index) in [("q", 0), ("k", 1), ("v", 2)] {
+        if let Some((block, end)) = canonical.split_once(&format!(".attn.{part}.")) {
+            return Contents::Third(format!("{block}.attn.qkv.{end}"), index);
+        }
+    }
+    if let Some((block, end)) = canonical.split_once(".mlp.packed.") {
+        return Contents::Joined([format!("{block}.mlp.gate.{end}"), format!("{block}.mlp.fc.{end}")]);
+    }
+    if let Some(end) = canonical.strip_prefix("pool.in_proj.") {
+        return Contents::Joined([format!("pool.q.{end}"), format!("pool.kv.{end}")]);
+    }
+    Contents::Whole(canonical.replace("ln_mean.", "ln_post."))
+}
+
+/// Returns the canonical name of a bias of queries, keys and values where keys have none; other names give an empty text.
+fn keyless(name: &str) -> String {
+    match name.strip_suffix(".attn.qkv.bias") {
+        Some(block) => format!("{block}.attn.qkv.keyless_bias"),
+        None => String::new(),
+    }
+}
+
+impl StoredNames {
+    pub(super) fn push(&mut self, name: &str, canonical: &str, form: Form) {
+        self.0.push(StoredName { name: name.to_string(), canonical: canonical.to_string(), form });
+    }
+
+    /// Notes which MLP layers hold their gate, now that the canonical parameters are known.
+    pub(super) fn settle(&mut self, base: &Parameters) {
+        let gates: Vec<String> = self.0.iter().map(|stored| stored.canonical.clone()).collect();
+        for stored in &mut self.0 {
+            let gate = stored.canonical.replace(".mlp.fc.", ".mlp.gate.");
+            if gate != stored.canonical && base.get(&gate).is_some() && !gates.contains(&gate) {
+                stored.canonical = stored.canonical.replace(".mlp.fc.", ".mlp.packed.");
+            }
+        }
+    }
+
+    /// Makes the classifier the projection of the features.
+    pub(super) fn project_by_head(&mut self) {
+        for stored in &mut self.0 {
+            stored.canonical = stored.canonical.replace("head.", "proj.");
+        }
+    }
+
+    /// Returns where the checkpoint stores the canonical parameter `canonical` of `rows` rows. Rows that no piece has,
+    /// such as a missing bias of the keys, are not stored.
+    pub fn pieces(&self, canonical: &str, rows: i64) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for StoredName { name, canonical: own, form } in &self.0 {
+            let mut push = |row, rows, stored_row| {
+                let transposed = *form == Form::Transposed;
+                pieces.push(Piece { name: name.clone(), row, rows, stored_row, transposed });
+            };
+            match contents(own) {
+                Contents::Whole(whole) if whole == canonical => push(0, rows, 0),
+                // The biases of queries and values, without that of the keys.
+                Contents::Whole(whole) if keyless(&whole) == canonical => {
+                    push(0, rows / 2, 0);
+                    push(rows / 2, rows / 2, rows);
+                }
+                Contents::Third(whole, index) if keyless(&whole) == canonical => {
+                    push(index / 2 * rows / 2, rows / 2, 0)
+                }
+                Contents::Third(whole, index) if whole == canonical => push(index * rows / 3, rows / 3, 0),
+                Contents::Joined([first, _]) if first == canonical => push(0, rows, 0),
+                // Queries before keys and values, or a gate before a factor of the same size.
+                Contents::Joined([_, second]) if second == canonical => {
+                    push(0, rows, if second.starts_with("pool.") { rows / 2 } else { rows });
+                }
+                _ => {}
+            }
+        }
+        pieces.sort_by_key(|piece: &Piece| piece.row);
+        pieces
+    }
+
+    /// Returns the names of the stored parameters of a layer, such as `blocks.0.mlp.fc`, without `.weight`.
+    pub fn modules(&self, layer: &str, rows: i64) -> Vec<Piece> {
+        let mut pieces = self.pieces(&format!("{layer}.weight"), rows);
+        pieces.iter_mut().for_each(|piece| {
+            piece.name = piece.name.trim_end_matches("weight").trim_end_matches(['.', '_']).to_string()
+        });
+        pieces
+    }
+
+    /// Returns the new value of the stored parameter `name`, whose old value is `old`, in its shape and type. `new`
+    /// returns new canonical parameters. The result is `None` for a parameter that stays as it is.
+    pub fn restored(&self, name: &str, old: &Tensor, new: &dyn Fn(&str) -> Option<Tensor>) -> Option<Tensor> {
+        let StoredName { canonical, form, .. } = self.0.iter().find(|stored| stored.name == name)?;
+        let new = |name: &str| {
+            new(name).or_else(|| {
+                let both = new(&keyless(name))?.chunk(2, 0);
+                Some(Tensor::cat(&[&both[0], &both[0].zeros_like(), &both[1]], 0))
+            })
+        };
+        let value = match (canonical.as_str(), contents(canonical)) {
+            // bella's one head is the mean of DeiT's two, side by side.
+            ("head.weight" | "head_dist.weight", _) if self.has("head_dist.weight") => {
+                let both = new("head.weight")?;
+                let width = both.size()[1] / 2;
+                both.narrow(1, if canonical == "head.weight" { 0 } else { width }, width) * 2.0
+            }
+            ("head_dist.bias", _) => new("head.bias")?,
+            (_, Contents::Whole(whole)) => new(&whole)?,
+            (_, Contents::Third(whole, index)) => {
+                let whole = new(&whole)?;
+                let rows = whole.size()[0] / 3;
+                whole.narrow(0, index * rows, rows)
+            }
+            (_, Contents::Joined([first, second])) => Tensor::cat(&[new(&first)?, new(&second)?], 0),
+        };
+        let value = if *form == Form::Transposed { value.tr() } else { value };
+        // A new head may have another number of classes.
+        let mut size = if canonical.starts_with("head") { value.size() } else { old.size() };
+        // The positions of another image size are others in number.
+        if value.numel() != old.numel() && size.len() > 1 {
+            let tokens = size.len() - 2;
+            size[tokens] = -1;
+        }
+        Some(value.to_kind(old.kind()).reshape(&size).contiguous())
+    }
+
+    /// Returns the stored name of a canonical parameter that is stored in one piece.
+    pub fn name_of(&self, canonical: &str) -> Option<&str> {
+        self.0.iter().find(|stored| stored.canonical == canonical).map(|stored| stored.name.as_str())
+    }
+
+    fn has(&self, canonical: &str) -> bool {
+        self.name_of(canonical).is_some()
+    }
+}

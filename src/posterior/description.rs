@@ -1,0 +1,153 @@
+//! What `posterior.safetensors` tells of itself in its header's metadata, as JSON, so that other programs can use it.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::base::tensor_file::State;
+use crate::data::Interpolation;
+use crate::model::Normalize;
+use crate::model::vit::stored::{Piece, StoredNames};
+use crate::subspace::{Layout, Shape};
+
+/// The version of these entries.
+const FORMAT: &str = "bella-posterior-1";
+
+/// What a posterior is of, besides its tensors. Each field is an entry of the metadata.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// The key of the method, such as `svgd`.
+    pub method: String,
+    /// The key of the subspace: `low-rank` or `full`.
+    pub subspace: String,
+    /// The parameters that a row of theta consists of.
+    pub layout: Vec<Parameters>,
+    pub checkpoint: Source,
+    pub head: HeadKind,
+    pub preprocessing: Preprocessing,
+}
+
+/// The checkpoint that the posterior is an update of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Source {
+    /// The name of its file or folder.
+    pub name: String,
+    /// The SHA-256 of its content; of a folder that of the hashes of its files.
+    pub sha256: String,
+    /// The family of its parameters' names, such as `timm`.
+    pub naming: String,
+}
+
+/// The classifier behind the features.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeadKind {
+    /// The key of the head, such as `linear`.
+    pub kind: String,
+    /// Whether features are L2-normalised before it.
+    pub normalised: bool,
+}
+
+/// The preparation of images with pixels in [0, 1].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Preprocessing {
+    /// The number of pixels per side.
+    pub image_size: i64,
+    pub mean: [f64; 3],
+    pub std: [f64; 3],
+    /// The filter that resizes images.
+    pub interpolation: String,
+}
+
+impl Preprocessing {
+    pub fn new(image_size: i64, Normalize { mean, std }: Normalize, interpolation: Interpolation) -> Preprocessing {
+        Preprocessing { image_size, mean, std, interpolation: interpolation.to_string() }
+    }
+}
+
+/// Columns of theta: the factors of a layer's update, or a parameter itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Parameters {
+    /// ΔW = alpha / rank · B A of the weight `name`: first A `[rank, inputs]`, then B `[outputs, rank]`, by rows.
+    LowRank {
+        name: String,
+        start: i64,
+        rank: i64,
+        alpha: f64,
+        scale: f64,
+        inputs: i64,
+        outputs: i64,
+        stored_as: Vec<Piece>,
+    },
+    /// The values of the parameter `name` in `shape`, by rows.
+    Whole { name: String, start: i64, shape: Vec<i64>, stored_as: Vec<Piece> },
+}
+
+/// Returns the parameters of a layout, with the names under which the checkpoint stores them.
+pub fn parameters(layout: &Layout, names: &StoredNames) -> Vec<Parameters> {
+    let mut all = Vec::new();
+    for block in &layout.blocks {
+        let start = block.columns.start;
+        match block.shape {
+            Shape::LowRank { rank, inputs, outputs, scale } => {
+                let name = format!("{}.weight", block.name);
+                let stored_as = names.pieces(&name, outputs);
+                let alpha = alpha(rank, scale);
+                all.push(Parameters::LowRank { name, start, rank, alpha, scale, inputs, outputs, stored_as });
+            }
+            Shape::Dense => {
+                for column in layout.columns.iter().filter(|column| block.columns.contains(&column.start)) {
+                    let (name, shape) = (column.name.clone(), column.shape.clone());
+                    let stored_as = names.pieces(&name, shape.first().copied().unwrap_or(1));
+                    all.push(Parameters::Whole { name, start: column.start, shape, stored_as });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Returns α with α / rank = `scale`. It is a whole number in most configs, which the division need not give back.
+pub fn alpha(rank: i64, scale: f64) -> f64 {
+    let alpha = scale * rank as f64;
+    let whole = alpha.round();
+    if whole / rank as f64 == scale { whole } else { alpha }
+}
+
+impl Description {
+    /// Adds the entries to a file's metadata.
+    ///
+    /// # Errors
+    /// Fails if a number is not finite.
+    pub fn save(&self, state: &mut State) -> Result<()> {
+        state.describe("format", FORMAT.to_string());
+        state.describe("method", self.method.clone());
+        state.describe("subspace", self.subspace.clone());
+        state.describe("layout", serde_json::to_string(&self.layout)?);
+        state.describe("checkpoint", serde_json::to_string(&self.checkpoint)?);
+        state.describe("head", serde_json::to_string(&self.head)?);
+        state.describe("preprocessing", serde_json::to_string(&self.preprocessing)?);
+        Ok(())
+    }
+
+    /// Reads the entries; `None` for a file of an earlier version, which has none.
+    ///
+    /// # Errors
+    /// Fails if an entry is missing or damaged.
+    pub fn load(state: &State) -> Result<Option<Description>> {
+        if state.described("format") != Some(FORMAT) {
+            return Ok(None);
+        }
+        let text = |key: &str| state.described(key).with_context(|| format!("the metadata lacks `{key}`"));
+        fn parsed<T: for<'a> Deserialize<'a>>(text: &str, key: &str) -> Result<T> {
+            serde_json::from_str(text).with_context(|| format!("the metadata's `{key}` is damaged"))
+        }
+        Ok(Some(Description {
+            method: text("method")?.to_string(),
+            subspace: text("subspace")?.to_string(),
+            layout: parsed(text("layout")?, "layout")?,
+            checkpoint: parsed(text("checkpoint")?, "checkpoint")?,
+            head: parsed(text("head")?, "head")?,
+            preprocessing: parsed(text("preprocessing")?, "preprocessing")?,
+        }))
+    }
+}

@@ -1,0 +1,45 @@
+//! The posterior of a run as its file stores it, with everything that the file tells of itself.
+
+use anyhow::Result;
+use tch::{Device, Kind};
+
+use super::Session;
+use crate::experiment::Experiment;
+use crate::model::Preparation;
+use crate::posterior::description::{HeadKind, Preprocessing, Source, parameters};
+use crate::posterior::{Description, Posterior, Stored};
+
+impl Session {
+    /// Returns a posterior with what its file says of it.
+    ///
+    /// # Errors
+    /// Fails if the checkpoint cannot be read, or if nothing is trained.
+    pub fn stored(&self, posterior: Posterior, experiment: &Experiment) -> Result<Stored> {
+        let trained = self.subspace()?.layout().columns.iter().any(|column| column.name == "head.weight");
+        let head = self.model.head.to(Device::Cpu, Kind::Float);
+        Ok(Stored {
+            posterior,
+            classes: self.classes.clone(),
+            file_hashes: experiment.file_hashes()?.to_string(),
+            about: self.description(experiment)?,
+            frozen_head: (!trained).then_some([head.weight, head.bias]),
+        })
+    }
+
+    /// Returns what a file says of the run's posterior; `None` for a network that takes no images.
+    fn description(&self, experiment: &Experiment) -> Result<Option<Description>> {
+        let (Preparation::Images(images), Some(training)) = (&self.model.preparation, &experiment.training) else {
+            return Ok(None);
+        };
+        let checkpoint = &experiment.checkpoint;
+        let name = checkpoint.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Some(Description {
+            method: training.method.key.clone(),
+            subspace: training.subspace.key.clone(),
+            layout: parameters(self.subspace()?.layout(), &self.names),
+            checkpoint: Source { name, sha256: checkpoint.sha256()?.to_string(), naming: self.naming.to_string() },
+            head: HeadKind { kind: experiment.head.key.clone(), normalised: self.model.head.normalised },
+            preprocessing: Preprocessing::new(images.size(), checkpoint.normalize, images.interpolation()),
+        }))
+    }
+}

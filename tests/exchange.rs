@@ -1,0 +1,419 @@
+//! Models leave as adapters and whole folders and come in again. What the packages themselves make of them is compared by
+//! scripts/compare_exports.py.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use bella::model::folder;
+use bella::model::network::{Network, Weights};
+use bella::model::vit::identify::Fixed;
+use common::{Place, assert_has, done, error_line, fixture, printed};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+const ALL_LAYERS: &str =
+    "subspace.low-rank = { rank = 2, targets = [\"attn.qkv\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\"] }";
+
+fn family(name: &str) -> PathBuf {
+    fixture("folders").join(name)
+}
+
+/// An experiment on a small folder, with `head` and further tables.
+fn config(place: &Place, name: &str, more: &str) -> PathBuf {
+    let text = format!(
+        "name = \"tiny\"\nseed = 1\ncheckpoint = {{ path = {:?}, normalize = \"imagenet\" }}\nhead.linear = {{}}\n\
+         data.digits.subset = {{ train = 24, test = 20 }}\noptimizer.adamw.lr = 1e-2\n\
+         train = {{ epochs = 2, batch_size = 8 }}\n{more}\n",
+        family(name)
+    );
+    place.write("x.toml", text.as_bytes())
+}
+
+/// Trains two particles; the run's folder.
+fn train(place: &Place, name: &str, more: &str) -> PathBuf {
+    let config = config(place, name, &format!("{more}\nmethod.svgd = {{ particles = 2, gamma = 0.01 }}"));
+    let mut command = place.command("train", &[]);
+    command.arg("--config").arg(config);
+    done(command);
+    place.run()
+}
+
+fn export(place: &Place, run: &Path, output: &str, more: &[&str]) -> assert_cmd::Command {
+    let mut command = place.command("export", &[]);
+    command.arg(run).arg("--output").arg(place.path(output)).args(more);
+    command
+}
+
+/// Imports folders into results of their own; the new run's folder.
+fn import(place: &Place, folders: &[PathBuf], more: &[&str]) -> PathBuf {
+    let output = importing(place, folders, more).output().unwrap();
+    assert!(output.status.success(), "{}", common::messages(&output));
+    PathBuf::from(printed(&output).trim())
+}
+
+fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> assert_cmd::Command {
+    let mut command = common::bella(&["import", "--device", "cpu", "--threads", "1"]);
+    command.arg("--out").arg(place.path("imported")).arg("--config").arg(place.path("x.toml")).args(folders).args(more);
+    command
+}
+
+fn tensors(path: &Path) -> Vec<(String, Tensor)> {
+    Tensor::read_safetensors(path).unwrap()
+}
+
+fn tensor(path: &Path, name: &str) -> Tensor {
+    let found = tensors(path).into_iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("{}: no {name}", path.display())).1
+}
+
+fn metadata(path: &Path) -> std::collections::HashMap<String, String> {
+    let bytes = std::fs::read(path).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    header.metadata().clone().unwrap()
+}
+
+#[track_caller]
+fn near(found: &Tensor, expected: &Tensor) {
+    assert_eq!(found.size(), expected.size());
+    let largest = |t: &Tensor| t.abs().max().double_value(&[]);
+    let difference = largest(&(found - expected)) / largest(expected);
+    assert!(difference < 1e-5, "{difference:.2e}");
+}
+
+/// The logits that bella's own network computes with the weights in `folder`.
+fn logits(folder: &Path, pixels: &Tensor, head: (&Tensor, &Tensor)) -> Tensor {
+    let found = folder::identify(folder, &Fixed::default()).unwrap_or_else(|e| panic!("{e:#}"));
+    let features = tch::no_grad(|| found.vit.forward(&Weights::frozen(&found.base), &pixels.unsqueeze(0)));
+    features.squeeze_dim(0).linear(head.0, Some(head.1))
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().flatten() {
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+/// Follows docs/exchange.md with nothing but the file and the checkpoint.
+#[test]
+fn a_posterior_explains_itself() {
+    for name in ["timm-vit", "hf-vit"] {
+        let place = Place::new();
+        let run = train(&place, name, ALL_LAYERS);
+        done(export(&place, &run, "out", &["--to", "peft", "--particle", "1"]));
+        let file = run.join("posterior.safetensors");
+        let about = metadata(&file);
+        let layout: Vec<Value> = serde_json::from_str(&about["layout"]).unwrap();
+        let row = tensor(&file, "theta").get(1);
+        let source = place.path("merged");
+        copy(&family(name), &source);
+        std::fs::remove_file(source.join("reference.safetensors")).unwrap();
+        let mut weights = tensors(&source.join("model.safetensors"));
+        let (mut head, mut end) = (Vec::new(), 0);
+        let int = |value: &Value| value.as_i64().unwrap();
+        for part in &layout {
+            assert_eq!(int(&part["start"]), end, "columns follow each other");
+            if part["kind"] == "whole" {
+                let shape: Vec<i64> = part["shape"].as_array().unwrap().iter().map(int).collect();
+                let count = shape.iter().product();
+                head.push(row.narrow(0, end, count).view(&shape[..]));
+                end += count;
+                continue;
+            }
+            let [rank, inputs, outputs] = ["rank", "inputs", "outputs"].map(|key| int(&part[key]));
+            let a = row.narrow(0, end, rank * inputs).view([rank, inputs]);
+            let b = row.narrow(0, end + rank * inputs, outputs * rank).view([outputs, rank]);
+            let update = b.matmul(&a) * (part["alpha"].as_f64().unwrap() / rank as f64);
+            for piece in part["stored_as"].as_array().unwrap() {
+                let [to, from, rows] = ["stored_row", "row", "rows"].map(|key| int(&piece[key]));
+                let stored = weights.iter_mut().find(|(name, _)| piece["name"] == **name).unwrap();
+                let mut target = stored.1.narrow(0, to, rows);
+                let _ = target.g_add_(&update.narrow(0, from, rows));
+            }
+            end += rank * inputs + outputs * rank;
+        }
+        assert_eq!(end, row.size()[0]);
+        Tensor::write_safetensors(&weights, source.join("model.safetensors")).unwrap();
+        let expected = place.path("out").join("expected.safetensors");
+        let found = logits(&source, &tensor(&expected, "pixels"), (&head[0], &head[1]));
+        near(&found, &tensor(&expected, "logits"));
+        let checkpoint: Value = serde_json::from_str(&about["checkpoint"]).unwrap();
+        assert_eq!(checkpoint["name"], name);
+        assert_eq!((about["method"].as_str(), about["subspace"].as_str()), ("svgd", "low-rank"));
+        assert_has(&about["preprocessing"], &["\"image_size\":16", "0.485"]);
+        assert_eq!(serde_json::from_str::<Vec<String>>(&about["classes"]).unwrap().len(), 10);
+    }
+}
+
+#[test]
+fn posteriors_of_earlier_versions_still_open() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    let file = run.join("posterior.safetensors");
+    let old: Vec<(String, Tensor)> =
+        tensors(&file).into_iter().filter(|(name, _)| !name.starts_with("head.")).collect();
+    Tensor::write_safetensors(&old, &file).unwrap();
+    done(export(&place, &run, "out", &["--to", "peft"]));
+}
+
+/// The files of an adapter, and of its second export after an import.
+fn round_trip(name: &str, subspace: &str, more: &[&str]) {
+    let place = Place::new();
+    let run = train(&place, name, subspace);
+    done(export(&place, &run, "first", &[&["--to", "peft"], more].concat()));
+    let several = place.path("first/particle-0").is_dir();
+    let imported = import(&place, &[place.path("first")], &[]);
+    done(export(&place, &imported, "second", &[&["--to", "peft"], more].concat()));
+    let folders = if several { vec!["particle-0", "particle-1"] } else { vec!["."] };
+    for folder in folders {
+        for file in ["adapter_config.json", "adapter_model.safetensors", "expected.safetensors"] {
+            let read = |side: &str| std::fs::read(place.path(side).join(folder).join(file)).unwrap();
+            assert!(read("first") == read("second"), "{name} {more:?}: {folder}/{file}");
+        }
+    }
+}
+
+#[test]
+fn adapters_come_back_bit_for_bit() {
+    for name in ["timm-vit", "hf-vit", "hf-dinov2-registers", "open-clip"] {
+        round_trip(name, ALL_LAYERS, &[]);
+    }
+    round_trip("hf-vit", ALL_LAYERS, &["--for", "transformers-4"]);
+    let gated = "subspace.low-rank = { rank = 2, targets = [\"mlp.gate\", \"mlp.fc\", \"mlp.proj\"], blocks = \"1\" }";
+    for package in ["transformers-4", "transformers-5"] {
+        round_trip("hf-dinov2-swiglu", gated, &["--for", package]);
+    }
+}
+
+#[test]
+fn a_soup_leaves_and_comes_back() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "first", &["--to", "peft", "--soup"]));
+    let config: Value =
+        serde_json::from_slice(&std::fs::read(place.path("first/adapter_config.json")).unwrap()).unwrap();
+    assert_eq!((config["r"].as_i64(), config["lora_alpha"].as_i64()), (Some(4), Some(32)));
+    let imported = import(&place, &[place.path("first")], &[]);
+    done(export(&place, &imported, "second", &["--to", "peft"]));
+    let [first, second] = ["first", "second"].map(|side| place.path(side).join("expected.safetensors"));
+    near(&tensor(&second, "logits"), &tensor(&first, "logits"));
+    let mut soup = place.command("soup", &[]);
+    soup.arg(&run).args(["--to", "weights", "--output"]).arg(place.path("soup"));
+    done(soup);
+    near(&tensor(&place.path("soup/expected.safetensors"), "logits"), &tensor(&first, "logits"));
+}
+
+#[test]
+fn whole_models_give_the_same_logits() {
+    let full = "subspace.full = {}";
+    let cases = [
+        ("timm-vit", "head", ALL_LAYERS),
+        ("hf-vit", "classifier", full),
+        ("hf-dinov2", "classifier", full),
+        ("timm-deit3", "head", full),
+        ("timm-siglip", "head", full),
+    ];
+    for (name, head, subspace) in cases {
+        let place = Place::new();
+        let run = train(&place, name, subspace);
+        done(export(&place, &run, "out", &["--to", "weights"]));
+        for particle in ["particle-0", "particle-1"] {
+            let folder = place.path("out").join(particle);
+            let part = |part: &str| tensor(&folder.join("model.safetensors"), &format!("{head}.{part}"));
+            let expected = folder.join("expected.safetensors");
+            let (weight, bias) = (part("weight"), part("bias"));
+            let found = logits(&folder, &tensor(&expected, "pixels"), (&weight, &bias));
+            near(&found, &tensor(&expected, "logits"));
+            let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+            assert!(config.contains("\"9\""), "{name}: the classes are in its config: {config}");
+        }
+    }
+}
+
+#[test]
+fn fine_tuned_models_come_in_whole_and_compressed() {
+    let place = Place::new();
+    let run = train(&place, "hf-vit", "subspace.full = {}");
+    done(export(&place, &run, "first", &["--to", "weights"]));
+    let folders = [place.path("first/particle-0"), place.path("first/particle-1")];
+    let imported = import(&place, &folders, &[]);
+    let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta");
+    assert!(theta(&imported).equal(&theta(&run)), "full particles are the stored weights");
+    let output = importing(&place, &folders, &["--rank", "16"]).output().unwrap();
+    assert_has(&common::messages(&output), &["rank 16 leaves out", "no linear layers"]);
+    let compressed = PathBuf::from(printed(&output).trim());
+    done(export(&place, &compressed, "third", &["--to", "peft", "--particle", "0"]));
+    // Rank 16 is that of the layers: what is lost lies in the other parameters.
+    let folder = place.path("first/particle-0");
+    let (full, low) = (folder.join("model.safetensors"), place.path("third/adapter_model.safetensors"));
+    let name = "vit.encoder.layer.1.output.dense.weight";
+    let change = tensor(&full, name) - tensor(&family("hf-vit").join("model.safetensors"), name);
+    let factor = |which: &str| tensor(&low, &format!("base_model.model.vit.layers.1.mlp.fc2.lora_{which}.weight"));
+    near(&factor("B").matmul(&factor("A")), &change);
+}
+
+/// Commands that follow training take an imported run like any other.
+#[test]
+fn an_imported_run_is_a_run() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft"]));
+    let imported = import(&place, &[place.path("out")], &[]);
+    for arguments in [&["eval", "--attack", "fgsm", "--epsilon", "0.01"][..], &["soup"], &["similarity"]] {
+        let mut command = common::bella(&[arguments[0], "--device", "cpu", "--threads", "1", "--out"]);
+        command.arg(place.path("imported")).arg(&imported).args(&arguments[1..]);
+        done(command);
+    }
+    let mut merge = common::bella(&["merge", "--by", "mean", "--device", "cpu", "--threads", "1", "--out"]);
+    merge.arg(place.path("imported")).args([&imported, &run]);
+    done(merge);
+    // Gaussians are fitted around what came in.
+    let id = imported.file_name().unwrap().to_str().unwrap().to_string();
+    let mut laplace = common::bella(&["train", "--device", "cpu", "--threads", "1", "--config"]);
+    laplace.arg(imported.join("config.toml")).arg("--out").arg(place.path("imported"));
+    laplace.args(["--set", "optimizer.adamw.lr=0.001", "--set", "method.laplace.particles=2"]);
+    laplace.args(["--set", &format!("method.laplace.from=\"{id}\"")]);
+    done(laplace);
+    let line = error_line(
+        {
+            let mut command = common::bella(&["train", "--force", "--device", "cpu", "--config"]);
+            command.arg(imported.join("config.toml")).arg("--out").arg(place.path("imported"));
+            command
+        },
+        1,
+    );
+    assert_has(&line, &["method.imported", "`bella import`"]);
+}
+
+#[test]
+fn what_cannot_leave_is_refused_in_one_line() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft"]));
+    let cases: [(&str, &[&str], &[&str]); 5] = [
+        ("out", &["--to", "peft"], &["exists already", "--force"]),
+        ("none/out", &["--to", "peft"], &["must be a new folder in a folder that can be written to"]),
+        ("new", &["--to", "peft", "--for", "open-clip"], &["--for open-clip", "has timm names, which fit --for timm"]),
+        ("new", &["--to", "peft", "--particle", "7"], &["--particle 7: the run has models 0 to 1"]),
+        ("new", &["--to", "peft", "--draws", "3"], &["its particles are points, without draws"]),
+    ];
+    for (output, more, parts) in cases {
+        assert_has(&error_line(export(&place, &run, output, more), 1), parts);
+        assert!(!place.path("new").exists(), "nothing is half-written");
+    }
+    done(export(&place, &run, "out", &["--to", "weights", "--force"]));
+    assert!(place.path("out/particle-1/model.safetensors").is_file());
+    let other = Place::new();
+    let full = train(&other, "timm-vit", "subspace.full = {}");
+    assert_has(&error_line(export(&other, &full, "new", &["--to", "peft"]), 1), &["low-rank updates", "--to weights"]);
+    let mut fit = place.command("train", &["method.laplace.particles=2"]);
+    fit.arg("--config").arg(config(&place, "timm-vit", ALL_LAYERS));
+    done(fit);
+    let laplace = place.runs().into_iter().find(|run| run.to_string_lossy().contains("laplace")).unwrap();
+    assert_has(
+        &error_line(export(&place, &laplace, "new", &["--to", "peft"]), 1),
+        &["linearised", "--draws 0", "--draws N"],
+    );
+    done(export(&place, &laplace, "new", &["--to", "peft", "--draws", "1"]));
+    assert!(place.path("new/draw-1/adapter_config.json").is_file());
+}
+
+#[test]
+fn adapters_that_do_not_fit_are_refused_in_one_line() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft", "--particle", "0"]));
+    let changed = |from: &str, to: &str| {
+        let folder = place.path("changed");
+        let _ = std::fs::remove_dir_all(&folder);
+        copy(&place.path("out"), &folder);
+        let path = folder.join("adapter_config.json");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        folder
+    };
+    // Without the metadata, as other programs write them.
+    let renamed = |change: &dyn Fn(&str, &Tensor) -> (String, Tensor)| {
+        let folder = changed("LORA", "LORA");
+        let path = folder.join("adapter_model.safetensors");
+        let all: Vec<(String, Tensor)> = tensors(&path).iter().map(|(name, t)| change(name, t)).collect();
+        Tensor::write_safetensors(&all, &path).unwrap();
+        folder
+    };
+    let wider = |name: &str, t: &Tensor| {
+        let wide = name.ends_with("lora_A.weight");
+        (name.to_string(), if wide { Tensor::cat(&[t, t], 1) } else { t.shallow_clone() })
+    };
+    let refused = |folder: PathBuf, parts: &[&str]| {
+        assert_has(&error_line(importing(&place, &[folder], &[]), 1), parts);
+        assert!(!place.path("imported/runs").exists(), "nothing is half-written");
+    };
+    refused(changed("LORA", "IA3"), &["a IA3 adapter", "bella reads"]);
+    refused(changed("\"use_dora\": false", "\"use_dora\": true"), &["a DoRA adapter"]);
+    refused(changed("\"bias\": \"none\"", "\"bias\": \"all\""), &["bias = \"all\""]);
+    refused(changed("\"r\": 2", "\"r\": 3"), &["has rank 2, but its config says 3"]);
+    let foreign = renamed(&|name, t| (name.replace("blocks", "layers"), t.shallow_clone()));
+    refused(foreign, &["8 of its 8 layers match none of", "layers.0.attn", "they are called like blocks.0."]);
+    refused(renamed(&wider), &["is an adapter of another network", "blocks.0.attn"]);
+    let more = renamed(&|name, t| (name.replace("blocks.0.mlp.fc1.lora_A", "blocks.0.norm1"), t.shallow_clone()));
+    refused(more, &["blocks.0.norm1.weight, which is neither a low-rank factor"]);
+    // Another checkpoint of equal shapes is known by its hash.
+    let other = place.path("other");
+    copy(&family("timm-vit"), &other);
+    std::fs::remove_file(other.join("reference.safetensors")).unwrap();
+    let mut weights = tensors(&other.join("model.safetensors"));
+    weights[0].1 = &weights[0].1 * 2.0;
+    Tensor::write_safetensors(&weights, other.join("model.safetensors")).unwrap();
+    let set = format!("checkpoint.path={:?}", other.display().to_string());
+    let line = error_line(importing(&place, &[place.path("out")], &["--set", &set]), 1);
+    assert_has(&line, &["is an adapter of another checkpoint than", "its SHA-256 was"]);
+    // Its classifier needs columns of its own.
+    let line = error_line(importing(&place, &[place.path("out")], &["--set", "head.checkpoint={}"]), 1);
+    assert_has(&line, &["head.checkpoint"]);
+}
+
+/// rsLoRA, ranks of single layers and adapters of some attention parts, as PEFT writes them.
+#[test]
+fn ranks_and_factors_of_single_layers_are_kept() {
+    let place = Place::new();
+    config(&place, "hf-vit", "");
+    let folder = place.path("adapter");
+    std::fs::create_dir_all(&folder).unwrap();
+    tch::manual_seed(4);
+    let random = |rows: i64, columns: i64| Tensor::randn([rows, columns], (Kind::Float, tch::Device::Cpu)) * 0.1;
+    let root = "base_model.model.vit";
+    let modules = [
+        ("encoder.layer.0.attention.attention.query", 2, 16, 16),
+        ("encoder.layer.0.attention.attention.value", 3, 16, 16),
+        ("layers.1.mlp.fc1", 4, 16, 32),
+    ];
+    let mut all = vec![
+        ("base_model.model.classifier.weight".to_string(), random(10, 16)),
+        ("base_model.model.classifier.bias".to_string(), random(10, 1).squeeze_dim(1)),
+    ];
+    for (path, rank, inputs, outputs) in modules {
+        all.push((format!("{root}.{path}.lora_A.weight"), random(rank, inputs)));
+        all.push((format!("{root}.{path}.lora_B.weight"), random(outputs, rank)));
+    }
+    Tensor::write_safetensors(&all, folder.join("adapter_model.safetensors")).unwrap();
+    let text = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_rslora": true, "target_modules": ["query"],
+        "rank_pattern": {"attention.value": 3, "mlp.fc1": 4}, "alpha_pattern": {"fc1": 8}}"#;
+    std::fs::write(folder.join("adapter_config.json"), text).unwrap();
+    let imported = import(&place, &[folder.clone()], &[]);
+    done(export(&place, &imported, "out", &["--to", "weights"]));
+    let stored = |folder: &Path, name: &str| tensor(&folder.join("model.safetensors"), name);
+    let factors =
+        [("attention.attention.query", 0, 4.0 / 2f64.sqrt()), ("attention.attention.value", 1, 4.0 / 3f64.sqrt())];
+    for (layer, index, scale) in factors {
+        let name = format!("vit.encoder.layer.0.{layer}.weight");
+        let update = all[3 + 2 * index].1.matmul(&all[2 + 2 * index].1) * scale;
+        near(&stored(&place.path("out"), &name), &(stored(&family("hf-vit"), &name) + update));
+    }
+    let name = "vit.encoder.layer.1.intermediate.dense.weight";
+    let update = all[7].1.matmul(&all[6].1) * (8.0 / 4f64.sqrt());
+    near(&stored(&place.path("out"), name), &(stored(&family("hf-vit"), name) + update));
+    let key = "vit.encoder.layer.0.attention.attention.key.weight";
+    assert!(stored(&place.path("out"), key).equal(&stored(&family("hf-vit"), key)));
+}
