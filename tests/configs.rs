@@ -279,7 +279,7 @@ fn a_deep_check_opens_what_training_would_open() {
 
     let archive = repository("assets/vit-digits.pt");
     let missing = deep(archive.to_str().unwrap(), "nowhere.pt");
-    let blocks = deep("rank = 2", "rank = 2\nblocks = [70]");
+    let blocks = deep("rank = 2", "rank = 2\nblocks = \"70\"");
     for (output, part) in [(missing, "nowhere.pt"), (blocks, "70")] {
         let shown = messages(&output);
         let error = shown.lines().last().unwrap();

@@ -15,6 +15,7 @@ pub static ENTRY: Entry = Entry {
     particles: Particles::Any,
     bench: &[],
     names: &[("full", "Imported models"), ("low-rank", "Imported adapters")],
+    names_of_many: &[],
     read: |reader, _| {
         Box::new(Spec {
             particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").required() as i64,
