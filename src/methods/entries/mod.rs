@@ -1,7 +1,10 @@
 //! The methods, one file each. A new method needs its file and a line in [`METHODS`].
 
+mod bayestune;
 mod bbb;
+mod blob;
 mod ensemble;
+mod ibdr;
 pub mod ivon;
 mod laplace;
 mod map;
@@ -12,6 +15,7 @@ mod sghmc;
 mod sgld;
 pub mod svgd;
 mod swag;
+mod tfb;
 mod vogn;
 
 use crate::methods::Entry;
@@ -31,4 +35,8 @@ pub static METHODS: &[&Entry] = &[
     &sgld::ENTRY,
     &psgld::ENTRY,
     &sghmc::ENTRY,
+    &ibdr::ENTRY,
+    &tfb::ENTRY,
+    &bayestune::ENTRY,
+    &blob::ENTRY,
 ];
