@@ -9,7 +9,7 @@ use bella::base::tensor_file::State;
 use bella::bench::case::{BenchMethod, Choices, Source};
 use bella::experiment::{Experiment, Training};
 use bella::machine::Precision;
-use bella::methods::{Evaluation, METHODS, Method, Objective, Particles, Parts, Squared, Variant};
+use bella::methods::{Entry, Evaluation, METHODS, Method, Objective, Outputs, Particles, Parts, Squared, Variant};
 use bella::model::vit::shapes::SHAPES;
 use bella::posterior::{Draws, Posterior};
 use bella::subspace::geometry::Geometry;
@@ -55,6 +55,23 @@ impl Objective for Gaussian {
             let _ = gradients.get(0).get(0).fill_(f64::NAN);
         }
         Ok(Evaluation { losses, gradients })
+    }
+
+    /// Four images with the label 0, whose logit is −L(θ), and four other logits of 0: the cross-entropy log(1 + 4 e^L) is
+    /// smallest where L is.
+    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
+        let apart = theta - &self.centre;
+        let losses =
+            (apart.matmul(&self.curvature) * &apart).sum_dim_intlist([1i64].as_slice(), true, Kind::Double) / 2.0;
+        let (particles, own) = (theta.size()[0], losses.neg().unsqueeze(2));
+        let logits = Tensor::cat(&[own, Tensor::zeros([particles, 1, 4], (Kind::Double, Device::Cpu))], 2);
+        let labels = Tensor::zeros([particles, 4], (Kind::Int64, Device::Cpu));
+        Ok(Outputs { logits: logits.expand([-1, 4, -1], false).contiguous(), labels })
+    }
+
+    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
+        let by_loss = -by_logits.select(2, 0).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
+        Ok(self.evaluate(theta)?.gradients * by_loss)
     }
 
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
@@ -148,6 +165,7 @@ enum Finds {
 /// The settings with which each method is tried, the number of its steps, and what it finds. Biases:
 /// - SVGD's particles repel each other by `gamma`, which claims no variance; SWAG's spread is that of its snapshots, which has
 ///   none where gradients have no noise; a Laplace approximation is fitted after training.
+/// - IBDR's spread is the one that is given, and BayesTune's particles are points.
 /// - Dropout finds the minimum of the expected loss, (A + p / (1 − p) diag(A)) θ = A c: for p = 0.1, 0.8762 and −0.3943.
 /// - Langevin dynamics widen by 1 / (1 − η h / 2), at most 4 % here; pSGLD besides by its term Γ, about 7 %.
 /// - IVON, VOGN and BBB have no covariance: 1 / (N (A_ii + δ)) with δ = 1e-4; VOGN adds the squared mean gradients to A_ii,
@@ -161,6 +179,9 @@ const CLAIMS: &[(&str, &[&str], usize, Finds)] = &[
     ("svgd", &[], 400, Finds::Mean),
     ("svgd", &["sharpness=0.05"], 400, Finds::Mean),
     ("laplace", &[], 400, Finds::Mean),
+    ("ibdr", &[], 400, Finds::Mean),
+    ("ibdr", &["variant=released"], 400, Finds::Mean),
+    ("bayestune", &["search_steps=50", "share=1"], 400, Finds::Mean),
     ("swag", &["start=300", "every=5", "columns=20"], 400, Finds::Mean),
     ("mc-dropout", &["rate=0.1"], 1000, Finds::Another([0.8762, -0.3943])),
     ("ivon", &["lr=0.1", "ess=100", "beta2=0.99", "hess_init=1"], 1000, Finds::MeanField(0.1)),
@@ -235,6 +256,12 @@ fn check_claims(chosen: impl Fn(&Finds) -> bool) {
     }
 }
 
+/// The methods that work on all columns alike. Those of low-rank factors have tests of their own beside them.
+fn of_any_columns() -> impl Iterator<Item = &'static Entry> {
+    const OF_FACTORS: [&str; 2] = ["tfb", "blob"];
+    METHODS.iter().copied().filter(|entry| !OF_FACTORS.contains(&entry.key))
+}
+
 /// The members of a posterior that a test compares.
 fn members(posterior: &Posterior) -> Tensor {
     if !posterior.is_random() {
@@ -251,7 +278,7 @@ fn step(method: &mut Box<dyn Method>, theta: &mut Tensor, gaussian: &mut Gaussia
 #[test]
 fn every_method_repeats_itself_and_goes_on_from_its_file() {
     let place = common::Place::new();
-    for entry in METHODS {
+    for entry in of_any_columns() {
         for particles in [1, 3] {
             if entry.key == "ensemble" && particles == 1 {
                 continue; // It is refused: an ensemble has at least two.
@@ -289,7 +316,7 @@ fn every_method_repeats_itself_and_goes_on_from_its_file() {
 /// Training stops with an error where theta is not finite; so no method may keep it finite.
 #[test]
 fn a_gradient_that_is_not_a_number_is_never_swallowed() {
-    for entry in METHODS {
+    for entry in of_any_columns() {
         let case = Case::new(entry.key, 3, &[]);
         let (mut theta, mut method) = case.start();
         let mut gaussian = Gaussian { broken: 3, ..Gaussian::new() };
@@ -347,6 +374,19 @@ fn settings_outside_their_range_are_refused() {
         ("bbb", vec!["lr=0.1", "ess=10", "weight_decay=0"], none, "method.bbb.weight_decay = 0: must be above 0"),
         ("bbb", vec!["lr=0.1", "ess=10", "std_init=-1"], none, "method.bbb.std_init = -1: must be above 0"),
         ("vogn", vec!["lr=0.1", "ess=0"], none, "method.vogn.ess = 0: must be above 0"),
+        ("ibdr", vec!["particles=2"], adamw, "method.ibdr.std"),
+        ("ibdr", vec!["particles=2", "std=0.1", "radius=-1"], adamw, "method.ibdr.radius = -1: must be at least 0"),
+        ("ibdr", vec!["particles=2", "std=0.1", "damping=1"], adamw, "no key of variant = \"paper\""),
+        (
+            "ibdr",
+            vec!["particles=2", "std=0.1", "variant=released", "cost=fisher"],
+            adamw,
+            "required for cost = \"fisher\"",
+        ),
+        ("ibdr", vec!["particles=2", "std=0"], adamw, "0 in [subspace.full]"),
+        ("tfb", vec![], adamw, "write [subspace.low-rank]"),
+        ("blob", vec!["cycle=9"], adamw, "write [subspace.low-rank]"),
+        ("bayestune", vec!["search_steps=9", "lr=0.1", "ess=9", "burn_in=9"], adamw, "below search_steps = 9"),
         ("swag", vec!["start=0", "every=1", "columns=1"], adamw, "method.swag.columns = 1: must be"),
     ] {
         common::assert_has(&error(key, &sets, optimizer), &[rule]);

@@ -208,6 +208,10 @@ fn results(setting: &Setting, objective: &mut dyn Objective) -> Vec<Tensor> {
         keep(objective.evaluate_part(&setting.theta, part).unwrap());
         keep(Evaluation { losses: Tensor::from(objective.share(part) as f32), gradients: Tensor::from(0f32) });
     }
+    let outputs = objective.outputs(&setting.theta).unwrap();
+    let pulled = objective.pull_back(&setting.theta, &(&outputs.logits * 0.3 + 0.1)).unwrap();
+    keep(Evaluation { losses: outputs.logits, gradients: pulled });
+    keep(Evaluation { losses: outputs.labels.to_kind(Kind::Float), gradients: Tensor::from(0f32) });
     let mixed = objective.evaluate_mixed(&setting.theta, &setting.matrices()).unwrap();
     keep(Evaluation { losses: mixed.own.losses, gradients: mixed.gradients });
     found

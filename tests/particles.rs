@@ -6,7 +6,7 @@ use bella::analysis::similarity::similarities;
 use bella::base::noise::At;
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
-use bella::methods::{Evaluation, Objective};
+use bella::methods::{Evaluation, Objective, Outputs};
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::posterior::{Masks, Place};
@@ -110,6 +110,29 @@ impl Setting {
         }
     }
 
+    /// Logits do not depend on how they are cut, and pulling back the gradient of the cross-entropy gives its gradient.
+    fn check_pull_back(&self) {
+        let theta = self.apart();
+        for orders in [1, PARTICLES] {
+            let batch = self.batch(orders);
+            let expected = self.evaluate(&theta, Cut::WHOLE, &batch, orders);
+            let mut seen: Option<Tensor> = None;
+            for particle_chunk in [0, 1, 2] {
+                for (accumulate, recompute) in [(1, false), (3, false), (1, true)] {
+                    let cut = Cut { particle_chunk, accumulate, recompute };
+                    let mut objective = Likelihood::new(&self.model, self.subspace.as_ref(), cut, &batch, orders);
+                    let Outputs { logits, labels } = objective.outputs(&theta).unwrap();
+                    assert!(!logits.requires_grad());
+                    let what = format!("orders {orders}, {cut:?}");
+                    near(&logits, seen.get_or_insert_with(|| logits.copy()), 1e-5, &what);
+                    let hot = labels.one_hot(logits.size()[2]);
+                    let by_logits = (logits.softmax(-1, Kind::Float) - hot) / BATCH as f64;
+                    near(&objective.pull_back(&theta, &by_logits).unwrap(), &expected.gradients, 1e-5, &what);
+                }
+            }
+        }
+    }
+
     /// Logits `[p, B, C]` of particles on images `[1, B, 3, S, S]`.
     fn logits(&self, theta: &Tensor, images: &Tensor) -> Tensor {
         let leaves = self.subspace.layout().leaves(theta, Kind::Float, false);
@@ -172,6 +195,12 @@ fn batched_equals_separate_for_timm_low_rank() {
 #[test]
 fn batched_equals_separate_for_timm_full() {
     Setting::timm("[subspace.full]").check_batched_equals_separate();
+}
+
+#[test]
+fn pulled_back_gradients_are_exact_for_every_cut() {
+    Setting::clip(&low_rank()).check_pull_back();
+    Setting::timm("[subspace.full]").check_pull_back();
 }
 
 #[test]

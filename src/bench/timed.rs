@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::clock::{Clock, Elapsed};
 use crate::base::tensor_file::State;
-use crate::methods::{Evaluation, Mixed, Objective, Squared};
+use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
 use crate::optimizers::Optimizer;
 
 /// The time spent, shared between the code that spends it and the code that reads it.
@@ -39,6 +39,14 @@ impl Objective for TimedObjective<'_> {
 
     fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
         during(&self.spent, theta.device(), || self.inner.evaluate_mixed(theta, matrices))
+    }
+
+    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
+        during(&self.spent, theta.device(), || self.inner.outputs(theta))
+    }
+
+    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
+        during(&self.spent, theta.device(), || self.inner.pull_back(theta, by_logits))
     }
 
     fn parts(&self) -> usize {

@@ -226,7 +226,7 @@ fn combinations(args: &BenchArgs) -> Vec<(String, BenchMethod, i64)> {
 fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
     if matches!(args.feed, Feed::Gradients) && choices.method.variant.asks_for_mixing {
         let why = format!(
-            "--feed gradients: {} mixes gradients while they are computed; leave it out of --methods",
+            "--feed gradients: {} needs more than given gradients (mixed ones, or logits); leave it out of --methods",
             choices.method.word()
         );
         return Err(Usage(why).into());

@@ -118,7 +118,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
 
 /// Returns the predictive that the command line asks for, or else that of the method.
 fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
-    let laplace = experiment.training.as_ref().and_then(|training| training.method.spec.course().settings());
+    let laplace = experiment.training.as_ref().and_then(|training| training.method.spec.course().laplace());
     let samples = args.draws.map_or(laplace.map_or(64, |settings| settings.samples), |draws| draws as usize);
     match (args.predictive, args.draws) {
         (Some(output), _) => Predictive::laplace(output, samples),

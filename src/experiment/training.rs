@@ -121,7 +121,9 @@ impl Training {
         });
         let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
-        let train = TrainSpec::read(root.section("train"), validation);
+        let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
+        let batches = if shared { Batches::Shared } else { Batches::Independent };
+        let train = TrainSpec::read(root.section("train"), validation, batches);
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.cross_check(root, validation);
         if let Some(head) = head {
@@ -139,7 +141,7 @@ impl Training {
     fn cross_check(&self, root: &Reader, validation: Validation) {
         self.check_optimizer(root);
         let particles = self.method.spec.particles() as usize;
-        let tuning = self.method.spec.course().settings().map(|laplace| laplace.tuning);
+        let tuning = self.method.spec.course().laplace().map(|laplace| laplace.tuning);
         if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
             root.problem(
                 "method",
@@ -150,6 +152,14 @@ impl Training {
             && count > particles
         {
             root.problem("train", format!("particle_chunk = {count}: must not exceed the {particles} particles"));
+        }
+        if self.method.spec.needs_shared_batches() && self.train.batches != Batches::Shared {
+            let why = format!(
+                "batches: method.{} compares the particles' predictions for the same images; leave it out, or set \
+                 batches = \"shared\"",
+                self.method.key
+            );
+            root.problem("train", why);
         }
         let gaussians = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
         if self.train.loo_samples > 0 && !(gaussians && self.subspace.key == "low-rank") {
@@ -224,7 +234,8 @@ impl Training {
 }
 
 impl TrainSpec {
-    fn read(reader: Reader, validation: Validation) -> TrainSpec {
+    /// Reads the table; `batches` is the default of that key.
+    fn read(reader: Reader, validation: Validation, batches: Batches) -> TrainSpec {
         let default = if validation.is_none() { Selection::Last } else { Selection::Best };
         let spec = TrainSpec {
             epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
@@ -232,7 +243,7 @@ impl TrainSpec {
             warmup_steps: reader.count("warmup_steps", 0..=1_000_000_000).about("Steps over which the learning rate rises from 0.").or(0),
             schedule: reader.choice("schedule").about("Learning rate after the warm-up.").or(Schedule::Cosine),
             precision: reader.choice("precision").about("Number type of forward and backward; masters, kernels and optimizer state are f32.").or(Precision::F32),
-            batches: reader.choice("batches").about("Whether each particle has its own order of the images.").or(Batches::Independent),
+            batches: reader.choice("batches").about("Whether each particle has its own order of the images; `shared` is the default of `ibdr`.").or(batches),
             select: reader.choice("select").about("Epoch whose particles become the posterior; `best-epoch`, by validation NLL, where images are held out.").or(default),
             particle_chunk: match reader.count_or_auto("particle_chunk", 0..=1_000_000).about("Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.").or(None) {
                 Some(count) => Chunk::Fixed(count),

@@ -3,6 +3,7 @@
 //! A method sees the matrix, an [`Objective`] and the distances between particles, never a model.
 
 pub mod chain;
+pub mod diversity;
 mod entries;
 mod independent;
 pub mod kernel;
@@ -10,6 +11,7 @@ pub mod laplace;
 mod registry;
 pub mod sharpness;
 mod snapshots;
+pub mod tfb;
 
 use anyhow::{Result, bail};
 use tch::Tensor;
@@ -47,6 +49,14 @@ pub struct Mixed {
     pub gradients: Tensor,
 }
 
+/// The logits of all particles on the batch of a step, without a graph, and the labels.
+pub struct Outputs {
+    /// The logits, `[n, B, C]`.
+    pub logits: Tensor,
+    /// The labels, `[n, B]`.
+    pub labels: Tensor,
+}
+
 /// The loss of a step's batch, which a method may evaluate any number of times within the step.
 pub trait Objective {
     /// Returns the losses and gradients at `theta: [n, P]` on the batch of the step.
@@ -70,6 +80,26 @@ pub trait Objective {
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
         let _ = (theta, part);
         bail!("this objective does not know single images: it cannot square their gradients")
+    }
+
+    /// Returns the logits of all particles `theta: [n, P]`, for a loss that joins them.
+    ///
+    /// # Errors
+    /// Fails if the objective has no logits.
+    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
+        let _ = theta;
+        bail!("this objective does not know the logits behind its losses")
+    }
+
+    /// Returns Σ_bc G_ibc ∂z_ibc/∂θ_i, `[n, P]`, for the logits z at `theta: [n, P]` and `by_logits: [n, B, C]`, the
+    /// gradient G of a loss with respect to them. With [`outputs`](Self::outputs) it gives the exact gradient of any loss
+    /// of all particles' logits, however few particles and images go through the network at once.
+    ///
+    /// # Errors
+    /// Fails if the objective has no logits.
+    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
+        let _ = (theta, by_logits);
+        bail!("this objective does not know the logits behind its losses")
     }
 
     /// Returns the number of parts that the batch is split into (`train.accumulate`).
@@ -204,6 +234,20 @@ pub trait MethodSpec {
         false
     }
 
+    /// Checks the settings against the number of classes, before the first step.
+    ///
+    /// # Errors
+    /// Fails if the method is not defined for so few classes.
+    fn check_classes(&self, classes: i64) -> Result<()> {
+        let _ = classes;
+        Ok(())
+    }
+
+    /// Returns whether all particles must see the same images in each step, since the loss compares their predictions.
+    fn needs_shared_batches(&self) -> bool {
+        false
+    }
+
     /// Returns how the posterior predicts unless the command line says otherwise.
     fn predictive(&self) -> Predictive {
         Predictive::Particles
@@ -240,22 +284,39 @@ pub trait MethodSpec {
     fn resolved(&self) -> toml::Table;
 }
 
+/// What is fitted around trained particles.
+#[derive(Clone, Copy, Debug)]
+pub enum Fitting {
+    /// Gaussians by the curvature of the loss.
+    Laplace(laplace::Settings),
+    /// Gaussians as wide as a tolerance allows.
+    Tfb(tfb::Settings),
+}
+
 /// The source of the particles, and what is fitted around them.
 pub enum Course<'a> {
     /// The particles are trained.
     Train,
     /// The particles are trained, and Gaussians are fitted around them.
-    TrainThenFit(laplace::Settings),
+    TrainThenFit(Fitting),
     /// The particles are those of a finished run, and Gaussians are fitted around them.
-    Fit { run: &'a str, settings: laplace::Settings },
+    Fit { run: &'a str, fitting: Fitting },
 }
 
 impl Course<'_> {
-    /// Returns the settings of the fit, if there is one.
-    pub fn settings(&self) -> Option<laplace::Settings> {
+    /// Returns what is fitted, if anything is.
+    pub fn fitting(&self) -> Option<Fitting> {
         match self {
             Course::Train => None,
-            Course::TrainThenFit(settings) | Course::Fit { settings, .. } => Some(*settings),
+            Course::TrainThenFit(fitting) | Course::Fit { fitting, .. } => Some(*fitting),
+        }
+    }
+
+    /// Returns the settings of a Laplace approximation, if one is fitted.
+    pub fn laplace(&self) -> Option<laplace::Settings> {
+        match self.fitting() {
+            Some(Fitting::Laplace(settings)) => Some(settings),
+            Some(Fitting::Tfb(_)) | None => None,
         }
     }
 }
@@ -295,7 +356,8 @@ pub struct Variant {
     pub key: &'static str,
     /// The overrides of a config below the method's own table; `particles` comes from the command line.
     pub sets: &'static [&'static str],
-    /// Whether the step asks the objective to mix gradients, so that it cannot be timed with given ones.
+    /// Whether the step asks the objective for mixed gradients or for logits, so that it cannot be timed with given
+    /// gradients.
     pub asks_for_mixing: bool,
 }
 

@@ -91,7 +91,10 @@ impl Plan {
         let training =
             experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
         if let Course::Fit { .. } = training.method.spec.course() {
-            bail!("method.laplace.from: names a trained run, which a rehearsal does not have; leave it out");
+            bail!(
+                "method.{}.from: names a trained run, which a rehearsal does not have; leave it out",
+                training.method.key
+            );
         }
         let folder = Folder::new(&options.out, &options.name);
         let mut edits = Edits { table: experiment.resolved(), made: Vec::new() };

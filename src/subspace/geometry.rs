@@ -103,6 +103,11 @@ impl Geometry {
         columns
     }
 
+    /// Returns the first column and the length of each factor A of a low-rank update.
+    pub fn factors_a(&self) -> Vec<(i64, i64)> {
+        self.groups.iter().flat_map(Group::factors_a).collect()
+    }
+
     /// Returns D, `[L, n, n]` in f64, for `theta: [n, P]`.
     pub fn distances(&self, theta: &Tensor) -> Tensor {
         self.pairs(theta).distances
@@ -164,6 +169,12 @@ impl Group {
             [.., before, last] => start - last == last - before,
             _ => true,
         }
+    }
+
+    /// Returns the first column and the length of the factor A of each block; none for dense columns.
+    fn factors_a(&self) -> Vec<(i64, i64)> {
+        let length = self.factor_shape().map(|shape| shape.rank * shape.inputs);
+        length.map_or(Vec::new(), |length| self.starts.iter().map(|start| (*start, length)).collect())
     }
 
     fn indices(&self, device: tch::Device) -> &Tensor {

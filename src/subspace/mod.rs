@@ -7,6 +7,7 @@ mod entries;
 pub mod geometry;
 mod head_columns;
 pub mod layout;
+pub mod spectral;
 
 use anyhow::Result;
 use tch::Tensor;

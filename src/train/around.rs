@@ -1,11 +1,12 @@
-//! `[method.laplace]`: fits Gaussians around the particles just trained, or around those of another run.
+//! `[method.laplace]` and `[method.tfb]`: fit Gaussians around the particles just trained, or around those of another run.
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::material::Material;
+use super::tfb::Anchored;
 use crate::experiment::{Experiment, Training, load_config};
-use crate::laplace::Settings;
 use crate::laplace::fit::Fitter;
+use crate::methods::Fitting;
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
@@ -15,7 +16,7 @@ use crate::session::Session;
 /// # Errors
 /// Fails if the fit needs more memory than allowed, before anything is trained.
 pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
-    let Some(settings) = training.method.spec.course().settings() else { return Ok(()) };
+    let Some(settings) = training.method.spec.course().laplace() else { return Ok(()) };
     let classes = session.model.head.classes();
     let estimate = settings.estimate(session.subspace()?, training.method.spec.particles(), classes)?;
     tracing::info!("laplace: {estimate}");
@@ -25,28 +26,32 @@ pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
 /// Fits Gaussians around the particles of a posterior.
 ///
 /// # Errors
-/// Fails if [`Fitter::fit`] fails.
+/// Fails if [`Fitter::fit`] or [`Anchored::fit`] fails.
 pub(super) fn fit(
     posterior: Posterior,
-    settings: Settings,
+    fitting: Fitting,
     (training, seed): (&Training, u64),
     session: &Session,
     material: &Material,
 ) -> Result<Posterior> {
-    let fitter = Fitter {
-        model: &session.model,
-        subspace: session.subspace()?,
-        settings,
-        images: &material.train,
-        train: &material.holdout.train,
-        validation_images: material.validation(),
-        validation: &material.holdout.validation,
-        batch_size: training.train.eval_batch_size,
-        seed,
-    };
+    let (model, subspace, batch_size) = (&session.model, session.subspace()?, training.train.eval_batch_size);
+    let (train, validation) = (&material.holdout.train, &material.holdout.validation);
     let mode = posterior.theta().shallow_clone();
-    let fitted = fitter.fit(&mode)?;
-    Ok(Posterior::Laplace { mode, fitted })
+    match fitting {
+        Fitting::Laplace(settings) => {
+            let (images, validation_images) = (&material.train, material.validation());
+            let fitter =
+                Fitter { model, subspace, settings, images, train, validation_images, validation, batch_size, seed };
+            let fitted = fitter.fit(&mode)?;
+            Ok(Posterior::Laplace { mode, fitted })
+        }
+        Fitting::Tfb(settings) => {
+            let held_out = (material.validation(), validation);
+            let (images, anchors) = if validation.is_empty() { (&material.train, train) } else { held_out };
+            let anchors = &anchors[..settings.anchors.min(anchors.len())];
+            Anchored { model, subspace, settings, images, anchors, batch_size, seed }.fit(&mode)
+        }
+    }
 }
 
 /// Returns the record and the particles of the finished run `from`.
@@ -55,7 +60,9 @@ pub(super) fn fit(
 /// Fails if the run does not exist or is not finished, if its seed, checkpoint, head, data or subspace differ from
 /// those of this config, or if it kept Gaussians or draws instead of points.
 pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> Result<(Record, Posterior)> {
-    let key = format!("method.laplace.from = {from:?}");
+    let training = experiment.training.as_ref().context("the config has nothing to train")?;
+    let method = &training.method.key;
+    let key = format!("method.{method}.from = {from:?}");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;
     ensure!(run.is_finished(), "{key}: this run is not finished: continue it with `bella train`");
     let theirs = Experiment::read(&load_config(&[run.config()], &[])?)?.resolved();
@@ -78,8 +85,11 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
         Posterior::Bank { .. } => bail!("{key}: the run kept draws, which are no modes to fit Gaussians around"),
     };
     let particles = theta.size()[0];
-    let asked = experiment.training.as_ref().map_or(1, |training| training.method.spec.particles());
-    ensure!(particles == asked, "{key}: the run has {particles} particles: set method.laplace.particles = {particles}");
+    let asked = training.method.spec.particles();
+    ensure!(
+        particles == asked,
+        "{key}: the run has {particles} particles: set method.{method}.particles = {particles}"
+    );
     tracing::info!("particles: {}", run.path().display());
     Ok((Record::read(&run)?, Posterior::Points { theta }))
 }

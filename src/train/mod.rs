@@ -14,9 +14,12 @@ mod recompute;
 mod resume;
 mod run;
 mod schedule;
+mod shared;
+mod tfb;
 mod trainer;
 
 pub use material::Material;
-pub use objective::{Cut, Likelihood, Shared};
+pub use objective::{Cut, Likelihood};
 pub use resume::{read_resume_file, stored_threads};
 pub use run::{Finished, Outcome, Watch, plan, run};
+pub use shared::Shared;

@@ -1,12 +1,12 @@
-//! The likelihood of a batch as the methods see it: one forward and one backward pass for all particles. [`Shared`]
-//! splits the same computation over several processes.
+//! The likelihood of a batch as the methods see it: one forward and one backward pass for all particles.
+//! [`super::shared`] splits the same computation over several processes.
 
 use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use tch::{Kind, Tensor, no_grad};
 
 use super::mixing::Mixing;
 use super::recompute::Segments;
@@ -14,8 +14,8 @@ use crate::base::tensor::{ROOM_TO_TRAIN, label_log_probabilities};
 use crate::data::batches::Batch;
 use crate::machine::memory;
 use crate::machine::memory::Cutter;
-use crate::machine::parallel::{Share, Team};
-use crate::methods::{Evaluation, Mixed, Objective, Squared};
+use crate::machine::parallel::Share;
+use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
@@ -44,8 +44,8 @@ impl Cut {
 /// The mean cross-entropy of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
     model: &'a Model,
-    subspace: &'a dyn Subspace,
-    cut: Cut,
+    pub(super) subspace: &'a dyn Subspace,
+    pub(super) cut: Cut,
     /// The number of particles and images that go through the network at once.
     cutter: Rc<Cutter>,
     /// The input of b of the batch's B samples, with p = 1 if all particles see the same.
@@ -55,7 +55,7 @@ pub struct Likelihood<'a> {
     /// The range of these b samples in each part of the batch.
     parts: Vec<Range<usize>>,
     /// The size B of the batch.
-    batch: usize,
+    pub(super) batch: usize,
 }
 
 impl<'a> Likelihood<'a> {
@@ -90,21 +90,13 @@ impl<'a> Likelihood<'a> {
         Likelihood { parts: parts.collect(), batch, ..self }
     }
 
-    /// Returns the losses `[k]` of the particles in `leaves` on a part of the batch, and the gradients of their sum
-    /// times `weight` with respect to `leaves`. Mixed gradients go into `mixing`.
-    fn gradients(&self, leaves: &[Tensor], mixing: &Mixing, of: Portion) -> Result<(Tensor, Vec<Tensor>)> {
-        let particles = leaves[0].size()[0];
-        let rows = |t: &Tensor| if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, of.start, particles) };
-        let samples = |t: &Tensor| rows(t).narrow(1, of.from, of.samples);
-        let input = self.input.map(samples);
-        let labels = samples(&self.labels).expand([particles, -1], false);
+    /// Returns the values `[k]` of `aim` for the particles in `leaves` on a part of the batch, and the gradients of their
+    /// sum with respect to `leaves`. Mixed gradients go into `mixing`.
+    fn gradients(&self, leaves: &[Tensor], mixing: &Mixing, aim: Aim, of: Portion) -> Result<(Tensor, Vec<Tensor>)> {
+        let input = self.input.map(|t| of.cut(t));
         let mut weights = self.subspace.weights(&self.model.base, leaves);
-        let forward = mixing.forward(&mut weights, of.particle, particles);
-        let losses = |logits: &Tensor| {
-            let kind = logits.kind();
-            let losses = -label_log_probabilities(logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind);
-            losses * of.weight
-        };
+        let forward = mixing.forward(&mut weights, of.particle, of.count);
+        let losses = |logits: &Tensor| self.value(aim, logits, of);
         let leaves: Vec<&Tensor> = leaves.iter().collect();
         if self.cut.recompute {
             let first = self.model.network.first_stage(self.subspace.layout());
@@ -117,6 +109,15 @@ impl<'a> Likelihood<'a> {
     }
 }
 
+/// The value of each particle whose gradient is taken.
+#[derive(Clone, Copy)]
+pub(super) enum Aim<'a> {
+    /// The mean cross-entropy of the batch.
+    CrossEntropy,
+    /// The product of the logits with given numbers, `[k, b, C]` for the k rows and b samples of this process.
+    Product(&'a Tensor),
+}
+
 /// Some particles on a part of the batch.
 #[derive(Clone, Copy)]
 struct Portion {
@@ -124,6 +125,8 @@ struct Portion {
     particle: i64,
     /// The row of that particle among those in this process.
     start: i64,
+    /// The number of particles.
+    count: i64,
     /// The first sample and the number of samples.
     from: i64,
     samples: i64,
@@ -131,16 +134,37 @@ struct Portion {
     weight: f64,
 }
 
+impl Portion {
+    /// Returns its particles and samples of `[p, b, …]`, where p = 1 if all particles have the same.
+    fn cut(&self, tensor: &Tensor) -> Tensor {
+        let rows = match tensor.size()[0] {
+            1 => tensor.shallow_clone(),
+            _ => tensor.narrow(0, self.start, self.count),
+        };
+        rows.narrow(1, self.from, self.samples)
+    }
+}
+
 impl Objective for Likelihood<'_> {
     fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        self.over(theta, 0, 0..self.parts(), &Mixing::none(self.subspace.layout()))
+        self.evaluated(theta, 0, 0..self.parts())
     }
 
     fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
         let mixing = self.mixing(theta, matrices)?;
-        let own = self.over(theta, 0, 0..self.parts(), &mixing)?;
+        let own = self.over(theta, 0, 0..self.parts(), Aim::CrossEntropy, &mixing)?;
         let gradients = mixing.finish(&own.gradients);
         Ok(Mixed { own, gradients })
+    }
+
+    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
+        let logits = self.logits(theta)?;
+        let labels = self.labels.expand([theta.size()[0], -1], false);
+        Ok(Outputs { logits, labels })
+    }
+
+    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
+        self.pulled_back(theta, by_logits)
     }
 
     fn parts(&self) -> usize {
@@ -153,7 +177,7 @@ impl Objective for Likelihood<'_> {
     }
 
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        self.over(theta, 0, part..part + 1, &Mixing::none(self.subspace.layout()))
+        self.evaluated(theta, 0, part..part + 1)
     }
 
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
@@ -168,6 +192,58 @@ impl Objective for Likelihood<'_> {
 }
 
 impl Likelihood<'_> {
+    /// Returns the values `[k]` of `aim` for a portion whose logits are `[k, b, C]`.
+    fn value(&self, aim: Aim, logits: &Tensor, of: Portion) -> Tensor {
+        let kind = logits.kind();
+        match aim {
+            Aim::CrossEntropy => {
+                let labels = of.cut(&self.labels).expand([of.count, -1], false);
+                let losses = -label_log_probabilities(logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind);
+                losses * of.weight
+            }
+            Aim::Product(by_logits) => {
+                let factors = by_logits.narrow(0, of.start, of.count).narrow(1, of.from, of.samples);
+                (logits * factors.to_kind(kind)).sum_dim_intlist([1i64, 2].as_slice(), false, kind)
+            }
+        }
+    }
+
+    /// Returns the losses and gradients of rows of theta over some parts. The first row is particle `first`.
+    pub(super) fn evaluated(&self, theta: &Tensor, first: i64, parts: Range<usize>) -> Result<Evaluation> {
+        self.over(theta, first, parts, Aim::CrossEntropy, &Mixing::none(self.subspace.layout()))
+    }
+
+    /// Returns the gradients `[k, P]` of the product of the logits with `by_logits: [k, b, C]`, for rows of theta and all
+    /// samples of this process.
+    pub(super) fn pulled_back(&self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
+        let none = Mixing::none(self.subspace.layout());
+        Ok(self.over(theta, 0, 0..self.parts.len(), Aim::Product(by_logits), &none)?.gradients)
+    }
+
+    /// Returns the logits `[k, b, C]` of rows of theta for all samples of this process, without a graph.
+    fn logits(&self, theta: &Tensor) -> Result<Tensor> {
+        let (layout, rows) = (self.subspace.layout(), theta.size()[0]);
+        let head = &self.model.head;
+        let shape = [rows, self.labels.size()[1], head.classes()];
+        let logits = Tensor::zeros(shape, (head.weight.kind(), theta.device()));
+        self.cutter.clamp(rows as usize);
+        self.cutter.run(|cut| {
+            for some in in_parts(0..rows as usize, cut.members) {
+                let (start, count) = (some.start as i64, some.len() as i64);
+                let leaves = layout.leaves(&theta.narrow(0, start, count), self.model.kind, false);
+                let weights = self.subspace.weights(&self.model.base, &leaves);
+                for samples in in_parts(0..shape[1] as usize, cut.images) {
+                    let (from, samples) = (samples.start as i64, samples.len() as i64);
+                    let of = Portion { particle: start, start, count, from, samples, weight: 1.0 };
+                    let found = no_grad(|| self.model.logits_of(&weights, &self.input.map(|t| of.cut(t))))?;
+                    logits.narrow(0, start, count).narrow(1, from, samples).copy_(&found);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(logits)
+    }
+
     /// Returns the loss of `theta: [1, P]`, which is row `row` of those in this process, on a part of the batch. It adds the
     /// gradient of the part to `gradient: [1, P]`, and the squared gradients of its images, over the size of the batch, to
     /// `square: [1, P]`. Each image is passed through its own copy of the particle, so that one backward pass yields the
@@ -199,7 +275,7 @@ impl Likelihood<'_> {
     }
 
     /// Returns the mixing of the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
-    fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
+    pub(super) fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
         let layout = self.subspace.layout();
         let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
         let size = matrices.size();
@@ -207,9 +283,16 @@ impl Likelihood<'_> {
         Ok(Mixing::new(layout, theta, self.model.kind, matrices))
     }
 
-    /// Returns the losses and gradients of rows of theta over some parts, each sample weighted by its share of the
-    /// batch. The first row is particle `first`. Mixed gradients go into `mixing`.
-    fn over(&self, theta: &Tensor, first: i64, parts: Range<usize>, mixing: &Mixing) -> Result<Evaluation> {
+    /// Returns the values of `aim` and their gradients for rows of theta over some parts; in a cross-entropy, each sample is
+    /// weighted by its share of the batch. The first row is particle `first`. Mixed gradients go into `mixing`.
+    pub(super) fn over(
+        &self,
+        theta: &Tensor,
+        first: i64,
+        parts: Range<usize>,
+        aim: Aim,
+        mixing: &Mixing,
+    ) -> Result<Evaluation> {
         let (particles, parameters) = theta.size2()?;
         let gradients = Tensor::zeros([particles, parameters], (theta.kind(), theta.device()));
         let parts = &self.parts[parts];
@@ -226,7 +309,7 @@ impl Likelihood<'_> {
                     let _ = rows.shallow_clone().zero_();
                 }
                 let samples = parts.iter().cloned().flat_map(|part| in_parts(part, cut.images));
-                self.chunk(&theta.narrow(0, start, count), (first, start), samples, mixing, &rows)
+                self.chunk(&theta.narrow(0, start, count), (first, start), samples, (aim, mixing), &rows)
             };
             // With mixing, a retry after running out of memory would add the mixed gradients twice.
             losses.push(if mixing.is_none() { self.cutter.run(chunk)? } else { chunk(self.cutter.cut())? });
@@ -235,14 +318,14 @@ impl Likelihood<'_> {
         Ok(Evaluation { losses: Tensor::cat(&losses, 0), gradients })
     }
 
-    /// Returns the losses `[k]` of particles `theta: [k, P]` over some samples, and adds their gradients to
+    /// Returns the values `[k]` of `aim` for particles `theta: [k, P]` over some samples, and adds their gradients to
     /// `rows: [k, P]`. The first particle is row `start` of those in this process, and particle `first + start` of all.
     fn chunk(
         &self,
         theta: &Tensor,
         (first, start): (i64, i64),
         samples: impl Iterator<Item = Range<usize>>,
-        mixing: &Mixing,
+        (aim, mixing): (Aim, &Mixing),
         rows: &Tensor,
     ) -> Result<Tensor> {
         let layout = self.subspace.layout();
@@ -252,78 +335,15 @@ impl Likelihood<'_> {
             let of = Portion {
                 particle: first + start,
                 start,
+                count: theta.size()[0],
                 from: samples.start as i64,
                 samples: samples.len() as i64,
                 weight: samples.len() as f64 / self.batch as f64,
             };
-            let (losses, found) = self.gradients(&leaves, mixing, of)?;
+            let (losses, found) = self.gradients(&leaves, mixing, aim, of)?;
             layout.gather(&found, rows);
             total += losses;
         }
         Ok(total)
-    }
-}
-
-/// The likelihood of a batch of which every process computes a share. Theta and the results are the same in all
-/// processes.
-pub struct Shared<'a> {
-    pub own: Likelihood<'a>,
-    pub team: &'a Team<'a>,
-}
-
-impl Shared<'_> {
-    /// Returns this process's rows of `theta: [n, P]`, and the index of the first.
-    fn rows(&self, theta: &Tensor) -> (Tensor, i64) {
-        let rows = &self.team.share().rows;
-        (theta.narrow(0, rows.start as i64, rows.len() as i64), rows.start as i64)
-    }
-
-    fn over(&self, theta: &Tensor, parts: Range<usize>) -> Result<Evaluation> {
-        let (rows, first) = self.rows(theta);
-        self.exchange(self.own.over(&rows, first, parts, &Mixing::none(self.own.subspace.layout()))?)
-    }
-
-    /// Returns the losses and gradients of all processes, given those of this process.
-    fn exchange(&self, own: Evaluation) -> Result<Evaluation> {
-        let (losses, gradients) = self.team.exchange(own.losses, own.gradients)?;
-        Ok(Evaluation { losses, gradients })
-    }
-}
-
-impl Objective for Shared<'_> {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        self.over(theta, 0..self.own.parts())
-    }
-
-    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
-        let mut mixing = self.own.mixing(theta, matrices)?;
-        let (rows, first) = self.rows(theta);
-        let own = self.exchange(self.own.over(&rows, first, 0..self.own.parts(), &mixing)?)?;
-        mixing.sum(|gradients| self.team.sum(gradients))?;
-        let gradients = mixing.finish(&own.gradients);
-        Ok(Mixed { own, gradients })
-    }
-
-    fn parts(&self) -> usize {
-        self.own.parts()
-    }
-
-    fn share(&self, part: usize) -> f64 {
-        self.own.share(part)
-    }
-
-    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        self.over(theta, part..part + 1)
-    }
-
-    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
-        let (rows, _) = self.rows(theta);
-        let Squared { own, squares } = self.own.evaluate_squared(&rows, part)?;
-        let parameters = squares.size()[1];
-        // Both travel in one message, side by side.
-        let both = Evaluation { losses: own.losses, gradients: Tensor::cat(&[own.gradients, squares], 1) };
-        let Evaluation { losses, gradients } = self.exchange(both)?;
-        let half = |start: i64| gradients.narrow(1, start, parameters).contiguous();
-        Ok(Squared { own: Evaluation { losses, gradients: half(0) }, squares: half(parameters) })
     }
 }

@@ -87,8 +87,8 @@ pub fn run(
     if session.world.leads() {
         record.write(folder)?;
     }
-    let posterior = match course.settings() {
-        Some(settings) => around::fit(particles, settings, (training, experiment.seed), session, &material)?,
+    let posterior = match course.fitting() {
+        Some(fitting) => around::fit(particles, fitting, (training, experiment.seed), session, &material)?,
         None => particles,
     };
     let posterior = store(posterior, experiment, session, folder)?;
@@ -104,6 +104,7 @@ fn assemble<'a>(
 ) -> Result<Trainer<'a>> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
     training.method.spec.check_steps(training.train.epochs * material.batches(training.train.batch_size))?;
+    training.method.spec.check_classes(session.model.head.classes())?;
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
     let (model, spec, world) = (&session.model, &training.train, &*session.world);

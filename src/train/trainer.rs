@@ -12,10 +12,11 @@ use tch::Tensor;
 
 use super::feed::Feed;
 use super::material::Material;
-use super::objective::{Cut, Likelihood, Shared};
+use super::objective::{Cut, Likelihood};
 use super::prefix::Prefix;
 use super::progress::Progress;
 use super::schedule;
+use super::shared::Shared;
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
 use crate::data::order::epoch_order;
 use crate::experiment::{Batches, Selection, TrainSpec};

@@ -38,14 +38,26 @@ impl<'a> Team<'a> {
     /// Returns the losses `[n]` and gradients `[n, P]` of all particles, given `[k]` and `[k, P]` for the k rows of
     /// this process, summed over its samples alone.
     pub fn exchange(&self, losses: Tensor, gradients: Tensor) -> Result<(Tensor, Tensor)> {
-        let Some(network) = self.network else { return Ok((losses, gradients)) };
-        let (device, kind) = (gradients.device(), gradients.kind());
+        if self.network.is_none() {
+            return Ok((losses, gradients));
+        }
         // The losses are sent as one more column of the gradients, in the same message.
-        let table = Tensor::cat(&[losses.unsqueeze(1).to_kind(kind), gradients], 1);
-        let all = self.rows(network, &table)?.to_device(device).to_kind(kind);
+        let all = self.collect(Tensor::cat(&[losses.unsqueeze(1).to_kind(gradients.kind()), gradients], 1))?;
         let parameters = all.size()[1] - 1;
         let losses = all.select(1, 0).to_kind(losses.kind()).contiguous();
         Ok((losses, all.narrow(1, 1, parameters).contiguous()))
+    }
+
+    /// Returns `[n, K]` of all particles, given `[k, K]` for the k rows of this process, summed over its samples alone.
+    pub fn collect(&self, own: Tensor) -> Result<Tensor> {
+        let Some(network) = self.network else { return Ok(own) };
+        let (device, kind) = (own.device(), own.kind());
+        Ok(self.rows(network, &own)?.to_device(device).to_kind(kind))
+    }
+
+    /// Returns whether this process has all samples of all particles.
+    pub fn is_alone(&self) -> bool {
+        self.network.is_none()
     }
 
     /// Returns the rows `[k, K]` of all processes as `[n, K]`.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::methods::independent::Independent;
 use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
 use crate::methods::{
-    Circumstances, Course, Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update,
+    Circumstances, Course, Entry, Fitting, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update,
 };
 use crate::posterior::{Output, Predictive};
 use crate::schema::{Bounds, Reader};
@@ -137,7 +137,7 @@ impl MethodSpec for Spec {
 
     fn course(&self) -> Course<'_> {
         const GIB: f64 = (1u64 << 30) as f64;
-        let settings = Settings {
+        let fitting = Fitting::Laplace(Settings {
             parameters: self.parameters,
             shape: Shape {
                 structure: self.structure,
@@ -150,10 +150,10 @@ impl MethodSpec for Spec {
             output: self.predictive,
             samples: self.samples,
             memory_bytes: (self.memory_gib * GIB) as u64,
-        };
+        });
         match &self.from {
-            Some(run) => Course::Fit { run, settings },
-            None => Course::TrainThenFit(settings),
+            Some(run) => Course::Fit { run, fitting },
+            None => Course::TrainThenFit(fitting),
         }
     }
 

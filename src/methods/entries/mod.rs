@@ -1,7 +1,10 @@
 //! The methods, one file each. A new method needs its file and a line in [`METHODS`].
 
+mod bayestune;
 mod bbb;
+mod blob;
 mod ensemble;
+mod ibdr;
 mod imported;
 pub mod ivon;
 mod laplace;
@@ -13,6 +16,7 @@ mod sghmc;
 mod sgld;
 pub mod svgd;
 mod swag;
+mod tfb;
 mod vogn;
 
 use crate::methods::Entry;
@@ -33,4 +37,8 @@ pub static METHODS: &[&Entry] = &[
     &psgld::ENTRY,
     &sghmc::ENTRY,
     &imported::ENTRY,
+    &ibdr::ENTRY,
+    &tfb::ENTRY,
+    &bayestune::ENTRY,
+    &blob::ENTRY,
 ];

@@ -1,0 +1,260 @@
+//! `[method.bayestune]`: BayesTune (Kim and Hospedales, NeurIPS 2023). A Laplace prior holds every parameter at its start, each
+//! with a scale of its own. Langevin dynamics sample parameters and scales; then the parameters with the largest posterior mean
+//! of the scale are fine-tuned, all others stay as they were.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | θ_i ~ Laplace(θ⁰_i, λ_i), Δ = θ − θ⁰ | θ⁰ the start of the particle |
+//! | λ_i ~ Gamma(α, β) | `alpha`, `beta`; a small α and a large β want small scales |
+//! | N, T, η, ε | `ess`, `temperature`, `lr`, `scale_lr` |
+//! | Δ ← S(Δ − η g, η / (N λ)) + √(2 η T / N) ξ | g the gradient of the mean loss; S(x, t) = sign(x) max(\|x\| − t, 0) |
+//! | u ← u − ε ∂U/∂u + √(2 ε) ξ', u = log λ | ∂U/∂u = −\|Δ\| / λ + (1 − α) + β λ ([`slopes`]) |
+//! | λ̄, the mean of λ after `burn_in` of `search_steps` | a share `share` of each particle's parameters is tuned |
+//!
+//! U = −log p(θ, λ \| D) − log λ, the last term for the change of variables to u. Differences from the authors' code: scales
+//! are sampled as logarithms and by Langevin dynamics, there they are clamped and moved by Adam; the prior's pull is taken
+//! implicitly, as a soft threshold, since its sign jumps at Δ = 0; and a drift of u is at most 1 in a step.
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::base::noise::{At, Noise};
+use crate::base::random::Purpose;
+use crate::base::tensor_file::State;
+use crate::methods::{
+    Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+};
+use crate::schema::{Bounds, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "bayestune",
+    about: "a Laplace prior with a sampled scale for every parameter, then fine-tuning of those with the largest (BayesTune)",
+    paper: "BayesTune",
+    update: Update::Optimizer,
+    rows: RowsAre::Samples,
+    particles: Particles::Any,
+    bench: &[Variant {
+        key: "bayestune",
+        sets: &["lr=0.01", "ess=1e6", "search_steps=1000000"],
+        asks_for_mixing: false,
+    }],
+    names: &[("full", "BayesTune"), ("low-rank", "Low-rank BayesTune")],
+    names_of_many: &[("full", "BayesTune ensemble"), ("low-rank", "Low-rank BayesTune ensemble")],
+    read: |reader, _| Box::new(Spec::read(reader)),
+};
+
+/// The range of the scales λ.
+const SCALES: (f64, f64) = (1e-8, 1e4);
+
+#[derive(Serialize, Clone, Debug)]
+pub struct Spec {
+    pub particles: i64,
+    pub search_steps: i64,
+    pub burn_in: i64,
+    pub lr: f64,
+    pub ess: f64,
+    pub temperature: f64,
+    pub scale_lr: f64,
+    /// λ at the start.
+    pub scale_init: f64,
+    pub alpha: f64,
+    pub beta: f64,
+    pub share: f64,
+}
+
+impl Spec {
+    fn read(reader: &Reader) -> Spec {
+        let search_steps = reader
+            .count("search_steps", 1..=1_000_000_000)
+            .about("Training steps in which parameters and scales are sampled; the steps after them fine-tune.")
+            .required() as i64;
+        let spec = Spec {
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").or(1) as i64,
+            search_steps,
+            burn_in: reader
+                .count("burn_in", 0..=1_000_000_000)
+                .about("Steps of the search that do not count in the mean of the scales; half of them by default.")
+                .optional()
+                .map_or(search_steps / 2, |steps| steps as i64),
+            lr: reader
+                .float("lr", Bounds::above(0.0))
+                .about("Step size of the search on the mean loss, times the schedule.")
+                .required(),
+            ess: reader
+                .float("ess", Bounds::above(0.0))
+                .about("Effective sample size: the number of training images.")
+                .required_because("the effective sample size: the number of training images"),
+            temperature: reader
+                .float("temperature", Bounds::at_least(0.0))
+                .about("Temperature of the parameters' noise in the search.")
+                .or(1.0),
+            scale_lr: reader
+                .float("scale_lr", Bounds::above(0.0))
+                .about("Step size of the logarithms of the scales.")
+                .or(0.01),
+            scale_init: reader.float("scale_init", Bounds::above(0.0)).about("Scale λ at the start.").or(1e-4),
+            alpha: reader.float("alpha", Bounds::above(0.0)).about("Shape α of the scales' Gamma prior.").or(0.01),
+            beta: reader.float("beta", Bounds::above(0.0)).about("Rate β of the scales' Gamma prior.").or(100.0),
+            share: reader
+                .float("share", Bounds::between(0.0, 1.0))
+                .about("Share of each particle's parameters that is fine-tuned, at least one.")
+                .or(0.05),
+        };
+        if spec.burn_in >= spec.search_steps && search_steps > 0 {
+            reader.problem("burn_in", format!("must be below search_steps = {search_steps}: no scale would be left"));
+        }
+        spec
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(BayesTune::new(self.clone(), parts))
+    }
+
+    fn check_steps(&self, steps: usize) -> Result<()> {
+        ensure!(
+            self.search_steps < steps as i64,
+            "method.bayestune: {steps} training steps leave none to fine-tune: lower search_steps = {}",
+            self.search_steps
+        );
+        Ok(())
+    }
+
+    /// The starts, the scales, their sums and the choice.
+    fn kept_matrices(&self) -> u64 {
+        4
+    }
+
+    /// The gradients, the noise, the deviations and their thresholds.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        4
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+struct BayesTune {
+    spec: Spec,
+    parts: Parts,
+    noise: Noise,
+    steps: i64,
+    /// θ⁰, `[n, P]`.
+    start: Tensor,
+    /// u = log λ, `[n, P]`.
+    log_scales: Tensor,
+    /// The sum of the scales after the burn-in, `[n, P]`.
+    sum: Tensor,
+    /// 1 for the parameters that are fine-tuned, 0 for all others, `[n, P]`.
+    chosen: Tensor,
+}
+
+/// Returns ∂U/∂u for deviations Δ and logarithms u of scales.
+fn slopes(deviations: &Tensor, log_scales: &Tensor, alpha: f64, beta: f64) -> Tensor {
+    let scales = log_scales.exp();
+    &scales * beta - deviations.abs() / &scales + (1.0 - alpha)
+}
+
+impl BayesTune {
+    fn new(spec: Spec, parts: Parts) -> BayesTune {
+        let start = parts.theta.copy();
+        let (log_scales, sum) = (start.full_like(spec.scale_init.ln()), start.zeros_like());
+        let (noise, chosen) = (Noise::new(parts.seed, Purpose::Noise), start.zeros_like());
+        BayesTune { spec, parts, noise, steps: 0, start, log_scales, sum, chosen }
+    }
+
+    fn is_searching(&self) -> bool {
+        self.steps < self.spec.search_steps
+    }
+
+    /// Draws parameters and scales once more.
+    fn search(&mut self, theta: &mut Tensor, gradients: &Tensor, factor: f64) {
+        let Spec { lr, ess, temperature, scale_lr, alpha, beta, .. } = self.spec;
+        /// The number of the scales' noise in a step; the parameters' is 0.
+        const OF_SCALES: i64 = 1;
+        let rate = lr * factor;
+        let noise = |part| self.noise.draw(At { step: self.steps, sample: 0, part }, theta);
+        let pulled = &*theta - &self.start - gradients * rate;
+        let threshold = (-&self.log_scales).exp() * (rate / ess);
+        let deviations = pulled.sign() * (pulled.abs() - threshold).clamp_min(0.0);
+        let deviations = deviations + noise(0) * (2.0 * rate * temperature / ess).sqrt();
+        let drift = (slopes(&deviations, &self.log_scales, alpha, beta) * scale_lr).clamp(-1.0, 1.0);
+        let moved = &self.log_scales - drift + noise(OF_SCALES) * (2.0 * scale_lr).sqrt();
+        self.log_scales = moved.clamp(SCALES.0.ln(), SCALES.1.ln());
+        theta.copy_(&(deviations + &self.start));
+    }
+
+    /// Chooses the parameters of each particle with the largest mean scale, and returns theta to its start.
+    fn choose(&mut self, theta: &mut Tensor) {
+        let parameters = theta.size()[1];
+        let count = ((self.spec.share * parameters as f64).ceil() as i64).clamp(1, parameters);
+        let (_, indices) = self.sum.topk(count, 1, true, false);
+        self.chosen = self.sum.zeros_like().scatter_value(1, &indices, 1.0);
+        theta.copy_(&self.start);
+    }
+}
+
+impl Method for BayesTune {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+        if self.is_searching() {
+            self.search(theta, &gradients, factor);
+            self.steps += 1;
+            if self.steps > self.spec.burn_in {
+                self.sum += self.log_scales.exp();
+            }
+            if !self.is_searching() {
+                self.choose(theta);
+            }
+        } else {
+            self.steps += 1;
+            self.parts.apply(theta, &(gradients * &self.chosen), objective, factor)?;
+            // Weight decay must not move the others either.
+            let kept = theta.where_self(&self.chosen.to_kind(Kind::Bool), &self.start);
+            theta.copy_(&kept);
+        }
+        let median = self.log_scales.median().exp();
+        let diagnostics = Tensor::stack(&[self.log_scales.exp().mean(Kind::Double), median.to_kind(Kind::Double)], 0);
+        Ok(Step { losses, diagnostics: Some(diagnostics) })
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        &["mean_scale", "median_scale"]
+    }
+
+    /// Nothing is tuned before the first step after the search.
+    fn has_posterior(&self) -> bool {
+        self.steps > self.spec.search_steps
+    }
+
+    fn remarks(&self) -> Result<Vec<String>> {
+        let chosen = self.chosen.get(0).sum(Kind::Double).double_value(&[]);
+        Ok(vec![format!("bayestune: {chosen} of {} parameters of each particle were tuned", self.start.size()[1])])
+    }
+
+    fn save(&self, state: &mut State) {
+        self.parts.optimizer.save(state);
+        state.put_count("bayestune.steps", self.steps);
+        state.put("bayestune.log_scales", &self.log_scales);
+        state.put("bayestune.sum", &self.sum);
+        state.put("bayestune.chosen", &self.chosen);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.parts.optimizer.load(state)?;
+        self.steps = state.count("bayestune.steps")?;
+        state.copy_into("bayestune.log_scales", &mut self.log_scales)?;
+        state.copy_into("bayestune.sum", &mut self.sum)?;
+        state.copy_into("bayestune.chosen", &mut self.chosen)
+    }
+}
+
+#[cfg(test)]
+mod tests;

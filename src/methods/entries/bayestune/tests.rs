@@ -1,0 +1,151 @@
+use super::*;
+use crate::optimizers::Optimizer;
+use crate::subspace::geometry::Geometry;
+use crate::subspace::{Layout, Shape};
+
+/// Gradient descent with weight decay and its own state, as AdamW and SGD have.
+struct Decaying;
+
+impl Optimizer for Decaying {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        let decayed = &*theta * 1e-3;
+        let _ = theta.g_sub_(&((gradient * 0.2 + decayed) * factor));
+    }
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}
+
+const COLUMNS: i64 = 40;
+
+/// L = Σ a (θ − b)² / 2 with curvature in columns 3 and 17 only.
+struct Quadratic {
+    curvature: Tensor,
+}
+
+impl Quadratic {
+    fn new() -> Quadratic {
+        let curvature = Tensor::zeros([1, COLUMNS], tch::kind::DOUBLE_CPU);
+        [3, 17].iter().for_each(|column| drop(curvature.narrow(1, *column, 1).fill_(1.0)));
+        Quadratic { curvature }
+    }
+}
+
+impl Objective for Quadratic {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let away = theta - 2.0;
+        let losses = (&self.curvature * away.square()).sum_dim_intlist([1i64].as_slice(), false, Kind::Double) / 2.0;
+        Ok(Evaluation { losses, gradients: away * &self.curvature })
+    }
+}
+
+fn start() -> Tensor {
+    Tensor::full([2, COLUMNS], 0.5, tch::kind::DOUBLE_CPU)
+}
+
+fn method() -> BayesTune {
+    let mut layout = Layout::default();
+    layout.push("weight", &[COLUMNS]);
+    layout.close_block("weight", 0, Shape::Dense);
+    let geometry = Geometry::new(&layout);
+    let parts = Parts { theta: start(), seed: 1, optimizer: Box::new(Decaying), geometry, clip_norm: None };
+    let spec = Spec {
+        particles: 2,
+        search_steps: 60,
+        burn_in: 30,
+        lr: 0.05,
+        ess: 1e4,
+        temperature: 1.0,
+        scale_lr: 0.01,
+        scale_init: 1e-3,
+        alpha: 0.01,
+        beta: 100.0,
+        share: 0.05,
+    };
+    BayesTune::new(spec, parts)
+}
+
+/// The gradient of −log p(θ, λ) − log λ with respect to log λ, by autograd of the two densities.
+#[test]
+fn slopes_are_those_of_the_joint_density() {
+    tch::manual_seed(2);
+    let (alpha, beta) = (0.3, 5.0);
+    let deviations = Tensor::randn([7], tch::kind::DOUBLE_CPU);
+    let log_scales = Tensor::randn([7], tch::kind::DOUBLE_CPU).set_requires_grad(true);
+    let scales = log_scales.exp();
+    let laplace = -(deviations.abs() / &scales) - (&scales * 2.0).log();
+    let gamma = scales.log() * (alpha - 1.0) - &scales * beta;
+    let potential = -(laplace + gamma + &log_scales).sum(Kind::Double);
+    let expected = Tensor::run_backward(&[potential], &[&log_scales], false, false).swap_remove(0);
+    let found = slopes(&deviations, &log_scales.detach(), alpha, beta);
+    assert!((found - expected).abs().max().double_value(&[]) < 1e-12);
+}
+
+/// One step of the search, column by column, by its formula.
+#[test]
+fn a_step_of_the_search() {
+    let (mut tune, mut theta, mut objective) = (method(), start(), Quadratic::new());
+    tune.step(&mut theta, &mut objective, 0.5).unwrap();
+    let noise = |part| Noise::new(1, Purpose::Noise).draw(At { step: 0, sample: 0, part }, &theta);
+    let (of_theta, of_scales) = (noise(0), noise(1));
+    for row in 0..2 {
+        for column in 0..COLUMNS {
+            let (rate, scale) = (0.025f64, 1e-3f64);
+            let gradient = if column == 3 || column == 17 { 0.5 - 2.0 } else { 0.0 };
+            let moved = -rate * gradient;
+            let soft = moved.signum() * (moved.abs() - rate / (1e4 * scale)).max(0.0);
+            let deviation = soft + (2.0 * rate / 1e4).sqrt() * of_theta.double_value(&[row, column]);
+            let drift = (0.01 * (-deviation.abs() / scale + 0.99 + 100.0 * scale)).clamp(-1.0, 1.0);
+            let log_scale = scale.ln() - drift + 0.02f64.sqrt() * of_scales.double_value(&[row, column]);
+            assert!((theta.double_value(&[row, column]) - 0.5 - deviation).abs() < 1e-12);
+            assert!((tune.log_scales.double_value(&[row, column]) - log_scale).abs() < 1e-12);
+        }
+    }
+}
+
+/// The two parameters that the loss depends on are found and tuned; no bit of another changes, whatever the optimizer does.
+#[test]
+fn the_parameters_that_matter_are_tuned() {
+    let (mut tune, mut theta, mut objective) = (method(), start(), Quadratic::new());
+    for step in 0..160 {
+        assert_eq!(tune.has_posterior(), step > 60);
+        tune.step(&mut theta, &mut objective, 1.0).unwrap();
+    }
+    for row in 0..2 {
+        for column in 0..COLUMNS {
+            let value = theta.double_value(&[row, column]);
+            match column {
+                3 | 17 => assert!((value - 2.0).abs() < 0.02, "{value}"),
+                _ => assert_eq!(value, 0.5),
+            }
+        }
+    }
+    assert!(tune.remarks().unwrap()[0].contains("2 of 40"));
+    let error = tune.spec.check_steps(60).unwrap_err().to_string();
+    assert!(error.contains("search_steps = 60"), "{error}");
+    tune.spec.check_steps(61).unwrap();
+}
+
+#[test]
+fn a_run_resumed_in_either_part_goes_on_alike() {
+    for stop in [20, 45, 90] {
+        let (mut whole, mut theta, mut objective) = (method(), start(), Quadratic::new());
+        let (mut state, mut half) = (State::default(), None);
+        for step in 0..100 {
+            if step == stop {
+                whole.save(&mut state);
+                half = Some(theta.copy());
+            }
+            whole.step(&mut theta, &mut objective, 1.0).unwrap();
+        }
+        let (mut resumed, mut again) = (method(), half.unwrap());
+        resumed.load(&state).unwrap();
+        for _ in stop..100 {
+            resumed.step(&mut again, &mut objective, 1.0).unwrap();
+        }
+        assert!(again.equal(&theta), "stopped after {stop} steps");
+    }
+}

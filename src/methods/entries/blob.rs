@@ -1,0 +1,252 @@
+//! `[method.blob]`: BLoB, Bayesian low-rank adaptation by backpropagation (Wang et al. 2024, arXiv 2406.11675): the factor A of
+//! every low-rank update is Gaussian, mean and variance are trained together, B and all other columns are points.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | q(A) = N(M, Ω²), Ω = G² | M in theta; G starts at U(ε/√2, ε), ε is `init` |
+//! | prior N(0, β²) on A alone | β is `prior_std` |
+//! | ∇_M = g, ∇_B, ∇_G = 2 G g E | gradients of the mean loss at A = M + Ω E; M and B by the optimizer, G by Adam with `std_lr` |
+//! | KL = Σ ln(β / Ω) + (Ω² + M²) / (2 β²) − ½ | [`divergence`] |
+//! | M ← M − η π_i M / β², G ← G − η π_i (2 G³ / β² − 2 / G) | its gradient step after that; η is `kl_lr` |
+//! | π_i = 2^i / (2^(m+1) − 1), i = 1 … m, and again from 1 | m is `cycle` |
+//!
+//! Differences from the authors' code: E is drawn once for each part of a batch (`train.accumulate`), where flipout gives
+//! every token other signs; both have the same mean, and more parts come closer to its variance. The KL divergence is exact,
+//! there 10⁻⁶ is added in both logarithms and to 2 β².
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::base::noise::{At, Noise};
+use crate::base::random::Purpose;
+use crate::base::tensor_file::State;
+use crate::methods::{
+    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step,
+    Update,
+};
+use crate::optimizers::{Optimizer, adam};
+use crate::posterior::{Posterior, Predictive};
+use crate::schema::{Bounds, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "blob",
+    about: "low-rank updates with a Gaussian factor A, mean and variance trained by backpropagation (BLoB)",
+    paper: "BLoB",
+    update: Update::Optimizer,
+    rows: RowsAre::Gaussians,
+    particles: Particles::Any,
+    bench: &[],
+    names: &[("low-rank", "BLoB")],
+    names_of_many: &[("low-rank", "Multi-BLoB")],
+    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+};
+
+#[derive(Serialize, Clone, Debug)]
+pub struct Spec {
+    pub particles: i64,
+    pub std_lr: f64,
+    pub kl_lr: f64,
+    /// β.
+    pub prior_std: f64,
+    /// ε.
+    pub init: f64,
+    /// m.
+    pub cycle: i64,
+    pub samples: usize,
+}
+
+impl Spec {
+    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
+        if !["low-rank", ""].contains(&circumstances.subspace) {
+            reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
+        }
+        Spec {
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
+                as i64,
+            std_lr: reader
+                .float("std_lr", Bounds::above(0.0))
+                .about("Learning rate of Adam for the roots G of the standard deviations.")
+                .or(1e-4),
+            kl_lr: reader
+                .float("kl_lr", Bounds::at_least(0.0))
+                .about("Learning rate of the gradient step on the KL divergence.")
+                .or(0.02),
+            prior_std: reader
+                .float("prior_std", Bounds::above(0.0))
+                .about("Standard deviation β of the prior on the factors A.")
+                .or(0.2),
+            init: reader
+                .float("init", Bounds::above(0.0))
+                .about("Largest start ε of the roots of the standard deviations.")
+                .or(0.05),
+            cycle: reader
+                .count("cycle", 1..=1_000_000_000)
+                .about("Steps over which the KL weights double again and again.")
+                .required_because(
+                    "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch \
+                     size for N training images",
+                ) as i64,
+            samples: reader
+                .count("samples", 1..=100_000)
+                .about("Draws per particle that predict after training.")
+                .or(10),
+        }
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Blob::new(self.clone(), parts))
+    }
+
+    fn predictive(&self) -> Predictive {
+        Predictive::Draws(self.samples)
+    }
+
+    /// G and the two moments of Adam.
+    fn kept_matrices(&self) -> u64 {
+        3
+    }
+
+    /// The noise, the noisy factors in theta, the gradients, and the sums of two of them.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        6
+    }
+
+    fn matrices_of_the_posterior(&self) -> u64 {
+        2
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+struct Blob {
+    spec: Spec,
+    parts: Parts,
+    noise: Noise,
+    steps: i64,
+    /// The first column and the length of each factor A.
+    columns: Vec<(i64, i64)>,
+    /// G, `[n, K]` for the K columns of all factors A.
+    roots: Tensor,
+    /// Adam for G.
+    adam: Box<dyn Optimizer>,
+}
+
+impl Blob {
+    fn new(spec: Spec, parts: Parts) -> Blob {
+        let columns = parts.geometry.factors_a();
+        let noise = Noise::new(parts.seed, Purpose::Noise);
+        // Steps count from 0. The distribution function turns normal numbers into uniform ones.
+        let normal = noise.draw(At { step: -1, sample: 0, part: 0 }, &take(&columns, &parts.theta));
+        let uniform = ((normal / std::f64::consts::SQRT_2).erf() + 1.0) / 2.0;
+        let least = std::f64::consts::FRAC_1_SQRT_2;
+        let roots = (uniform * (1.0 - least) + least) * spec.init;
+        let adam = adam(&[spec.std_lr], &roots);
+        Blob { spec, parts, noise, steps: 0, columns, roots, adam }
+    }
+
+    /// Returns the weight π_i of the KL divergence in this step.
+    fn kl_weight(&self) -> f64 {
+        let cycle = self.spec.cycle;
+        let i = self.steps % cycle + 1;
+        // Divided by 2^(m+1), so that nothing overflows.
+        2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
+    }
+
+    /// Follows the gradient of the KL divergence.
+    fn pull(&mut self, theta: &Tensor, factor: f64) {
+        let rate = self.spec.kl_lr * factor * self.kl_weight();
+        let precision = self.spec.prior_std.powi(-2);
+        for (start, length) in &self.columns {
+            let _ = theta.narrow(1, *start, *length).g_mul_scalar_(1.0 - rate * precision);
+        }
+        let by_root = self.roots.pow_tensor_scalar(3) * (2.0 * precision) - self.roots.reciprocal() * 2.0;
+        self.roots -= by_root * rate;
+    }
+}
+
+/// Returns the given columns of a matrix `[n, P]` side by side, `[n, K]`.
+fn take(columns: &[(i64, i64)], matrix: &Tensor) -> Tensor {
+    Tensor::cat(&columns.iter().map(|(start, length)| matrix.narrow(1, *start, *length)).collect::<Vec<_>>(), 1)
+}
+
+/// Returns `[n, P]` in the shape of `like` with `[n, K]` in the given columns and 0 elsewhere.
+fn spread(columns: &[(i64, i64)], values: &Tensor, like: &Tensor) -> Tensor {
+    let (all, mut done) = (like.zeros_like(), 0);
+    for (start, length) in columns {
+        all.narrow(1, *start, *length).copy_(&values.narrow(1, done, *length));
+        done += length;
+    }
+    all
+}
+
+/// Returns KL(N(M, Ω²) ‖ N(0, β²)) of each row, `[n]` in f64, for M and Ω `[n, K]`.
+fn divergence(mean: &Tensor, std: &Tensor, prior: f64) -> Tensor {
+    let of = |tensor: &Tensor| tensor.to_kind(Kind::Double) / prior;
+    let (mean, std) = (of(mean), of(std));
+    let each = (mean.square() + std.square() - 1.0) / 2.0 - std.log();
+    each.sum_dim_intlist([1i64].as_slice(), false, Kind::Double)
+}
+
+impl Method for Blob {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let std = self.roots.square();
+        let mut sums: Option<(Tensor, Tensor, Tensor)> = None;
+        for part in 0..objective.parts() {
+            let noise = self.noise.draw(At { step: self.steps, sample: 0, part: part as i64 }, &self.roots);
+            let noisy = spread(&self.columns, &(&std * &noise), theta) + &*theta;
+            let Evaluation { losses, gradients } = objective.evaluate_part(&noisy, part)?;
+            let products = take(&self.columns, &gradients) * noise;
+            sums = Some(match sums {
+                None => (losses, gradients, products),
+                Some((l, g, p)) => (l + losses, g + gradients, p + products),
+            });
+        }
+        let Some((losses, gradients, products)) = sums else { bail!("blob: a step without a part of the batch") };
+        self.parts.apply(theta, &gradients, objective, factor)?;
+        let by_root = products * &self.roots * 2.0;
+        self.adam.step(&mut self.roots, &by_root, factor);
+        self.pull(theta, factor);
+        self.steps += 1;
+        let std = self.roots.square();
+        let divergence = divergence(&take(&self.columns, theta), &std, self.spec.prior_std).mean(Kind::Double);
+        let diagnostics = Tensor::stack(&[divergence, std.mean(Kind::Double)], 0);
+        Ok(Step { losses, diagnostics: Some(diagnostics) })
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        &["kl_divergence", "mean_posterior_std"]
+    }
+
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        let std = spread(&self.columns, &self.roots.square(), theta);
+        Posterior::Gaussians { mean: theta.shallow_clone(), std }
+    }
+
+    fn save(&self, state: &mut State) {
+        self.parts.optimizer.save(state);
+        // The optimizer of theta may be Adam, too, whose tensors have the same names.
+        state.put_below("blob.", |state| self.adam.save(state));
+        state.put("blob.roots", &self.roots);
+        state.put_count("blob.steps", self.steps);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.parts.optimizer.load(state)?;
+        self.adam.load(&state.below("blob.")?)?;
+        state.copy_into("blob.roots", &mut self.roots)?;
+        self.steps = state.count("blob.steps")?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use super::*;
+use crate::subspace::geometry::Geometry;
+use crate::subspace::{Layout, Shape};
+
+const RANK: i64 = 2;
+const INPUTS: i64 = 3;
+const OUTPUTS: i64 = 4;
+/// Two blocks of factors, and two dense columns between them.
+const PARAMETERS: i64 = 2 * RANK * (INPUTS + OUTPUTS) + 2;
+
+/// An optimizer that moves theta by minus a tenth of the direction.
+struct Plain;
+
+impl Optimizer for Plain {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        let _ = theta.g_sub_(&(gradient * (0.1 * factor)));
+    }
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// L = Σ c θ³ / 3 in two parts of a batch, a third and two thirds.
+struct Cubic {
+    weights: Tensor,
+}
+
+impl Cubic {
+    fn new() -> Cubic {
+        tch::manual_seed(9);
+        Cubic { weights: Tensor::randn([1, PARAMETERS], tch::kind::DOUBLE_CPU) }
+    }
+}
+
+impl Objective for Cubic {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let losses = Tensor::zeros([theta.size()[0]], tch::kind::DOUBLE_CPU);
+        Ok(Evaluation { losses, gradients: theta.square() * &self.weights })
+    }
+
+    fn parts(&self) -> usize {
+        2
+    }
+
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        let Evaluation { losses, gradients } = self.evaluate(theta)?;
+        let share = (part + 1) as f64 / 3.0;
+        Ok(Evaluation { losses: losses * share, gradients: gradients * share })
+    }
+}
+
+fn start() -> Tensor {
+    tch::manual_seed(3);
+    Tensor::randn([2, PARAMETERS], tch::kind::DOUBLE_CPU)
+}
+
+fn method() -> Blob {
+    let mut layout = Layout::default();
+    for block in ["first", "second"] {
+        let from = layout.parameters();
+        layout.push(format!("{block}.a"), &[RANK, INPUTS]);
+        layout.push(format!("{block}.b"), &[OUTPUTS, RANK]);
+        let shape = Shape::LowRank { rank: RANK, inputs: INPUTS, outputs: OUTPUTS, scale: 2.0 };
+        layout.close_block(block, from, shape);
+        if block == "first" {
+            layout.push("head", &[2]);
+            layout.close_block("head", from + RANK * (INPUTS + OUTPUTS), Shape::Dense);
+        }
+    }
+    let geometry = Geometry::new(&layout);
+    let parts = Parts { theta: start(), seed: 1, optimizer: Box::new(Plain), geometry, clip_norm: None };
+    let spec = Spec { particles: 2, std_lr: 0.01, kl_lr: 0.001, prior_std: 0.2, init: 0.05, cycle: 3, samples: 1 };
+    Blob::new(spec, parts)
+}
+
+#[track_caller]
+fn near(a: &Tensor, b: &Tensor, bound: f64) {
+    let (difference, scale) = ((a - b).abs().max().double_value(&[]), b.abs().max().double_value(&[]));
+    assert!(difference <= bound * scale, "{a} {b}");
+}
+
+/// One element with M = 0.1, G = 0.04, β = 0.2:
+/// `python3 -c "from math import log; w = .04**2; print(log(.2 / w) + (w*w + .01) / .08 - .5)"`
+#[test]
+fn the_divergence_is_that_of_the_closed_form() {
+    let value = |value: f64| Tensor::from_slice(&[value]).view([1, 1]);
+    let found = divergence(&value(0.1), &value(0.04 * 0.04), 0.2).double_value(&[0]);
+    assert!((found - 4.4533457373023015).abs() < 1e-12, "{found}");
+}
+
+#[test]
+fn the_weights_of_a_cycle_double() {
+    let mut blob = method();
+    let weights: Vec<f64> = (0..6)
+        .map(|step| {
+            blob.steps = step;
+            blob.kl_weight()
+        })
+        .collect();
+    for (found, expected) in weights.iter().zip([2.0, 4.0, 8.0, 2.0, 4.0, 8.0]) {
+        assert!((found - expected / 15.0).abs() < 1e-15, "{weights:?}");
+    }
+}
+
+/// Noise in the factors A alone; the loss's gradients at the noisy factors by the optimizer and by Adam, then the divergence's by
+/// autograd.
+#[test]
+fn a_step_follows_the_loss_and_then_the_divergence() {
+    let (mut blob, mut theta, mut objective) = (method(), start(), Cubic::new());
+    let columns = [(0, RANK * INPUTS), (RANK * (INPUTS + OUTPUTS) + 2, RANK * INPUTS)];
+    assert_eq!(blob.columns, columns);
+    let roots = blob.roots.copy();
+    assert!(roots.min().double_value(&[]) >= 0.05 / 2f64.sqrt() && roots.max().double_value(&[]) <= 0.05);
+    let (mut gradients, mut by_roots) = (theta.zeros_like(), roots.zeros_like());
+    for part in 0..2 {
+        let noise = Noise::new(1, Purpose::Noise).draw(At { step: 0, sample: 0, part }, &roots);
+        let noisy = theta.copy();
+        let width = RANK * INPUTS;
+        for (place, (start, length)) in columns.iter().enumerate() {
+            let own = |t: &Tensor| t.narrow(1, place as i64 * width, width);
+            let mut target = noisy.narrow(1, *start, *length);
+            target += own(&roots).square() * own(&noise);
+        }
+        let found = objective.evaluate_part(&noisy, part as usize).unwrap().gradients;
+        by_roots += take(&columns, &found) * noise * &roots * 2.0;
+        gradients += found;
+    }
+    let theta_before = &theta - gradients * 0.1;
+    // The first step of Adam.
+    let roots_before = &roots - &by_roots / (by_roots.abs() + 1e-8) * 0.01;
+    let mean = take(&columns, &theta_before).set_requires_grad(true);
+    let leaf = roots_before.copy().set_requires_grad(true);
+    let kl = divergence(&mean, &leaf.square(), 0.2).sum(Kind::Double);
+    let pulls = Tensor::run_backward(&[kl], &[&mean, &leaf], false, false);
+    let rate = 0.001 * 2.0 / 15.0;
+    let expected = theta_before - spread(&columns, &(&pulls[0] * rate), &theta);
+    let step = blob.step(&mut theta, &mut objective, 1.0).unwrap();
+    near(&theta, &expected, 1e-12);
+    near(&blob.roots, &(roots_before - &pulls[1] * rate), 1e-9);
+    let Posterior::Gaussians { std, .. } = blob.posterior(&theta) else { panic!("no Gaussian") };
+    near(&take(&columns, &std), &blob.roots.square(), 1e-15);
+    assert_eq!((std.gt(0.0)).sum(Kind::Int64).int64_value(&[]), 2 * 2 * RANK * INPUTS);
+    let kl = divergence(&take(&columns, &theta), &blob.roots.square(), 0.2).mean(Kind::Double);
+    near(&step.diagnostics.unwrap().get(0), &kl, 1e-12);
+}
+
+#[test]
+fn a_resumed_run_goes_on_alike() {
+    let mut objective = Cubic::new();
+    let mut run = |blob: &mut Blob, theta: &mut Tensor, steps: usize| {
+        (0..steps).for_each(|_| drop(blob.step(theta, &mut objective, 1.0).unwrap()));
+    };
+    let (mut whole, mut theta) = (method(), start() * 0.1);
+    run(&mut whole, &mut theta, 8);
+    let (mut first, mut again) = (method(), start() * 0.1);
+    run(&mut first, &mut again, 4);
+    let mut state = State::default();
+    first.save(&mut state);
+    let mut resumed = method();
+    resumed.load(&state).unwrap();
+    run(&mut resumed, &mut again, 4);
+    assert!(again.equal(&theta) && resumed.roots.equal(&whole.roots));
+}

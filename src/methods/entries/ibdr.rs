@@ -1,0 +1,419 @@
+//! `[method.ibdr]`: Interactive Bayesian Distributional Robustness (Pham et al., ICML 2025): n Gaussians whose draws are
+//! trained at nearby worst cases, and whose predictions of the wrong classes are kept apart.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | K, μ_i, σ; θ_i = μ_i + σ ε_i | `particles`, a row of theta, `std` |
+//! | α, β, ρ | `diversity`, `kl_weight`, `radius` |
+//! | α_1 and the number of ascents | `ascent_lr`, `ascent_steps` |
+//! | λ at the start, α_λ | `lambda`, `lambda_lr` |
+//! | l_div = det G, the squared volume of [`crate::methods::diversity`] | [`Volume::Squared`] |
+//! | J(θ) = (1/K) Σ_i L(θ_i) − α mean_x l_div(θ_1..K; x, y) | `Ibdr::look` |
+//! | θ' ← θ' + α_1 [K ∇J(θ') − 2 λ (θ' − θ)], from θ' = θ | `Ibdr::ascend` |
+//! | λ ← max(0, λ − α_λ [ρ − (1/K) Σ_i ‖θ'_i − θ_i‖²]) | `Ibdr::update_lambda` |
+//! | K ∇J(θ') + 2 β μ | handed to the optimizer as the gradient of μ |
+//!
+//! This is Algorithm 1 with the objective of Theorem 4.1, times K, and the prior N(0, I). Differences from the paper: the
+//! printed objective adds α l_div, which for α > 0 would make particles alike; here, as its text says, diversity grows.
+//! With one ascent from θ' = θ the gradient of the cost is 0, so that λ has no effect on the particles; more ascents feel
+//! it. σ stays as it is, as in Algorithm 1, so the term d (σ − log σ) is a constant.
+//!
+//! `variant = "released"` is the authors' code instead: the cross-entropy of the mean logits, minus α log det(G + 1e-7 I);
+//! θ' = θ + g / (2 λ) (`cost = "euclidean"`), or the maximiser g / (2 λ (g² + damping)) of the cost with the diagonal
+//! empirical Fisher matrix, which is undamped there; λ ← clamp(λ − α_λ (bound − D), 0.5, 5) with D = e^(max(0, r − bound) / 0.01) r,
+//! where r is the distance of the mean logits' probabilities at θ and θ': L2, or half the symmetrised KL divergence for
+//! the Fisher cost. Its gradients are limited to a norm of 0.2 in all; `train.clip_norm` limits those of each particle.
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use tch::{Kind, Tensor, with_grad};
+
+use crate::base::noise::{At, Noise};
+use crate::base::random::Purpose;
+use crate::base::tensor::label_log_probabilities;
+use crate::base::tensor_file::State;
+use crate::methods::diversity::{Diversity, Volume, diversity};
+use crate::methods::{
+    Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Objective, Outputs, Particles, Parts, RowsAre, Step,
+    Update, Variant,
+};
+use crate::optimizers::clip_rows;
+use crate::posterior::Posterior;
+use crate::schema::{Bounds, Reader, words};
+
+pub static ENTRY: Entry = Entry {
+    key: "ibdr",
+    about: "Gaussians trained at nearby worst cases, with diverse predictions of the wrong classes (IBDR)",
+    paper: "IBDR",
+    update: Update::Optimizer,
+    rows: RowsAre::Gaussians,
+    particles: Particles::Any,
+    bench: &[
+        Variant { key: "ibdr", sets: &["std=0.01"], asks_for_mixing: true },
+        Variant { key: "ibdr-released", sets: &["variant=released", "std=0.001"], asks_for_mixing: true },
+    ],
+    names: &[("full", "IBDR"), ("low-rank", "Low-rank IBDR")],
+    names_of_many: &[],
+    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+};
+
+words! {
+    /// The form of the method.
+    pub enum Form {
+        /// Algorithm 1 of the paper.
+        Paper = "paper",
+        /// The authors' released code.
+        Released = "released",
+    }
+}
+
+words! {
+    /// The cost of moving a particle in the released form.
+    pub enum Cost {
+        /// The squared distance.
+        Euclidean = "euclidean",
+        /// The squared distance in the metric of the diagonal empirical Fisher matrix.
+        Fisher = "fisher",
+    }
+}
+
+#[derive(Serialize, Clone, Debug)]
+pub struct Spec {
+    pub particles: i64,
+    /// α.
+    pub diversity: f64,
+    /// σ.
+    pub std: f64,
+    /// λ at the start.
+    pub lambda: f64,
+    /// α_λ.
+    pub lambda_lr: f64,
+    pub variant: Form,
+    #[serde(flatten)]
+    pub rule: Rule,
+}
+
+/// The settings that only one form has.
+#[derive(Serialize, Clone, Debug)]
+#[serde(untagged)]
+pub enum Rule {
+    Paper {
+        /// α_1.
+        ascent_lr: f64,
+        ascent_steps: usize,
+        /// ρ.
+        radius: f64,
+        /// β.
+        kl_weight: f64,
+    },
+    Released {
+        cost: Cost,
+        /// The distance of predictions that λ keeps.
+        bound: f64,
+        /// What is added to the squared gradients of the Fisher cost.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        damping: Option<f64>,
+    },
+}
+
+/// The keys of each form, beyond those of both.
+const OF_PAPER: [&str; 4] = ["ascent_lr", "ascent_steps", "radius", "kl_weight"];
+const OF_RELEASED: [&str; 3] = ["cost", "bound", "damping"];
+
+impl Spec {
+    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
+        let variant = reader
+            .choice("variant")
+            .about("Algorithm 1 of the paper, or the rules of the released code.")
+            .or(Form::Paper);
+        let std = reader
+            .float("std", Bounds::at_least(0.0))
+            .about("Standard deviation σ of the Gaussians; required for `paper`, 0 for `released`.")
+            .optional();
+        if variant == Form::Paper && std.is_none() {
+            reader.problem(
+                "std",
+                "is required: the standard deviation σ of the Gaussians (the paper has 0.1; low-rank factors want less, say 0.01)",
+            );
+        }
+        let spec = Spec {
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians K.").required() as i64,
+            diversity: reader
+                .float("diversity", Bounds::at_least(0.0))
+                .about("Weight α of the diversity of predictions.")
+                .or(0.02),
+            std: std.unwrap_or(0.0),
+            lambda: reader
+                .float("lambda", Bounds::above(0.0))
+                .about("Dual variable λ of the transport cost at the start.")
+                .or(3.0),
+            lambda_lr: reader.float("lambda_lr", Bounds::at_least(0.0)).about("Learning rate of λ.").or(0.01),
+            variant,
+            rule: Rule::read(reader, variant),
+        };
+        if spec.std == 0.0 && circumstances.subspace == "full" && spec.particles > 1 {
+            reader
+                .problem("std", "0 in [subspace.full] keeps particles that start equal alike: give it a value above 0");
+        }
+        spec
+    }
+}
+
+impl Rule {
+    fn read(reader: &Reader, variant: Form) -> Rule {
+        let paper = Rule::Paper {
+            ascent_lr: reader
+                .float("ascent_lr", Bounds::above(0.0))
+                .about("Step size of the ascent to the worst case (`paper`).")
+                .or(0.05),
+            ascent_steps: reader
+                .count("ascent_steps", 1..=1000)
+                .about("Ascents in a step (`paper`); λ acts from the second on.")
+                .or(1),
+            radius: reader
+                .float("radius", Bounds::at_least(0.0))
+                .about("Radius ρ: the mean squared distance of the worst cases that λ keeps (`paper`).")
+                .or(0.05),
+            kl_weight: reader
+                .float("kl_weight", Bounds::at_least(0.0))
+                .about("Weight β of the divergence from the prior N(0, I) (`paper`).")
+                .or(1e-4),
+        };
+        let (cost, damping) = (
+            reader.choice("cost").about("Cost of moving a particle (`released`).").or(Cost::Euclidean),
+            reader
+                .float("damping", Bounds::above(0.0))
+                .about("Number added to the squared gradients of the Fisher cost (`released`, `cost = \"fisher\"`).")
+                .optional(),
+        );
+        let bound = reader
+            .float("bound", Bounds::above(0.0))
+            .about("Distance of the worst case's predictions that λ keeps (`released`).")
+            .or(0.03);
+        let (own, other) = match variant {
+            Form::Paper => (paper, &OF_RELEASED[..]),
+            Form::Released => (Rule::Released { cost, bound, damping }, &OF_PAPER[..]),
+        };
+        for key in other.iter().filter(|key| reader.has(key)) {
+            reader.problem(key, format!("is no key of variant = \"{variant}\": leave it out"));
+        }
+        match own {
+            Rule::Released { cost: Cost::Fisher, damping: None, .. } => {
+                reader.problem("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
+            }
+            Rule::Released { cost: Cost::Euclidean, damping: Some(_), .. } => {
+                reader.problem("damping", "is of cost = \"fisher\": leave it out");
+            }
+            _ => {}
+        }
+        own
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Ibdr::new(self.clone(), parts))
+    }
+
+    fn check_classes(&self, classes: i64) -> Result<()> {
+        let most = classes - 1;
+        ensure!(
+            self.particles <= most,
+            "method.ibdr.particles = {}: the diversity of {classes} classes is the volume of vectors of {most} numbers, and \
+             more than {most} of them span none: use at most {most} particles, or [method.svgd]",
+            self.particles
+        );
+        Ok(())
+    }
+
+    fn needs_shared_batches(&self) -> bool {
+        true
+    }
+
+    /// The draws, the worst cases, the gradients at them, and the noise.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        4
+    }
+
+    fn matrices_of_the_posterior(&self) -> u64 {
+        2
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+/// The objective at some particles.
+struct Look {
+    /// The cross-entropy of each particle, `[n]`.
+    losses: Tensor,
+    /// The mean of the volumes over the batch, in f64.
+    volume: Tensor,
+    /// The gradient with respect to the logits, `[n, B, C]`.
+    by_logits: Tensor,
+    /// The mean logits, `[B, C]`.
+    mean_logits: Tensor,
+}
+
+pub struct Ibdr {
+    spec: Spec,
+    parts: Parts,
+    noise: Noise,
+    steps: i64,
+    /// λ, a number in f64.
+    lambda: Tensor,
+}
+
+impl Ibdr {
+    fn new(spec: Spec, parts: Parts) -> Ibdr {
+        let noise = Noise::new(parts.seed, Purpose::Noise);
+        let lambda = Tensor::from(spec.lambda).to_device(parts.theta.device());
+        Ibdr { spec, parts, noise, steps: 0, lambda }
+    }
+
+    /// Evaluates the objective, times n in the paper's form, and its gradient with respect to the logits.
+    fn look(&self, outputs: &Outputs) -> Result<Look> {
+        let logits = outputs.logits.detach().set_requires_grad(true);
+        let (images, kind) = (logits.size()[1] as f64, logits.kind());
+        let mean_over_images = |values: Tensor| values.mean_dim([-1i64].as_slice(), false, kind);
+        let losses = with_grad(|| mean_over_images(-label_log_probabilities(&logits, &outputs.labels, kind)));
+        let mean_logits = with_grad(|| logits.mean_dim([0i64].as_slice(), false, kind));
+        let labels = outputs.labels.get(0);
+        let (root, volume, scale) = match self.spec.variant {
+            Form::Paper => (with_grad(|| losses.sum(kind)), Volume::Squared, self.spec.particles as f64),
+            Form::Released => {
+                let of_mean = || mean_over_images(-label_log_probabilities(&mean_logits, &labels, kind));
+                (with_grad(of_mean), Volume::Log { epsilon: 1e-7 }, 1.0)
+            }
+        };
+        let by_logits = Tensor::f_run_backward(&[root], &[&logits], false, false)?.swap_remove(0);
+        let Diversity { values, by_logits: by_volume } = diversity(&logits, &labels, volume)?;
+        let weight = self.spec.diversity * scale / images;
+        Ok(Look {
+            losses: losses.detach(),
+            volume: values.mean(Kind::Double),
+            by_logits: by_logits - (by_volume * weight).to_kind(kind),
+            mean_logits: mean_logits.detach(),
+        })
+    }
+
+    /// Returns the worst cases near the draws `theta: [n, P]`, given the objective there.
+    fn ascend(&self, theta: &Tensor, look: &Look, objective: &mut dyn Objective) -> Result<Tensor> {
+        let lambda = self.lambda.to_kind(theta.kind());
+        let gradients = objective.pull_back(theta, &look.by_logits)?;
+        match self.spec.rule {
+            Rule::Paper { ascent_lr, ascent_steps, .. } => {
+                let mut worst = theta + gradients * ascent_lr;
+                for _ in 1..ascent_steps {
+                    let look = self.look(&objective.outputs(&worst)?)?;
+                    let gradients = objective.pull_back(&worst, &look.by_logits)?;
+                    worst += (gradients - (&worst - theta) * (&lambda * 2.0)) * ascent_lr;
+                }
+                Ok(worst)
+            }
+            Rule::Released { cost, damping, .. } => {
+                let gradients = match self.parts.clip_norm {
+                    Some(norm) => clip_rows(&gradients, norm),
+                    None => gradients,
+                };
+                Ok(theta
+                    + match (cost, damping) {
+                        (Cost::Fisher, Some(damping)) => &gradients / ((gradients.square() + damping) * (lambda * 2.0)),
+                        _ => gradients / (lambda * 2.0),
+                    })
+            }
+        }
+    }
+
+    /// Updates λ after an ascent with this transport cost.
+    fn update_lambda(&mut self, cost: &Tensor) {
+        /// The limits of λ in the released code, and the scale on which it punishes a distance beyond the bound.
+        const LIMITS: (f64, f64) = (0.5, 5.0);
+        const SCALE: f64 = 0.01;
+        let rate = self.spec.lambda_lr;
+        self.lambda = match self.spec.rule {
+            Rule::Paper { radius, .. } => (&self.lambda + (cost - radius) * rate).clamp_min(0.0),
+            Rule::Released { bound, .. } => {
+                let moved = ((cost - bound).clamp_min(0.0) / SCALE).exp() * cost;
+                (&self.lambda + (moved - bound) * rate).clamp(LIMITS.0, LIMITS.1)
+            }
+        };
+    }
+
+    /// Returns how far the worst cases are from the draws, a number in f64.
+    fn cost(&self, (theta, before): (&Tensor, &Look), (worst, after): (&Tensor, &Look)) -> Tensor {
+        let last = [-1i64];
+        match self.spec.rule {
+            Rule::Paper { .. } => (worst - theta).square().sum(Kind::Double) / theta.size()[0] as f64,
+            Rule::Released { cost, .. } => {
+                let of = |look: &Look| look.mean_logits.log_softmax(-1, Kind::Double);
+                let (p, q) = (of(before), of(after));
+                let distances = match cost {
+                    Cost::Euclidean => (p.exp() - q.exp()).norm_scalaropt_dim(2.0, last, false),
+                    // KL(p, q) + KL(q, p) = Σ (p − q) (log p − log q).
+                    Cost::Fisher => {
+                        ((p.exp() - q.exp()) * (&p - &q)).sum_dim_intlist(last.as_slice(), false, Kind::Double) / 2.0
+                    }
+                };
+                distances.mean(Kind::Double)
+            }
+        }
+    }
+}
+
+impl Method for Ibdr {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let drawn = match self.spec.std {
+            0.0 => theta.shallow_clone(),
+            std => self.noise.draw(At { step: self.steps, sample: 0, part: 0 }, theta) * std + &*theta,
+        };
+        self.steps += 1;
+        let here = self.look(&objective.outputs(&drawn)?)?;
+        let worst = self.ascend(&drawn, &here, objective)?;
+        let there = self.look(&objective.outputs(&worst)?)?;
+        let mut direction = objective.pull_back(&worst, &there.by_logits)?;
+        let cost = self.cost((&drawn, &here), (&worst, &there));
+        self.update_lambda(&cost);
+        if let Rule::Paper { kl_weight, .. } = self.spec.rule {
+            direction += &*theta * (2.0 * kl_weight);
+        }
+        drop((drawn, worst));
+        self.parts.apply(theta, &direction, objective, factor)?;
+        let diagnostics = Tensor::stack(&[&here.volume, &self.lambda, &cost], 0);
+        Ok(Step { losses: here.losses, diagnostics: Some(diagnostics) })
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        match self.spec.variant {
+            Form::Paper => &["squared_volume", "lambda", "transport_cost"],
+            Form::Released => &["log_volume", "lambda", "transport_cost"],
+        }
+    }
+
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        match self.spec.std {
+            0.0 => Posterior::Points { theta: theta.shallow_clone() },
+            std => Posterior::Gaussians { mean: theta.shallow_clone(), std: theta.full_like(std) },
+        }
+    }
+
+    fn save(&self, state: &mut State) {
+        self.parts.optimizer.save(state);
+        state.put_count("ibdr.steps", self.steps);
+        state.put("ibdr.lambda", &self.lambda);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.parts.optimizer.load(state)?;
+        self.steps = state.count("ibdr.steps")?;
+        state.copy_into("ibdr.lambda", &mut self.lambda)
+    }
+}
+
+#[cfg(test)]
+mod tests;

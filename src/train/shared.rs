@@ -1,0 +1,112 @@
+//! The likelihood of a batch, computed by several processes together.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use super::objective::{Aim, Likelihood};
+use crate::machine::parallel::Team;
+use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
+
+/// The likelihood of a batch of which every process computes a share. Theta and the results are the same in all
+/// processes.
+pub struct Shared<'a> {
+    pub own: Likelihood<'a>,
+    pub team: &'a Team<'a>,
+}
+
+impl Shared<'_> {
+    /// Returns this process's rows of `theta: [n, P]`, and the index of the first.
+    fn rows(&self, theta: &Tensor) -> (Tensor, i64) {
+        let rows = &self.team.share().rows;
+        (theta.narrow(0, rows.start as i64, rows.len() as i64), rows.start as i64)
+    }
+
+    fn over(&self, theta: &Tensor, parts: Range<usize>) -> Result<Evaluation> {
+        let (rows, first) = self.rows(theta);
+        self.exchange(self.own.evaluated(&rows, first, parts)?)
+    }
+
+    /// Returns the numbers in the batch of the samples of this process, `[b]`.
+    fn samples(&self, device: Device) -> Tensor {
+        let own = self.own.cut.samples(self.team.share(), self.own.batch).into_iter().flatten();
+        Tensor::from_slice(&own.map(|sample| sample as i64).collect::<Vec<_>>()).to_device(device)
+    }
+
+    /// Returns `[n, B, K]` of all particles and samples, given `[k, b, K]` of this process.
+    fn collect(&self, own: &Tensor, samples: &Tensor) -> Result<Tensor> {
+        let (rows, columns) = (own.size()[0], own.size()[2]);
+        let table = Tensor::zeros([rows, self.own.batch as i64, columns], (own.kind(), own.device()));
+        let table = table.index_copy(1, samples, own).flatten(1, 2);
+        Ok(self.team.collect(table)?.view([-1, self.own.batch as i64, columns]))
+    }
+
+    /// Returns the losses and gradients of all processes, given those of this process.
+    fn exchange(&self, own: Evaluation) -> Result<Evaluation> {
+        let (losses, gradients) = self.team.exchange(own.losses, own.gradients)?;
+        Ok(Evaluation { losses, gradients })
+    }
+}
+
+impl Objective for Shared<'_> {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        self.over(theta, 0..self.own.parts())
+    }
+
+    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
+        let mut mixing = self.own.mixing(theta, matrices)?;
+        let (rows, first) = self.rows(theta);
+        let own = self.exchange(self.own.over(&rows, first, 0..self.own.parts(), Aim::CrossEntropy, &mixing)?)?;
+        mixing.sum(|gradients| self.team.sum(gradients))?;
+        let gradients = mixing.finish(&own.gradients);
+        Ok(Mixed { own, gradients })
+    }
+
+    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
+        let (rows, _) = self.rows(theta);
+        let Outputs { logits, labels } = self.own.outputs(&rows)?;
+        if self.team.is_alone() {
+            return Ok(Outputs { logits, labels });
+        }
+        let samples = self.samples(theta.device());
+        // The labels are sent as one more class, in the same message.
+        let table = Tensor::cat(&[&logits, &labels.unsqueeze(2).to_kind(logits.kind())], 2);
+        let all = self.collect(&table, &samples)?;
+        let classes = all.size()[2] - 1;
+        let labels = all.select(2, classes).to_kind(Kind::Int64);
+        Ok(Outputs { logits: all.narrow(2, 0, classes).contiguous(), labels })
+    }
+
+    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
+        let (rows, first) = self.rows(theta);
+        if self.team.is_alone() {
+            return self.own.pull_back(&rows, by_logits);
+        }
+        let own = by_logits.narrow(0, first, rows.size()[0]).index_select(1, &self.samples(theta.device()));
+        self.team.collect(self.own.pulled_back(&rows, &own)?)
+    }
+
+    fn parts(&self) -> usize {
+        self.own.parts()
+    }
+
+    fn share(&self, part: usize) -> f64 {
+        self.own.share(part)
+    }
+
+    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
+        self.over(theta, part..part + 1)
+    }
+
+    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
+        let (rows, _) = self.rows(theta);
+        let Squared { own, squares } = self.own.evaluate_squared(&rows, part)?;
+        let parameters = squares.size()[1];
+        // Both travel in one message, side by side.
+        let both = Evaluation { losses: own.losses, gradients: Tensor::cat(&[own.gradients, squares], 1) };
+        let Evaluation { losses, gradients } = self.exchange(both)?;
+        let half = |start: i64| gradients.narrow(1, start, parameters).contiguous();
+        Ok(Squared { own: Evaluation { losses, gradients: half(0) }, squares: half(parameters) })
+    }
+}
