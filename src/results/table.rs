@@ -49,8 +49,10 @@ pub fn render(table: &Table, spec: &Spec) -> String {
     let columns: Vec<_> = columns.iter().map(|column| column.render(table, &groups)).collect();
     let mut text = String::new();
     for block in blocks(&columns, spec.surface) {
-        text.push_str(&draw(&block, table.rows.len(), spec.surface));
-        text.push('\n');
+        let mut drawn = draw(&block, table.rows.len(), spec.surface);
+        drawn.push('\n');
+        // A single block, which may be long, is not copied.
+        if text.is_empty() { text = drawn } else { text.push_str(&drawn) }
     }
     text
 }
@@ -70,12 +72,11 @@ pub fn texts(table: &Table, columns: &[&str]) -> Texts {
     let chosen: Vec<_> = columns.iter().filter_map(|name| Column::of(table, name)).collect();
     let groups = group_keys(table, &[]);
     let columns: Vec<_> = chosen.iter().map(|column| column.render(table, &groups)).collect();
-    let cells = |row: usize| columns.iter().map(|column| column.cells[row].clone()).collect();
-    Texts {
-        titles: columns.iter().map(|column| column.title.clone()).collect(),
-        rows: (0..table.rows.len()).map(cells).collect(),
-        labels: columns.iter().position(|column| column.measured).unwrap_or(columns.len()),
-    }
+    let titles = columns.iter().map(|column| column.title.clone()).collect();
+    let labels = columns.iter().position(|column| column.measured).unwrap_or(columns.len());
+    let mut cells: Vec<_> = columns.into_iter().map(|column| column.cells.into_iter()).collect();
+    let row = |_| cells.iter_mut().filter_map(Iterator::next).collect();
+    Texts { titles, rows: (0..table.rows.len()).map(row).collect(), labels }
 }
 
 /// A column to show, with the unit and direction from the metric registry.
@@ -226,7 +227,8 @@ fn draw_plain(columns: &[&Rendered], rows: usize) -> String {
         }
         text.push('|');
     };
-    let mut text = String::new();
+    let length = widths.iter().map(|width| width + 3).sum::<usize>() + 2;
+    let mut text = String::with_capacity(length * (rows + 2));
     line(&mut text, &mut columns.iter().map(|column| column.title.clone()));
     text.push('\n');
     widths.iter().for_each(|width| text.push_str(&format!("|{}", "-".repeat(width + 2))));

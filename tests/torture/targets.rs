@@ -148,12 +148,15 @@ fn data_sets(place: &Place) -> Vec<Target> {
             ["imagelabels.mat", "setid.mat"].map(|name| copied(place, &data(name), &at(name))).into()
         }),
         set(place, "imagenet", "ground_truth = \"truth.txt\"\nwords = \"names.txt\"", &|at| {
+            let mut truth = String::new();
             for (i, wnid) in ["n01440764", "n02100735", "n02119789"].iter().enumerate() {
                 gray(place, &at(&format!("train/{wnid}/{wnid}_1.JPEG")), i as u8);
-                gray(place, &at(&format!("val/ILSVRC2012_val_{:08}.JPEG", i + 1)), i as u8);
+                let image = format!("ILSVRC2012_val_{:08}.JPEG", i + 1);
+                gray(place, &at(&format!("val/{image}")), i as u8);
+                truth += &format!("{image} {wnid}\n");
             }
             vec![
-                place.write(&at("truth.txt"), b"n01440764\nn02119789\nn02100735\n"),
+                place.write(&at("truth.txt"), truth.as_bytes()),
                 place.write(&at("names.txt"), b"n01440764 tench, Tinca tinca\nn02100735 setter\nn02119789 kit fox\n"),
             ]
         }),
@@ -244,7 +247,8 @@ fn loaded(checkpoint: &Path) -> Result<(), String> {
 
 fn model(checkpoint: &Path, head: &str) -> Result<(), String> {
     let normalize = "normalize = { mean = [0.5, 0.5, 0.5], std = [0.5, 0.5, 0.5] }";
-    let text = format!("name = \"x\"\n[checkpoint]\npath = {checkpoint:?}\n{normalize}\n{head}\n[data.digits]\n");
+    let text =
+        format!("name = \"x\"\nseed = 1\n[checkpoint]\npath = {checkpoint:?}\n{normalize}\n{head}\n[data.digits]\n");
     let tree = Tree::parse("torture.toml", &text).map_err(|problems| problems.to_string())?;
     let experiment = Experiment::read(&tree).map_err(|problems| problems.to_string())?;
     let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
@@ -290,10 +294,13 @@ fn own_files(place: &Place) -> Vec<Target> {
     let opened = move |path: &Path| {
         let said = |error: anyhow::Error| format!("{error:#}");
         let name = path.file_name().unwrap().to_str().unwrap();
+        if name.contains('@') {
+            return Predictions::open(path).map(drop).map_err(said);
+        }
         if is_tensors(path) {
             State::read(path).map_err(said)?;
-            let stored = if name.contains("posterior") { Stored::read(path, Device::Cpu).map(drop) } else { Ok(()) };
-            return if name.contains('@') { Predictions::open(path).map(drop) } else { stored }.map_err(said);
+            return if name.contains("posterior") { Stored::read(path, Device::Cpu).map(drop) } else { Ok(()) }
+                .map_err(said);
         }
         let run = RunFolder::find(&folder, None).map_err(said)?;
         Record::read(&run).map_err(said)?;
