@@ -164,6 +164,9 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         Command::Similarity(args) => Some(&args.compute),
         Command::Landscape(args) => Some(&args.compute),
         Command::Bench(args) => Some(&args.compute),
+        Command::Export(args) => Some(&args.compute),
+        Command::Import(args) => Some(&args.compute),
+        Command::Check(args) if args.deep => Some(&args.compute),
         Command::Score(_)
         | Command::Compare(_)
         | Command::Images(_)
@@ -175,6 +178,8 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         | Command::Data(_)
         | Command::Report(_)
         | Command::List(_)
+        | Command::Sweep(_)
+        | Command::Runs(_)
         | Command::Completions(_) => None,
     }
 }
