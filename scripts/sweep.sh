@@ -8,7 +8,8 @@ readonly SWEEP_OPTIONS="Options of every sweep (paths are relative to the reposi
   --set KEY=VALUE  in every cell; repeat
   --seeds LIST     seeds of every cell, say \"1 2 3\" (default: the config's seed)
   --out FOLDER     results folder (default: results)
-  --jobs N         cells at a time, each on a GPU of its own where there are GPUs (default: 1)
+  --jobs N         cells at a time, each on a GPU of its own where there are GPUs (default: 1); the cores are divided
+                   among them, unless OMP_NUM_THREADS or the arguments after -- say how many a job takes
   --device DEVICE  of every cell: cpu, cuda:0 … (default: one GPU a job in turn, or the CPU where there is none)
   --cell K         only the K-th cell, from 1 (default: \$SWEEP_CELL, see scripts/slurm/sweep.sbatch)
   --match GLOB     only the cells whose name fits, say \"cifar10-*\" (before they are numbered)
@@ -154,6 +155,22 @@ choose_devices() {
     done
 }
 
+cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1; }
+
+# Divides the cores among the jobs. A run that is resumed keeps the threads with which it began, so they are a default
+# (OMP_NUM_THREADS) and no option; threads that decode images never change a result.
+share_cores() {
+    local share argument
+    ((jobs > 1)) || return 0
+    share=$(($(cores) / jobs))
+    ((share > 0)) || share=1
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$share}
+    for argument in ${passed[@]+"${passed[@]}"}; do
+        case $argument in --workers | --workers=*) return 0 ;; esac
+    done
+    passed+=(--workers "$share")
+}
+
 # run_logged LOG COMMAND…: appends the output to LOG; a TERM to this shell reaches the command, which saves and ends.
 run_logged() {
     local log=$1 code=0
@@ -246,6 +263,7 @@ print_cell() {
 run_all() {
     local at slot failed=0
     choose_devices
+    share_cores
     # Logs of rehearsals are not among those of real cells.
     folder=$out${rehearse:+/rehearsal}/sweeps/$1
     mkdir -p "$folder"

@@ -304,3 +304,34 @@ fn messages_go_to_the_log_of_the_run() {
     let log = std::fs::read_to_string(place.run().join("log.txt")).unwrap();
     assert_has(&log, &["checkpoint: timm ViT", "2 particles of 3072 parameters", "epoch 1/1"]);
 }
+
+/// libgomp shows the settings with which it was loaded.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn threads_wait_as_asked_and_the_results_are_the_same() {
+    let place = Place::with_tiny();
+    let train = |wait: &str, policy: &str| {
+        let mut command = bella(&["train", "--device", "cpu", "--threads", "2", "--workers", "1", "--force"]);
+        command.args(["--wait", wait, "--config"]).arg(place.path("tiny.toml")).arg("--out").arg(place.path("results"));
+        command.env_remove("OMP_WAIT_POLICY").env_remove("GOMP_SPINCOUNT").env("OMP_DISPLAY_ENV", "verbose");
+        if !policy.is_empty() {
+            command.env("OMP_WAIT_POLICY", policy);
+        }
+        let output = command.output().unwrap();
+        let text = messages(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let spins = text.lines().rev().find_map(|line| line.split("GOMP_SPINCOUNT = ").nth(1).map(String::from));
+        let said = text.lines().filter(|line| line.starts_with("threads wait")).count();
+        (spins.unwrap(), said, tensor_bytes(&place.run().join("posterior.safetensors"), "theta"))
+    };
+    let (spins, said, theta) = train("passive", "");
+    assert_eq!((spins.as_str(), said), ("'0'", 1));
+    let (spins, said, other) = train("active", "");
+    assert_eq!((spins.as_str(), said), ("'300000'", 0));
+    assert!(theta == other);
+    let (spins, said, _) = train("active", "passive");
+    assert_eq!((spins.as_str(), said), ("'300000'", 1));
+    // The environment decides unless the command line does.
+    let (spins, said, _) = train("auto", "passive");
+    assert_eq!((spins.as_str(), said), ("'0'", 0));
+}

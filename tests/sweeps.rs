@@ -144,21 +144,59 @@ fn evaluations_are_done_once_and_again_for_a_run_trained_anew() {
     assert_eq!(cells(&place.results(), "condition"), ["clean", "fgsm 0.01"]);
 }
 
+/// A program in the test's folder.
+#[cfg(unix)]
+fn script(place: &Place, name: &str, body: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = place.write(name, format!("#!/usr/bin/env bash\n{body}\n").as_bytes());
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// With a program in bella's place that writes down its threads, and one that counts eight cores.
+#[cfg(unix)]
+#[test]
+fn jobs_divide_the_cores() {
+    let place = Place::new();
+    let here = place.path("").display().to_string();
+    script(&place, "nproc", "echo 8");
+    script(&place, "nvidia-smi", "exit 1");
+    let standin = script(
+        &place,
+        "bella",
+        &format!(
+            "echo \"${{OMP_NUM_THREADS:-all}} $(grep -o -e '--workers.*' <<<\"$*\")\" >>'{here}/seen'; echo 'run: {here}' >&2"
+        ),
+    );
+    let seen = |jobs: &str, threads: Option<&str>, more: &[&str]| {
+        let mut command = Command::new(repository("scripts/sweep_rank.sh"));
+        command.env("PATH", format!("{here}:{}", std::env::var("PATH").unwrap()));
+        command.env_remove("SWEEP_CELL").env_remove("OMP_NUM_THREADS").envs(threads.map(|n| ("OMP_NUM_THREADS", n)));
+        let out = place.path("results");
+        command.args(["--bella", &standin, "--out", out.to_str().unwrap(), "--jobs", jobs, "--ranks", "1"]);
+        let output = command.args(more).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        let path = place.path("seen");
+        let line = read(&path);
+        std::fs::remove_file(path).unwrap();
+        line
+    };
+    assert_eq!(seen("1", None, &[]), "all \n");
+    assert_eq!(seen("2", None, &[]), "4 --workers 4\n");
+    assert_eq!(seen("16", None, &[]), "1 --workers 1\n");
+    assert_eq!(seen("2", Some("3"), &["--", "--workers", "2"]), "3 --workers 2\n");
+}
+
 /// With a program in bella's place that writes down its device, and one that lists two GPUs.
 #[cfg(unix)]
 #[test]
 fn jobs_have_a_gpu_each() {
-    use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
-    let script = |name: &str, body: &str| {
-        let path = place.write(name, format!("#!/usr/bin/env bash\n{body}\n").as_bytes());
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    script("nvidia-smi", "printf 'GPU 0: a\\nGPU 1: b\\n'");
+    script(&place, "nvidia-smi", "printf 'GPU 0: a\\nGPU 1: b\\n'");
     // The first job to come waits for the other one: both run at a time.
     let here = place.path("").display().to_string();
     let standin = script(
+        &place,
         "bella",
         &format!(
             "device=$(sed 's/.*--device \\([^ ]*\\).*/\\1/' <<<\"$*\"); echo \"$device\" >>'{here}/seen'\n\

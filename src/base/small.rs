@@ -1,5 +1,8 @@
 //! Small helpers for lists and texts.
 
+use std::collections::HashMap;
+use std::hash::Hash;
+
 /// Appends an item unless the list has it already.
 pub fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
     if !list.contains(&item) {
@@ -7,8 +10,32 @@ pub fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
+/// Groups items by their keys. Groups come in the order of their first items, and items keep their order.
+pub fn grouped<K: Eq + Hash + Clone, V>(items: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let (mut groups, mut places) = (Vec::<(K, Vec<V>)>::new(), HashMap::new());
+    for (key, item) in items {
+        let place = *places.entry(key).or_insert_with_key(|key| {
+            groups.push((key.clone(), Vec::new()));
+            groups.len() - 1
+        });
+        groups[place].1.push(item);
+    }
+    groups
+}
+
 /// Returns a text with a capital first letter.
 pub fn capital(text: &str) -> String {
     let first = text.chars().next().map_or(0, char::len_utf8);
     text[..first].to_uppercase() + &text[first..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_items_keep_their_order() {
+        let groups = grouped([("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)]);
+        assert_eq!(groups, [("b", vec![1, 3]), ("a", vec![2, 4]), ("c", vec![5])]);
+    }
 }

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use super::case::Choices;
 use super::clock::{Samples, median};
 use super::measure::{Feed, Measured};
+use crate::machine::Wait;
 use crate::methods::Particles;
 use crate::report::paper;
 use crate::results::store::Row;
@@ -22,6 +23,7 @@ pub const KEYS: &[&str] = &[
     "precision",
     "device",
     "threads",
+    "wait",
     "particle_chunk",
     "recompute",
     "feed",
@@ -36,6 +38,7 @@ pub struct Label<'a> {
     pub feed: Feed,
     pub device: String,
     pub threads: i32,
+    pub wait: Wait,
     pub prediction_images: i64,
 }
 
@@ -55,6 +58,7 @@ impl Label<'_> {
         row.push("precision", choices.precision.word());
         row.push("device", &self.device);
         row.push("threads", self.threads.to_string());
+        row.push("wait", self.wait.word());
         row.push("particle_chunk", &choices.particle_chunk);
         row.push("recompute", choices.recompute.to_string());
         row.push("feed", self.feed.word());
@@ -221,6 +225,7 @@ mod tests {
             feed: Feed::Images,
             device: "cpu".into(),
             threads: 1,
+            wait: Wait::Active,
             prediction_images: 4,
         }
     }

@@ -14,7 +14,7 @@ use crate::base::files::create_folder;
 use crate::bench::case::{BenchMethod, Choices, Source};
 use crate::bench::measure::{Feed, Measured, Plan, measure};
 use crate::bench::row::{self, KEYS, Label};
-use crate::machine::Precision;
+use crate::machine::{Precision, wait};
 use crate::model::vit::shapes::{SHAPES, Shape};
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
@@ -108,7 +108,7 @@ pub struct BenchArgs {
     table2: bool,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 
     /// Measure the only case in this process and print the result.
     #[arg(long, hide = true)]
@@ -302,6 +302,8 @@ fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome
     if let Some(threads) = args.compute.threads {
         command.args(["--threads", &threads.to_string()]);
     }
+    // The children wait as this process does, so that all cases are measured alike.
+    command.args(["--wait", wait::of_environment().word()]);
     if let Some(gib) = args.compute.memory {
         command.args(["--memory", &gib.to_string()]);
     }
@@ -358,6 +360,7 @@ impl Rows<'_> {
             feed: args.feed,
             device: self.device.clone(),
             threads: args.compute.threads.unwrap_or_else(tch::get_num_threads),
+            wait: wait::of_environment(),
             prediction_images: args.prediction_images,
         };
         let mut row: Row = row::row(&label, &outcome);

@@ -48,10 +48,10 @@ pub struct CheckArgs {
 
     /// Also open the checkpoint, build its head, read the images and plan a training step, without training.
     #[arg(long, conflicts_with = "runs")]
-    deep: bool,
+    pub deep: bool,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 pub fn run(args: &CheckArgs) -> Result<()> {

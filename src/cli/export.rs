@@ -57,7 +57,7 @@ pub struct ExportArgs {
     draws: Option<u32>,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 /// Where models leave to.

@@ -46,7 +46,7 @@ pub struct ImportArgs {
     force: bool,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 /// What was read.

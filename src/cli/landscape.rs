@@ -45,7 +45,7 @@ pub struct LandscapeArgs {
     overrides: Overrides,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 pub fn run(args: &LandscapeArgs) -> Result<()> {

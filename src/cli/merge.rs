@@ -58,7 +58,7 @@ pub struct MergeArgs {
     door: Option<DoorArgs>,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 pub fn run(args: &MergeArgs) -> Result<()> {

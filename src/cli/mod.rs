@@ -42,7 +42,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
+use crate::machine::{Wait, wait};
 use failure::{Stopped, Usage, fail};
+use options::ComputeArgs;
 
 /// Bayesian fine-tuning of pretrained vision transformers.
 ///
@@ -106,8 +108,13 @@ pub fn main() -> ExitCode {
 /// has registered its own methods.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::machine::memory::keep_freed();
+    let words: Vec<OsString> = words.into_iter().collect();
+    let of_process = std::env::args_os().eq(words.iter().cloned());
     let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
+    if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
+        settle_waiting(compute);
+    }
     report_file_sizes();
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
@@ -134,6 +141,47 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let_first_speak();
     world.abort(fail(&error))
+}
+
+/// Makes the threads wait as the options say. Processes that were started together have cores of their own, so that they
+/// do not count each other as load.
+fn settle_waiting(compute: &ComputeArgs) {
+    let threads = compute.threads.unwrap_or_else(tch::get_num_threads);
+    if compute.wait != Wait::Auto || processes() == 1 {
+        wait::settle(compute.wait, threads.max(1) as usize);
+    }
+}
+
+/// Returns the options for computing of a command that computes in this process.
+fn computing(command: &Command) -> Option<&ComputeArgs> {
+    match command {
+        Command::Train(args) => Some(&args.compute),
+        Command::Eval(args) => Some(&args.compute),
+        Command::Predict(args) => Some(&args.compute),
+        Command::Soup(args) => Some(&args.compute),
+        Command::Merge(args) => Some(&args.compute),
+        Command::Sensitivity(args) => Some(&args.compute),
+        Command::Similarity(args) => Some(&args.compute),
+        Command::Landscape(args) => Some(&args.compute),
+        Command::Bench(args) => Some(&args.compute),
+        Command::Export(args) => Some(&args.compute),
+        Command::Import(args) => Some(&args.compute),
+        Command::Check(args) if args.deep => Some(&args.compute),
+        Command::Score(_)
+        | Command::Compare(_)
+        | Command::Images(_)
+        | Command::Rehearse(_)
+        | Command::Inspect(_)
+        | Command::Head(_)
+        | Command::Tokenize(_)
+        | Command::Check(_)
+        | Command::Data(_)
+        | Command::Report(_)
+        | Command::List(_)
+        | Command::Sweep(_)
+        | Command::Runs(_)
+        | Command::Completions(_) => None,
+    }
 }
 
 /// Makes a file that would exceed the system's size limit (`ulimit -f`) an error of writing from now on. Otherwise the

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::experiment::{Experiment, load_config};
+use crate::machine::Wait;
 use crate::machine::device::DeviceChoice;
 use crate::schema::Problems;
 use crate::session::Settings;
@@ -43,6 +44,11 @@ pub struct ComputeArgs {
     /// Threads that decode images [default: all cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
+
+    /// Waiting of libtorch's threads for each other: active (fastest alone), passive (beside other processes), or auto:
+    /// passive if the machine is busy at the start.
+    #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
+    pub wait: Wait,
 
     /// Most memory to use on the computing device, in GiB [default: all that is free].
     #[arg(long, value_name = "GIB", value_parser = parse_gib)]

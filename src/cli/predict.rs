@@ -73,7 +73,7 @@ pub struct PredictArgs {
     precision: Option<Precision>,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 impl PredictArgs {

@@ -137,6 +137,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
         then,
         device: args.compute.device,
         threads: args.compute.threads,
+        wait: args.compute.wait,
         workers: args.compute.workers,
         memory: args.compute.memory,
     })

@@ -109,7 +109,7 @@ impl ReportArgs {
                 format!("--format csv prints one table: choose it with --table ({}), or use --out", keys.join(", "));
             return Err(Usage(text).into());
         }
-        for (place, table) in shown.iter().enumerate() {
+        for (place, table) in shown.into_iter().enumerate() {
             if place > 0 {
                 println!();
             }
@@ -122,12 +122,14 @@ impl ReportArgs {
         Ok(())
     }
 
-    fn print_table(&self, table: &RenderedTable, sources: &Sources) -> Result<()> {
+    fn print_table(&self, table: RenderedTable, sources: &Sources) -> Result<()> {
         if table.key == "results" && self.format == Format::Terminal {
+            // The texts of many rows take as much memory as those that are printed instead.
+            drop(table);
             print(&sources.results);
             return Ok(());
         }
-        print!("{}", export::text(table, self.format)?);
+        print!("{}", export::text(&table, self.format)?);
         Ok(())
     }
 

@@ -38,7 +38,7 @@ pub struct SensitivityArgs {
     precision: Option<Precision>,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 /// The number of images per section of the picture.

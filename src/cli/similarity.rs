@@ -16,7 +16,7 @@ pub struct SimilarityArgs {
     run: Option<String>,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 pub fn run(args: &SimilarityArgs) -> Result<()> {

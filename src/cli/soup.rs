@@ -35,7 +35,7 @@ pub struct SoupArgs {
     door: Option<DoorArgs>,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 }
 
 pub fn run(args: &SoupArgs) -> Result<()> {

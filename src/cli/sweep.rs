@@ -118,6 +118,7 @@ fn share(args: &SweepArgs) -> Result<Share> {
     Ok(Share {
         devices,
         threads: args.compute.threads.map_or(cores, |threads| threads as usize),
+        wait: args.compute.wait,
         workers: args.compute.workers.map_or(cores, usize::from),
         memory: args.compute.memory.or(free.map(|bytes| memory::gib(bytes) / jobs as f64)),
         trust: args.compute.trust,

@@ -37,7 +37,7 @@ pub struct TrainArgs {
     config: ConfigArgs,
 
     #[command(flatten)]
-    compute: ComputeArgs,
+    pub compute: ComputeArgs,
 
     /// Continue an interrupted run; fail if there is none.
     #[arg(long, conflicts_with = "force")]

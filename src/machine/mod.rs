@@ -8,6 +8,8 @@ mod gpu_memory;
 pub mod memory;
 pub mod parallel;
 mod precision;
+pub mod wait;
 
 pub use chunk::Chunk;
 pub use precision::Precision;
+pub use wait::Wait;

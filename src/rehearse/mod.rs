@@ -22,6 +22,7 @@ pub mod standins;
 
 use std::path::PathBuf;
 
+use crate::machine::Wait;
 use crate::machine::device::DeviceChoice;
 
 /// The options of a rehearsal.
@@ -44,6 +45,8 @@ pub struct Options {
     pub device: DeviceChoice,
     /// The number of libtorch threads in each process.
     pub threads: Option<i32>,
+    /// The way in which the threads of each process wait for each other.
+    pub wait: Wait,
     /// The number of threads that decode images.
     pub workers: Option<u16>,
     /// The memory that each process may hold, in GiB.

@@ -10,6 +10,7 @@ use super::child::{self, Ended, Ending, KILL};
 use super::plan::Plan;
 use super::{Options, Scale};
 use crate::run::{Record, RunFolder};
+use crate::schema::Choice;
 
 /// The names of files in a run.
 const POSTERIOR: &str = "posterior.safetensors";
@@ -141,7 +142,8 @@ impl Runner<'_> {
         let mut bella = Command::new(program()?);
         bella.arg(command).arg("--device").arg(self.options.device.to_string());
         bella.arg("--out").arg(results);
-        let Options { threads, workers, memory, .. } = self.options;
+        let Options { threads, wait, workers, memory, .. } = self.options;
+        bella.args(["--wait", wait.word()]);
         bella.args(threads.iter().flat_map(|n| ["--threads".to_string(), n.to_string()]));
         bella.args(workers.iter().flat_map(|n| ["--workers".to_string(), n.to_string()]));
         bella.args(memory.iter().flat_map(|gib| ["--memory".to_string(), gib.to_string()]));

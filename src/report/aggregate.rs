@@ -3,6 +3,7 @@
 use std::f64::consts::{FRAC_PI_2, PI};
 
 use super::sources::{RowView, Sources};
+use crate::base::small::grouped;
 use crate::results::series::Series;
 
 /// The number of seeds that WILDS asks for on CAMELYON17, because results on its test hospital vary that much.
@@ -108,15 +109,17 @@ pub fn aggregates(sources: &Sources) -> Vec<Aggregate<'_>> {
 }
 
 fn of_series<'a>(sources: &'a Sources, series: &Series) -> Vec<Aggregate<'a>> {
-    let mut found: Vec<Aggregate> = vec![];
-    for row in series.rows.iter().map(|row| RowView::new(&sources.results, *row)) {
-        let group = Group { set: row.get("set").into(), condition: row.get("condition").into() };
-        match found.iter_mut().find(|one| one.group == group) {
-            Some(one) => one.rows.push(row),
-            None => found.push(Aggregate { series: series.name.clone(), group, rows: vec![row] }),
-        }
-    }
-    found
+    let places = ["set", "condition"].map(|column| sources.results.index(column));
+    let group = |row: &usize| {
+        let [set, condition] = places.map(|place| sources.results.cell(*row, place));
+        ((set, condition), RowView::new(&sources.results, *row))
+    };
+    let groups = grouped(series.rows.iter().map(group)).into_iter();
+    let aggregate = |((set, condition), rows): ((&str, &str), _)| {
+        let group = Group { set: set.into(), condition: condition.into() };
+        Aggregate { series: series.name.clone(), group, rows }
+    };
+    groups.map(aggregate).collect()
 }
 
 /// Returns the warning shown with a result on CAMELYON17 that has fewer seeds than [`CAMELYON_SEEDS`].

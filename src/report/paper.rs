@@ -68,13 +68,13 @@ pub enum Unit {
 }
 
 /// The requirement that a result row must meet in one column.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Demand {
     pub column: String,
     pub wanted: Wanted,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Wanted {
     /// Any text that is not empty.
     Something,

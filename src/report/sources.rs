@@ -3,9 +3,10 @@
 //! never aborts the report.
 
 mod run_files;
+mod runs;
 
-use std::collections::HashMap;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -13,10 +14,11 @@ use anyhow::{Context, Result, ensure};
 use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
-use crate::results::store::{self, Row, Table};
+use crate::results::store::{self, Table};
 use run_files::{folders, listed};
 
 pub use run_files::{PredictionsFile, RunFiles};
+pub use runs::Runs;
 
 /// The contents of a results folder, read once.
 #[derive(Debug, Default)]
@@ -29,7 +31,7 @@ pub struct Sources {
     pub ood: Table,
     /// The rows of all files of conformal sets, one for each run, set, images, condition, level and part of the images.
     pub conformal: Table,
-    pub runs: Vec<RunFiles>,
+    pub runs: Runs,
     /// The files that could not be read, one line each with the reason.
     pub problems: Vec<String>,
 }
@@ -124,7 +126,7 @@ impl Sources {
     }
 
     pub fn run(&self, run: &str) -> Option<&RunFiles> {
-        self.runs.iter().find(|files| files.run == run)
+        self.runs.named(run).next()
     }
 
     /// Returns the file with the predictions of a run's plain members.
@@ -136,8 +138,7 @@ impl Sources {
 
     /// Returns the run that a row belongs to.
     pub fn run_of(&self, row: &RowView) -> Option<&RunFiles> {
-        let fits = |files: &&RunFiles| files.run == row.get("run") && files.experiment == row.get("experiment");
-        self.runs.iter().find(fits)
+        self.runs.find(row.get("experiment"), row.get("run"))
     }
 
     /// Returns the predictions file that a result row was computed from.
@@ -184,19 +185,15 @@ impl Sources {
             (false, true) => &mut self.conformal,
             (false, false) => &mut self.results,
         };
-        for row in &table.rows {
-            let mut cells = Row::new();
-            table.columns.iter().zip(row).for_each(|(column, value)| cells.push(column, value));
-            all.append(&cells);
-        }
+        all.extend(table);
         Ok(())
     }
 
     /// Drops the last row of a file that does not end in a line break. The file was cut off within this row, so its
     /// last number may lack digits.
     fn drop_torn_row(&mut self, path: &Path, table: &mut Table) -> Result<()> {
-        let bytes = fs::read(path).with_context(|| format!("results file {}", path.display()))?;
-        if bytes.last().is_some_and(|byte| *byte != b'\n') && table.rows.pop().is_some() {
+        let last = last_byte(path).with_context(|| format!("results file {}", path.display()))?;
+        if last.is_some_and(|byte| byte != b'\n') && table.rows.pop().is_some() {
             self.problems.push(format!(
                 "results file {}: ends within a row; its last row counts as not run (end the file with a line break)",
                 path.display()
@@ -227,7 +224,7 @@ impl Sources {
             for folder in folders(&experiment) {
                 let (files, problems) = RunFiles::read(&experiment, folder);
                 self.problems.extend(problems);
-                self.runs.push(files);
+                self.runs.add(files);
             }
         }
         self.fill_from_configs();
@@ -236,23 +233,32 @@ impl Sources {
     /// Fills empty cells from the config of the run. A row that is older than a column lacks its cell and would
     /// otherwise count as a different series than later rows of the same run.
     fn fill_from_configs(&mut self) {
-        if self.results.index("checkpoint").is_none() && !self.results.rows.is_empty() {
-            self.results.columns.push("checkpoint".into());
-            self.results.rows.iter_mut().for_each(|row| row.push(String::new()));
+        if !self.results.rows.is_empty() {
+            self.results.add_column("checkpoint");
         }
+        let [experiment, run] = ["experiment", "run"].map(|column| self.results.index(column));
         let mut filled = vec![];
-        let key = |files: &RunFiles| (files.run.clone(), files.experiment.clone());
-        let places: HashMap<_, _> = self.runs.iter().rev().map(|files| (key(files), files)).collect();
-        for (place, row) in self.result_rows().enumerate() {
-            let of = (row.get("run").to_string(), row.get("experiment").to_string());
-            let Some(run) = places.get(&of) else { continue };
-            for (index, column) in self.results.columns.iter().enumerate().filter(|(_, name)| row.get(name).is_empty())
-            {
+        for (place, row) in self.results.rows.iter().enumerate() {
+            let (experiment, run) = (self.results.cell(place, experiment), self.results.cell(place, run));
+            let Some(run) = self.runs.find(experiment, run) else { continue };
+            for (index, column) in self.results.columns.iter().enumerate().filter(|(at, _)| row[*at].is_empty()) {
                 filled.extend(run.setting(column).map(|value| (place, index, value)));
             }
         }
         filled.into_iter().for_each(|(row, column, value)| self.results.rows[row][column] = value);
     }
+}
+
+/// Returns the last byte of a file. `None` if the file is empty.
+fn last_byte(path: &Path) -> io::Result<Option<u8>> {
+    let mut file = File::open(path)?;
+    let mut byte = [0];
+    if file.metadata()?.len() == 0 {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut byte)?;
+    Ok(Some(byte[0]))
 }
 
 fn is_number(column: &str) -> bool {

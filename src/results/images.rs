@@ -48,8 +48,8 @@ fn distinguish_sets(table: &mut Table, column: &'static str, columns: &ImageColu
         return;
     }
     let stored = STORED.iter().find(|(shown, _)| *shown == column).map_or(column, |(_, stored)| stored);
-    add_column(table, stored);
-    if let (Some(shown), Some(stored)) = (table.index(column), table.index(stored)) {
+    let stored = table.add_column(stored);
+    if let Some(shown) = table.index(column) {
         table.rows.iter_mut().filter(|row| row[stored].is_empty()).for_each(|row| row[stored] = row[shown].clone());
         renamed.into_iter().for_each(|(row, name)| table.rows[row][shown] = name);
     }
@@ -109,13 +109,6 @@ fn images(table: &Table, row: usize, columns: &ImageColumns) -> Option<Images> {
 
 fn cell<'a>(table: &'a Table, row: usize, column: &str) -> &'a str {
     table.get(row, column).unwrap_or_default()
-}
-
-fn add_column(table: &mut Table, column: &str) {
-    if table.index(column).is_none() {
-        table.columns.push(column.to_string());
-        table.rows.iter_mut().for_each(|row| row.push(String::new()));
-    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 //! has in the literature.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::images::{FOREIGN, TESTED};
 use super::store::Table;
+use crate::base::small::grouped;
 use crate::methods::{registered, sharpness};
 
 /// The columns that distinguish series, besides the settings of method and optimizer, whose column names have a dot.
@@ -42,64 +43,61 @@ impl Series<'_> {
 /// `keys` are the columns that define what a row measures: [`RESULT_KEYS`] or [`OOD_KEYS`]. If rows of one run have
 /// equal keys, the last one counts. Rows without any setting belong to no series.
 pub fn of_table<'a>(table: &'a Table, keys: &[&str]) -> Vec<Series<'a>> {
-    let rows = latest(table, keys);
-    let settings = separate(table, &rows, keys);
-    let mut distinct: Vec<Settings> = vec![];
-    for one in settings.iter().filter(|one| !one.is_empty()) {
-        if !distinct.contains(one) {
-            distinct.push(one.clone());
-        }
-    }
-    distinct.sort_by(|a, b| rank_in_legend(a).cmp(&rank_in_legend(b)).then_with(|| by_numbers(a, b)));
-    let names = names(&distinct);
-    let rows_of = |wanted: &Settings| {
-        let own = rows.iter().zip(&settings).filter(|(_, one)| *one == wanted);
-        own.map(|(row, _)| *row).collect()
-    };
-    let series = distinct.into_iter().zip(names);
-    series.map(|(settings, name)| Series { name, rows: rows_of(&settings), settings }).collect()
-}
-
-fn text<'a>(table: &'a Table, row: usize, column: &str) -> &'a str {
-    table.get(row, column).unwrap_or_default()
+    let mut groups = separate(table, &latest(table, keys), keys);
+    groups.retain(|(settings, _)| !settings.is_empty());
+    groups.sort_by(|(a, _), (b, _)| rank_in_legend(a).cmp(&rank_in_legend(b)).then_with(|| by_numbers(a, b)));
+    let names = names(groups.iter().map(|(settings, _)| settings.as_slice()));
+    let series = groups.into_iter().zip(names);
+    series.map(|((settings, rows), name)| Series { name, settings, rows }).collect()
 }
 
 /// Returns the rows that no later row of the same run, images and keys replaces. Such rows occur if a file is given
 /// twice.
 fn latest(table: &Table, keys: &[&str]) -> Vec<usize> {
-    let columns = ["experiment", "run", "predictive", TESTED.fingerprint, FOREIGN.fingerprint].iter().chain(keys);
-    let key = |row| columns.clone().map(|column| text(table, row, column)).collect::<Vec<_>>();
-    let mut last = BTreeMap::new();
-    (0..table.rows.len()).for_each(|row| {
-        last.insert(key(row), row);
-    });
-    (0..table.rows.len())
-        .filter(|row| text(table, *row, "run").is_empty() || last.get(&key(*row)) == Some(row))
-        .collect()
+    let run = table.index("run");
+    let named = ["experiment", "run", "predictive", TESTED.fingerprint, FOREIGN.fingerprint];
+    let places = table.places(named.iter().chain(keys).copied());
+    let key = |row: usize| places.iter().map(|place| table.cell(row, *place)).collect::<Vec<_>>();
+    let last: HashMap<_, usize> = (0..table.rows.len()).map(|row| (key(row), row)).collect();
+    let mut rows: Vec<usize> = last.into_values().filter(|row| !table.cell(*row, run).is_empty()).collect();
+    rows.extend((0..table.rows.len()).filter(|row| table.cell(*row, run).is_empty()));
+    rows.sort_unstable();
+    rows
 }
 
-/// Returns the settings of every row. If two runs with the same seed agree in all columns, they differ in something
-/// that the file does not record. Such series are split by run, so that different experiments do not count as seeds of
-/// one.
-fn separate<'a>(table: &'a Table, rows: &[usize], keys: &[&str]) -> Vec<Settings<'a>> {
-    let columns: Vec<_> =
-        table.columns.iter().map(String::as_str).filter(|name| IDENTITY.contains(name) || name.contains('.')).collect();
-    let cells = |row: usize| columns.iter().map(move |column| (*column, text(table, row, column)));
-    let settings: Vec<Settings> =
-        rows.iter().map(|row| cells(*row).filter(|(_, value)| !value.is_empty()).collect()).collect();
-    let mut runs: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
-    for (row, one) in rows.iter().zip(&settings) {
-        let measured: Vec<_> = ["seed"].iter().chain(keys).map(|column| text(table, *row, column)).collect();
-        runs.entry((one.clone(), measured)).or_default().insert(text(table, *row, "run"));
-    }
-    let mixed: BTreeSet<_> = runs.into_iter().filter(|(_, runs)| runs.len() > 1).map(|((one, _), _)| one).collect();
-    let split = |(row, mut one): (&usize, Settings<'a>)| {
-        if mixed.contains(&one) {
-            one.push(("run", text(table, *row, "run")));
-        }
-        one
+/// Returns the settings of the rows, each with its rows, in the order of their first rows. If two runs with the same
+/// seed agree in all columns, they differ in something that the file does not record. Such series are split by run, so
+/// that different experiments do not count as seeds of one.
+fn separate<'a>(table: &'a Table, rows: &[usize], keys: &[&str]) -> Vec<(Settings<'a>, Vec<usize>)> {
+    let is_setting = |name: &str| IDENTITY.contains(&name) || name.contains('.');
+    let columns: Vec<(usize, &str)> =
+        table.columns.iter().map(String::as_str).enumerate().filter(|(_, name)| is_setting(name)).collect();
+    let settings = |row: usize| -> Settings {
+        let cells = columns.iter().map(|(place, name)| (*name, table.rows[row][*place].as_str()));
+        cells.filter(|(_, value)| !value.is_empty()).collect()
     };
-    rows.iter().zip(settings).map(split).collect()
+    let run = table.index("run");
+    let measured = table.places(["seed"].iter().chain(keys).copied());
+    let is_mixed = |rows: &[usize]| {
+        let mut runs = HashMap::new();
+        rows.iter().any(|row| {
+            let measured: Vec<_> = measured.iter().map(|place| table.cell(*row, *place)).collect();
+            let of = table.cell(*row, run);
+            *runs.entry(measured).or_insert(of) != of
+        })
+    };
+    let mut groups = vec![];
+    for (settings, rows) in grouped(rows.iter().map(|row| (settings(*row), *row))) {
+        if !is_mixed(&rows) {
+            groups.push((settings, rows));
+            continue;
+        }
+        for (run, rows) in grouped(rows.into_iter().map(|row| (table.cell(row, run), row))) {
+            groups.push(([&settings[..], &[("run", run)]].concat(), rows));
+        }
+    }
+    groups.sort_by_key(|(_, rows)| rows[0]);
+    groups
 }
 
 fn setting<'a>(series: &[(&'a str, &'a str)], column: &str) -> &'a str {
@@ -123,22 +121,26 @@ fn by_numbers(one: &Settings, other: &Settings) -> Ordering {
 }
 
 /// Returns the names of all series. Names that would be equal carry the settings in which they differ.
-pub fn names(series: &[Settings]) -> Vec<String> {
-    let bases: Vec<_> = series.iter().map(|one| base_name(one)).collect();
-    let name = |(this, base): (&Settings, &String)| {
-        let peers: Vec<_> =
-            series.iter().zip(&bases).filter(|(_, other)| *other == base).map(|(peer, _)| peer).collect();
-        let columns: BTreeSet<&str> = peers.iter().flat_map(|peer| peer.iter().map(|(column, _)| *column)).collect();
-        let differing =
-            columns.iter().filter(|column| peers.iter().any(|peer| setting(peer, column) != setting(this, column)));
-        let parts = differing.map(|column| match (*column, setting(this, column)) {
+pub fn names<'a>(series: impl Iterator<Item = &'a [(&'a str, &'a str)]> + Clone) -> Vec<String> {
+    let bases: Vec<String> = series.clone().map(base_name).collect();
+    let peers = grouped(bases.iter().map(String::as_str).zip(series.clone()));
+    let differing: HashMap<&str, Vec<&str>> = peers.iter().map(|(base, peers)| (*base, differing(peers))).collect();
+    let name = |(this, base): (&[(&str, &str)], &String)| {
+        let parts = differing[base.as_str()].iter().map(|column| match (*column, setting(this, column)) {
             (_, "") => format!("no {}", short(column)),
             ("run" | "experiment" | "checkpoint", value) => value.to_string(),
             (_, value) => format!("{} = {value}", short(column)),
         });
         std::iter::once(base.clone()).chain(parts).collect::<Vec<_>>().join(", ")
     };
-    series.iter().zip(&bases).map(name).collect()
+    series.zip(&bases).map(name).collect()
+}
+
+/// Returns the settings in which series differ, in the order of their names.
+fn differing<'a>(peers: &[&'a [(&'a str, &'a str)]]) -> Vec<&'a str> {
+    let columns: BTreeSet<&str> = peers.iter().flat_map(|peer| peer.iter().map(|(column, _)| *column)).collect();
+    let differs = |column: &&str| peers.iter().any(|peer| setting(peer, column) != setting(peers[0], column));
+    columns.into_iter().filter(differs).collect()
 }
 
 /// Returns the name of a setting without its method: `svgd.drive` becomes `drive`, because the legend already names the

@@ -84,6 +84,41 @@ impl Table {
         Some(self.rows.get(row)?.get(self.index(column)?)?.as_str())
     }
 
+    /// Returns the indices of several columns, for [`Table::cell`].
+    pub fn places<'a>(&self, columns: impl IntoIterator<Item = &'a str>) -> Vec<Option<usize>> {
+        columns.into_iter().map(|column| self.index(column)).collect()
+    }
+
+    /// Returns the cell of a row in a column whose index is known. Empty if there is no such column.
+    pub fn cell(&self, row: usize, place: Option<usize>) -> &str {
+        place.map_or("", |place| &self.rows[row][place])
+    }
+
+    /// Adds all rows of another table at the end. Columns that this table lacks are appended, with empty cells in older
+    /// rows.
+    pub fn extend(&mut self, other: Table) {
+        let places: Vec<usize> = other.columns.iter().map(|column| self.add_column(column)).collect();
+        let is_same = places.iter().copied().eq(0..self.columns.len());
+        if is_same {
+            self.rows.extend(other.rows);
+            return;
+        }
+        for row in other.rows {
+            let mut cells = vec![String::new(); self.columns.len()];
+            places.iter().zip(row).for_each(|(place, value)| cells[*place] = value);
+            self.rows.push(cells);
+        }
+    }
+
+    /// Returns the index of a column, which is appended if the table lacks it.
+    pub fn add_column(&mut self, column: &str) -> usize {
+        self.index(column).unwrap_or_else(|| {
+            self.columns.push(column.to_string());
+            self.rows.iter_mut().for_each(|cells| cells.push(String::new()));
+            self.columns.len() - 1
+        })
+    }
+
     /// Adds `row` at the end. Its new columns are appended, with empty cells in older rows.
     pub fn append(&mut self, row: &Row) {
         let cells = self.align(row);
@@ -129,14 +164,11 @@ impl Table {
 
     /// Returns the cells of `row` in the order of the table's columns. Columns that the table lacks are added first.
     fn align(&mut self, row: &Row) -> Vec<String> {
-        for (column, _) in &row.cells {
-            if self.index(column).is_none() {
-                self.columns.push(column.clone());
-                self.rows.iter_mut().for_each(|cells| cells.push(String::new()));
-            }
-        }
-        let cell = |column: &String| row.get(column).unwrap_or_default().to_string();
-        self.columns.iter().map(cell).collect()
+        let places: Vec<usize> = row.cells.iter().map(|(column, _)| self.add_column(column)).collect();
+        let mut cells = vec![String::new(); self.columns.len()];
+        // The first of two cells of one column counts, as in `Row::get`.
+        places.iter().zip(&row.cells).rev().for_each(|(place, (_, value))| cells[*place].clone_from(value));
+        cells
     }
 }
 

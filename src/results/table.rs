@@ -1,7 +1,7 @@
 //! Renders result rows as readable tables: chosen columns, fractions in percent, numbers right-aligned, and the best
 //! value of each group marked in the direction of the metric.
 
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
+use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 use std::collections::HashMap;
 use std::io::{IsTerminal, stdout};
@@ -49,8 +49,10 @@ pub fn render(table: &Table, spec: &Spec) -> String {
     let columns: Vec<_> = columns.iter().map(|column| column.render(table, &groups)).collect();
     let mut text = String::new();
     for block in blocks(&columns, spec.surface) {
-        text.push_str(&draw(&block, table.rows.len(), spec.surface));
-        text.push('\n');
+        let mut drawn = draw(&block, table.rows.len(), spec.surface);
+        drawn.push('\n');
+        // A single block, which may be long, is not copied.
+        if text.is_empty() { text = drawn } else { text.push_str(&drawn) }
     }
     text
 }
@@ -68,13 +70,13 @@ pub struct Texts {
 /// Returns the chosen columns of `table` as texts. Columns that it lacks, or that are empty throughout, are left out.
 pub fn texts(table: &Table, columns: &[&str]) -> Texts {
     let chosen: Vec<_> = columns.iter().filter_map(|name| Column::of(table, name)).collect();
-    let columns: Vec<_> = chosen.iter().map(|column| column.render(table, &group_keys(table, &[]))).collect();
-    let cells = |row: usize| columns.iter().map(|column| column.cells[row].clone()).collect();
-    Texts {
-        titles: columns.iter().map(|column| column.title.clone()).collect(),
-        rows: (0..table.rows.len()).map(cells).collect(),
-        labels: columns.iter().position(|column| column.measured).unwrap_or(columns.len()),
-    }
+    let groups = group_keys(table, &[]);
+    let columns: Vec<_> = chosen.iter().map(|column| column.render(table, &groups)).collect();
+    let titles = columns.iter().map(|column| column.title.clone()).collect();
+    let labels = columns.iter().position(|column| column.measured).unwrap_or(columns.len());
+    let mut cells: Vec<_> = columns.into_iter().map(|column| column.cells.into_iter()).collect();
+    let row = |_| cells.iter_mut().filter_map(Iterator::next).collect();
+    Texts { titles, rows: (0..table.rows.len()).map(row).collect(), labels }
 }
 
 /// A column to show, with the unit and direction from the metric registry.
@@ -198,14 +200,50 @@ fn blocks(columns: &[Rendered], surface: Surface) -> Vec<Vec<&Rendered>> {
 }
 
 fn draw(columns: &[&Rendered], rows: usize, surface: Surface) -> String {
-    let mut table = comfy_table::Table::new();
     match surface {
-        Surface::Plain => table.load_style(ASCII_MARKDOWN).force_no_tty(),
-        Surface::Terminal { width } => {
-            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-            table.load_style(UTF8_FULL_CONDENSED).force_no_tty().enforce_styling()
-        }
+        Surface::Plain => draw_plain(columns, rows),
+        Surface::Terminal { width } => draw_ruled(columns, rows, width),
+    }
+}
+
+/// Draws columns with bars between them. A results folder may have 100,000 rows, which go into the text one by one.
+fn draw_plain(columns: &[&Rendered], rows: usize) -> String {
+    let length = |text: &str| text.chars().count();
+    let cell = |column: &Rendered, row: usize| {
+        let mark = if column.best[row] { "*" } else { "" };
+        format!("{}{mark}", column.cells[row]).replace(['\n', '\r'], " ")
     };
+    let width = |column: &&Rendered| {
+        let cells = column.cells.iter().zip(&column.best).map(|(cell, best)| length(cell) + usize::from(*best));
+        cells.max().unwrap_or(0).max(length(&column.title))
+    };
+    let widths: Vec<usize> = columns.iter().map(width).collect();
+    let line = |text: &mut String, cells: &mut dyn Iterator<Item = String>| {
+        for ((cell, column), width) in cells.zip(columns).zip(&widths) {
+            text.push_str(&match column.numeric {
+                true => format!("| {cell:>width$} "),
+                false => format!("| {cell:width$} "),
+            });
+        }
+        text.push('|');
+    };
+    let length = widths.iter().map(|width| width + 3).sum::<usize>() + 2;
+    let mut text = String::with_capacity(length * (rows + 2));
+    line(&mut text, &mut columns.iter().map(|column| column.title.clone()));
+    text.push('\n');
+    widths.iter().for_each(|width| text.push_str(&format!("|{}", "-".repeat(width + 2))));
+    text.push('|');
+    for row in 0..rows {
+        text.push('\n');
+        line(&mut text, &mut columns.iter().map(|column| cell(column, row)));
+    }
+    text
+}
+
+fn draw_ruled(columns: &[&Rendered], rows: usize, width: u16) -> String {
+    let mut table = comfy_table::Table::new();
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table.load_style(UTF8_FULL_CONDENSED).force_no_tty().enforce_styling();
     let align = |column: &Rendered| match column.numeric {
         true => CellAlignment::Right,
         false => CellAlignment::Left,
@@ -213,12 +251,8 @@ fn draw(columns: &[&Rendered], rows: usize, surface: Surface) -> String {
     table.set_header(columns.iter().map(|c| Cell::new(&c.title).set_alignment(align(c))));
     for row in 0..rows {
         table.add_row(columns.iter().map(|column| {
-            let text = &column.cells[row];
-            let cell = match (column.best[row], surface) {
-                (true, Surface::Plain) => Cell::new(format!("{text}*")),
-                (true, Surface::Terminal { .. }) => Cell::new(text).add_attribute(Attribute::Bold),
-                (false, _) => Cell::new(text),
-            };
+            let cell = Cell::new(&column.cells[row]);
+            let cell = if column.best[row] { cell.add_attribute(Attribute::Bold) } else { cell };
             cell.set_alignment(align(column))
         }));
     }

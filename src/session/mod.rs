@@ -15,9 +15,9 @@ use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Dataset, Request, Split, SplitName};
 use crate::experiment::{Experiment, Validation};
-use crate::machine::Precision;
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::parallel::World;
+use crate::machine::{Precision, wait};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Identified};
 use crate::model::vit::stored::StoredNames;
@@ -72,6 +72,7 @@ impl Session {
         );
         // Always set, so that a resumed run has the same set-up as the first one.
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
+        tracing::debug!("threads: {}, which wait in the way `{}`", tch::get_num_threads(), wait::of_environment());
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
         let mut loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;

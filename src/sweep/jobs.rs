@@ -12,8 +12,10 @@ use anyhow::{Context, Result};
 use signal_hook::consts::SIGTERM;
 
 use super::trial::{Base, Trial};
+use crate::machine::Wait;
 use crate::machine::child::{ask_to_end, end_with_parent};
 use crate::machine::device::DeviceChoice;
+use crate::schema::Choice;
 
 /// The time between two looks at the children.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -25,6 +27,8 @@ pub struct Share {
     pub devices: Vec<DeviceChoice>,
     /// The threads of libtorch of each job.
     pub threads: usize,
+    /// The way in which the threads of each job wait for each other.
+    pub wait: Wait,
     /// The threads that decode images of each job.
     pub workers: usize,
     /// The memory of each job in GiB.
@@ -157,9 +161,9 @@ impl Launcher<'_> {
         if epochs < trial.epochs {
             command.arg("--until-epoch").arg(epochs.to_string());
         }
-        let Share { devices, threads, workers, memory, trust } = self.share;
+        let Share { devices, threads, wait, workers, memory, trust } = self.share;
         command.args(["--no-eval", "--device", &devices[device].to_string()]).arg("--out").arg(self.out);
-        command.args(["--threads", &threads.to_string(), "--workers", &workers.to_string()]);
+        command.args(["--threads", &threads.to_string(), "--workers", &workers.to_string(), "--wait", wait.word()]);
         // The pool that computes metrics has a thread for each core otherwise.
         command.env("RAYON_NUM_THREADS", threads.to_string());
         if let Some(gib) = memory {

@@ -164,7 +164,7 @@ pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
         .iter()
         .map(|(rest, _)| rest.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
         .collect();
-    let named = names(&settings).into_iter().zip(swept);
+    let named = names(settings.iter().map(Vec::as_slice)).into_iter().zip(swept);
     named.map(|(name, (_, steps))| Sweep { name, steps }).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Tests on results folders as users have them: complete, half-written or empty.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use super::*;
 use crate::predictions::{Predictions, Shape};

@@ -1,11 +1,16 @@
 //! Finds our result rows that are comparable with a published cell. A row must meet every demand of the cell. There is
 //! one value per run, and the values are separated by checkpoint and by series.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
+use crate::base::small::grouped;
 use crate::report::paper::{Cell, Demand, Origin, Severities};
 use crate::report::sources::{RowView, Sources};
+use crate::results::images::stored_name;
 use crate::results::series::Series;
+use crate::results::store::Table;
 
 /// Our values for a published cell with one checkpoint and one series.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +26,28 @@ pub struct Found {
 /// Our results, prepared for many look-ups.
 pub struct Matcher<'a> {
     sources: &'a Sources,
-    results: Vec<Series<'a>>,
-    ood: Vec<Series<'a>>,
+    results: Rows<'a>,
+    ood: Rows<'a>,
+}
+
+/// The rows of one table. Published cells share most of their demands, so each demand is compared with the rows once.
+struct Rows<'a> {
+    table: &'a Table,
+    series: Vec<Series<'a>>,
+    /// Whether each row meets a demand.
+    fitting: RefCell<HashMap<Demand, Rc<[bool]>>>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(table: &'a Table, series: Vec<Series<'a>>) -> Self {
+        Self { table, series, fitting: RefCell::default() }
+    }
 }
 
 impl<'a> Matcher<'a> {
     pub fn new(sources: &'a Sources) -> Self {
-        Self { sources, results: sources.series(), ood: sources.ood_series() }
+        let results = Rows::new(&sources.results, sources.series());
+        Self { sources, results, ood: Rows::new(&sources.ood, sources.ood_series()) }
     }
 
     /// Returns our values for a cell, in the order of the legend. Empty if no run fits.
@@ -36,13 +56,16 @@ impl<'a> Matcher<'a> {
             return vec![];
         }
         let of_ood = cell.demands.iter().any(|demand| demand.column == "ood_set");
-        let (series, table) =
-            if of_ood { (&self.ood, &self.sources.ood) } else { (&self.results, &self.sources.results) };
+        let rows = if of_ood { &self.ood } else { &self.results };
+        let mut fit = vec![true; rows.table.rows.len()];
+        for demand in &cell.demands {
+            let meets = self.fitting(rows, demand);
+            fit.iter_mut().zip(meets.iter()).for_each(|(fits, meets)| *fits &= *meets);
+        }
         let mut found: Vec<Found> = vec![];
-        for one in series {
-            let rows = one.rows.iter().map(|row| RowView::new(table, *row));
-            let rows: Vec<_> = rows.filter(|row| cell.demands.iter().all(|demand| self.has(row, demand))).collect();
-            for (images, rows) in by_images(&rows) {
+        for one in &rows.series {
+            let fitting = one.rows.iter().filter(|row| fit[**row]);
+            for (images, rows) in by_images(fitting.map(|row| RowView::new(rows.table, *row))) {
                 let series = [one.name.as_str(), &images].into_iter().filter(|part| !part.is_empty());
                 let series = series.collect::<Vec<_>>().join(", ");
                 let values = values(&rows, cell).into_iter();
@@ -52,16 +75,25 @@ impl<'a> Matcher<'a> {
         found
     }
 
-    fn has(&self, row: &RowView, demand: &Demand) -> bool {
-        let cell = match demand.column.as_str() {
-            "set" => row.stored_name("set"),
-            "ood_set" => row.stored_name("ood_set"),
-            column => row.get(column),
-        };
-        match cell {
-            "" => demand.fits(&self.configured(row, &demand.column)),
-            cell => demand.fits(cell),
+    /// Returns for each row whether it meets a demand.
+    fn fitting(&self, rows: &Rows, demand: &Demand) -> Rc<[bool]> {
+        if let Some(known) = rows.fitting.borrow().get(demand) {
+            return known.clone();
         }
+        let column = match demand.column.as_str() {
+            "set" => stored_name(rows.table, "set"),
+            "ood_set" => stored_name(rows.table, "ood_set"),
+            column => column,
+        };
+        let place = rows.table.index(column);
+        let mut known: HashMap<&str, bool> = HashMap::new();
+        let meets = |row: usize| match rows.table.cell(row, place) {
+            "" => demand.fits(&self.configured(&RowView::new(rows.table, row), &demand.column)),
+            cell => *known.entry(cell).or_insert_with(|| demand.fits(cell)),
+        };
+        let meets: Rc<[bool]> = (0..rows.table.rows.len()).map(meets).collect();
+        rows.fitting.borrow_mut().insert(demand.clone(), meets.clone());
+        meets
     }
 
     /// Returns the value of a setting that rows do not carry (such as `low-rank.targets`), taken from the config of the
@@ -87,17 +119,12 @@ pub fn checkpoint(row: &RowView) -> String {
 
 /// Groups rows by the images that they measure. The name of a group is empty if each set has a single set of images.
 /// Otherwise it consists of the names that distinguish the images.
-fn by_images<'a>(rows: &[RowView<'a>]) -> Vec<(String, Vec<RowView<'a>>)> {
-    let mut groups: Vec<(String, Vec<RowView>)> = vec![];
-    for row in rows {
+fn by_images<'a>(rows: impl Iterator<Item = RowView<'a>>) -> Vec<(String, Vec<RowView<'a>>)> {
+    let name = |row: RowView<'a>| {
         let renamed = ["set", "ood_set"].into_iter().filter(|column| row.get(column) != row.stored_name(column));
-        let name = renamed.map(|column| row.get(column)).collect::<Vec<_>>().join(", ");
-        match groups.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, rows)) => rows.push(*row),
-            None => groups.push((name, vec![*row])),
-        }
-    }
-    groups
+        (renamed.map(|column| row.get(column)).collect::<Vec<_>>().join(", "), row)
+    };
+    grouped(rows.map(name))
 }
 
 /// Returns the values by checkpoint, one per run: the value of the run's last row, or the mean over the severities that

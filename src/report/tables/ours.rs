@@ -1,11 +1,12 @@
 //! Tables of the contents of a results folder without published numbers: all result rows, all out-of-distribution rows,
 //! and the aggregates over seeds.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use anyhow::Result;
 
 use super::rendered::RenderedTable;
+use crate::base::small::grouped;
 use crate::metrics::{self, Average, Unit};
 use crate::report::aggregate::{Aggregate, Summary, aggregates, seed_warning};
 use crate::report::sources::Sources;
@@ -43,14 +44,13 @@ const OOD_COLUMNS: &[&str] = &[
 /// Returns the columns shown for result rows: names, the metrics that are marked for tables, and costs. A setting such
 /// as `svgd.gamma` is shown if rows that are otherwise alike differ in it.
 pub fn result_columns(table: &Table) -> Vec<String> {
-    let mut alike: BTreeMap<Vec<Option<&str>>, Vec<usize>> = BTreeMap::new();
-    for row in 0..table.rows.len() {
-        let names = telling_names().map(|column| table.get(row, column)).collect();
-        alike.entry(names).or_default().push(row);
-    }
+    let places = table.places(telling_names());
+    let names = |row: usize| places.iter().map(|place| table.cell(row, *place)).collect::<Vec<_>>();
+    let alike = grouped((0..table.rows.len()).map(|row| (names(row), row)));
     let tells = |column: &&String| {
-        let differ = |rows: &Vec<usize>| rows.iter().any(|row| table.get(*row, column) != table.get(rows[0], column));
-        column.contains('.') && alike.values().any(differ)
+        let place = table.index(column);
+        let differ = |rows: &[usize]| rows.iter().any(|row| table.cell(*row, place) != table.cell(rows[0], place));
+        column.contains('.') && alike.iter().any(|(_, rows)| differ(rows))
     };
     let settings: Vec<String> = table.columns.iter().filter(tells).cloned().collect();
     let mut telling: Vec<&str> = telling_names().collect();
@@ -68,11 +68,12 @@ fn telling_names() -> impl Iterator<Item = &'static str> {
 
 /// Returns whether two runs have rows that are equal in all `columns`.
 fn runs_look_alike(table: &Table, columns: &[&str]) -> bool {
-    let mut runs: BTreeMap<Vec<Option<&str>>, Option<&str>> = BTreeMap::new();
+    let (run, places) = (table.index("run"), table.places(columns.iter().copied()));
+    let mut runs: HashMap<Vec<&str>, &str> = HashMap::new();
     (0..table.rows.len()).any(|row| {
-        let run = table.get(row, "run");
-        let cells = columns.iter().map(|column| table.get(row, column)).collect();
-        *runs.entry(cells).or_insert(run) != run
+        let of = table.cell(row, run);
+        let cells = places.iter().map(|place| table.cell(row, *place)).collect();
+        *runs.entry(cells).or_insert(of) != of
     })
 }
 

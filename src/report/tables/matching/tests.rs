@@ -146,7 +146,7 @@ fn targets_come_from_the_config_of_the_run() {
     let mut sources = sources(&[vec![("set", "camelyon17")]]);
     assert!(Matcher::new(&sources).find(&cell).is_empty());
     let config = "[subspace.low-rank]\ntargets = [\"mlp.fc\", \"mlp.proj\"]\nblocks = \"0-5\"\n";
-    sources.runs.push(crate::report::sources::RunFiles {
+    sources.runs.add(crate::report::sources::RunFiles {
         experiment: "e".into(),
         run: "r1".into(),
         folder: "none".into(),
