@@ -426,9 +426,7 @@ fn a_posterior_leaves_as_one_archive() {
         ("timm-vit", ALL_LAYERS),
         ("open-clip", full),
         ("timm-siglip", full),
-        ("hf-dinov2-registers", ALL_LAYERS),
         ("hf-dinov3", full),
-        ("timm-deit3", full),
     ];
     for (name, subspace) in cases {
         let place = Place::new();
