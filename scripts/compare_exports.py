@@ -128,10 +128,14 @@ def coming(place):
                     parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
         return model.eval()
 
+    def with_head(model):
+        model.reset_classifier(10)
+        return model
+
     vit, hf = loadable("timm-vit", place.folder), loadable("hf-vit", place.folder)
     classifier = transformers.ViTForImageClassification
     cases = {
-        "timm": (vit, lambda: timm.create_model(f"local-dir:{vit}", pretrained=True, num_classes=10),
+        "timm": (vit, lambda: with_head(timm.create_model(f"local-dir:{vit}", pretrained=True)),
                  dict(r=3, lora_alpha=5, target_modules=["qkv", "fc1"], modules_to_save=["head"])),
         "transformers": (hf, lambda: classifier.from_pretrained(hf, num_labels=10, ignore_mismatched_sizes=True),
                          dict(r=2, lora_alpha=3, use_rslora=True, rank_pattern={"v_proj": 4}, alpha_pattern={"fc2": 7},

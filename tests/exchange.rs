@@ -417,3 +417,69 @@ fn ranks_and_factors_of_single_layers_are_kept() {
     let key = "vit.encoder.layer.0.attention.attention.key.weight";
     assert!(stored(&place.path("out"), key).equal(&stored(&family("hf-vit"), key)));
 }
+
+/// One archive with all particles gives their logits for any number of images, the mean probabilities and the mutual information.
+#[test]
+fn a_posterior_leaves_as_one_archive() {
+    let full = "subspace.full = {}";
+    let cases = [
+        ("timm-vit", ALL_LAYERS),
+        ("open-clip", full),
+        ("timm-siglip", full),
+        ("hf-dinov3", full),
+    ];
+    for (name, subspace) in cases {
+        let place = Place::new();
+        let run = train(&place, name, subspace);
+        done(export(&place, &run, "out", &["--to", "torchscript"]));
+        let expected = place.path("out/expected.safetensors");
+        let (pixels, logits) = (tensor(&expected, "pixels"), tensor(&expected, "logits"));
+        let module = tch::CModule::load(place.path("out/posterior.pt")).unwrap();
+        let run = |pixels: &Tensor| -> [Tensor; 3] {
+            let output = module.method_is("forward", &[tch::IValue::Tensor(pixels.shallow_clone())]).unwrap();
+            let tch::IValue::Tuple(parts) = output else { panic!("{name}: no tuple") };
+            let parts: Vec<Tensor> = parts.into_iter().map(|part| Tensor::try_from(part).unwrap()).collect();
+            parts.try_into().unwrap()
+        };
+        let [found, probabilities, information] = run(&pixels);
+        near(&found, &logits);
+        assert_eq!((found.size(), information.size()), (vec![2, 4, 10], vec![4]));
+        near(&probabilities, &logits.softmax(-1, Kind::Float).mean_dim([0i64].as_slice(), false, Kind::Float));
+        let shape = bella::predictions::Shape { members: 2, samples: 4, classes: 10 };
+        let values = Vec::<f32>::try_from(&logits.reshape([-1])).unwrap();
+        let predictions = bella::predictions::Predictions::unlabelled(shape, values).unwrap();
+        let spread = bella::metrics::Uncertainty::compute(&predictions).unwrap().spread.unwrap();
+        for (image, expected) in spread.mutual_information.iter().enumerate() {
+            let difference = (information.double_value(&[image as i64]) - expected).abs();
+            assert!(difference < 1e-5, "{name}: {difference:.1e}");
+        }
+        let many = Tensor::cat(&[&pixels, &pixels.narrow(0, 0, 3)], 0);
+        near(&run(&many)[0].narrow(1, 4, 3), &logits.narrow(1, 0, 3));
+        near(&run(&pixels.narrow(0, 1, 1))[0], &logits.narrow(1, 1, 1));
+    }
+}
+
+/// A TorchScript archive is written again with its own code.
+#[test]
+fn an_archive_leaves_as_an_archive() {
+    let place = Place::new();
+    let path = format!("checkpoint.path = {:?}", fixture("openai_clip.pt"));
+    let text =
+        std::fs::read_to_string(config(&place, "timm-vit", &format!("{ALL_LAYERS}\nmethod.map = {{}}"))).unwrap();
+    let start = text.find("checkpoint = ").unwrap();
+    let end = start + text[start..].find('\n').unwrap();
+    place.write(
+        "x.toml",
+        format!("{}{path}\ncheckpoint.normalize = \"clip\"{}", &text[..start], &text[end..]).as_bytes(),
+    );
+    let mut command = place.command("train", &[]);
+    command.arg("--config").arg(place.path("x.toml"));
+    done(command);
+    done(export(&place, &place.run(), "out", &["--to", "weights"]));
+    let [expected, head] = ["expected", "head"].map(|name| place.path("out").join(format!("{name}.safetensors")));
+    let module = tch::CModule::load(place.path("out/model.pt")).unwrap();
+    let pixels = tensor(&expected, "pixels");
+    let features = module.method_ts("encode_image", &[pixels]).unwrap();
+    let found = features.detach().linear(&tensor(&head, "weight"), Some(&tensor(&head, "bias")));
+    near(&found, &tensor(&expected, "logits"));
+}

@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use tch::Tensor;
 
+use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::exchange::outgoing::Outgoing;
@@ -42,7 +43,7 @@ pub struct ExportArgs {
     run: Option<String>,
 
     #[command(flatten)]
-    to: DoorArgs,
+    door: DoorArgs,
 
     /// Number of the one particle to export, from 0 [default: all].
     #[arg(long, value_name = "K", conflicts_with = "soup")]
@@ -60,29 +61,47 @@ pub struct ExportArgs {
     pub compute: ComputeArgs,
 }
 
-/// Where models leave to.
+/// Where models leave to, as the command line says it.
 #[derive(Args)]
 pub struct DoorArgs {
-    /// What to write, in place of an evaluation: peft (an adapter in a folder), weights (the checkpoint's own folder or archive
-    /// with merged weights) or torchscript (all models as one archive that needs no bella).
-    #[arg(long, value_name = "FORMAT")]
-    pub to: Format,
+    /// What to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights) or
+    /// torchscript (all models as one archive that needs no bella). Nothing is evaluated then.
+    #[arg(long, value_name = "FORMAT", requires = "output")]
+    to: Option<Format>,
 
     /// Folder to write; several models get a folder each in it.
-    #[arg(short = 'o', long, value_name = "FOLDER")]
-    pub output: PathBuf,
+    #[arg(short = 'o', long, value_name = "FOLDER", requires = "to")]
+    output: Option<PathBuf>,
 
     /// Package that loads the models: timm, open-clip, transformers-4 or transformers-5 [default: the checkpoint's own].
-    #[arg(long = "for", value_name = "PACKAGE")]
-    pub package: Option<Package>,
+    #[arg(long = "for", value_name = "PACKAGE", requires = "to")]
+    package: Option<Package>,
 
     /// Replace an existing folder.
-    #[arg(long)]
-    pub force: bool,
+    #[arg(long, requires = "to")]
+    force: bool,
+}
+
+/// Where models leave to.
+pub struct Door {
+    to: Format,
+    output: PathBuf,
+    package: Option<Package>,
+    force: bool,
+}
+
+impl DoorArgs {
+    /// Returns the door, if the command line names one.
+    pub fn door(&self) -> Option<Door> {
+        let (to, output) = (self.to?, self.output.clone()?);
+        Some(Door { to, output, package: self.package, force: self.force })
+    }
 }
 
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let opened = opened_to_leave(&args.to, args.run.as_deref(), &Overrides::default(), &args.compute)?;
+    let door =
+        args.door.door().ok_or_else(|| Usage("--to FORMAT and --output FOLDER say what to write, and where".into()))?;
+    let opened = opened_to_leave(&door, args.run.as_deref(), &Overrides::default(), &args.compute)?;
     let theta = theta(args, &opened)?;
     let name = |number: usize| format!("{}-{number}", if args.draws.unwrap_or(0) > 0 { "draw" } else { "particle" });
     let count = theta.size()[0] as usize;
@@ -94,25 +113,25 @@ pub fn run(args: &ExportArgs) -> Result<()> {
             opened.run.id()
         );
         let Combined { subspace, theta } = mean(subspace, &theta, Space::Weights)?;
-        return leave(&args.to, &opened, (&*subspace, &theta), vec!["soup".to_string()]);
+        return leave(&door, &opened, (&*subspace, &theta), vec!["soup".to_string()]);
     }
     if let Some(particle) = args.particle {
         let rule = format!("--particle {particle}: the run has models 0 to {}", count - 1);
         ensure!((particle as usize) < count, rule);
         let one = theta.narrow(0, i64::from(particle), 1);
-        return leave(&args.to, &opened, (subspace, &one), vec![name(particle as usize)]);
+        return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
     }
-    leave(&args.to, &opened, (subspace, &theta), (0..count).map(name).collect())
+    leave(&door, &opened, (subspace, &theta), (0..count).map(name).collect())
 }
 
 /// Opens a run whose models leave. Whoever loads them computes in f32, and so do the expected logits.
 pub(super) fn opened_to_leave(
-    args: &DoorArgs,
+    door: &Door,
     run: Option<&str>,
     overrides: &Overrides,
     compute: &ComputeArgs,
 ) -> Result<Opened> {
-    check(&args.output, args.force)?;
+    check(&door.output, door.force)?;
     let overrides = Overrides { precision: Some(Precision::F32), ..overrides.clone() };
     Opened::run(run, &overrides, compute)
 }
@@ -144,24 +163,24 @@ fn theta(args: &ExportArgs, opened: &Opened) -> Result<Tensor> {
 
 /// Writes models, given as rows `[k, P]` of a subspace, and prints the Python that loads them.
 pub(super) fn leave(
-    args: &DoorArgs,
+    door: &Door,
     opened: &Opened,
     (subspace, theta): (&dyn Subspace, &Tensor),
     names: Vec<String>,
 ) -> Result<()> {
     let (experiment, session) = (&opened.experiment, &opened.session);
     let outgoing = Outgoing { experiment, session, subspace, theta, names };
-    if args.to == Format::Torchscript {
-        return leave_together(args, &outgoing);
+    if door.to == Format::Torchscript {
+        return leave_together(door, &outgoing);
     }
-    let target = Target::new(args.package, outgoing.checkpoint(), session.naming, &session.names)?;
-    let (write, loaded): (fn(&Outgoing, &Target, usize, &Path) -> Result<()>, Loaded) = match args.to {
+    let target = Target::new(door.package, outgoing.checkpoint(), session.naming, &session.names)?;
+    let (write, loaded): (fn(&Outgoing, &Target, usize, &Path) -> Result<()>, Loaded) = match door.to {
         Format::Peft => (peft::write, Loaded::Adapter),
         Format::Weights | Format::Torchscript => (weights::write, Loaded::Weights),
     };
-    let python = python_lines(&outgoing, &target, &args.output, loaded)?;
+    let python = python_lines(&outgoing, &target, &door.output, loaded)?;
     let expected = outgoing.expected()?;
-    write_folder(&args.output, args.force, |folder| {
+    write_folder(&door.output, door.force, |folder| {
         for model in 0..outgoing.count() {
             let own = outgoing.folder(folder, model);
             if own != folder {
@@ -172,20 +191,20 @@ pub(super) fn leave(
         }
         Ok(())
     })?;
-    tracing::info!("{}: {} for {}: {}", args.output.display(), args.to, target.package, outgoing.names.join(", "));
+    tracing::info!("{}: {} for {}: {}", door.output.display(), door.to, target.package, outgoing.names.join(", "));
     print!("{python}");
     Ok(())
 }
 
 /// Writes all models as one archive.
-fn leave_together(args: &DoorArgs, outgoing: &Outgoing) -> Result<()> {
-    ensure!(args.package.is_none(), "--for: an archive needs no package: leave it out");
+fn leave_together(door: &Door, outgoing: &Outgoing) -> Result<()> {
+    ensure!(door.package.is_none(), "--for: an archive needs no package: leave it out");
     let expected = outgoing.expected()?;
-    write_folder(&args.output, args.force, |folder| {
+    write_folder(&door.output, door.force, |folder| {
         script::write_posterior(outgoing, folder)?;
         expected.write_all(folder)
     })?;
-    tracing::info!("{}: {} in one archive", args.output.display(), outgoing.names.join(", "));
-    print!("{}", posterior_lines(&args.output));
+    tracing::info!("{}: {} in one archive", door.output.display(), outgoing.names.join(", "));
+    print!("{}", posterior_lines(&door.output));
     Ok(())
 }

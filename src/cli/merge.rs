@@ -55,7 +55,7 @@ pub struct MergeArgs {
     tests: TestArgs,
 
     #[command(flatten)]
-    door: Option<DoorArgs>,
+    door: DoorArgs,
 
     #[command(flatten)]
     pub compute: ComputeArgs,
@@ -64,7 +64,8 @@ pub struct MergeArgs {
 pub fn run(args: &MergeArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     let prior = checked(args)?;
-    let opened = match &args.door {
+    let door = args.door.door();
+    let opened = match &door {
         Some(door) => opened_to_leave(door, Some(&args.runs[0]), &args.overrides, &args.compute)?,
         None => Opened::run(Some(&args.runs[0]), &args.overrides, &args.compute)?,
     };
@@ -86,7 +87,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
         prior: if entrywise { prior } else { 0.0 },
     };
     let merged = merge(runs, &settings)?;
-    if let Some(door) = &args.door {
+    if let Some(door) = &door {
         return leave(door, &opened, (&*merged.subspace, &merged.theta), vec!["merged".to_string()]);
     }
     let members = Members::Rows { subspace: &*merged.subspace, rows: &merged.theta };

@@ -32,7 +32,7 @@ pub struct SoupArgs {
     tests: TestArgs,
 
     #[command(flatten)]
-    door: Option<DoorArgs>,
+    door: DoorArgs,
 
     #[command(flatten)]
     pub compute: ComputeArgs,
@@ -40,14 +40,15 @@ pub struct SoupArgs {
 
 pub fn run(args: &SoupArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
-    let opened = match &args.door {
+    let door = args.door.door();
+    let opened = match &door {
         Some(door) => opened_to_leave(door, args.run.as_deref(), &args.overrides, &args.compute)?,
         None => Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?,
     };
     let theta = opened.stored()?.posterior.theta();
     ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
     let soup = mean(opened.session.subspace()?, theta, args.space)?;
-    if let Some(door) = &args.door {
+    if let Some(door) = &door {
         return leave(door, &opened, (&*soup.subspace, &soup.theta), vec!["soup".to_string()]);
     }
     let members = Members::Rows { subspace: &*soup.subspace, rows: &soup.theta };

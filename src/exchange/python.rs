@@ -41,6 +41,9 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
     let mut text = format!("import torch{package}\nfrom safetensors.torch import load_file\n");
     let create = create(outgoing, target, &head, loaded, &at.to_string(), classes)?;
     text += &format!("model = {create}\n");
+    if loaded == Loaded::Adapter && target.package == Package::Timm && matches!(head, HeadPlace::Saved(..)) {
+        text += &format!("model.reset_classifier({classes})\n");
+    }
     if loaded == Loaded::Adapter {
         text = format!(
             "from peft import PeftModel\n{text}model = PeftModel.from_pretrained(model, {:?})\n",
@@ -83,9 +86,8 @@ fn create(
     let resized = outgoing.is_resized() && loaded == Loaded::Adapter;
     Ok(match (target.package, target.family) {
         (Package::Timm, _) => {
-            let count = if new_head { format!(", num_classes={classes}") } else { String::new() };
             let size = if resized { format!(", img_size={size}") } else { String::new() };
-            format!("timm.create_model(\"local-dir:{from}\", pretrained=True{count}{size})")
+            format!("timm.create_model(\"local-dir:{from}\", pretrained=True{size})")
         }
         (Package::OpenClip, _) => {
             let size = if resized { format!(", force_image_size={size}") } else { String::new() };
