@@ -190,13 +190,13 @@ case("waits-prefix-disk", config(LATER, SVGD, train=STEPS + 'prefix_cache = "dis
 case("waits-full", config(FULL, SVGD + 'drive = "shared"\n', SGD, STEPS + "clip_norm = 1.0\nrecompute = true\n"), waits=True)
 case("waits-weight", config(LOW, SVGD + 'drive = "weight"\n', ADAM, STEPS + "accumulate = 2\nparticle_chunk = 2\n"), waits=True)
 case("waits-ivon", config(LOW, IVON + "particles = 2\n", NONE, STEPS), waits=True)
-case("waits-sgld", config(LOW, SGLD.replace("every = 1", "every = 100").replace("start = 3", "start = 0"), NONE, STEPS + LAST), waits=True)
-for method, text in [("psgld", PSGLD), ("sghmc", SGHMC), ("bbb", BBB), ("vogn", VOGN)]:
+# As many states and snapshots whatever the number of steps, since they are written at the end.
+for method, text in [("sgld", SGLD + "samples = 2\n"), ("psgld", PSGLD + "samples = 2\n"), ("sghmc", SGHMC + "samples = 2\n"), ("bbb", BBB), ("vogn", VOGN)]:
     case(f"waits-{method}", config(LOW, text, NONE, STEPS + LAST), waits=True)
 case("waits-sam", config(LOW, "[method.sam]\nrho = 0.05\n", ADAM, STEPS), waits=True)
 case("waits-mc-dropout", config(LOW, DROPOUT, ADAM, STEPS), waits=True)
 case("waits-adahessian", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n", STEPS), waits=True)
-case("waits-swag", config(LOW, SWAG.replace("every = 1", "every = 2"), ADAM, STEPS + LAST), waits=True)
+case("waits-swag", config(LOW, SWAG, ADAM, STEPS + LAST), waits=True)
 
 # Memory, and runs that were killed.
 case("memory-peaks", "", ["bench", "--shapes", "clip-mini", "--particles", "4", "--steps", "1", "--batch-size", "8", "--prediction-images", "1", "--predictions", "1"], train=False, compare=False, peaks=True, ci=True)
