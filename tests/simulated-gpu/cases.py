@@ -55,8 +55,8 @@ IVON = "[method.ivon]\nlr = 0.03\ness = 1000\nhess_init = 1e-2\nsamples = 4\n"
 LAPLACE = "[method.laplace]\nsamples = 16\n"
 SWAG = "[method.swag]\nparticles = 2\nstart = 3\nevery = 1\ncolumns = 3\nsamples = 4\n"
 SGLD = "[method.sgld]\nlr = 0.05\ness = 200\nstart = 3\nevery = 1\nparticles = 2\n"
-PSGLD = SGLD.replace("sgld", "psgld").replace("0.05", "1e-4")
-SGHMC = SGLD.replace("sgld", "sghmc").replace("0.05", "0.01") + "friction = 0.1\n"
+PSGLD = "[method.psgld]\nlr = 1e-4\ness = 200\nstart = 3\nevery = 1\nparticles = 2\n"
+SGHMC = "[method.sghmc]\nlr = 0.01\nfriction = 0.1\ness = 200\nstart = 3\nevery = 1\nparticles = 2\n"
 BBB = "[method.bbb]\nlr = 2e-3\ness = 200\nweight_decay = 2e-4\n"
 VOGN = "[method.vogn]\nlr = 1e-3\ness = 200\nhess_init = 1e-2\nweight_decay = 1e-6\ndamping = 1e-3\n"
 DROPOUT = "[method.mc-dropout]\nrate = 0.1\nsamples = 4\n"
@@ -190,13 +190,13 @@ case("waits-prefix-disk", config(LATER, SVGD, train=STEPS + 'prefix_cache = "dis
 case("waits-full", config(FULL, SVGD + 'drive = "shared"\n', SGD, STEPS + "clip_norm = 1.0\nrecompute = true\n"), waits=True)
 case("waits-weight", config(LOW, SVGD + 'drive = "weight"\n', ADAM, STEPS + "accumulate = 2\nparticle_chunk = 2\n"), waits=True)
 case("waits-ivon", config(LOW, IVON + "particles = 2\n", NONE, STEPS), waits=True)
-case("waits-sgld", config(LOW, SGLD.replace("every = 1", "every = 100").replace("start = 3", "start = 0"), NONE, STEPS + LAST), waits=True)
-for method, text in [("psgld", PSGLD), ("sghmc", SGHMC), ("bbb", BBB), ("vogn", VOGN)]:
+# As many states and snapshots whatever the number of steps, since they are written at the end.
+for method, text in [("sgld", SGLD + "samples = 2\n"), ("psgld", PSGLD + "samples = 2\n"), ("sghmc", SGHMC + "samples = 2\n"), ("bbb", BBB), ("vogn", VOGN)]:
     case(f"waits-{method}", config(LOW, text, NONE, STEPS + LAST), waits=True)
 case("waits-sam", config(LOW, "[method.sam]\nrho = 0.05\n", ADAM, STEPS), waits=True)
 case("waits-mc-dropout", config(LOW, DROPOUT, ADAM, STEPS), waits=True)
 case("waits-adahessian", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n", STEPS), waits=True)
-case("waits-swag", config(LOW, SWAG.replace("every = 1", "every = 2"), ADAM, STEPS + LAST), waits=True)
+case("waits-swag", config(LOW, SWAG, ADAM, STEPS + LAST), waits=True)
 
 # Memory, and runs that were killed.
 case("memory-peaks", "", ["bench", "--shapes", "clip-mini", "--particles", "4", "--steps", "1", "--batch-size", "8", "--prediction-images", "1", "--predictions", "1"], train=False, compare=False, peaks=True, ci=True)

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+MOST_SECONDS = 600
 WITHOUT_DEVICE = ("score", "inspect", "report")
 
 
@@ -39,12 +40,17 @@ class Machine:
     def run(self, arguments, device, folder, **environment):
         """Runs a command to its end; everything that it says is added to the log of its device."""
         command = self.arguments(arguments, device, folder)
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=600, env=self.environment(device, folder, **environment)
-        )
+        environment = self.environment(device, folder, **environment)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+            try:
+                output, messages = child.communicate(timeout=MOST_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                output, messages = child.communicate()
+                messages += f"error: killed after {MOST_SECONDS} s\n"
         with open(folder.parent / f"{device}.log", "a") as log:
-            log.write(f"$ {' '.join(command[1:])}\n{done.stdout}{done.stderr}exit {done.returncode}\n\n")
-        return Done(command[1:], done.returncode, done.stdout, done.stderr)
+            log.write(f"$ {' '.join(command[1:])}\n{output}{messages}exit {child.returncode}\n\n")
+        return Done(command[1:], child.returncode, output, messages)
 
 
 @dataclass
