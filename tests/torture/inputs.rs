@@ -120,7 +120,7 @@ fn refused_whole(targets: &[targets::Target]) -> String {
 
 /// What is wrong with the way in which an input was read or refused.
 fn fault(outcome: &std::thread::Result<Result<(), String>>) -> Option<String> {
-    let peak = bella::machine::memory::peak_bytes().unwrap_or(0);
+    let peak = bella::machine::memory::peak_bytes(tch::Device::Cpu).unwrap_or(0);
     match outcome {
         Err(payload) => Some(format!("panicked: {}", bella::base::tensor::panic_line(payload.as_ref()))),
         Ok(_) if peak > MOST_BYTES => Some(format!("took {peak} bytes of memory")),
