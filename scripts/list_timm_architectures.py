@@ -40,6 +40,9 @@ def line(name):
     block = model.blocks[0]
     activation = ACTIVATIONS.get(type(block.mlp.act).__name__) if hasattr(block, "mlp") else None
     plain = type(block) in (Block, BeitBlock, EvaBlock) and isinstance(block.norm1, torch.nn.LayerNorm)
+    # Differential attention, and towers without a norm after their blocks.
+    plain = plain and not hasattr(block.attn, "lambda_q1")
+    plain = plain and any(isinstance(norm, torch.nn.LayerNorm) for norm in (model.norm, model.fc_norm))
     if type(block) is EvaBlock:
         plain = plain and type(block.attn) is EvaAttention and block.attn.gate is None
     rotary = rope(model)

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::Tensor;
 
 use super::container::Container;
@@ -59,11 +59,12 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
         ensure!(container.text("byteorder")? == b"little", "{shown}: its bytes are not in little-endian order");
     }
     let bytes = container.text("data.pkl")?;
-    let pickle = pickle::read(&bytes, &is_tensor_part).with_context(|| format!("{shown}: {ADVICE}: data.pkl"))?;
+    let pickle =
+        pickle::read(&bytes, &is_tensor_part).map_err(|why| anyhow!("{shown}: data.pkl: {why:#}: {ADVICE}"))?;
     let entries = entries(&pickle).with_context(|| shown.to_string())?;
-    let stored = entries
-        .into_iter()
-        .map(|(name, id)| Stored::of(&pickle, &name, id).with_context(|| format!("{shown}: `{name}`: {ADVICE}")));
+    let stored = entries.into_iter().map(|(name, id)| {
+        Stored::of(&pickle, &name, id).map_err(|why| anyhow!("{shown}: `{name}`: {why:#}: {ADVICE}"))
+    });
     let stored = stored.collect::<Result<Vec<Stored>>>()?;
     let needed = stored.iter().map(|tensor| tensor.count() as u64 * tensor.kind.elt_size_in_bytes() as u64);
     let (needed, there) = (needed.fold(0, u64::saturating_add), path.metadata().map_or(0, |file| file.len()));

@@ -99,7 +99,7 @@ fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Diffe
     if !path.is_file() {
         return Ok(None);
     }
-    let tensors = weights::of_file(&path)?;
+    let tensors = weights::of_safetensors(&path)?;
     let get = |name: &str| -> Result<Tensor> {
         let found = tensors.iter().find(|(known, _)| known == name);
         Ok(found.with_context(|| format!("{}: has no tensor `{name}`", path.display()))?.1.to_kind(Kind::Float))

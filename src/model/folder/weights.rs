@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -141,31 +141,41 @@ fn check_index(
     Ok(())
 }
 
-/// Returns all tensors of one file.
+/// Returns all tensors of a file of weights.
 ///
 /// # Errors
 /// Fails if the file is damaged, or if a tensor has a number type other than plain floating point.
-pub fn of_file(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    if path.extension().is_none_or(|end| end != SAFETENSORS) {
-        let tensors = if state_dict::is_state_dict(path)? {
-            state_dict::read(path)?
-        } else {
-            bail!("{}: is no file of tensors that torch wrote, or a truncated one: fetch it again", path.display())
-        };
-        for (name, tensor) in &tensors {
-            let plain = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&tensor.kind());
-            ensure!(plain || is_index(name), "{}", quantised(path, name, &format!("{:?}", tensor.kind())));
+fn of_file(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    if path.extension().is_some_and(|end| end == SAFETENSORS) {
+        let header = header(path).map_err(|why| damaged(path, &format!("{why:#}")))?;
+        for (name, tensor) in header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__") {
+            let kind = tensor.get("dtype").and_then(Value::as_str).unwrap_or_default();
+            let plain = ["F32", "F16", "BF16", "F64"].contains(&kind);
+            ensure!(plain || is_index(name), "{}", quantised(path, name, kind));
         }
-        return Ok(tensors);
+        return of_safetensors(path);
     }
-    let damaged = |why: &str| anyhow!("{}: not a readable safetensors file: {why}", path.display());
-    let header = header(path).map_err(|why| damaged(&format!("{why:#}")))?;
-    for (name, tensor) in header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__") {
-        let kind = tensor.get("dtype").and_then(Value::as_str).unwrap_or_default();
-        let plain = ["F32", "F16", "BF16", "F64"].contains(&kind);
-        ensure!(plain || is_index(name), "{}", quantised(path, name, kind));
+    let shown = path.display();
+    let whole = state_dict::is_state_dict(path)?;
+    ensure!(whole, "{shown}: is no file of tensors that torch wrote, or a truncated one: fetch it again");
+    let tensors = state_dict::read(path)?;
+    for (name, tensor) in &tensors {
+        let plain = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&tensor.kind());
+        ensure!(plain || is_index(name), "{}", quantised(path, name, &format!("{:?}", tensor.kind())));
     }
-    Tensor::read_safetensors(path).map_err(|why| damaged(&first_line(&why)))
+    Ok(tensors)
+}
+
+/// Returns all tensors of a safetensors file, of any type.
+///
+/// # Errors
+/// Fails if the file is damaged.
+pub fn of_safetensors(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    Tensor::read_safetensors(path).map_err(|why| damaged(path, &first_line(&why)))
+}
+
+fn damaged(path: &Path, why: &str) -> Error {
+    anyhow!("{}: not a readable safetensors file: {why}", path.display())
 }
 
 /// Returns the header of a safetensors file: the length of the JSON in eight bytes, then the JSON.
