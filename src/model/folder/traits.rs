@@ -126,7 +126,7 @@ impl Config {
             }
             Kind::Told => {
                 // EVA-02 has position embeddings, too; by its names it differs from DINOv2 in the scales that it lacks.
-                let sure = has_position && !(parts.block.gated && !parts.block.layer_scale);
+                let sure = has_position && (!parts.block.gated || parts.block.layer_scale);
                 ensure!(
                     sure || parts.relative,
                     "it may have rotary positions, which its weights do not tell: set checkpoint.architecture to timm's \
