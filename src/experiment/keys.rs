@@ -164,7 +164,7 @@ Several `--config` files merge left to right, `--set KEY=VALUE` last. The tables
 `[method.*]` and `[optimizer.*]` replace each other when merged, so that a method file turns one experiment into another.
 Without `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]` the checkpoint is only evaluated. Unknown keys, wrong types and
 values out of range are errors that name file, line, key, value and rule, all of them at once. An empty default means that
-nothing is set. Two defaults depend on another key, which the meaning names.
+nothing is set. Three defaults depend on another key, which the meaning names.
 ";
 
 /// Returns the registry's description of the entry of a table such as `method.svgd`.
