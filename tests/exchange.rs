@@ -422,12 +422,7 @@ fn ranks_and_factors_of_single_layers_are_kept() {
 #[test]
 fn a_posterior_leaves_as_one_archive() {
     let full = "subspace.full = {}";
-    let cases = [
-        ("timm-vit", ALL_LAYERS),
-        ("open-clip", full),
-        ("timm-siglip", full),
-        ("hf-dinov3", full),
-    ];
+    let cases = [("timm-vit", ALL_LAYERS), ("open-clip", full), ("timm-siglip", full), ("hf-dinov3", full)];
     for (name, subspace) in cases {
         let place = Place::new();
         let run = train(&place, name, subspace);
