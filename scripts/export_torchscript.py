@@ -47,12 +47,12 @@ class Sizes:
 class Export:
     """A module to trace, and the library's own functions that it must reproduce: method name -> callable.
 
-    `native` says whether bella's own forward pass serves it.
+    `native` says whether bella's own forward pass serves it, `normalize` is the mean and std of its images where they are known.
     """
 
-    def __init__(self, module, image_size, truth, context=None, native=True):
+    def __init__(self, module, image_size, truth, context=None, native=True, normalize=None):
         self.module, self.image_size, self.truth, self.context = module, image_size, truth, context
-        self.native = native
+        self.native, self.normalize = native, normalize
 
 
 def prepare(model, weights):
@@ -162,7 +162,9 @@ def from_timm(name, weights, sizes):
     model = prepare(model, weights)
     own = getattr(getattr(model, "patch_embed", None), "img_size", None) or model.default_cfg["input_size"][1:]
     native = isinstance(model, timm.models.vision_transformer.VisionTransformer)
-    return Export(model, size or side(own), {"forward": model}, native=native)
+    cfg = model.pretrained_cfg
+    normalize = (cfg["mean"], cfg["std"]) if cfg.get("mean") else None
+    return Export(model, size or side(own), {"forward": model}, native=native, normalize=normalize)
 
 
 def from_torchvision(name, weights, sizes):
@@ -320,7 +322,12 @@ def inspect(export, path, binary):
 
 def advise(export, path, native):
     kind = "" if native else f'kind = "module"\nimage_size = {export.image_size}\n'
-    print(f"\n[checkpoint]\npath = \"{path}\"\n{kind}normalize = …  # what the network was trained with")
+    if export.normalize:
+        mean, std = ([round(float(value), 6) for value in values] for values in export.normalize)
+        normalize = f"{{ mean = {mean}, std = {std} }}"
+    else:
+        normalize = "…  # what the network was trained with"
+    print(f'\n[checkpoint]\npath = "{path}"\n{kind}normalize = {normalize}')
 
 
 def main():
