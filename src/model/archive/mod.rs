@@ -53,8 +53,8 @@ impl Archive {
         let container = Container::open(path)?;
         ensure!(
             container.has_code(),
-            "{shown}: a zip file without TorchScript code and without a dictionary of tensors: give the folder of a \
-             publisher, or export the module with torch.jit.trace and torch.jit.save"
+            "{shown}: a zip file without TorchScript code, as torch.save writes: give the folder of a publisher, or export \
+             the network, for example with scripts/export_torchscript.py (`--weights {shown}`)"
         );
         let files = container.code()?;
         if !TRUSTED.load(Ordering::Relaxed) {
