@@ -90,6 +90,36 @@ def low_rank(model, features, layers):
     return tensors
 
 
+PROMPT = "A photo of a  `Cat`, (at)."  # tests/folders.rs tokenizes it, too
+
+
+def tokenizers(name, context):
+    """Tokenizers of the kinds that SigLIP (unigram, without punctuation) and SigLIP 2 (byte pairs) come with, of a few
+    pieces; their tokens of PROMPT, padded to the context, are printed."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    if name == "hf-siglip-both":
+        pieces = ["\u2581a", "\u2581photo", "\u2581of", "\u2581", "c", "a", "t", "at", "p", "h", "o", "f", "\u2581cat"]
+        vocabulary = [("</s>", 0.0), ("<unk>", 0.0)] + [(piece, -1.0 - i / 7) for i, piece in enumerate(pieces)]
+        tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=1))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        kind, end, padding, text = "SiglipTokenizer", "</s>", "</s>", "a photo of a cat at"
+    else:
+        letters = list("aphotfc,()`.A ") + ["\u2581"]
+        merges = [("a", "t"), ("c", "at"), ("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o")]
+        pieces = ["<pad>", "<eos>", "<unk>"] + letters + ["".join(pair) for pair in merges]
+        tokenizer = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, merges, unk_token="<unk>"))
+        tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+        kind, end, padding, text = "GemmaTokenizer", "<eos>", "<pad>", PROMPT.lower()
+    tokenizer.post_processor = processors.TemplateProcessing("$A " + end, special_tokens=[(end, tokenizer.token_to_id(end))])
+    tokenizer.save(str(OUT / name / "tokenizer.json"))
+    settings = dict(tokenizer_class=kind, pad_token=padding, eos_token=end, model_max_length=context)
+    (OUT / name / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    tokenizer.enable_truncation(context)
+    ids = tokenizer.encode(text).ids
+    print(name, tokenizer.get_vocab_size(), ids + [tokenizer.token_to_id(padding)] * (context - len(ids)))
+
+
 def write(name, model, features, logits=None, resized=None, preprocessing=None, text=None, gradients=None):
     if len(sys.argv) > 1 and name not in sys.argv[1:]:
         return
@@ -107,7 +137,8 @@ def write(name, model, features, logits=None, resized=None, preprocessing=None, 
         if logits is not None:
             reference["logits"] = logits(pixels(SIZE))
         if text is not None:
-            reference |= {"tokens": tokens(), "text_features": text(tokens())}
+            ids, text = text if isinstance(text, tuple) else (tokens(), text)
+            reference |= {"tokens": ids, "text_features": text(ids)}
         if resized is not None:
             reference |= {"resized_pixels": pixels(OTHER), "resized_features": resized(pixels(OTHER))}
     if gradients is not None:
@@ -161,6 +192,7 @@ def transformers():
     write("hf-siglip", siglip, lambda x: siglip(x).pooler_output,
           resized=lambda x: siglip(x, interpolate_pos_encoding=True).pooler_output)
     relatives()
+    siglips()
 
 
 def relatives():
@@ -179,6 +211,18 @@ def relatives():
     data2vec = randomised(hf.Data2VecVisionForImageClassification(config))
     write("hf-data2vec", data2vec, lambda x: pooled(data2vec.data2vec_vision, x), lambda x: data2vec(x).logits,
           lambda x: pooled(data2vec.data2vec_vision, x))
+
+
+def siglips():
+    for name, context, vocabulary in [("hf-siglip-both", 9, 20), ("hf-siglip2-both", 16, 24)]:
+        text = dict(vocab_size=vocabulary, max_position_embeddings=context, hidden_size=16, num_hidden_layers=2,
+                    num_attention_heads=2, intermediate_size=32, projection_size=16)
+        model = randomised(hf.SiglipModel(hf.SiglipConfig(text_config=text, vision_config=dict(**SMALL, **MLP))))
+        ids = torch.randint(0, vocabulary, (2, context), generator=torch.Generator().manual_seed(1))
+        write(name, model, lambda x: model.vision_model(x).pooler_output,
+              text=(ids, lambda ids: model.text_model(ids).pooler_output))
+        if len(sys.argv) == 1 or name in sys.argv[1:]:
+            tokenizers(name, context)
 
 
 TIMM = dict(img_size=SIZE, patch_size=4, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2.0, num_classes=CLASSES)

@@ -13,7 +13,7 @@ use bella::model::vit::identify::{Evidence, Fixed, Identified};
 use common::{Place, assert_has, done, error_line, fixture, messages, printed};
 use tch::{Kind, Tensor};
 
-const FAMILIES: [&str; 32] = [
+const FAMILIES: [&str; 34] = [
     "hf-beit",
     "hf-beit-shared",
     "hf-clip",
@@ -27,6 +27,8 @@ const FAMILIES: [&str; 32] = [
     "hf-dinov3-gated",
     "hf-mae",
     "hf-siglip",
+    "hf-siglip-both",
+    "hf-siglip2-both",
     "hf-vit",
     "open-clip",
     "open-clip-eva02",
@@ -162,7 +164,8 @@ fn particles_of_every_family_train_in_low_rank_and_full() {
 /// Zero-shot heads are made of these.
 #[test]
 fn text_towers_give_the_features_of_their_package() {
-    for name in ["hf-clip-both", "open-clip", "open-clip-eva02", "open-clip-siglip", "open-clip-timm"] {
+    let families = ["hf-clip-both", "open-clip", "open-clip-eva02", "open-clip-siglip", "open-clip-timm"];
+    for name in families.into_iter().chain(["hf-siglip-both", "hf-siglip2-both"]) {
         let text = folder::identify_text(&family(name), &fixed(name)).unwrap();
         let text = text.unwrap_or_else(|| panic!("{name}: no text tower"));
         let tokens = reference(name, "tokens").unwrap();

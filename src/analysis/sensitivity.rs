@@ -11,7 +11,7 @@
 //! | f_i + V_i e_i, the logits without image i | `loo_loss` is their cross-entropy |
 //! | ‖V_i e_i‖₂, the sensitivity | `sensitivity` |
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
@@ -54,6 +54,11 @@ pub fn sensitivities(
     let Posterior::Gaussians { mean, std } = posterior else {
         bail!("sensitivities need a Gaussian posterior with independent columns: train with [method.ivon]")
     };
+    ensure!(
+        model.network.records_layers() || subspace.layout().blocks.iter().all(|block| block.name == "head"),
+        "sensitivities need what enters and leaves the trained layers, which a module (checkpoint.kind = \"module\") does \
+         not show: train [subspace.last-layer]"
+    );
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
     let particles = mean.size()[0];
     let mut found = Vec::new();

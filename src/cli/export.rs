@@ -169,6 +169,12 @@ pub(super) fn leave(
     names: Vec<String>,
 ) -> Result<()> {
     let (experiment, session) = (&opened.experiment, &opened.session);
+    ensure!(
+        session.vit.is_some(),
+        "{}: a module (checkpoint.kind = \"module\") is not exported: only the names of vision transformers are known to \
+         other packages",
+        opened.run.id()
+    );
     let outgoing = Outgoing { experiment, session, subspace, theta, names };
     if door.to == Format::Torchscript {
         return leave_together(door, &outgoing);

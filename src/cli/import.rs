@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use tch::Tensor;
 
@@ -14,7 +14,7 @@ use crate::exchange::tuned::{self, Compressed, Tuned};
 use crate::exchange::{expect_head, full_row, low_rank_config, low_rank_rows};
 use crate::experiment::{Experiment, load_config, over};
 use crate::machine::device;
-use crate::model::Loaded;
+use crate::model::{Loaded, Tower};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::schema::Tree;
@@ -70,11 +70,13 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     let device = settings.device.open()?;
     let classes = plain.data.dataset.classes()?;
     let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &classes, device)?;
-    let base =
-        Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, identified: &loaded.identified };
+    let Tower::Vit(identified) = &loaded.tower else {
+        bail!("checkpoint.kind = \"module\": adapters and models are imported for vision transformers only");
+    };
+    let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, identified };
     let read = read(&expanded(&args.adapters)?, &base, args.rank)?;
     let part = match &read {
-        Read::Adapters(adapters) => low_rank_config(adapters, &loaded.identified.vit)?,
+        Read::Adapters(adapters) => low_rank_config(adapters, &identified.vit)?,
         Read::Models(_) => "[subspace.full]\n".to_string(),
     };
     let sources = match &read {

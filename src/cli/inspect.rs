@@ -9,7 +9,8 @@ use tch::Kind;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::head::{Head, Training};
-use crate::model::network::Parameters;
+use crate::model::module::{self, Opened};
+use crate::model::network::{Network, Parameters, SlotKind};
 use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
@@ -20,7 +21,9 @@ use crate::subspace::low_rank;
 
 /// Print the architecture, parameters and check of a checkpoint.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella inspect dinov2-small/\n  bella inspect ViT-B-32.pt")]
+#[command(
+    after_help = "Examples:\n  bella inspect dinov2-small/\n  bella inspect ViT-B-32.pt\n  bella inspect resnet50.pt --module --image-size 224"
+)]
 pub struct InspectArgs {
     /// A publisher's folder, a file of weights (.safetensors, .pth, .bin) or a TorchScript archive (.pt).
     file: PathBuf,
@@ -41,6 +44,14 @@ pub struct InspectArgs {
     #[arg(long)]
     eps: Option<f64>,
 
+    /// Try the archive as a module that runs by its own forward (checkpoint.kind = "module").
+    #[arg(long, requires = "image_size", conflicts_with_all = ["architecture", "heads", "activation", "eps"])]
+    module: bool,
+
+    /// Height and width of a module's images in pixels.
+    #[arg(long, value_name = "PIXELS", requires = "module", value_parser = clap::value_parser!(i64).range(1..=4096))]
+    image_size: Option<i64>,
+
     /// Load the archive whatever its code calls; only for one whose origin you know.
     #[arg(long)]
     trust: bool,
@@ -57,6 +68,9 @@ pub struct InspectArgs {
 pub fn run(args: &InspectArgs) -> Result<()> {
     if args.trust {
         trust();
+    }
+    if let (true, Some(size)) = (args.module, args.image_size) {
+        return print_module(args, size);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
@@ -81,9 +95,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     print_text(opened.text());
     print_trainable(&opened.identified, args.rank)?;
     if args.parameters {
-        for (name, tensor) in base.all() {
-            println!("  {name:32} {:?}", tensor.size());
-        }
+        print_parameters(base);
     }
     Ok(())
 }
@@ -100,6 +112,39 @@ fn positions(vit: &Vit, base: &Parameters) -> String {
     let learnt = base.get("position").map(|_| "learnt".to_string());
     let relative = vit.parts.relative.then(|| "relative".to_string());
     learnt.into_iter().chain(relative).chain(rope).collect::<Vec<String>>().join(" + ")
+}
+
+/// Prints what a module is, having run it.
+fn print_module(args: &InspectArgs, image_size: i64) -> Result<()> {
+    let Opened { module, base, head, running_statistics } = module::open(&args.file, image_size)?;
+    let slots = module.slots();
+    let count = |kind: SlotKind| slots.iter().filter(|slot| slot.kind == kind).count();
+    println!("file          {}", args.file.display());
+    println!("module        runs by its own forward (checkpoint.kind = \"module\")");
+    println!("image         {image_size} x {image_size} px");
+    println!("features      {}", module.feature_width());
+    match &head {
+        Some(own) => println!("own head      {} classes; its last operation, as a run shows", own.weight.size()[0]),
+        None => println!("own head      none: its last operation is no linear layer"),
+    }
+    println!("parameters    {} besides the own head, stored as f32", base.count());
+    println!("low rank      {} linear, {} pointwise", count(SlotKind::Linear), count(SlotKind::Pointwise));
+    if running_statistics {
+        println!("norms         running statistics stay as they are stored (evaluation mode)");
+    }
+    if module.kept_bytes() > 0 {
+        println!("memory        a graph keeps {:.2} MiB an image", module.kept_bytes() as f64 / f64::from(1 << 20));
+    }
+    if args.parameters {
+        print_parameters(&base);
+    }
+    Ok(())
+}
+
+fn print_parameters(base: &Parameters) {
+    for (name, tensor) in base.all() {
+        println!("  {name:32} {:?}", tensor.size());
+    }
 }
 
 /// Prints the parts in which the network differs from a plain vision transformer.

@@ -117,6 +117,20 @@ pub fn keep_freed() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn keep_freed() {}
 
+/// Returns the bytes that this process has allocated and not freed, if the C library tells.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn allocated_bytes() -> Option<u64> {
+    // SAFETY: the call only reads the allocator's own counts.
+    let counts = unsafe { libc::mallinfo2() };
+    Some((counts.uordblks + counts.hblkhd) as u64)
+}
+
+/// Returns nothing, since only glibc tells.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn allocated_bytes() -> Option<u64> {
+    None
+}
+
 /// Returns the memory that was freed so far to the system, so that it counts as free.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn release_freed() {

@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod folder;
 pub mod head;
+pub mod module;
 pub mod network;
 mod preprocess;
 mod spec;
@@ -10,7 +11,7 @@ pub mod vit;
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
@@ -20,9 +21,10 @@ use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
 use crate::model::network::{Graph, Network, Parameters, Weights};
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
+use crate::model::vit::{OwnHead, Traits};
 
 pub use preprocess::{Normalize, Preparation, Preprocess};
-pub use spec::CheckpointSpec;
+pub use spec::{CheckpointSpec, Kind as CheckpointKind};
 
 /// A network with its weights and its head, on one device and in one compute type.
 pub struct Model {
@@ -35,9 +37,61 @@ pub struct Model {
     pub kind: Kind,
 }
 
+/// The network of a checkpoint, still in f32 on the CPU.
+pub enum Tower {
+    /// A vision transformer that bella runs itself.
+    Vit(Identified),
+    /// A TorchScript module that runs by its own forward.
+    Module(module::Opened),
+}
+
+impl Tower {
+    pub fn network(&self) -> &dyn Network {
+        match self {
+            Tower::Vit(found) => &found.vit,
+            Tower::Module(found) => &found.module,
+        }
+    }
+
+    pub fn base(&self) -> &Parameters {
+        match self {
+            Tower::Vit(found) => &found.base,
+            Tower::Module(found) => &found.base,
+        }
+    }
+
+    /// Returns the checkpoint's own classifier.
+    pub fn own_head(&self) -> Option<&OwnHead> {
+        match self {
+            Tower::Vit(found) => found.head.as_ref(),
+            Tower::Module(found) => found.head.as_ref(),
+        }
+    }
+
+    /// Returns the number of pixels per side.
+    pub fn image_size(&self) -> i64 {
+        match self {
+            Tower::Vit(found) => found.vit.geometry.image_size(),
+            Tower::Module(found) => found.module.image_size(),
+        }
+    }
+
+    /// Checks that the network computes in the type `kind`.
+    ///
+    /// # Errors
+    /// Fails for a module and any type but f32.
+    pub fn check_kind(&self, kind: Kind) -> Result<()> {
+        ensure!(
+            matches!(self, Tower::Vit(_)) || kind == Kind::Float,
+            "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
+        );
+        Ok(())
+    }
+}
+
 /// A checkpoint that has been read, self-checked and given a head. It is still in f32 on the CPU.
 pub struct Loaded {
-    pub identified: Identified,
+    pub tower: Tower,
     pub head: Head,
     normalize: Normalize,
     interpolation: Interpolation,
@@ -72,10 +126,16 @@ impl OpenedCheckpoint<'_> {
     /// # Errors
     /// Fails if it cannot be read or if the check fails.
     pub fn text(&self) -> Result<Option<IdentifiedText>> {
-        match &self.archive {
-            Some(archive) => identify_text(archive, self.identified.vit.traits),
-            None => folder::identify_text(self.path, &self.fixed),
-        }
+        text_of((self.path, &self.fixed), self.archive.as_ref(), self.identified.vit.traits)
+    }
+}
+
+/// Reads the text tower of an archive, or of weights at a path with what the user says of them. `image` holds the traits
+/// of the image tower.
+fn text_of((path, fixed): (&Path, &Fixed), archive: Option<&Archive>, image: Traits) -> Result<Option<IdentifiedText>> {
+    match archive {
+        Some(archive) => identify_text(archive, image),
+        None => folder::identify_text(path, fixed),
     }
 }
 
@@ -100,22 +160,43 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
+        if let (CheckpointKind::Module, Some(size)) = (checkpoint.kind, checkpoint.image_size) {
+            let tower = Tower::Module(module::open(&checkpoint.path, size)?);
+            return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        }
         let opened = open_checkpoint(checkpoint)?;
-        let (width, own) = (opened.identified.vit.feature_width(), opened.identified.head.as_ref());
+        let OpenedCheckpoint { path, fixed, archive, identified } = opened;
+        let traits = identified.vit.traits;
+        let text = || text_of((path, &fixed), archive.as_ref(), traits);
+        Loaded::with_head(Tower::Vit(identified), checkpoint, head, classes, device, &text)
+    }
+
+    fn with_head(
+        tower: Tower,
+        checkpoint: &CheckpointSpec,
+        head: &dyn HeadSpec,
+        classes: &[String],
+        device: Device,
+        text: &dyn Fn() -> Result<Option<IdentifiedText>>,
+    ) -> Result<Loaded> {
+        let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
-        let text = || opened.text();
-        let source = Checkpoint { path: &checkpoint.path, text: &text, hash: &hash, device };
+        let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
         let head = head.build(&Surroundings { width, classes, own, checkpoint: source })?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
-        Ok(Loaded { identified: opened.identified, head, normalize, interpolation })
+        Ok(Loaded { tower, head, normalize, interpolation })
     }
 
     /// Moves everything to the device and type in which the model computes.
     pub fn into_model(self, device: Device, kind: Kind) -> Model {
-        let Identified { vit, base, .. } = self.identified;
-        let preprocess = Preprocess::new(vit.geometry.image_size(), self.normalize, self.interpolation, (device, kind));
+        let size = self.tower.image_size();
+        let preprocess = Preprocess::new(size, self.normalize, self.interpolation, (device, kind));
+        let (network, base): (Box<dyn Network>, Parameters) = match self.tower {
+            Tower::Vit(found) => (Box::new(found.vit), found.base),
+            Tower::Module(found) => (Box::new(found.module), found.base),
+        };
         Model {
-            network: Box::new(vit),
+            network,
             base: base.to(device, kind),
             head: self.head.to(device, wide(kind)),
             preparation: Preparation::Images(preprocess),

@@ -1,7 +1,7 @@
 //! `[checkpoint]`: the pretrained network, and settings that its file does not contain.
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,12 +12,24 @@ use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::Interpolation;
 use crate::model::vit::Activation;
 use crate::model::vit::identify::Fixed;
-use crate::schema::{Bounds, Reader};
+use crate::schema::{Bounds, Reader, words};
+
+words! {
+    /// The forward pass that runs a checkpoint.
+    pub enum Kind {
+        /// bella's own, for vision transformers.
+        Native = "native",
+        /// The forward of the TorchScript module itself.
+        Module = "module",
+    }
+}
 
 /// The table `[checkpoint]`.
 #[derive(Serialize)]
 pub struct CheckpointSpec {
     pub path: PathBuf,
+    #[serde(skip_serializing_if = "is_native")]
+    pub kind: Kind,
     /// The number of pixels per side; the checkpoint's own by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<i64>,
@@ -55,8 +67,16 @@ impl CheckpointSpec {
             )
             .required_because("the folder, the file of weights or the TorchScript archive (.pt) to start from");
         let usual = Preprocessing::of(&path);
+        let kind = reader
+            .choice("kind")
+            .about(
+                "Forward pass: `native` for vision transformers, `module` for the own one of any TorchScript module.",
+            )
+            .or(Kind::Native);
+        check_module(&reader, kind, &path);
         let spec = CheckpointSpec {
             path,
+            kind,
             image_size: reader
                 .integer("image_size", 1..=4096)
                 .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
@@ -109,6 +129,26 @@ impl CheckpointSpec {
         let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
     }
+}
+
+/// Reports keys that a module needs, and those that mean nothing to it.
+fn check_module(reader: &Reader, kind: Kind, path: &Path) {
+    if kind == Kind::Native {
+        return;
+    }
+    if path.is_dir() {
+        reader.problem("kind", "a module is a TorchScript archive (.pt), and path is a folder: leave kind out");
+    }
+    if !reader.has("image_size") {
+        reader.problem("image_size", "must be set with kind = \"module\", since a module does not tell it");
+    }
+    for key in ["architecture", "heads", "activation", "eps"].into_iter().filter(|key| reader.has(key)) {
+        reader.problem(key, "means nothing with kind = \"module\", which runs the module's own forward: leave it out");
+    }
+}
+
+fn is_native(kind: &Kind) -> bool {
+    *kind == Kind::Native
 }
 
 /// Tells serde to omit the default, so that runs keep their identity.

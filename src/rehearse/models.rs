@@ -6,7 +6,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::head::tokens::VOCABULARY;
 use crate::model::vit::shapes::SHAPES;
-use crate::model::vit::text::TextGeometry;
+use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits};
 use crate::rehearse::clip::{Around, Clip};
 
@@ -128,6 +128,7 @@ impl Model {
                     vocabulary: VOCABULARY,
                     context: 77,
                     output: image.output,
+                    style: TextStyle::Clip,
                 };
                 let text = with_text.then_some((words, text.width / 64));
                 Ok(Clip { image, traits: shape.traits, around: Around::NormAndProjection, text, kind: Kind::Float })

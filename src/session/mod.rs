@@ -18,10 +18,12 @@ use crate::experiment::{Experiment, Validation};
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::parallel::World;
 use crate::machine::{Precision, wait};
+use crate::model::module::Opened;
+use crate::model::network::Network;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Identified};
 use crate::model::vit::stored::StoredNames;
-use crate::model::{Loaded, Model};
+use crate::model::{Loaded, Model, Tower};
 use crate::subspace::Subspace;
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
@@ -76,15 +78,23 @@ impl Session {
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
         let mut loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
-        let self_check_difference = report(&loaded.identified);
-        let subspace = match &experiment.training {
-            Some(training) => {
-                Some(training.subspace.spec.build(&loaded.identified.vit, &loaded.identified.base, &loaded.head)?)
+        loaded.tower.check_kind(kind)?;
+        let self_check_difference = match &loaded.tower {
+            Tower::Vit(identified) => report(identified),
+            Tower::Module(opened) => {
+                report_module(opened);
+                None
             }
+        };
+        let (network, base) = (loaded.tower.network(), loaded.tower.base());
+        let subspace = match &experiment.training {
+            Some(training) => Some(training.subspace.spec.build(network, base, &loaded.head)?),
             None => None,
         };
-        let vit = Some(loaded.identified.vit.clone());
-        let (naming, names) = (loaded.identified.naming, std::mem::take(&mut loaded.identified.names));
+        let (vit, naming, names) = match &mut loaded.tower {
+            Tower::Vit(found) => (Some(found.vit.clone()), found.naming, std::mem::take(&mut found.names)),
+            Tower::Module(_) => (None, "module", StoredNames::default()),
+        };
         let model = loaded.into_model(device, kind);
         let world = Rc::new(World::alone());
         Ok(Session { settings, world, device, model, subspace, classes, naming, names, vit, self_check_difference })
@@ -245,5 +255,28 @@ fn report(identified: &Identified) -> Option<f64> {
             tracing::warn!("the archive's own forward does not run here, so the native one is not checked ({reason})");
             None
         }
+    }
+}
+
+/// Logs what a module is, and what it does not do.
+fn report_module(opened: &Opened) {
+    let (module, parameters) = (&opened.module, opened.base.count());
+    let head = match &opened.head {
+        Some(own) => format!("its last layer is a classifier of {} classes", own.weight.size()[0]),
+        None => "its last operation is no linear layer, so its output counts as features".to_string(),
+    };
+    tracing::info!(
+        "checkpoint: a module of {parameters} parameters, {} px, features {} wide; {head}",
+        module.image_size(),
+        module.feature_width()
+    );
+    if opened.running_statistics {
+        tracing::info!("checkpoint: normalisation with running statistics stays in evaluation mode");
+    }
+    match module.kept_bytes() {
+        0 => {
+            tracing::warn!("checkpoint: this system does not tell how much memory the module takes, so none is planned")
+        }
+        bytes => tracing::debug!("checkpoint: a graph keeps {:.1} MiB an image", bytes as f64 / f64::from(1 << 20)),
     }
 }

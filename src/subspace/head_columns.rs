@@ -28,3 +28,8 @@ pub fn push_head(layout: &mut Layout, head: &Head) {
     layout.push("head.bias", &head.bias.size());
     layout.close_block("head", start, Shape::Dense);
 }
+
+/// Returns the weight and the bias of a head as they follow each other in the columns.
+pub fn flat_head(head: &Head) -> Tensor {
+    Tensor::cat(&[head.weight.reshape([-1]), head.bias.reshape([-1])], 0)
+}

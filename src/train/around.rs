@@ -7,6 +7,7 @@ use super::tfb::Anchored;
 use crate::experiment::{Experiment, Training, load_config};
 use crate::laplace::fit::Fitter;
 use crate::methods::Fitting;
+use crate::methods::laplace::Parameters;
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
@@ -18,6 +19,11 @@ use crate::session::Session;
 pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
     let Some(settings) = training.method.spec.course().laplace() else { return Ok(()) };
     let classes = session.model.head.classes();
+    ensure!(
+        settings.parameters == Parameters::LastLayer || session.model.network.records_layers(),
+        "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which a module (checkpoint.kind = \
+         \"module\") does not show: set method.laplace.parameters = \"last-layer\""
+    );
     let estimate = settings.estimate(session.subspace()?, training.method.spec.particles(), classes)?;
     tracing::info!("laplace: {estimate}");
     Ok(())

@@ -191,6 +191,9 @@ impl Objective for Likelihood<'_> {
     }
 }
 
+const UNRECORDED: &str = "gradients mixed in weight space need what enters and leaves the layers of [subspace.low-rank], \
+    which a module (checkpoint.kind = \"module\") does not show: set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
+
 impl Likelihood<'_> {
     /// Returns the values `[k]` of `aim` for a portion whose logits are `[k, b, C]`.
     fn value(&self, aim: Aim, logits: &Tensor, of: Portion) -> Tensor {
@@ -277,6 +280,7 @@ impl Likelihood<'_> {
     /// Returns the mixing of the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
     pub(super) fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
         let layout = self.subspace.layout();
+        ensure!(layout.is_dense() || self.model.network.records_layers(), UNRECORDED);
         let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
         let size = matrices.size();
         ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");

@@ -200,7 +200,7 @@ pub fn model(text: &str, kind: Kind) -> (Model, Box<dyn Subspace>) {
     let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
     let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu).unwrap();
     let spec = &experiment.training.as_ref().unwrap().subspace.spec;
-    let subspace = spec.build(&loaded.identified.vit, &loaded.identified.base, &loaded.head).unwrap();
+    let subspace = spec.build(loaded.tower.network(), loaded.tower.base(), &loaded.head).unwrap();
     (loaded.into_model(Device::Cpu, kind), subspace)
 }
 

@@ -19,6 +19,23 @@ const MAX_RATIO: u64 = 16;
 /// The number of bytes to which a small archive may unpack with any compression ratio.
 const ALWAYS: u64 = 16 << 20;
 
+/// The way from weights of other files to an archive.
+const EXPORT: &str = "export the network, for example with scripts/export_torchscript.py (which reads weights of timm and \
+    torchvision by `--weights FILE`) or torch.jit.save";
+
+/// Returns what a file is that is no zip file, by its first bytes.
+fn kind_of_file(path: &Path) -> Option<&'static str> {
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(16).read_to_end(&mut start).ok()?;
+    match start[..] {
+        [_, _, _, _, _, 0, 0, 0, b'{', ..] => Some("a safetensors file, which holds tensors without a network"),
+        [0x80, 2..=5, ..] => Some("a pickle, as torch.save wrote before PyTorch 1.6"),
+        [0x89, b'H', b'D', b'F', ..] => Some("an HDF5 file, as Keras writes"),
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => Some("a NumPy array"),
+        _ => None,
+    }
+}
+
 /// An opened archive.
 pub struct Container {
     pub path: PathBuf,
@@ -39,11 +56,9 @@ impl Container {
         let mut file = File::open(path).with_context(|| format!("{shown}: cannot open"))?;
         let bytes = file.metadata().with_context(|| format!("{shown}: cannot read"))?.len();
         let plain = is_plain(&mut file, bytes).with_context(|| format!("{shown}: cannot read"))?;
-        let mut zip = ZipArchive::new(BufReader::new(file)).map_err(|e| {
-            anyhow!(
-                "{shown}: not a TorchScript archive, or a truncated one ({e}): export the model with torch.jit.save, or give \
-                 its weights as safetensors"
-            )
+        let mut zip = ZipArchive::new(BufReader::new(file)).map_err(|e| match kind_of_file(path) {
+            Some(kind) => anyhow!("{shown}: not a TorchScript archive but {kind}: {EXPORT}"),
+            None => anyhow!("{shown}: not a TorchScript archive, or a truncated one ({e}): {EXPORT}"),
         })?;
         let names = check(&mut zip, bytes).with_context(|| shown.to_string())?;
         ensure!(plain, "{shown}: something stands before or behind the zip file: export the model with torch.jit.save");

@@ -53,8 +53,8 @@ impl Archive {
         let container = Container::open(path)?;
         ensure!(
             container.has_code(),
-            "{shown}: a zip file without TorchScript code and without a dictionary of tensors: give the folder of a \
-             publisher, or export the module with torch.jit.trace and torch.jit.save"
+            "{shown}: a zip file without TorchScript code, as torch.save writes: give the folder of a publisher, or export \
+             the network, for example with scripts/export_torchscript.py (`--weights {shown}`)"
         );
         let files = container.code()?;
         if !TRUSTED.load(Ordering::Relaxed) {
@@ -96,8 +96,12 @@ impl Archive {
     /// Returns the archive's own output on `images: [B, 3, S, S]` in f32, from `encode_image` if it has one, otherwise
     /// from `forward`.
     pub fn encode_image(&self, images: &Tensor) -> Result<Tensor> {
-        let input = [IValue::Tensor(images.to_kind(self.kind()))];
-        if self.has("encode_image") { self.call("encode_image", &input) } else { self.call("forward", &input) }
+        self.call(self.image_method(), &[IValue::Tensor(images.to_kind(self.kind()))])
+    }
+
+    /// Returns the method that takes images: `encode_image` if the module has one, otherwise `forward`.
+    pub fn image_method(&self) -> &'static str {
+        if self.has("encode_image") { "encode_image" } else { "forward" }
     }
 
     /// Returns the output of the archive's own `encode_text` on `tokens: [B, T]` in f32, where T is its full context.
@@ -138,14 +142,23 @@ impl Archive {
         if let Some(module) = self.module.get() {
             return Ok(module);
         }
-        let loaded = match portable::rewritten(&self.path, &self.code)? {
-            Some(bytes) => CModule::load_data_on_device(&mut &bytes[..], Device::Cpu),
-            None => CModule::load_on_device(&self.path, Device::Cpu),
+        let module = self.copy_on(Device::Cpu)?;
+        Ok(self.module.get_or_init(|| module))
+    }
+
+    /// Loads the module anew on a device, in evaluation mode. It shares nothing with the others.
+    ///
+    /// # Errors
+    /// Fails if libtorch cannot load the archive, with libtorch's message.
+    pub fn copy_on(&self, device: Device) -> Result<CModule> {
+        let loaded = match portable::rewritten(&self.path, &self.code, device)? {
+            Some(bytes) => CModule::load_data_on_device(&mut &bytes[..], device),
+            None => CModule::load_on_device(&self.path, device),
         };
         let mut module =
             loaded.map_err(|e| anyhow!("libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
         module.f_set_eval().map_err(|e| anyhow!("{}", first_line(&e)))?;
-        Ok(self.module.get_or_init(|| module))
+        Ok(module)
     }
 
     fn has(&self, method: &str) -> bool {
@@ -160,7 +173,7 @@ impl Archive {
 }
 
 /// Returns the tensor, or the first one of a tuple (a scripted open_clip model returns image, text and scale).
-fn tensor_of(output: IValue) -> Result<Tensor> {
+pub fn tensor_of(output: IValue) -> Result<Tensor> {
     match output {
         IValue::Tensor(tensor) => Ok(tensor),
         IValue::Tuple(mut parts) if !parts.is_empty() => tensor_of(parts.swap_remove(0)),

@@ -88,7 +88,11 @@ impl Config {
         let class = CLASSES.iter().find(|class| class.model_type == inner).with_context(|| {
             let known = || CLASSES.iter().map(|class| class.model_type);
             let all = known().collect::<Vec<_>>().join(", ");
-            format!("{shown}: model_type = \"{inner}\" is none that bella reads; known: {all}{}", hint(inner, known()))
+            let near = hint(inner, known());
+            format!(
+                "{shown}: model_type = \"{inner}\" is none that bella reads; known: {all}{near}; \
+                 scripts/export_torchscript.py huggingface exports others for checkpoint.kind = \"module\""
+            )
         })?;
         let of = |key: &str| values.get(key).cloned().map(|table| Values::new(&values.path, table));
         let (tower, text) = match nested {

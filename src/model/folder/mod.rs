@@ -17,7 +17,7 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Kind, Tensor, no_grad};
 
 use crate::model::network::{Network, Parameters, Weights};
@@ -38,6 +38,9 @@ pub use weights::has_weights;
 /// The name of the file that a network's own package may leave beside the weights.
 const REFERENCE: &str = "reference.safetensors";
 
+/// Advice for weights that are no known vision transformer's.
+const OTHERS: &str = "scripts/export_torchscript.py exports other networks, which train with checkpoint.kind = \"module\"";
+
 /// Reads the network of a folder, or of a file of weights.
 ///
 /// # Errors
@@ -49,7 +52,8 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     let config = Config::read(&place, fixed)?;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let mut named = recognise(&tensors, config.image_size()?).with_context(shown)?;
+    let named = recognise(&tensors, config.image_size()?);
+    let mut named = named.map_err(|why| anyhow!("{}: {why:#}: {OTHERS}", shown()))?;
     if config.projects_by_head() {
         named.project_by_head();
     }

@@ -111,6 +111,11 @@ impl Config {
                 let (heads, eps) = (text.integer("num_attention_heads", 8)?, text.number("layer_norm_eps", 1e-5)?);
                 Ok(Some(Traits { heads, activation: text.activation("quick_gelu")?, eps }))
             }
+            Kind::Transformers(class) if class.model_type.starts_with("siglip") => {
+                let heads = text.integer("num_attention_heads", class.heads)?;
+                let eps = text.number("layer_norm_eps", class.eps)?;
+                Ok(Some(Traits { heads, activation: text.activation(class.activation)?, eps }))
+            }
             _ => Ok(None),
         }
     }

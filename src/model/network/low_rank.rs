@@ -31,6 +31,16 @@ impl LowRank {
         y.expand([particles, -1, -1], false).baddbmm(&low, &b, 1.0, 1.0)
     }
 
+    /// Returns the number of particles, n.
+    pub(super) fn particles(&self) -> i64 {
+        self.a.size()[0]
+    }
+
+    /// Returns the update ΔW of one particle, `[out, in]`.
+    pub(super) fn matrix(&self, particle: i64) -> Tensor {
+        self.b.select(0, particle).matmul(&self.a.select(0, particle)) * self.scale
+    }
+
     /// Returns the same update, sharing its tensors.
     pub(super) fn again(&self) -> LowRank {
         LowRank { a: self.a.shallow_clone(), b: self.b.shallow_clone(), scale: self.scale }

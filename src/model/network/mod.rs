@@ -23,7 +23,7 @@ pub use parameters::Parameters;
 pub use weights::Weights;
 
 /// The prefix of the head's parameters, which belong to no network.
-const HEAD: &str = "head.";
+pub const HEAD: &str = "head.";
 
 /// A layer that particles can adapt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +108,11 @@ pub trait Network {
 
     /// Returns the features `[p', B, d]` from the output of the last stage.
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor;
+
+    /// Returns whether a pass can record the inputs and outputs of adapted layers on a tape.
+    fn records_layers(&self) -> bool {
+        true
+    }
 
     /// Returns the memory of a pass in a compute type, per sample and per sample of each member.
     fn need(&self, graph: Graph, kind: Kind) -> Need;

@@ -219,6 +219,29 @@ impl<'a> Weights<'a> {
         self.own.get(name)
     }
 
+    /// Returns the frozen parameter `name`.
+    pub fn frozen_parameter(&self, name: &str) -> Option<&Tensor> {
+        self.base.get(name)
+    }
+
+    /// Returns the number of particles with weights of their own in the network; `None` if all share the frozen ones. A
+    /// head does not count, since the network does not read it.
+    pub fn particles(&self) -> Option<i64> {
+        let own = self.own.iter().filter(|(name, _)| self.base.get(name).is_some()).map(|(_, tensor)| tensor.size()[0]);
+        own.chain(self.updates.values().map(LowRank::particles)).max()
+    }
+
+    /// Returns the parameter `name` of one particle in its own shape, with its low-rank update added; `None` for a
+    /// parameter that all particles share.
+    pub fn of_particle(&self, name: &str, particle: i64) -> Option<Tensor> {
+        if let Some(own) = self.own.get(name) {
+            return Some(own.select(0, particle));
+        }
+        let update = self.updates.get(name.strip_suffix(".weight")?)?;
+        let base = self.base.get(name)?;
+        Some(base + update.matrix(particle).view(base.size().as_slice()))
+    }
+
     /// Returns the compute type of the frozen weights.
     pub fn kind(&self) -> Kind {
         self.base.all().first().map_or(Kind::Float, |(_, t)| t.kind())

@@ -1,6 +1,6 @@
 //! Turns an archive into a self-checked image tower and, if it has one, a self-checked text tower.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rand::RngExt;
 use tch::{Kind, Tensor};
 
@@ -15,6 +15,9 @@ use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 
 pub use super::settle::{Difference, Evidence, Fixed, Source, Sources, compare};
+
+/// Advice for an archive that the native forward pass does not serve.
+const AS_MODULE: &str = "set checkpoint.kind = \"module\" to train it by its own forward";
 
 /// The number of images, or texts, in the random batch of the self-check.
 const CHECK_BATCH: i64 = 2;
@@ -40,7 +43,7 @@ pub struct Identified {
 pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
     let Named { naming, geometry, mut parts, base, head, names } =
-        recognise(&archive.parameters()?, None).with_context(|| shown.clone())?;
+        recognise(&archive.parameters()?, None).map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
     if let Some(name) = &fixed.architecture {
         parts.rope = architecture(name).context("checkpoint.architecture")?.rope;
     }
@@ -67,7 +70,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         half: is_half(archive),
         native: &native,
         advice: "bella runs pre-norm vision transformers only; if this is one, set checkpoint.heads, checkpoint.activation and \
-                 checkpoint.eps, or give the folder of its publisher",
+                 checkpoint.eps, or give the folder of its publisher; if not, set checkpoint.kind = \"module\"",
         forward: "the archive's own forward",
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
@@ -155,7 +158,7 @@ fn is_half(archive: &Archive) -> bool {
 }
 
 /// Returns a random batch without using libtorch's generator.
-fn check_images(size: i64) -> Tensor {
+pub fn check_images(size: i64) -> Tensor {
     let mut rng = stream(0, Purpose::Check, &[]);
     let pixels: Vec<f32> = (0..CHECK_BATCH * 3 * size * size).map(|_| rng.random_range(-2.0f32..2.0)).collect();
     Tensor::from_slice(&pixels).view([CHECK_BATCH, 3, size, size])

@@ -1,5 +1,6 @@
-//! CLIP's text tower: the block of the image tower with a causal mask (Radford et al. 2021, arXiv 2103.00020, section
-//! 2.4).
+//! The text towers of CLIP and SigLIP, from the block of the image tower. CLIP's has a causal mask and is read at the end
+//! of the text (Radford et al. 2021, arXiv 2103.00020, section 2.4). SigLIP's has none, sees texts padded to its full
+//! context, and is read at the last token (Zhai et al. 2023, arXiv 2303.15343, as in its published code).
 
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
@@ -31,6 +32,15 @@ pub struct TextGeometry {
     pub context: i64,
     /// The width of the features, which is that of the image tower.
     pub output: i64,
+    pub style: TextStyle,
+}
+
+/// The family of a text tower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextStyle {
+    Clip,
+    /// SigLIP and SigLIP 2; told by the bias of the projection.
+    Siglip,
 }
 
 /// The weights of a text tower under canonical names: `token_embedding`, `position`, `blocks.i.*`, `ln_final.*`,
@@ -132,10 +142,12 @@ fn geometry(named: &[(String, Tensor)]) -> Result<TextGeometry> {
     let ((output, _), (mlp, _)) = (size("proj.weight")?, size("blocks.0.mlp.fc.weight")?);
     ensure!(size("position")?.1 == width, "its position embeddings are not {width} wide");
     ensure!(vocabulary > 2 && context > 2, "it knows {vocabulary} tokens and texts of {context}: too few");
-    Ok(TextGeometry { width, blocks: block_count(named), mlp, vocabulary, context, output })
+    let is_siglip = named.iter().any(|(known, _)| known == "proj.bias");
+    let style = if is_siglip { TextStyle::Siglip } else { TextStyle::Clip };
+    Ok(TextGeometry { width, blocks: block_count(named), mlp, vocabulary, context, output, style })
 }
 
-/// A causal text transformer.
+/// A text transformer.
 #[derive(Clone, Debug)]
 pub struct TextTower {
     pub geometry: TextGeometry,
@@ -143,20 +155,28 @@ pub struct TextTower {
 }
 
 impl TextTower {
-    /// Returns the features `[B, output]` of `tokens: [B, T]`, where T is at most the context. They are read at the
-    /// end-of-text token, which is the largest. Later tokens do not matter, since the mask hides them.
+    /// Returns the features `[B, output]` of `tokens: [B, T]`. For CLIP, T is at most the context, and features are read at
+    /// the end-of-text token, which is the largest; later tokens do not matter, since the mask hides them. For SigLIP, T is
+    /// the context, since padding is part of the text.
     pub fn features(&self, parameters: &Parameters, tokens: &Tensor) -> Tensor {
         let (batch, length) = (tokens.size()[0], tokens.size()[1]);
-        let TextGeometry { width, blocks, .. } = self.geometry;
+        let TextGeometry { width, blocks, style, .. } = self.geometry;
         let weights = Weights::frozen(parameters);
         let embedding = weights.param("token_embedding").squeeze_dim(0);
         let position = weights.param("position").squeeze_dim(0).narrow(0, 0, length);
         let x = (Tensor::embedding(&embedding, tokens, -1, false, false) + position).unsqueeze(0);
-        let (attention, parts, places) = (Attention::Causal, BlockParts::PLAIN, Places::default());
+        let attention = if style == TextStyle::Clip { Attention::Causal } else { Attention::Full };
+        let (parts, places) = (BlockParts::PLAIN, Places::default());
         let blocks = Blocks { width, blocks, traits: self.traits, attention, parts, places };
         let x = blocks.forward(&weights, x);
-        let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);
-        let x = weights.norm("ln_final").forward(&x.gather(2, &end, false), self.traits.eps);
+        let read = match style {
+            TextStyle::Clip => {
+                let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);
+                x.gather(2, &end, false)
+            }
+            TextStyle::Siglip => x.narrow(2, length - 1, 1),
+        };
+        let x = weights.norm("ln_final").forward(&read, self.traits.eps);
         weights.linear("proj").forward(&x).squeeze_dim(2).squeeze_dim(0)
     }
 }

@@ -8,13 +8,14 @@ use super::*;
 use crate::model::archive::Archive;
 use crate::model::archive::write::*;
 use crate::model::vit::identify::{Evidence, Fixed, identify, identify_text};
-use crate::model::vit::text::TextGeometry;
+use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits};
 
 /// Returns a model of width 32 with two blocks and patch size 8 for images of 16 pixels per side.
 fn clip(around: Around, text: bool, kind: Kind) -> Clip {
     let output = if around == Around::Nothing { 32 } else { 24 };
-    let words = TextGeometry { width: 48, blocks: 1, mlp: 96, vocabulary: 99, context: 12, output };
+    let words =
+        TextGeometry { width: 48, blocks: 1, mlp: 96, vocabulary: 99, context: 12, output, style: TextStyle::Clip };
     Clip {
         image: Geometry { width: 32, blocks: 2, patch: 8, grid: 2, mlp: 64, output },
         traits: Traits { heads: 4, activation: Activation::QuickGelu, eps: 1e-6 },

@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, SlotKind, Weights};
-use crate::subspace::head_columns::{initial_head, push_head};
+use crate::subspace::head_columns::{flat_head, initial_head, push_head};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
 pub static ENTRY: Entry =
@@ -114,8 +114,4 @@ impl Subspace for Full {
         let (layout, names) = (self.layout.clone(), self.names.clone());
         Box::new(Full { layout, names, start: self.start.shallow_clone(), head: self.head.again() })
     }
-}
-
-fn flat_head(head: &Head) -> Tensor {
-    Tensor::cat(&[head.weight.reshape([-1]), head.bias.reshape([-1])], 0)
 }

@@ -19,8 +19,16 @@ pub static ENTRY: Entry = Entry {
 };
 
 words! {
-    /// A linear layer of each block.
-    enum Target { Qkv = "attn.qkv", AttentionProj = "attn.proj", Gate = "mlp.gate", Fc = "mlp.fc", Proj = "mlp.proj" }
+    /// A linear layer of each block, or all layers of a kind in a module.
+    enum Target {
+        Qkv = "attn.qkv",
+        AttentionProj = "attn.proj",
+        Gate = "mlp.gate",
+        Fc = "mlp.fc",
+        Proj = "mlp.proj",
+        Linear = "linear",
+        Pointwise = "pointwise",
+    }
 }
 
 #[derive(Serialize)]
@@ -43,7 +51,7 @@ impl Spec {
                 .or(16.0),
             targets: reader
                 .choices("targets")
-                .about("Linear layers of each block that get an update.")
+                .about("Linear layers of each block that get an update; of a module, `linear` and `pointwise` (1 × 1 convolutions).")
                 .or(vec![Target::Fc, Target::Proj]),
             blocks: reader
                 .string("blocks")
@@ -64,7 +72,11 @@ impl Spec {
         let (blocks, slots) = (self.blocks(network.stages())?, network.slots());
         for target in &self.targets {
             let known = slots.iter().any(|slot| slot.target == target.word() && slot.kind != SlotKind::Other);
-            ensure!(known, "subspace.low-rank.targets: the checkpoint has no linear layer `{target}`");
+            ensure!(
+                known,
+                "subspace.low-rank.targets: the checkpoint has no linear layer `{target}`{}",
+                others(&slots)
+            );
         }
         let wanted = |slot: &Slot| {
             blocks.contains(&slot.stage) && self.targets.iter().any(|target| target.word() == slot.target)
@@ -80,6 +92,14 @@ impl Spec {
             }
         }
     }
+}
+
+/// Returns the targets that slots have, for messages.
+fn others(slots: &[Slot]) -> String {
+    let mut known: Vec<&str> = slots.iter().filter(|s| s.kind != SlotKind::Other).map(|s| s.target.as_str()).collect();
+    known.sort_unstable();
+    known.dedup();
+    if known.is_empty() { String::new() } else { format!(": it has {}", known.join(", ")) }
 }
 
 /// Returns the numbers in a list such as "0-5,11"; each must be below `available`.

@@ -101,11 +101,12 @@ const PARTS: &[(&str, &str)] = &[
     ("head.mlp.fc2.", "pool.out."),
 ];
 
-/// Returns the canonical name and layout of a parameter of CLIP's text tower; `None` for any other.
+/// Returns the canonical name and layout of a parameter of the text tower of CLIP or SigLIP; `None` for any other.
 pub fn text(name: &str) -> Option<(String, Form)> {
     let as_is = |name: &str| Some((name.to_string(), Form::AsIs));
     match name {
-        "text_projection.weight" => as_is("proj.weight"),
+        "text_projection.weight" | "text_model.head.weight" => as_is("proj.weight"),
+        "text_model.head.bias" => as_is("proj.bias"),
         "text_model.embeddings.token_embedding.weight" => as_is("token_embedding"),
         "text_model.embeddings.position_embedding.weight" => as_is("position"),
         "text_model.final_layer_norm.weight" => as_is("ln_final.weight"),

@@ -1,0 +1,157 @@
+//! Any TorchScript module as a [`Network`]: its own forward, with its parameters replaced particle by particle.
+//!
+//! The module is one stage. Where the last operation is a linear layer, that layer is the checkpoint's own classifier:
+//! the module computes with the identity in its place, so that it returns the features that enter the classifier.
+//! [`open`] proves this by comparing the classifier on these features with the module's own output.
+
+mod copies;
+mod open;
+
+use tch::{Kind, Tensor};
+
+use crate::machine::memory::Need;
+use crate::model::network::{Graph, Network, Slot, SlotKind, Trained, Weights};
+use copies::Copies;
+
+pub use open::{Opened, open};
+
+/// The targets of a module's slots.
+const LINEAR: &str = "linear";
+const POINTWISE: &str = "pointwise";
+const OTHER: &str = "other";
+
+/// A module with its loaded copies.
+pub struct Module {
+    copies: Copies,
+    /// The name and shape of every parameter that particles may train.
+    shapes: Vec<(String, Vec<i64>)>,
+    image_size: i64,
+    width: i64,
+    /// The bytes that a graph of one image keeps in f32, as measured; 0 where that cannot be measured.
+    kept_bytes: u64,
+}
+
+impl Module {
+    /// Returns the number of pixels per side.
+    pub fn image_size(&self) -> i64 {
+        self.image_size
+    }
+
+    /// Returns the bytes that a graph of one image keeps in f32; 0 where that cannot be measured.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
+    }
+
+    fn run(&self, copy: usize, images: &Tensor, weights: &Weights, particle: Option<i64>) -> Tensor {
+        let output = self.copies.forward(copy, images, weights, particle);
+        output.unwrap_or_else(|error| panic!("the module's forward: {error:#}")).flatten(1, -1)
+    }
+
+    /// Returns the bytes of the weights that one particle's copy holds: those that are trained, and those that are
+    /// formed from low-rank factors, which are held twice.
+    fn copy_bytes(&self, trained: &dyn Trained) -> u64 {
+        let names = trained.names();
+        let held = |(name, shape): &(String, Vec<i64>)| {
+            let factor = name.strip_suffix("weight").map(|layer| format!("{layer}A"));
+            let times = if names.contains(&name.as_str()) {
+                1
+            } else if factor.is_some_and(|factor| names.contains(&factor.as_str())) {
+                2
+            } else {
+                0
+            };
+            times * shape.iter().product::<i64>() as u64 * F32
+        };
+        self.shapes.iter().map(held).sum()
+    }
+}
+
+/// The bytes of a number.
+const F32: u64 = size_of::<f32>() as u64;
+
+impl Network for Module {
+    fn slots(&self) -> Vec<Slot> {
+        let slot = |(name, shape): &(String, Vec<i64>)| {
+            let layer = name.strip_suffix(".weight")?;
+            let (kind, target, inputs) = match shape[..] {
+                [_, inputs] => (SlotKind::Linear, LINEAR, inputs),
+                [_, inputs, 1, 1] => (SlotKind::Pointwise, POINTWISE, inputs),
+                [_, inputs, ..] => (SlotKind::Other, OTHER, inputs),
+                _ => return None,
+            };
+            let (name, target) = (layer.to_string(), target.to_string());
+            Some(Slot { name, target, kind, inputs, outputs: shape[0], stage: 0 })
+        };
+        self.shapes.iter().filter_map(slot).collect()
+    }
+
+    fn stages(&self) -> usize {
+        1
+    }
+
+    fn stage_of(&self, _: &str) -> usize {
+        0
+    }
+
+    fn feature_width(&self) -> i64 {
+        self.width
+    }
+
+    fn entering(&self, stage: usize) -> Vec<i64> {
+        if stage == 0 { vec![3, self.image_size, self.image_size] } else { vec![self.width] }
+    }
+
+    fn enter(&self, _: &Weights, samples: &Tensor) -> Tensor {
+        samples.shallow_clone()
+    }
+
+    /// Runs the module on `[p, B, 3, S, S]`, one particle after the other.
+    fn stage(&self, weights: &Weights, _: usize, x: Tensor) -> Tensor {
+        let (shared, batch) = (x.size()[0], x.size()[1]);
+        let Some(particles) = weights.particles() else {
+            return self.run(0, &x.flatten(0, 1), weights, None).view([shared, batch, self.width]);
+        };
+        let mut copy = 0;
+        let outputs = (0..particles).map(|particle| {
+            let images = x.get(if shared == 1 { 0 } else { particle });
+            let output = self.run(copy, &images, weights, Some(particle));
+            // Without a graph nothing holds on to the copy's values, and the next particle takes its place.
+            copy += usize::from(output.requires_grad());
+            output
+        });
+        Tensor::stack(&outputs.collect::<Vec<_>>(), 0)
+    }
+
+    fn features(&self, _: &Weights, x: &Tensor) -> Tensor {
+        x.shallow_clone()
+    }
+
+    /// Returns false: only the module's weights can be reached, not what enters and leaves its layers.
+    fn records_layers(&self) -> bool {
+        false
+    }
+
+    fn need(&self, graph: Graph, _: Kind) -> Need {
+        /// The gradients of activations, and holes in memory, relative to what the graph keeps.
+        const BACKWARD: f64 = 1.5;
+        let pixels = 3 * (self.image_size * self.image_size) as u64;
+        // Stored bytes, pixels and normalised pixels.
+        let seen = pixels * (1 + 3 * F32);
+        let kept = (self.kept_bytes as f64 * BACKWARD) as u64;
+        let features = 2 * self.width as u64 * F32;
+        match graph {
+            // Particles follow each other, and what a pass keeps bounds what it uses at once.
+            Graph::None => Need { image: seen + kept, pair: features, ..Need::default() },
+            Graph::Samples { budgets } => {
+                let moved = pixels * F32 * (3 + 2 * budgets as u64);
+                Need { image: seen + moved, pair: kept + features, ..Need::default() }
+            }
+            Graph::Weights { trained, own_samples, .. } => {
+                let member = self.copy_bytes(trained);
+                let graph = if member == 0 { 0 } else { kept };
+                let (image, own) = if own_samples { (kept - graph, seen) } else { (seen + kept - graph, 0) };
+                Need { member, image, pair: graph + features + own, ..Need::default() }
+            }
+        }
+    }
+}

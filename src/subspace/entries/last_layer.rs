@@ -1,0 +1,85 @@
+//! `[subspace.last-layer]`: the head alone, on the frozen features of the network. What enters it is cached, so each image
+//! goes through the network once.
+
+use anyhow::{Result, ensure};
+use tch::{Device, Kind, Tensor};
+
+use crate::model::head::{Head, Training};
+use crate::model::network::{Network, Parameters, Weights};
+use crate::subspace::head_columns::{flat_head, initial_head, push_head};
+use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec};
+
+pub static ENTRY: Entry =
+    Entry { key: "last-layer", about: "the head alone; the network stays as it is", read: |_| Box::new(Spec) };
+
+struct Spec;
+
+impl SubspaceSpec for Spec {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn equal_starts(&self, head: Training) -> bool {
+        head != Training::Always
+    }
+
+    fn rank(&self) -> Option<i64> {
+        None
+    }
+
+    fn resolved(&self) -> toml::Table {
+        toml::Table::new()
+    }
+
+    fn build(&self, _: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
+        ensure!(
+            head.training != Training::Never,
+            "subspace.last-layer trains the head, and this one is frozen: use [head.linear] or [head.checkpoint]"
+        );
+        let mut layout = Layout::default();
+        push_head(&mut layout, head);
+        Ok(Box::new(LastLayer { layout, head: head.to(Device::Cpu, Kind::Float) }))
+    }
+}
+
+struct LastLayer {
+    layout: Layout,
+    head: Head,
+}
+
+impl Subspace for LastLayer {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
+        Ok(match self.head.training {
+            Training::Always => initial_head(seed, particle, &self.head),
+            _ => flat_head(&self.head),
+        })
+    }
+
+    fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
+        let mut weights = Weights::frozen(base);
+        for (column, leaf) in self.layout.columns.iter().zip(leaves) {
+            weights.replace(&column.name, leaf.shallow_clone());
+        }
+        weights
+    }
+
+    fn origin(&self) -> Tensor {
+        let head = flat_head(&self.head);
+        if self.head.training == Training::Always { head.zeros_like() } else { head }
+    }
+
+    fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
+        crate::subspace::combine::check(theta, coefficients)?;
+        let origin = self.origin().to_device(theta.device());
+        let theta = coefficients.matmul(&(theta - &origin)) + origin;
+        Ok(Combined { subspace: self.again(), theta })
+    }
+
+    fn again(&self) -> Box<dyn Subspace> {
+        Box::new(LastLayer { layout: self.layout.clone(), head: self.head.again() })
+    }
+}

@@ -1,0 +1,260 @@
+//! `[checkpoint] kind = "module"`: a TorchScript module trains by its own forward. The reference is PyTorch's
+//! (tests/fixtures/module, written by scripts/make_module_fixture.py).
+
+mod common;
+
+use bella::experiment::Experiment;
+use bella::model::network::low_rank::LowRank;
+use bella::model::network::{Graph, Network, SlotKind, Weights};
+use bella::model::{CheckpointKind, Loaded, Tower};
+use bella::schema::Tree;
+use common::{Place, assert_has, bella as command, done, error_line, fixture, number, repository, text, with};
+use tch::{Device, Kind, Reduction, Tensor};
+
+const MODULE: [&str; 3] = ["checkpoint.kind=module", "checkpoint.image_size=8", "checkpoint.path="];
+
+/// The settings that put a module of the fixtures in place of the checkpoint of the tiny experiment.
+fn sets(name: &str) -> Vec<String> {
+    let path = fixture("module").join(name);
+    vec![MODULE[0].into(), MODULE[1].into(), format!("{}{}", MODULE[2], path.display())]
+}
+
+fn joined<'a>(first: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
+    first.iter().map(String::as_str).chain(more.iter().copied()).collect()
+}
+
+fn reference(name: &str) -> Tensor {
+    let tensors = Tensor::read_safetensors(fixture("module").join("reference.safetensors")).unwrap();
+    tensors.into_iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no {name}")).1
+}
+
+/// The fixture's network with its own classifier.
+fn loaded() -> Loaded {
+    let toml = format!(
+        "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nkind = \"module\"\nimage_size = 8\nnormalize = \"imagenet\"\n\
+         [head.checkpoint]\n[data.digits]\n",
+        fixture("module").join("residual.pt")
+    );
+    let experiment = Experiment::read(&Tree::parse("x.toml", &toml).unwrap()).unwrap_or_else(|p| panic!("{p}"));
+    assert_eq!(experiment.checkpoint.kind, CheckpointKind::Module);
+    let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
+    Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu).unwrap()
+}
+
+#[track_caller]
+fn near(found: &Tensor, expected: &Tensor, what: &str) {
+    assert_eq!(found.size(), expected.size(), "{what}");
+    let largest = |t: &Tensor| t.abs().max().double_value(&[]);
+    let difference = largest(&(found - expected)) / largest(expected).max(1e-12);
+    assert!(difference < 1e-5, "{what}: {difference:.2e}");
+}
+
+/// Weights of two particles that need gradients: those of the reference under the names of `base`, head included.
+fn particles(tower: &Tower) -> Vec<(String, Tensor)> {
+    let base = tower.base().all().iter().map(|(name, _)| (name.clone(), name.clone()));
+    let head = ["weight", "bias"].map(|part| (format!("head.{part}"), format!("linear.{part}")));
+    let leaf = |(name, stored): (String, String)| {
+        let both = [0, 1].map(|particle| reference(&format!("{particle}.{stored}")));
+        (name, Tensor::stack(&both, 0).set_requires_grad(true))
+    };
+    base.chain(head).map(leaf).collect()
+}
+
+fn weights<'a>(tower: &'a Tower, own: &[(String, Tensor)]) -> Weights<'a> {
+    let mut weights = Weights::frozen(tower.base());
+    own.iter().for_each(|(name, tensor)| weights.replace(name, tensor.shallow_clone()));
+    weights
+}
+
+/// One pass with both particles: logits and gradients are those of PyTorch for either, so no particle sees the other's.
+#[test]
+fn logits_and_gradients_are_those_of_pytorch() {
+    let loaded = loaded();
+    let own = particles(&loaded.tower);
+    let weights = weights(&loaded.tower, &own);
+    let features = loaded.tower.network().forward(&weights, &reference("pixels").unsqueeze(0));
+    assert_eq!(features.size(), [2, 4, 7]);
+    let logits = loaded.head.logits(&weights, &features);
+    let labels = reference("labels");
+    let loss =
+        |particle: i64| logits.get(particle).cross_entropy_loss::<Tensor>(&labels, None, Reduction::Mean, -100, 0.0);
+    let leaves: Vec<&Tensor> = own.iter().map(|(_, leaf)| leaf).collect();
+    let gradients = Tensor::f_run_backward(&[loss(0) + loss(1)], &leaves, false, false).unwrap();
+    for particle in 0..2i64 {
+        near(&logits.get(particle), &reference(&format!("{particle}.logits")), "logits");
+        for ((name, _), gradient) in own.iter().zip(&gradients) {
+            let stored = name.replace("head.", "linear.");
+            let expected = reference(&format!("{particle}.{stored}.gradient"));
+            near(&gradient.get(particle), &expected, &format!("{particle}: {name}"));
+        }
+    }
+}
+
+/// With W = W_0 + s B A and G = ∂L/∂W, the gradients are s Bᵀ G for A and s G Aᵀ for B.
+#[test]
+fn low_rank_gradients_are_those_of_the_formed_weights() {
+    let loaded = loaded();
+    let (tower, scale) = (&loaded.tower, 0.7);
+    tch::manual_seed(4);
+    let pixels = reference("pixels").unsqueeze(0);
+    let slots = tower.network().slots();
+    let slots: Vec<_> = slots.into_iter().filter(|slot| slot.kind != SlotKind::Other).collect();
+    let names: Vec<&str> = slots.iter().map(|slot| slot.name.as_str()).collect();
+    assert_eq!(names, ["shortcut", "hidden"]);
+    let random = |size: [i64; 3]| Tensor::randn(size, tch::kind::FLOAT_CPU).set_requires_grad(true);
+    let factors: Vec<[Tensor; 2]> =
+        slots.iter().map(|slot| [random([2, 3, slot.inputs]), random([2, slot.outputs, 3])]).collect();
+    let (mut low, mut whole) = (Weights::frozen(tower.base()), Weights::frozen(tower.base()));
+    let mut formed = Vec::new();
+    for (slot, [a, b]) in slots.iter().zip(&factors) {
+        low.update(&slot.name, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale });
+        let name = format!("{}.weight", slot.name);
+        let base = tower.base().get(&name).unwrap();
+        let weight = base.unsqueeze(0) + (b.matmul(a) * scale).reshape([&[2], base.size().as_slice()].concat());
+        formed.push(weight.detach().set_requires_grad(true));
+        whole.replace(&name, formed.last().unwrap().shallow_clone());
+    }
+    let loss = |weights: &Weights| tower.network().forward(weights, &pixels).square().sum(Kind::Float);
+    let leaves: Vec<&Tensor> = factors.iter().flatten().collect();
+    let found = Tensor::f_run_backward(&[loss(&low)], &leaves, false, false).unwrap();
+    let by_weight = Tensor::f_run_backward(&[loss(&whole)], &formed, false, false).unwrap();
+    for ((index, [a, b]), gradient) in factors.iter().enumerate().zip(by_weight) {
+        let gradient = gradient.flatten(2, -1).view([2, b.size()[1], a.size()[2]]);
+        near(&found[2 * index], &(b.transpose(1, 2).matmul(&gradient) * scale), "A");
+        near(&found[2 * index + 1], &(gradient.matmul(&a.transpose(1, 2)) * scale), "B");
+    }
+}
+
+/// Values that a graph still needs are never replaced unnoticed: libtorch refuses the backward pass.
+#[test]
+fn a_graph_whose_weights_were_replaced_is_refused() {
+    let loaded = loaded();
+    let (tower, own) = (&loaded.tower, particles(&loaded.tower));
+    let own = &own[..own.len() - 2];
+    let pixels = reference("pixels").unsqueeze(0);
+    let leaves: Vec<&Tensor> = own.iter().map(|(_, leaf)| leaf).collect();
+    for other in [weights(tower, own), Weights::frozen(tower.base())] {
+        let early = tower.network().forward(&weights(tower, own), &pixels).sum(Kind::Float);
+        let _late = tower.network().forward(&other, &pixels);
+        let error = Tensor::f_run_backward(&[early], &leaves, false, false).unwrap_err().to_string();
+        assert!(error.contains("modified by an inplace operation") || error.contains("detached in-place"), "{error}");
+    }
+    // The next pass starts anew.
+    let again = tower.network().forward(&weights(tower, own), &pixels).sum(Kind::Float);
+    Tensor::f_run_backward(&[again], &leaves, false, false).unwrap();
+}
+
+/// Without weights of its own, and with each particle's own images.
+#[test]
+fn frozen_weights_and_own_samples() {
+    let loaded = loaded();
+    let (network, base) = (loaded.tower.network(), loaded.tower.base());
+    let pixels = reference("pixels");
+    let whole = tch::no_grad(|| network.forward(&Weights::frozen(base), &pixels.unsqueeze(0)));
+    let pairs = tch::no_grad(|| network.forward(&Weights::frozen(base), &pixels.view([2, 2, 3, 8, 8])));
+    near(&pairs.view([1, 4, 7]), &whole, "two images each");
+    near(&loaded.head.logits(&Weights::frozen(base), &whole).squeeze_dim(0), &reference("0.logits"), "logits");
+    let own = particles(&loaded.tower);
+    let trained = weights(&loaded.tower, &own);
+    let own_images = tch::no_grad(|| network.forward(&trained, &pixels.view([2, 2, 3, 8, 8])));
+    let all = tch::no_grad(|| network.forward(&trained, &pixels.unsqueeze(0)));
+    near(&own_images.get(1), &all.get(1).narrow(0, 2, 2), "the second particle's images");
+}
+
+/// A graph of the fixture keeps at least the outputs of its convolutions and norms; a pass without one is planned by image.
+#[test]
+fn memory_is_measured() {
+    let loaded = loaded();
+    let network = loaded.tower.network();
+    let bytes = 4 * (2 * 6 * 64 + 3 * 8 * 16);
+    let need = network.need(Graph::Samples { budgets: 1 }, Kind::Float);
+    assert!(need.pair > bytes && need.pair < 100 * bytes, "{need:?}");
+    assert!(network.need(Graph::None, Kind::Float).pair < need.pair);
+}
+
+/// The columns of the results that are no counts or times.
+const NUMBERS: [&str; 4] = ["accuracy_pm", "nll_pm", "ece_pm", "mi"];
+
+/// The project's ViT by the native forward and by its own: the same training, evaluation and attack.
+#[test]
+fn a_vision_transformer_trains_as_natively() {
+    for how in [
+        &["subspace.full={}", "method.svgd.gamma=0.01"][..],
+        &["subspace.low-rank.rank=2", "method.svgd.gamma=0.01"],
+        &["subspace.last-layer={}", "method.svgd.gamma=0.01"],
+    ] {
+        let run = |module: bool| {
+            let place = Place::with_tiny();
+            let mut sets = how.to_vec();
+            let targets = if module { "[\"linear\"]" } else { "[\"attn.qkv\",\"attn.proj\",\"mlp.fc\",\"mlp.proj\"]" };
+            let targets = format!("subspace.low-rank.targets={targets}");
+            if how[0].contains("low-rank") {
+                sets.push(&targets);
+            } else {
+                let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+                place.write("tiny.toml", plain.replace("[subspace.low-rank]\nrank = 2\n", "").as_bytes());
+            }
+            if module {
+                sets.extend(&MODULE[..2]);
+            }
+            done(place.train(&sets));
+            let attack = with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.05"]);
+            done(attack);
+            let table = place.results();
+            let rows = 0..table.rows.len();
+            rows.flat_map(|row| NUMBERS.map(|column| number(&table, row, column))).collect::<Vec<f64>>()
+        };
+        let (native, module) = (run(false), run(true));
+        assert!(native.len() > NUMBERS.len() && native.len() == module.len(), "{native:?} {module:?}");
+        for (native, module) in native.iter().zip(&module) {
+            assert!((native - module).abs() < 1e-4, "{how:?}: {native} natively, {module} as a module");
+        }
+    }
+}
+
+#[test]
+fn every_method_trains_it() {
+    for method in
+        ["map", "ensemble.particles=2", "ivon={lr=0.01,ess=40}", "swag.particles=1", "sgld.lr=1e-5", "laplace"]
+    {
+        let place = Place::with_tiny();
+        let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+        let plain = plain.replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "");
+        place.write("tiny.toml", plain.replace("[subspace.low-rank]\nrank = 2\n", "[subspace.full]\n").as_bytes());
+        let key = if method.contains('=') { format!("method.{method}") } else { format!("method.{method}={{}}") };
+        let own = ["ivon", "sgld"].iter().any(|own| method.starts_with(own));
+        let optimizer = if own { vec!["optimizer={none={}}"] } else { vec![] };
+        let first = sets("residual.pt");
+        done(place.train(&joined(&first, &[&[key.as_str()][..], &optimizer].concat())));
+        assert!(number(&place.results(), 0, "nll_pm").is_finite(), "{method}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_in_one_line() {
+    let place = Place::with_tiny();
+    let refused = |name: &str, more: &[&str]| error_line(place.train(&joined(&sets(name), more)), 1);
+    let low = ["subspace.low-rank.targets=[\"linear\",\"pointwise\"]"];
+    assert_has(&refused("training.pt", &low), &["training.pt: the output for an image changes", "model.eval()"]);
+    assert_has(&refused("half.pt", &low), &["half.pt: `stem.weight` is stored as Half", "model.float()"]);
+    assert_has(&refused("knows_its_batch.pt", &low), &["its forward knows its batch size"]);
+    assert_has(&refused("residual.pt", &[]), &["no linear layer `mlp.fc`: it has linear, pointwise"]);
+    let weight = [low[0], "method.svgd.drive=weight", "subspace.low-rank.rank=1"];
+    assert_has(&refused("residual.pt", &weight), &["drive = \"own\" or \"shared\""]);
+    assert_has(&refused("residual.pt", &[low[0], "train.precision=f64"]), &["computes in f32 only"]);
+    let module = "checkpoint.kind=module";
+    assert_has(&error_line(place.train(&[module]), 2), &["checkpoint.image_size", "a module does not tell it"]);
+    let error = error_line(place.train(&[module, "checkpoint.image_size=8", "checkpoint.heads=2"]), 2);
+    assert_has(&error, &["checkpoint.heads = 2: means nothing with kind = \"module\""]);
+    let path = format!("checkpoint.path={}", text(&fixture("module").join("residual.pt")));
+    assert_has(&error_line(place.train(&[path.as_str()]), 1), &["checkpoint.kind = \"module\""]);
+}
+
+#[test]
+fn inspect_tells_what_a_module_is() {
+    let path = text(&fixture("module").join("residual.pt"));
+    let printed = done(command(&["inspect", &path, "--module", "--image-size", "8"]));
+    assert_has(&printed, &["10 classes", "features      7", "1 linear", "1 pointwise", "evaluation mode"]);
+    let vit = text(&repository("assets/vit-digits.pt"));
+    assert_has(&done(command(&["inspect", &vit, "--module", "--image-size", "8"])), &["10 classes"]);
+}
