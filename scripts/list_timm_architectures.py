@@ -46,7 +46,8 @@ def line(name):
     if type(block) is EvaBlock:
         plain = plain and type(block.attn) is EvaAttention and block.attn.gate is None
     rotary = rope(model)
-    known = model.global_pool in ("token", "avg", "map")
+    # timm's attention pooling leaves out the tokens in front of the patches; bella's reads all, as SigLIP has none.
+    known = model.global_pool in ("token", "avg") or (model.global_pool == "map" and model.num_prefix_tokens == 0)
     if not plain or activation is None or rotary is None or not known:
         return None
     return "\t".join([name, str(block.attn.num_heads), activation, f"{block.norm1.eps:g}", model.global_pool, rotary])
