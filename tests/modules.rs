@@ -5,7 +5,7 @@ mod common;
 
 use bella::experiment::Experiment;
 use bella::model::network::low_rank::LowRank;
-use bella::model::network::{Graph, Network, SlotKind, Weights};
+use bella::model::network::{Graph, SlotKind, Weights};
 use bella::model::{CheckpointKind, Loaded, Tower};
 use bella::schema::Tree;
 use common::{Place, assert_has, bella as command, done, error_line, fixture, number, repository, text, with};

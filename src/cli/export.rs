@@ -161,6 +161,9 @@ fn theta(args: &ExportArgs, opened: &Opened) -> Result<Tensor> {
     }
 }
 
+/// Writes one model into a folder.
+type Writer = fn(&Outgoing, &Target, usize, &Path) -> Result<()>;
+
 /// Writes models, given as rows `[k, P]` of a subspace, and prints the Python that loads them.
 pub(super) fn leave(
     door: &Door,
@@ -180,7 +183,7 @@ pub(super) fn leave(
         return leave_together(door, &outgoing);
     }
     let target = Target::new(door.package, outgoing.checkpoint(), session.naming, &session.names)?;
-    let (write, loaded): (fn(&Outgoing, &Target, usize, &Path) -> Result<()>, Loaded) = match door.to {
+    let (write, loaded): (Writer, Loaded) = match door.to {
         Format::Peft => (peft::write, Loaded::Adapter),
         Format::Weights | Format::Torchscript => (weights::write, Loaded::Weights),
     };

@@ -120,6 +120,9 @@ fn check_kind(config: &Value) -> Result<()> {
     Ok(())
 }
 
+/// The updates of the layers by name, and the weight `[C, D]` and bias `[C]` of a classifier, if there is one.
+type Updates = (BTreeMap<String, Lora>, Option<[Tensor; 2]>);
+
 struct Reading<'a> {
     config: &'a Value,
     state: &'a State,
@@ -127,7 +130,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn all(&self) -> Result<(BTreeMap<String, Lora>, Option<[Tensor; 2]>)> {
+    fn all(&self) -> Result<Updates> {
         let slots = self.base.identified.vit.slots();
         let places = self.places(&slots)?;
         let (mut parts, mut layers, mut strangers) = (Parts::new(), 0, Vec::new());

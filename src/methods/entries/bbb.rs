@@ -167,7 +167,7 @@ impl Bbb {
             for part in 0..objective.parts() {
                 let noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta);
                 let Evaluation { losses, gradients } = objective.evaluate_part(&(theta + deviations * &noise), part)?;
-                sums.losses = sums.losses + losses / samples as f64;
+                sums.losses += losses / samples as f64;
                 sums.products += noise * &gradients / samples as f64;
                 sums.gradients += gradients / samples as f64;
             }

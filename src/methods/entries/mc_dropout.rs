@@ -116,7 +116,7 @@ impl Method for Dropout {
             let factors = self.factors(theta, part);
             let found: Evaluation = objective.evaluate_part(&(&*theta * &factors), part)?;
             direction += found.gradients * factors;
-            losses = losses + found.losses;
+            losses += found.losses;
         }
         self.parts.apply(theta, &direction, objective, factor)?;
         self.steps += 1;

@@ -172,7 +172,7 @@ impl Vogn {
                 let at = At { step: self.steps, sample, part: part as i64 };
                 let noisy = self.noise.draw(at, theta).g_mul_(deviations).g_add_(theta);
                 let found = objective.evaluate_squared(&noisy, part)?;
-                sums.own.losses = sums.own.losses + found.own.losses / samples as f64;
+                sums.own.losses += found.own.losses / samples as f64;
                 sums.own.gradients += found.own.gradients / samples as f64;
                 sums.squares += found.squares / samples as f64;
             }

@@ -39,7 +39,8 @@ pub use weights::has_weights;
 const REFERENCE: &str = "reference.safetensors";
 
 /// Advice for weights that are no known vision transformer's.
-const OTHERS: &str = "scripts/export_torchscript.py exports other networks, which train with checkpoint.kind = \"module\"";
+const OTHERS: &str =
+    "scripts/export_torchscript.py exports other networks, which train with checkpoint.kind = \"module\"";
 
 /// Reads the network of a folder, or of a file of weights.
 ///
