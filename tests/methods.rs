@@ -27,6 +27,8 @@ const CURVATURE: [f64; 4] = [2.0, 0.5, 0.5, 1.0];
 struct Gaussian {
     curvature: Tensor,
     centre: Tensor,
+    /// The x_i, `[4, 2]`.
+    images: Tensor,
     /// The step in which one gradient is not a number, counted from 1; 0 for none.
     broken: usize,
     steps: usize,
@@ -34,14 +36,12 @@ struct Gaussian {
 
 impl Gaussian {
     fn new() -> Gaussian {
+        tch::set_num_threads(1);
         let (curvature, centre) = (Tensor::from_slice(&CURVATURE).view([2, 2]), Tensor::from_slice(&CENTRE));
-        Gaussian { curvature, centre, broken: 0, steps: 0 }
-    }
-
-    fn images(&self) -> Tensor {
         // A⁻¹ = U Uᵀ; the images are c ± √2 u for the columns u of U.
-        let root = self.curvature.inverse().linalg_cholesky(false).tr() * 2.0f64.sqrt();
-        Tensor::cat(&[&root, &root.neg()], 0) + &self.centre
+        let root = curvature.inverse().linalg_cholesky(false).tr() * 2.0f64.sqrt();
+        let images = Tensor::cat(&[&root, &root.neg()], 0) + &centre;
+        Gaussian { curvature, centre, images, broken: 0, steps: 0 }
     }
 }
 
@@ -75,7 +75,7 @@ impl Objective for Gaussian {
     }
 
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
-        let each = (theta.unsqueeze(1) - self.images()).matmul(&self.curvature);
+        let each = (theta.unsqueeze(1) - &self.images).matmul(&self.curvature);
         let own = self.evaluate_part(theta, part)?;
         Ok(Squared { own, squares: each.square().mean_dim([1i64].as_slice(), false, Kind::Double) })
     }
@@ -366,7 +366,7 @@ fn settings_outside_their_range_are_refused() {
         ),
         ("sgld", with(&["adaptive_sharpness=true"]), none, "set sharpness, or leave it out"),
         ("psgld", with(&["decay=1"]), none, "method.psgld.decay = 1: must be at least 0 and below 1"),
-        ("sghmc", with(&["friction=0"]), none, "method.sghmc.friction = 0: must be from"),
+        ("sghmc", with(&["friction=0"]), none, "method.sghmc.friction = 0: must be a number from"),
         ("sghmc", with(&[]), adamw, "method.sghmc is its own optimizer"),
         ("sam", vec!["rho=0"], adamw, "method.sam.rho = 0: must be above 0"),
         ("mc-dropout", vec!["rate=1"], adamw, "method.mc-dropout.rate = 1: must be at least 0 and below 1"),
