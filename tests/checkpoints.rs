@@ -173,9 +173,9 @@ fn inspect_prints_what_the_checkpoint_is() {
         "naming clip",
         "image 16 x 16 px, patch 4, 17 tokens",
         "transformer width 24, 2 blocks, MLP 60",
-        "heads 3 of width 8",
-        "activation quick-gelu",
-        "layer norm eps 1e-5",
+        "heads 3 of width 8 (self-check)",
+        "activation quick-gelu (self-check)",
+        "layer norm eps 1e-5 (self-check)",
         "features 24",
         "own head none",
     ] {
