@@ -258,7 +258,7 @@ fn check_claims(chosen: impl Fn(&Finds) -> bool) {
 
 /// The methods that work on all columns alike. Those of low-rank factors have tests of their own beside them.
 fn of_any_columns() -> impl Iterator<Item = &'static Entry> {
-    const OF_FACTORS: [&str; 2] = ["tfb", "blob"];
+    const OF_FACTORS: [&str; 3] = ["tfb", "blob", "imported"];
     METHODS.iter().copied().filter(|entry| !OF_FACTORS.contains(&entry.key))
 }
 

@@ -213,16 +213,14 @@ fn a_vision_transformer_trains_as_natively() {
 }
 
 #[test]
-fn every_method_trains_it() {
-    for method in
-        ["map", "ensemble.particles=2", "ivon={lr=0.01,ess=40}", "swag.particles=1", "sgld.lr=1e-5", "laplace"]
-    {
+fn other_methods_train_it() {
+    for method in ["map", "ensemble.particles=2", "ivon={lr=0.01,ess=40}"] {
         let place = Place::with_tiny();
         let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
         let plain = plain.replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "");
         place.write("tiny.toml", plain.replace("[subspace.low-rank]\nrank = 2\n", "[subspace.full]\n").as_bytes());
         let key = if method.contains('=') { format!("method.{method}") } else { format!("method.{method}={{}}") };
-        let own = ["ivon", "sgld"].iter().any(|own| method.starts_with(own));
+        let own = method.starts_with("ivon");
         let optimizer = if own { vec!["optimizer={none={}}"] } else { vec![] };
         let first = sets("residual.pt");
         done(place.train(&joined(&first, &[&[key.as_str()][..], &optimizer].concat())));

@@ -117,6 +117,12 @@ case("bbb-low", config(LOW, BBB, NONE), FGSM, **NOISE)
 case("vogn-low", config(LOW, VOGN, NONE), FGSM, **NOISE)
 case("mc-dropout-low", config(LOW, DROPOUT), FGSM, **NOISE)
 case("mc-dropout-full", config(FULL, DROPOUT, SGD), **NOISE)
+IBDR = "[method.ibdr]\nparticles = 3\nstd = 0.01\ndiversity = 0.02\nascent_lr = 0.05\nradius = 0.05\nkl_weight = 1e-4\n"
+case("ibdr", config(LOW, IBDR), **NOISE)
+case("tfb", config(LOW, "[method.tfb]\ntolerance = 0.01\nanchors = 40\nsamples = 4\n"), **NOISE)
+case("bayestune", config(LOW, "[method.bayestune]\nsearch_steps = 3\nlr = 0.01\ness = 200\nshare = 0.05\n"), **NOISE)
+case("blob", config(LOW, "[method.blob]\nstd_lr = 1e-4\nkl_lr = 0.02\nprior_std = 0.2\ninit = 0.05\ncycle = 5\nsamples = 4\n"), **NOISE)
+case("last-layer", config("[subspace.last-layer]\n", SVGD, base=HEAD))
 case("adahessian-low", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n"), **NOISE)
 ONE_LAYER = LOW.replace("rank = 4", "rank = 1").replace('"mlp.fc", ', "")
 for structure, more in [("kron", ""), ("kron", 'tokens = "reduce"\n'), ("kron", "wide = 32\nkept = 4\n"), ("diag", ""), ("full", "")]:
