@@ -145,7 +145,7 @@ fn runs_are_listed_compared_and_removed() {
     assert_has(&listed, &["interrupted, 1 epochs done", "seed=3", "seed=4", "trained", "accuracy_lm [%]"]);
     assert_has(&runs(&["show", "low-rank-svgd-s3"]), &["trained: 2 epochs", "method.svgd.gamma = 0.01", "clean"]);
     let different = runs(&["diff", "low-rank-svgd-s3", "low-rank-svgd-s4"]);
-    assert_has(&different, &["| seed", "3 |", "| 4 "]);
+    assert_has(&different, &["| seed", " 3 |", " 4 |"]);
     assert_eq!(different.lines().count(), 3, "{different}");
     assert_has(&error_line(common::bella(&["runs", "rm", "low-rank", out[0], out[1]]), 1), &["fits 2 runs"]);
     runs(&["rm", "low-rank-svgd-s4"]);
