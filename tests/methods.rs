@@ -384,7 +384,7 @@ fn settings_outside_their_range_are_refused() {
             "required for cost = \"fisher\"",
         ),
         ("ibdr", vec!["particles=2", "std=0"], adamw, "0 in [subspace.full]"),
-        ("tfb", vec![], adamw, "write [subspace.low-rank]"),
+        ("tfb", vec!["tolerance=0.01"], adamw, "write [subspace.low-rank]"),
         ("blob", vec!["cycle=9"], adamw, "write [subspace.low-rank]"),
         ("bayestune", vec!["search_steps=9", "lr=0.1", "ess=9", "burn_in=9"], adamw, "below search_steps = 9"),
         ("swag", vec!["start=0", "every=1", "columns=1"], adamw, "method.swag.columns = 1: must be"),
