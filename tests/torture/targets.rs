@@ -26,8 +26,14 @@ pub struct Target {
     pub files: Vec<PathBuf>,
     pub is_zip: bool,
     /// Reads everything that the damaged file belongs to, and returns the errors.
-    pub open: Box<dyn Fn(&Path) -> Result<(), String>>,
+    pub open: Box<Open>,
 }
+
+/// Reads what a file belongs to.
+type Open = dyn Fn(&Path) -> Result<(), String>;
+
+/// Writes files by a function that places them in a folder.
+type Make<'a> = dyn Fn(&dyn Fn(&str) -> String) -> Vec<PathBuf> + 'a;
 
 /// All formats, in folders of `place`.
 pub fn all(place: &Place) -> Vec<Target> {
@@ -56,12 +62,7 @@ fn gray(place: &Place, name: &str, value: u8) -> PathBuf {
 
 /// A set of `[data.<key>]` in the folder `key`, with what is below it written by `make`, which returns the files to
 /// damage.
-fn set(
-    place: &Place,
-    key: &'static str,
-    extra: &str,
-    make: &dyn Fn(&dyn Fn(&str) -> String) -> Vec<PathBuf>,
-) -> Target {
+fn set(place: &Place, key: &'static str, extra: &str, make: &Make) -> Target {
     let files = make(&|file| format!("{key}/{file}"));
     let text = format!("[data.{key}]\nroot = {:?}\n{extra}\n", place.path(key));
     target(key, files, move |_| checked(&text))
