@@ -37,7 +37,10 @@ fn a_folder_shows_the_tables_with_results_and_names_the_others() {
     let row = out.lines().find(|line| line.contains("ours: ViT-B-32")).unwrap();
     assert!(row.contains("97.95 ± 0.07 (2 seeds)") && row.contains("not run") && !row.contains("50.00"), "{row}");
     let others = out.lines().last().unwrap();
-    assert!(others.starts_with("nothing of ours yet in: ood, bella-2, ") && !others.contains("bella-1,"), "{others}");
+    assert!(
+        others.starts_with("nothing of ours yet in: ood, conformal, bella-2, ") && !others.contains("bella-1,"),
+        "{others}"
+    );
 }
 
 #[test]
@@ -128,7 +131,7 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     let report = |arguments: &[&str]| report(place.path("").as_path(), arguments);
     let (code, out, err) = report(&[]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    assert!(out.contains("svgd.gamma") && out.contains("nothing of ours yet in: ood, bella-1, "), "{out}");
+    assert!(out.contains("svgd.gamma") && out.contains("nothing of ours yet in: ood, conformal, bella-1, "), "{out}");
     for (format, part) in [
         ("markdown", "| vit-digits | low-rank |"),
         ("csv", "vit-digits,low-rank,svgd,2,2,0.3,"),
