@@ -31,6 +31,41 @@ pub fn of_rows(tensor: &Tensor) -> Vec<u64> {
     }
 }
 
+/// The start of a JSON object that carries a hash of its own text; the digits follow.
+const SEAL: &str = "{\n  \"content_hash\": \"xxh3:";
+
+const NO_DIGITS: &str = "0000000000000000";
+
+/// Returns the text of a JSON object, as serde writes it on several lines, with the XXH3 (64 bits) of the text as its
+/// first entry `content_hash`. The text is hashed with zeros in place of the digits.
+pub fn seal_json(text: &str) -> String {
+    let rest = text.strip_prefix("{\n").unwrap_or("}");
+    let zeros = format!("{SEAL}{NO_DIGITS}\",\n{rest}");
+    zeros.replacen(NO_DIGITS, &format!("{:016x}", xxh3_64(zeros.as_bytes())), 1)
+}
+
+/// Compares the text of a JSON object with the hash that it carries. Text without a hash, from earlier versions of
+/// bella, is not checked.
+///
+/// # Errors
+/// Fails if the text has changed since it was written. The message does not name the file.
+pub fn check_json(text: &str) -> Result<()> {
+    let Some((stored, rest)) = text.strip_prefix(SEAL).and_then(|rest| rest.split_at_checked(NO_DIGITS.len())) else {
+        ensure!(
+            !text.contains("content_hash") && !text.contains("xxh3:"),
+            "damaged: the place of its hash is not as it was written"
+        );
+        return Ok(());
+    };
+    let found = format!("{:016x}", xxh3_64(format!("{SEAL}{NO_DIGITS}{rest}").as_bytes()));
+    ensure!(
+        found == stored,
+        "changed since it was written: its text has the hash {found}, not {stored}: undo the change, or delete its entry \
+         content_hash if the change is meant"
+    );
+    Ok(())
+}
+
 /// Returns the SHA-256 of a file's content. `key` is the setting that named the file.
 ///
 /// # Errors
@@ -46,5 +81,27 @@ pub fn file_sha256(path: &Path, key: &str) -> Result<String> {
             return Ok(hex(hash.finalize()));
         }
         hash.update(&buffer[..count]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "{\n  \"device\": \"cpu\",\n  \"steps\": 0\n}";
+
+    #[test]
+    fn every_flipped_bit_of_a_sealed_json_object_is_noticed() {
+        let sealed = seal_json(PLAIN);
+        check_json(&sealed).unwrap();
+        check_json(PLAIN).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&sealed).unwrap();
+        assert_eq!((value["device"].as_str(), value["steps"].as_i64()), (Some("cpu"), Some(0)));
+        for bit in 0..8 * sealed.len() {
+            let mut flipped = sealed.clone().into_bytes();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let read = String::from_utf8(flipped).map_err(anyhow::Error::from).and_then(|text| check_json(&text));
+            assert!(read.is_err(), "bit {} of byte {} is not noticed", bit % 8, bit / 8);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::failure::Usage;
 use super::options::ComputeArgs;
 use crate::experiment::{Experiment, is_part, load_config, over};
 use crate::machine::memory::Cut;
-use crate::run::{Verified, verify};
+use crate::results::verify::{Verified, verify};
 use crate::schema::{Problems, Tree};
 use crate::session::Session;
 use crate::train::{self, Material};

@@ -9,10 +9,10 @@ use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::analysis::landscape::{Plane, errors};
-use crate::base::files::write_atomic;
 use crate::data::SplitName;
 use crate::data::batches::SampleSet;
 use crate::data::subset::{Subset, chosen};
+use crate::results::store::{self, Table};
 
 /// Compute train and test error over the plane through three particles (landscape.csv and landscape.svg in the run).
 #[derive(Args)]
@@ -96,12 +96,7 @@ fn subset(opened: &Opened, split: SplitName, count: usize) -> Result<SampleSet> 
 }
 
 fn write<const N: usize>(path: &Path, header: [&str; N], lines: impl Iterator<Item = [f64; N]>) -> Result<()> {
-    write_atomic(path, |file| {
-        let mut writer = csv::Writer::from_writer(file);
-        writer.write_record(header)?;
-        for line in lines {
-            writer.write_record(line.map(|value| value.to_string()))?;
-        }
-        Ok(writer.flush()?)
-    })
+    let mut table = Table::new(header);
+    table.rows.extend(lines.map(|line| line.map(|value| value.to_string()).to_vec()));
+    store::write(path, &table)
 }

@@ -8,12 +8,12 @@ use clap::Args;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::analysis::sensitivity::{Sensitivity, sensitivities};
-use crate::base::files::write_atomic;
 use crate::data::batches::SampleSet;
 use crate::data::order::replaced_labels;
 use crate::data::{Split, SplitName};
 use crate::machine::Precision;
 use crate::plot::contact_sheet::{Section, Tile, draw};
+use crate::results::store::{self, Table};
 
 /// Compute the sensitivity to each training image, and the leave-one-out estimate of the test loss (sensitivity.csv in
 /// the run).
@@ -78,20 +78,17 @@ pub fn run(args: &SensitivityArgs) -> Result<()> {
 
 fn write(opened: &Opened, found: &[Sensitivity], replaced: &BTreeSet<u32>) -> Result<()> {
     let path = opened.run.path().join("sensitivity.csv");
-    write_atomic(&path, |file| {
-        let mut writer = csv::Writer::from_writer(file);
-        let header =
-            ["index", "label", "class", "sensitivity", "variance", "error", "loss", "loo_loss", "label_replaced"];
-        writer.write_record(header)?;
-        for one in found {
-            let class = opened.session.classes[one.label as usize].clone();
-            let numbers = [one.sensitivity, one.variance, one.error, one.loss, one.loo_loss].map(|x| x.to_string());
-            let names = [one.index.to_string(), one.label.to_string(), class];
-            let flag = [replaced.contains(&one.index).to_string()];
-            writer.write_record(names.iter().chain(&numbers).chain(&flag))?;
-        }
-        Ok(writer.flush()?)
-    })?;
+    let columns = ["index", "label", "class", "sensitivity", "variance", "error", "loss", "loo_loss", "label_replaced"];
+    let mut table = Table::new(columns);
+    for one in found {
+        let class = opened.session.classes[one.label as usize].clone();
+        let numbers = [one.sensitivity, one.variance, one.error, one.loss, one.loo_loss].map(|x| x.to_string());
+        let mut cells = vec![one.index.to_string(), one.label.to_string(), class];
+        cells.extend(numbers);
+        cells.push(replaced.contains(&one.index).to_string());
+        table.rows.push(cells);
+    }
+    store::write(&path, &table)?;
     tracing::info!("numbers: {}", path.display());
     Ok(())
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::analysis::similarity::{Similarity, similarities};
-use crate::base::files::write_atomic;
+use crate::results::store::{Table, write};
 
 /// Compute pairwise cosines and distances of the particles' updates (similarity.csv in the run).
 #[derive(Args)]
@@ -25,18 +25,15 @@ pub fn run(args: &SimilarityArgs) -> Result<()> {
     let particles = theta.size()[0] as usize;
     let all = similarities(opened.session.subspace()?, theta).with_context(|| opened.run.id())?;
     let path = opened.run.path().join("similarity.csv");
-    write_atomic(&path, |file| {
-        let mut writer = csv::Writer::from_writer(file);
-        writer.write_record(["block", "i", "j", "cosine", "distance"])?;
-        for Similarity { block, cosines, distances } in &all {
-            for (pair, (cosine, distance)) in cosines.iter().zip(distances).enumerate() {
-                let (i, j) = ((pair / particles).to_string(), (pair % particles).to_string());
-                let cosine = cosine.map_or(String::new(), |cosine| cosine.to_string());
-                writer.write_record([block.as_str(), &i, &j, &cosine, &distance.to_string()])?;
-            }
+    let mut table = Table::new(["block", "i", "j", "cosine", "distance"]);
+    for Similarity { block, cosines, distances } in &all {
+        for (pair, (cosine, distance)) in cosines.iter().zip(distances).enumerate() {
+            let (i, j) = ((pair / particles).to_string(), (pair % particles).to_string());
+            let cosine = cosine.map_or(String::new(), |cosine| cosine.to_string());
+            table.rows.push(vec![block.clone(), i, j, cosine, distance.to_string()]);
         }
-        Ok(writer.flush()?)
-    })?;
+    }
+    write(&path, &table)?;
     let total = all.first().context("a subspace has at least one block")?;
     print(total, particles);
     tracing::info!("per block: {}", path.display());

@@ -7,3 +7,4 @@ pub mod runs;
 pub mod series;
 pub mod store;
 pub mod table;
+pub mod verify;

@@ -2,12 +2,15 @@
 //! union of all columns, and older rows have empty cells. No row is lost, because every change rewrites the file
 //! atomically under a lock that other processes respect.
 
+mod row_hash;
+
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use self::row_hash::RowHash;
 use crate::base::files::{with_lock, write_atomic};
 
 const WAY_OUT: &str = "mend the file or move it away";
@@ -68,6 +71,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// Returns a table without rows.
+    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>) -> Self {
+        Table { columns: columns.into_iter().map(String::from).collect(), rows: Vec::new() }
+    }
+
     /// Returns the first row with these cells.
     pub fn find(&self, cells: &[(&str, String)]) -> Option<Row> {
         let fits = |row: &usize| cells.iter().all(|(column, value)| self.get(*row, column) == Some(value));
@@ -175,8 +183,8 @@ impl Table {
 /// Reads a CSV file with a header.
 ///
 /// # Errors
-/// Fails, naming the file and the line, if the file is missing or is not UTF-8, a row has the wrong number of cells, a
-/// quote is not closed, or a column is repeated or has no name.
+/// Fails, naming the file and the line, if the file is missing or is not UTF-8, a row has the wrong number of cells or
+/// differs from its hash, a quote is not closed, or a column is repeated or has no name.
 pub fn read(path: &Path) -> Result<Table> {
     parse(path).with_context(|| format!("results file {}", path.display()))
 }
@@ -237,15 +245,18 @@ pub fn replace_measurement(path: &Path, rows: &[Row], identity: &Identity) -> Re
     })
 }
 
-/// Writes a whole CSV file atomically.
+/// Writes a whole CSV file atomically, with the hash of each row in the last column.
 ///
 /// # Errors
 /// Fails if the file cannot be written.
 pub fn write(path: &Path, table: &Table) -> Result<()> {
+    let hash = RowHash::new(&table.columns);
     write_atomic(path, |writer| {
         let mut csv = csv::Writer::from_writer(writer);
-        csv.write_record(&table.columns)?;
-        table.rows.iter().try_for_each(|cells| csv.write_record(cells))?;
+        csv.write_record(table.columns.iter().map(String::as_str).chain([row_hash::COLUMN]))?;
+        for cells in &table.rows {
+            csv.write_record(cells.iter().chain([&hash.of(cells)]))?;
+        }
         Ok(csv.flush()?)
     })
 }
@@ -254,14 +265,21 @@ fn parse(path: &Path) -> Result<Table> {
     let bytes = fs::read(path)?;
     let mut csv = csv::Reader::from_reader(bytes.as_slice());
     let header = csv.headers().context("line 1")?;
-    let columns: Vec<_> = header.iter().map(String::from).collect();
+    let mut columns: Vec<String> = header.iter().map(String::from).collect();
     check_columns(columns.iter().map(String::as_str)).context("line 1")?;
+    let hash_column = columns.iter().position(|column| column == row_hash::COLUMN);
+    hash_column.map(|column| columns.remove(column));
+    let hash = RowHash::new(&columns);
     let (mut rows, mut last_line) = (vec![], 1);
     for record in csv.records() {
         match record {
             Ok(record) => {
                 last_line = record.position().map_or(last_line, csv::Position::line);
-                rows.push(record.iter().map(String::from).collect());
+                let mut cells: Vec<String> = record.iter().map(String::from).collect();
+                if let Some(stored) = hash_column.map(|column| cells.remove(column)) {
+                    hash.check(&cells, &stored).with_context(|| format!("line {last_line}"))?;
+                }
+                rows.push(cells);
             }
             Err(error) => bail!("line {}: {}; {WAY_OUT}", line_of(&error), reason(&error)),
         }

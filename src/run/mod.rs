@@ -1,7 +1,6 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
 mod record;
-mod verify;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -16,7 +15,6 @@ use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 
 pub use record::Record;
-pub use verify::{Verified, verify};
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.

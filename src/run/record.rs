@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunFolder;
 use crate::base::files::write_atomic;
+use crate::base::hash::{check_json, seal_json};
 
 /// The circumstances of a run and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,7 +48,7 @@ fn one() -> usize {
 
 impl Record {
     pub fn write(&self, run: &RunFolder) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).context("cannot write run.json")?;
+        let text = seal_json(&serde_json::to_string_pretty(self).context("cannot write run.json")?);
         write_atomic(&run.record(), |file| {
             use std::io::Write;
             Ok(file.write_all(text.as_bytes())?)
@@ -57,6 +58,7 @@ impl Record {
     pub fn read(run: &RunFolder) -> Result<Record> {
         let path = run.record();
         let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
+        check_json(&text).with_context(|| path.display().to_string())?;
         serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))
     }
 }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::progress::EpochRow;
+use crate::results::store::{self, Row, Table};
 use crate::run::RunFolder;
 
 /// Returns the line for the terminal.
@@ -19,34 +20,22 @@ pub fn describe(row: &EpochRow, epochs: usize) -> String {
 
 /// Writes the whole of `train.csv`, as happens after every epoch.
 pub fn write(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
-    crate::base::files::write_atomic(&run.history(), |file| {
-        let mut writer = csv::Writer::from_writer(file);
-        let mut header: Vec<String> = [
-            "epoch",
-            "step",
-            "rate_factor",
-            "train_loss",
-            "validation_nll_lm",
-            "validation_accuracy_lm",
-            "validation_ece_lm",
-        ]
-        .map(String::from)
-        .to_vec();
-        if let Some(first) = rows.first() {
-            header.extend(first.diagnostics.iter().map(|(name, _)| name.clone()));
-        }
-        header.extend(["wall_seconds".to_string(), "images_per_second".to_string()]);
-        writer.write_record(&header)?;
-        for row in rows {
-            let optional = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
-            let mut cells = vec![row.epoch.to_string(), row.step.to_string(), row.rate_factor.to_string()];
-            cells.push(row.train_loss.to_string());
-            cells.extend([row.validation_nll, row.validation_accuracy, row.validation_ece].map(optional));
-            cells.extend(row.diagnostics.iter().map(|(_, value)| value.to_string()));
-            cells.extend([row.wall_seconds.to_string(), optional(row.images_per_second)]);
-            writer.write_record(&cells)?;
-        }
-        writer.flush()?;
-        Ok(())
-    })
+    let mut table = Table::default();
+    rows.iter().for_each(|row| table.append(&cells(row)));
+    store::write(&run.history(), &table)
+}
+
+fn cells(row: &EpochRow) -> Row {
+    let mut cells = Row::new();
+    cells.push("epoch", row.epoch.to_string());
+    cells.push("step", row.step.to_string());
+    cells.push_number("rate_factor", Some(row.rate_factor));
+    cells.push_number("train_loss", Some(row.train_loss));
+    cells.push_number("validation_nll_lm", row.validation_nll);
+    cells.push_number("validation_accuracy_lm", row.validation_accuracy);
+    cells.push_number("validation_ece_lm", row.validation_ece);
+    row.diagnostics.iter().for_each(|(name, value)| cells.push_number(name, Some(*value)));
+    cells.push_number("wall_seconds", Some(row.wall_seconds));
+    cells.push_number("images_per_second", row.images_per_second);
+    cells
 }

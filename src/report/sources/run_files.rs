@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
+use crate::base::hash::check_json;
 use crate::evaluate::{IMAGES, shown};
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
@@ -83,7 +84,8 @@ impl RunFiles {
         }
         let record = self.folder.join("run.json");
         if record.is_file() {
-            match fs::read(&record).map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?)) {
+            let read = fs::read_to_string(&record).map_err(anyhow::Error::from);
+            match read.and_then(|text| check_json(&text).and_then(|()| Ok(serde_json::from_str(&text)?))) {
                 Ok(value) => self.record = Some(value),
                 Err(error) => left_out(&record, error),
             }

@@ -17,6 +17,12 @@ fn file() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+/// The rows of a file without their hashes, as CSV.
+fn shown(path: &Path) -> String {
+    let table = read(path).unwrap();
+    [&table.columns].into_iter().chain(&table.rows).map(|cells| cells.join(",") + "\n").collect()
+}
+
 /// Adds a row, unless an identical one exists.
 fn append_row(path: &Path, row: &Row) -> Result<()> {
     let keys: Vec<&str> = row.cells.iter().map(|(column, _)| column.as_str()).collect();
@@ -42,7 +48,7 @@ fn equal_keys_replace_the_whole_row_in_place() {
         upsert_row(&path, &row(&cells), &keys).unwrap();
     }
     upsert_row(&path, &row(&[("run", "a"), ("set", "x"), ("ece", "3")]), &keys).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), "run,set,mi,ece\na,x,,3\na,y,2,\n");
+    assert_eq!(shown(&path), "run,set,mi,ece\na,x,,3\na,y,2,\n");
     let error = upsert_row(&path, &row(&[("run", "a")]), &keys).unwrap_err();
     assert!(error.to_string().contains("`set`"), "{error}");
 }
@@ -59,8 +65,7 @@ fn other_images_never_replace_a_row() {
     };
     assert!(add("1f", "797", "1").is_none() && add("2e", "797", "2").is_none() && add("3d", "50", "3").is_none());
     assert_eq!(add("1f", "797", "4").unwrap().get("nll"), Some("1"), "the same images again");
-    let text = fs::read_to_string(&path).unwrap();
-    assert_eq!(text, "run,images,samples,nll\na,1f,797,4\na,2e,797,2\na,3d,50,3\n");
+    assert_eq!(shown(&path), "run,images,samples,nll\na,1f,797,4\na,2e,797,2\na,3d,50,3\n");
     let error = upsert_measurement(&path, &row(&[("run", "a"), ("images", "1f")]), &MEASUREMENT).unwrap_err();
     assert!(error.to_string().contains("`samples`"), "{error}");
 }
@@ -76,7 +81,7 @@ fn a_row_without_fingerprint_is_replaced_by_as_many_images_only() {
         let (_folder, path) = file();
         fs::write(&path, old).unwrap();
         upsert_measurement(&path, &new("797"), &MEASUREMENT).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(shown(&path), expected);
     }
 }
 
@@ -148,4 +153,42 @@ fn threads_and_processes_lose_no_row() {
         let counts = table.rows.iter().filter(|cells| !cells[place].is_empty()).map(|cells| cells[place].clone());
         assert_eq!(counts.collect::<Vec<_>>(), (0..30).map(|c| c.to_string()).collect::<Vec<_>>());
     }
+}
+
+// python3: import xxhash; xxhash.xxh3_64_hexdigest(b"mi\x1f0.5\x1erun\x1fa\x1e")
+#[test]
+fn the_hash_of_a_row_is_that_of_its_filled_cells_by_name() {
+    let (_folder, path) = file();
+    append_row(&path, &row(&[("run", "a"), ("mi", "0.5"), ("ece", "")])).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "run,mi,ece,row_hash\na,0.5,,59ba2ec1e6964bee\n");
+}
+
+#[test]
+fn every_flipped_bit_of_a_row_is_noticed() {
+    let (_folder, path) = file();
+    append_row(&path, &row(&[("run", "a, b"), ("ece", "0.125")])).unwrap();
+    append_row(&path, &row(&[("run", "c"), ("ece", "1e-3"), ("mi", "2")])).unwrap();
+    let (whole, table) = (fs::read(&path).unwrap(), read(&path).unwrap());
+    for bit in 0..8 * whole.len() {
+        let mut flipped = whole.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, &flipped).unwrap();
+        // A flip within `row_hash` of the header makes it a column of another name; the cells stay what they are.
+        let is_intact = read(&path).is_ok_and(|read| read.columns.len() == table.columns.len());
+        assert!(!is_intact, "bit {} of byte {} is not noticed", bit % 8, bit / 8);
+    }
+}
+
+#[test]
+fn a_row_keeps_its_hash_when_columns_move_and_its_column_may_be_deleted() {
+    let (_folder, path) = file();
+    append_row(&path, &row(&[("run", "a"), ("ece", "0.5")])).unwrap();
+    let hash = fs::read_to_string(&path).unwrap().trim().rsplit(',').next().unwrap().to_string();
+    fs::write(&path, format!("row_hash,new,ece,run\n{hash},,0.5,a\n")).unwrap();
+    assert_eq!(read(&path).unwrap().rows, [["", "0.5", "a"]]);
+    fs::write(&path, format!("row_hash,ece,run\n{hash},0.6,a\n")).unwrap();
+    let error = format!("{:#}", read(&path).unwrap_err());
+    assert!(error.contains("line 2") && error.contains("row_hash") && error.contains("cifar10.csv"), "{error}");
+    fs::write(&path, "ece,run\n0.6,a\n").unwrap();
+    assert_eq!(read(&path).unwrap().rows, [["0.6", "a"]]);
 }

@@ -1,33 +1,36 @@
 //! Checks a results folder for damage.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::{Record, RunFolder, all_runs};
 use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, load_config};
 use crate::predictions::Predictions;
+use crate::results::store;
+use crate::run::{Record, RunFolder};
 use crate::schema::Problems;
 
 /// The numbers of checked runs and files, and the faults found in them.
 pub struct Verified {
     pub runs: usize,
-    /// The number of posteriors, resume files and predictions files.
+    /// The number of posteriors, resume files, files of predictions and CSV files.
     pub files: usize,
     /// The faults, one line each, which names the file.
     pub faults: Vec<String>,
 }
 
-/// Reads every file of every run below `results` and compares it with its hash, and every config with its run's id.
+/// Reads every file of every run below `results` and the CSV files beside them, compares them with their hashes, and
+/// compares every config with its run's id.
 ///
 /// # Errors
 /// Fails if the folder has no runs.
 pub fn verify(results: &Path) -> Result<Verified> {
-    let runs = all_runs(&results.join("runs"))?;
+    let runs = RunFolder::all(results)?;
     ensure!(!runs.is_empty(), "{}: no run to check: name a results folder", results.join("runs").display());
     let mut found = Verified { runs: runs.len(), files: 0, faults: Vec::new() };
     runs.iter().for_each(|run| verify_run(run, &mut found));
+    verify_tables(results, &mut found);
     Ok(found)
 }
 
@@ -45,14 +48,27 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
         let read = State::read(&file).and_then(|state| state.text("data"));
         found.keep(read.context("training cannot go on from its resume file (--force starts anew)"));
     }
-    let entries = std::fs::read_dir(run.path().join("predictions")).into_iter().flatten().flatten();
-    let mut predictions: Vec<_> = entries.map(|entry| entry.path()).collect();
-    predictions.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
-    predictions.sort();
-    for path in predictions {
+    for path in files_in(&run.path().join("predictions"), "safetensors") {
         found.files += 1;
         found.keep(Predictions::open(&path));
     }
+    verify_tables(run.path(), found);
+}
+
+/// Reads the CSV files of a folder and compares their rows with their hashes.
+fn verify_tables(folder: &Path, found: &mut Verified) {
+    for path in files_in(folder, "csv") {
+        found.files += 1;
+        found.keep(store::read(&path));
+    }
+}
+
+/// Returns the files of a folder with an extension, sorted.
+fn files_in(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
+    files.sort();
+    files
 }
 
 impl Verified {
