@@ -170,7 +170,7 @@ fn eval_of_the_latest_run_clean_and_corrupted() {
     assert!((number(&again, 0, "nll_lm") - number(&trained, 0, "nll_lm")).abs() < 1e-5);
 
     let table = printed(&bella(&["report", place.path("results/tiny.csv").to_str().unwrap()]).output().unwrap());
-    assert_has(&table, &["gaussian-noise:5 (bella)", "contrast:3 (bella)", "clean", "accuracy_lm [%]"]);
+    assert_has(&table, &["gaussian-noise:5 (bella)", "contrast:3 (bella)", "clean", "accuracy"]);
 }
 
 #[test]

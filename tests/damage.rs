@@ -33,7 +33,7 @@ fn check(place: &Place) -> assert_cmd::Command {
 #[test]
 fn a_flipped_bit_of_any_file_of_a_run_is_noticed() {
     let (place, run) = finished();
-    assert_has(&done(check(&place)), &["results: as written (runs: 1, files: 3)"]);
+    assert_has(&done(check(&place)), &["results: as written (runs: 1, files: 6)"]);
 
     let predictions = run.join("predictions/digits@clean.safetensors");
     let whole = flip(&predictions);
@@ -57,7 +57,7 @@ fn a_flipped_bit_of_any_file_of_a_run_is_noticed() {
     for (fault, file) in faults.lines().zip(["posterior", "resume", "digits@clean"]) {
         assert_has(fault, &[&format!("{file}.safetensors"), "damaged"]);
     }
-    assert_has(&messages(&output), &["faults found: 3 (runs: 1, files: 3)"]);
+    assert_has(&messages(&output), &["faults found: 3 (runs: 1, files: 6)"]);
 }
 
 #[test]
@@ -125,4 +125,26 @@ fn a_prefix_cache_that_changes_on_disk_is_not_trained_on() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_has(said.lines().last().unwrap(), &["prefix.cache: damaged while it was in use", "the same command"]);
     assert!(!cache.exists());
+}
+
+#[test]
+fn the_row_of_a_predictive_that_a_kill_prevented_is_made_by_the_same_command() {
+    let place = Place::new();
+    let tiny = common::tiny();
+    let (start, rest) = (tiny.find("[method.svgd]").unwrap(), tiny.find("[train]").unwrap());
+    let ivon = "[method.ivon]\nlr = 0.03\ness = 40\nhess_init = 1e-2\n\n[optimizer.none]\n";
+    place.write("tiny.toml", format!("{}{ivon}\n{}", &tiny[..start], &tiny[rest..]).as_bytes());
+    done(place.train(&["train.epochs=1"]));
+    let results = place.results();
+    let predictives: Vec<_> = (0..results.rows.len()).map(|row| results.get(row, "predictive").unwrap()).collect();
+    assert_eq!(predictives, ["", "mean"]);
+
+    let csv = place.path("results/tiny.csv");
+    let whole = std::fs::read_to_string(&csv).unwrap();
+    let without_mean: String = whole.lines().take(2).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&csv, without_mean).unwrap();
+    done(place.train(&["train.epochs=1"]));
+    let again = place.results();
+    let places = |table: &bella::results::store::Table, row| table.get(row, "nll_lm").unwrap().to_string();
+    assert_eq!((again.rows.len(), places(&again, 1)), (2, places(&results, 1)));
 }

@@ -49,7 +49,7 @@ fn foreign_images_get_a_row_a_score_and_average() {
 #[test]
 fn temperatures_are_fitted_on_held_out_images() {
     let place = trained();
-    assert_has(&done(with(place.command("eval", &[]), &["--calibrate"])), &["temperature scaling", "nll_ts_lm"]);
+    assert_has(&done(with(place.command("eval", &[]), &["--calibrate"])), &["temperature scaling", "NLL scaled"]);
     let results = place.results();
     for average in ["lm", "pm"] {
         assert!(number(&results, 0, &format!("temperature_{average}")) > 0.0);

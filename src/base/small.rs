@@ -23,6 +23,11 @@ pub fn grouped<K: Eq + Hash + Clone, V>(items: impl IntoIterator<Item = (K, V)>)
     groups
 }
 
+/// Returns a number with the word for one or for several things, such as `3 more columns`.
+pub fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// Returns a text with a capital first letter.
 pub fn capital(text: &str) -> String {
     let first = text.chars().next().map_or(0, char::len_utf8);

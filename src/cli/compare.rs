@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::score::print_csv;
+use super::report::{print_csv, table_of};
 use crate::evaluate::IMAGES;
 use crate::metrics::bootstrap::{Difference, RESAMPLES, compare};
 use crate::metrics::{Average, Unit};
@@ -53,7 +53,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
     if args.csv {
         let rows: Vec<Row> = differences.iter().map(|difference| full_row(difference, args)).collect();
-        return print_csv(&rows);
+        return print_csv(&table_of(&rows));
     }
     let mut table = Table::default();
     differences.iter().for_each(|difference| table.append(&readable_row(difference)));

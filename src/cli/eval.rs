@@ -8,7 +8,7 @@ use super::attack::AttackArgs;
 use super::conformal::{ConformalArgs, Plan};
 use super::failure::Usage;
 use super::opened::{Opened, Overrides, on_other_data};
-use super::options::ComputeArgs;
+use super::options::{ComputeArgs, TableArgs};
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
@@ -93,13 +93,17 @@ pub struct TestArgs {
 
     #[command(flatten)]
     conformal: ConformalArgs,
+
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 pub fn run(args: &EvalArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     if !args.configs.is_empty() {
         let opened = Opened::checkpoint(&args.configs, &args.overrides, &args.compute)?;
-        return test(&opened, Members::Checkpoint, "", &tests).map(|tested| show(&opened, &tested));
+        let tested = test(&opened, Members::Checkpoint, "", &tests)?;
+        return show(&opened, &tested, &tests);
     }
     let named: Vec<Option<&str>> =
         if args.runs.is_empty() { vec![None] } else { args.runs.iter().map(|run| Some(run.as_str())).collect() };
@@ -111,7 +115,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let predictive = predictive(args, &opened.experiment);
         let prepared = opened.prepare(predictive)?;
         let tested = test(&opened, prepared.members(), &predictive.name(opened.experiment.predictive()), &tests)?;
-        show(&opened, &tested);
+        show(&opened, &tested, &tests)?;
     }
     Ok(())
 }
@@ -158,17 +162,21 @@ impl<'a> Tests<'a> {
 }
 
 /// Prints rows and logs where they are stored.
-pub(super) fn show(opened: &Opened, Tested { rows, sets }: &Tested) {
-    super::report::print_rows(rows);
-    if rows.iter().any(|row| row.get("temperature_lm").is_some()) {
+pub(super) fn show(opened: &Opened, Tested { rows, sets }: &Tested, tests: &Tests) -> Result<()> {
+    let table = &tests.args.table;
+    super::report::print_rows(rows, table)?;
+    if !table.csv && rows.iter().any(|row| row.get("temperature_lm").is_some()) {
         super::score::print_scaled(rows);
     }
     let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
     tracing::info!("results: {}", experiment_csv(out, name).display());
     if !sets.is_empty() {
-        super::report::print_conformal(sets);
+        if !table.csv {
+            super::report::print_conformal(sets);
+        }
         tracing::info!("results: {}", conformal_csv(out, name).display());
     }
+    Ok(())
 }
 
 /// Evaluates members of an opened run in every condition asked for.

@@ -92,8 +92,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     }
     let members = Members::Rows { subspace: &*merged.subspace, rows: &merged.theta };
     let tested = test(&opened, members, &label(args, prior, &names), &tests)?;
-    show(&opened, &tested);
-    Ok(())
+    show(&opened, &tested, &tests)
 }
 
 /// Returns the precision H_0 of the checkpoint's weights.

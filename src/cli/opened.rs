@@ -78,6 +78,7 @@ impl Opened {
             bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
         }
         check_sets(&overrides.sets)?;
+        run.remove_temporaries();
         crate::base::logging::open_log(&run.log())?;
         tracing::info!("run: {}", run.path().display());
         let mut settings = compute.settings();

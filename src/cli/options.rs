@@ -34,33 +34,55 @@ impl ConfigArgs {
 #[derive(Args)]
 pub struct ComputeArgs {
     /// Device: auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, help_heading = "Computing", default_value = "auto")]
     pub device: DeviceChoice,
 
     /// Threads of libtorch [default: all cores].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=4096))]
+    #[arg(long, help_heading = "Computing", value_name = "N", value_parser = clap::value_parser!(i32).range(1..=4096))]
     pub threads: Option<i32>,
 
     /// Threads that decode images [default: all cores].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, help_heading = "Computing", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
     /// Waiting of libtorch's threads for each other: active (fastest alone), passive (beside other processes), or auto:
     /// passive if the machine is busy at the start.
-    #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
+    #[arg(long, help_heading = "Computing", value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub wait: Wait,
 
     /// Most memory to use on the computing device, in GiB [default: all that is free].
-    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
+    #[arg(long, help_heading = "Computing", value_name = "GIB", value_parser = parse_gib)]
     pub memory: Option<f64>,
 
     /// Load the checkpoint whatever its code calls; only for archives whose origin you know.
-    #[arg(long)]
+    #[arg(long, help_heading = "Computing")]
     pub trust: bool,
 
     /// Results folder.
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     pub out: PathBuf,
+}
+
+/// The options for how results are printed.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TableArgs {
+    /// Columns to print, by their names in the results files: `accuracy_lm,ece_pm,train_wall_seconds`.
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        value_delimiter = ',',
+        conflicts_with = "wide",
+        help_heading = "Printed results"
+    )]
+    pub columns: Vec<String>,
+
+    /// Print more columns, in lines as long as they need.
+    #[arg(long, help_heading = "Printed results")]
+    pub wide: bool,
+
+    /// Print CSV with all columns and all digits.
+    #[arg(long, conflicts_with_all = ["columns", "wide"], help_heading = "Printed results")]
+    pub csv: bool,
 }
 
 fn parse_gib(text: &str) -> Result<f64, String> {

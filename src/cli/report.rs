@@ -6,13 +6,18 @@ use anyhow::Result;
 use clap::Args;
 
 use super::failure::Usage;
-use crate::metrics::Average;
+use super::options::TableArgs;
+use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
-use crate::report::tables::{self, RenderedTable, result_columns};
+use crate::report::tables::{self, RenderedTable, overview, result_columns};
 use crate::report::{Sources, figures, html};
 use crate::results::images::distinguish;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
+use crate::schema::hint;
+
+/// The number of rows up to which results are sorted by method and named as in the literature.
+const MOST_NAMED: usize = 1000;
 
 /// Print results beside the papers' numbers; write tables, figures and a page.
 #[derive(Args)]
@@ -47,6 +52,9 @@ pub struct ReportArgs {
     /// Draw accuracy, NLL and ECE of every run and condition to this file.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
+
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 pub fn run(args: &ReportArgs) -> Result<()> {
@@ -126,8 +134,7 @@ impl ReportArgs {
         if table.key == "results" && self.format == Format::Terminal {
             // The texts of many rows take as much memory as those that are printed instead.
             drop(table);
-            print(&sources.results);
-            return Ok(());
+            return print(&sources.results, &self.table);
         }
         print!("{}", export::text(&table, self.format)?);
         Ok(())
@@ -173,9 +180,12 @@ fn print_seeds(sources: &Sources, format: Format) -> Result<()> {
     Ok(())
 }
 
-/// Prints result rows that were just computed.
-pub fn print_rows(rows: &[Row]) {
-    print(&table_of(rows));
+/// Prints result rows that were just computed, in the way that was asked for.
+///
+/// # Errors
+/// Fails if a column was asked for that the rows do not have.
+pub fn print_rows(rows: &[Row], how: &TableArgs) -> Result<()> {
+    print(&table_of(rows), how)
 }
 
 /// Prints out-of-distribution rows that were just computed.
@@ -190,21 +200,67 @@ pub fn print_conformal(rows: &[Row]) {
     print!("{}", tables::conformal(&sources).to_terminal(Surface::of_stdout()));
 }
 
-fn table_of(rows: &[Row]) -> Table {
+pub(super) fn table_of(rows: &[Row]) -> Table {
     let mut table = Table::default();
     rows.iter().for_each(|row| table.append(row));
     distinguish(&mut table);
     table
 }
 
-fn print(table: &Table) {
-    let spec = Spec {
-        columns: result_columns(table),
-        group_by: vec!["set".into(), "condition".into()],
-        surface: Surface::of_stdout(),
-    };
-    print!("{}", render(table, &spec));
-    if !table.rows.is_empty() {
-        println!("{}", Average::legend());
+fn print(table: &Table, how: &TableArgs) -> Result<()> {
+    if how.csv {
+        return print_csv(table);
     }
+    let surface = Surface::of_stdout();
+    let surface = if how.wide { surface.without_limit() } else { surface };
+    let mut columns = result_columns(table);
+    let numbers = columns.split_off(columns.iter().position(|column| is_metric(column)).unwrap_or(columns.len()));
+    let numbers = shown_numbers(table, numbers, how)?;
+    let can_be_named = (2..=MOST_NAMED).contains(&table.rows.len()) && !how.wide;
+    let named = if can_be_named { overview(table, &numbers) } else { None };
+    match &named {
+        Some(named) => columns = named.columns.clone(),
+        None => {
+            columns.retain(|column| !numbers.contains(column));
+            columns.extend(numbers);
+        }
+    }
+    let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface };
+    print!("{}", render(named.as_ref().unwrap_or(table), &spec));
+    Ok(())
+}
+
+fn is_metric(column: &str) -> bool {
+    of_column(column).is_some()
+}
+
+/// Returns the numbers to print. Of several rows, one average is enough for a look.
+fn shown_numbers(table: &Table, mut usual: Vec<String>, how: &TableArgs) -> Result<Vec<String>> {
+    if !how.columns.is_empty() {
+        return how.columns.iter().map(|column| find_column(table, column)).collect();
+    }
+    if !how.wide && table.rows.len() > 1 {
+        let suffix = format!("_{}", Average::Probability.suffix());
+        usual.retain(|column| !is_metric(column) || !column.ends_with(&suffix));
+    }
+    Ok(usual)
+}
+
+/// Returns the column with this name, or the metric of averaged logits.
+fn find_column(table: &Table, name: &str) -> Result<String> {
+    let of_logits = format!("{name}_{}", Average::Logit.suffix());
+    if let Some(found) = [name, of_logits.as_str()].into_iter().find(|column| table.index(column).is_some()) {
+        return Ok(found.to_string());
+    }
+    let stems = table.columns.iter().map(|column| column.trim_end_matches("_lm").trim_end_matches("_pm"));
+    let near = hint(name, stems);
+    Err(Usage(format!("--columns {name}: the results have no such column{near}; --csv prints all")).into())
+}
+
+/// Writes a table as CSV to standard output.
+pub(super) fn print_csv(table: &Table) -> Result<()> {
+    let mut writer = csv::Writer::from_writer(std::io::stdout());
+    writer.write_record(&table.columns)?;
+    table.rows.iter().try_for_each(|row| writer.write_record(row))?;
+    Ok(writer.flush()?)
 }

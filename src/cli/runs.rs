@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
+use super::options::TableArgs;
 use crate::results::runs::{self, Summary};
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
@@ -32,6 +33,9 @@ enum What {
     Show {
         /// Run: its folder or the start of its id.
         run: String,
+
+        #[command(flatten)]
+        table: TableArgs,
     },
     /// Print the settings in which two runs differ.
     Diff {
@@ -51,7 +55,7 @@ enum What {
 pub fn run(args: &RunsArgs) -> Result<()> {
     match &args.what {
         None => list(&args.out),
-        Some(What::Show { run }) => show(&Summary::of(RunFolder::find(&args.out, Some(run.as_str()))?)),
+        Some(What::Show { run, table }) => show(&Summary::of(RunFolder::find(&args.out, Some(run.as_str()))?), table),
         Some(What::Diff { a, b }) => {
             let [a, b] = [a, b].map(|run| RunFolder::find(&args.out, Some(run.as_str())));
             print_difference(&Summary::of(a?), &Summary::of(b?));
@@ -84,7 +88,7 @@ fn list(out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn show(run: &Summary) -> Result<()> {
+fn show(run: &Summary, table: &TableArgs) -> Result<()> {
     println!("{}: {}, {}, changed {} ago", run.folder.id(), run.state, bytes(run.bytes), age(run.changed));
     println!("folder: {}", run.folder.path().display());
     if run.folder.record().is_file() {
@@ -105,7 +109,7 @@ fn show(run: &Summary) -> Result<()> {
     let rows = runs::rows(&run.folder)?;
     if !rows.is_empty() {
         println!();
-        super::report::print_rows(&rows);
+        super::report::print_rows(&rows, table)?;
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ use clap::Args;
 
 use super::conformal::ConformalArgs;
 use super::failure::Usage;
+use super::options::TableArgs;
+use super::report::print_csv;
 use crate::evaluate::IMAGES;
 use crate::metrics::conformal::Coverage;
 use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
@@ -33,28 +35,27 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
-    /// Print CSV instead of a table; with --conformal, that of the sets.
-    #[arg(long)]
-    csv: bool,
-
     #[command(flatten)]
     conformal: ConformalArgs,
+
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
     let sets = conformal_sets(args)?;
-    if args.csv && !sets.is_empty() {
-        return print_csv(&sets);
+    if args.table.csv && !sets.is_empty() {
+        return print_csv(&table(&sets));
     }
     let rows: Vec<Row> = match args.ood.as_slice() {
         [] => args.files.iter().map(|file| score(file, args.validation.as_deref())).collect::<Result<_>>()?,
         sets => detect(&args.files, sets)?,
     };
-    if args.csv {
-        return print_csv(&rows);
+    if args.table.csv {
+        return print_csv(&table(&rows));
     }
     if args.ood.is_empty() {
-        super::report::print_rows(&rows);
+        super::report::print_rows(&rows, &args.table)?;
         if args.validation.is_some() {
             print_scaled(&rows);
         }
@@ -65,17 +66,6 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
         print_ood(&rows);
     }
     Ok(())
-}
-
-/// Writes rows as CSV to standard output.
-pub(super) fn print_csv(rows: &[Row]) -> Result<()> {
-    let table = table(rows);
-    let mut writer = csv::Writer::from_writer(std::io::stdout());
-    writer.write_record(&table.columns)?;
-    for row in &table.rows {
-        writer.write_record(row)?;
-    }
-    Ok(writer.flush()?)
 }
 
 fn table(rows: &[Row]) -> Table {

@@ -57,6 +57,5 @@ pub fn run(args: &SoupArgs) -> Result<()> {
         Space::Factors => "soup-factors",
     };
     let tested = test(&opened, members, name, &tests)?;
-    show(&opened, &tested);
-    Ok(())
+    show(&opened, &tested, &tests)
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use tch::Device;
 
 use super::failure::{Stopped, Usage};
-use super::options::{ComputeArgs, ConfigArgs};
+use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use crate::base::files::create_folder;
 use crate::evaluate::{IMAGES, after_training, experiment_csv};
 use crate::experiment::Experiment;
@@ -21,7 +21,7 @@ use crate::machine::parallel::World;
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
 use crate::results::images::TESTED;
-use crate::results::store::read;
+use crate::results::store::{Row, Table, read};
 use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
 use crate::train::{self, Finished, Material, Outcome, Watch, read_resume_file, stored_threads};
@@ -58,6 +58,9 @@ pub struct TrainArgs {
     /// Skip the evaluation on the test split.
     #[arg(long)]
     no_eval: bool,
+
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
@@ -77,8 +80,9 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
     tracing::info!("run: {}", run.path().display());
     if world.any(world.leads() && run.is_finished()) {
         tracing::info!("this run is finished (--force repeats it)");
-        let shown = args.no_eval || !world.any(world.leads() && !show_stored(&experiment, &settings, &run)?);
-        return if shown { Ok(()) } else { evaluate_finished(&experiment, settings, &run, world) };
+        let shown =
+            args.no_eval || !world.any(world.leads() && !show_stored(&experiment, &settings, &run, &args.table)?);
+        return if shown { Ok(()) } else { evaluate_finished(&experiment, (settings, world), &run, &args.table) };
     }
     train(&experiment, (settings, world), &run, args)
 }
@@ -137,8 +141,8 @@ fn train(
         ))
         .into());
     }
-    show(&session, experiment, &after_training(experiment, &session, (run, &record), &posterior, &tests)?);
-    Ok(())
+    let rows = after_training(experiment, &session, (run, &record), &posterior, &tests)?;
+    show(&session, experiment, &rows, &args.table)
 }
 
 /// Returns the device of this process among those that train together: its own GPU, or a part of the machine's memory.
@@ -170,57 +174,71 @@ fn open_session(
     Ok(session)
 }
 
-/// Prints the results of a finished run if all of them are stored, and returns whether they are.
-fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder) -> Result<bool> {
-    let condition = "clean";
+/// Prints the results of a finished run if all of them are stored, and returns whether they are. A kill may have come
+/// between the rows of two predictives.
+fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder, how: &TableArgs) -> Result<bool> {
     let csv = experiment_csv(&settings.out, &experiment.name);
     if !csv.is_file() {
         return Ok(false);
     }
+    let own = experiment.predictive();
     let (table, mut rows) = (read(&csv)?, Vec::new());
-    for set in experiment.data.test_names() {
-        // The predictions say which images are those of the run's own test split.
-        let file = run.predictions(&set, condition, "");
-        let predictions = match Predictions::open(&file) {
-            Ok(predictions) => predictions,
-            Err(error) => {
-                if file.exists() {
-                    tracing::warn!("{error:#}: evaluated again");
-                }
-                return Ok(false);
-            }
-        };
-        let cells =
-            [("run", run.id()), ("set", set), ("condition", condition.to_string()), ("predictive", String::new())];
-        let of_images = predictions.metadata().get(IMAGES).map(|images| (TESTED.fingerprint, images.clone()));
-        let of_number = (TESTED.count, predictions.samples().to_string());
-        let cells: Vec<_> = cells.into_iter().chain([of_number]).chain(of_images).collect();
-        let Some(row) = table.find(&cells) else { return Ok(false) };
-        rows.push(row);
+    for predictive in Stored::read(&run.posterior(), Device::Cpu)?.posterior.predictives(own) {
+        for set in experiment.data.test_names() {
+            let Some(row) = stored_row(&table, run, &set, &predictive.name(own)) else { return Ok(false) };
+            rows.push(row);
+        }
     }
-    super::report::print_rows(&rows);
+    super::report::print_rows(&rows, how)?;
     tracing::info!("results: {}", csv.display());
     Ok(true)
 }
 
+/// Returns the row of a test set and a predictive, if it and its predictions are stored.
+fn stored_row(table: &Table, run: &RunFolder, set: &str, predictive: &str) -> Option<Row> {
+    let condition = "clean";
+    // The predictions say which images are those of the run's own test split.
+    let file = run.predictions(set, condition, predictive);
+    let predictions = match Predictions::open(&file) {
+        Ok(predictions) => predictions,
+        Err(error) => {
+            if file.exists() {
+                tracing::warn!("{error:#}: evaluated again");
+            }
+            return None;
+        }
+    };
+    let cells =
+        [("run", run.id()), ("set", set.into()), ("condition", condition.into()), ("predictive", predictive.into())];
+    let of_images = predictions.metadata().get(IMAGES).map(|images| (TESTED.fingerprint, images.clone()));
+    let of_number = (TESTED.count, predictions.samples().to_string());
+    table.find(&cells.into_iter().chain([of_number]).chain(of_images).collect::<Vec<_>>())
+}
+
 /// Evaluates a run that was finished earlier.
-fn evaluate_finished(experiment: &Experiment, settings: Settings, run: &RunFolder, world: Rc<World>) -> Result<()> {
+fn evaluate_finished(
+    experiment: &Experiment,
+    (settings, world): (Settings, Rc<World>),
+    run: &RunFolder,
+    table: &TableArgs,
+) -> Result<()> {
     let device = open_device(&settings, &world)?;
     let Stored { posterior, classes, .. } = Stored::read(&run.posterior(), device)?;
     let session = open_session(experiment, settings, device, classes, world)?;
     let tests = session.test_images(experiment)?;
     let record = Record::read(run)?;
-    show(&session, experiment, &after_training(experiment, &session, (run, &record), &posterior, &tests)?);
-    Ok(())
+    let rows = after_training(experiment, &session, (run, &record), &posterior, &tests)?;
+    show(&session, experiment, &rows, table)
 }
 
 /// Prints new rows and logs where they are stored.
-fn show(session: &Session, experiment: &Experiment, rows: &[crate::results::store::Row]) {
+fn show(session: &Session, experiment: &Experiment, rows: &[Row], table: &TableArgs) -> Result<()> {
     if rows.is_empty() {
-        return;
+        return Ok(());
     }
     if session.world.leads() {
-        super::report::print_rows(rows);
+        super::report::print_rows(rows, table)?;
     }
     tracing::info!("results: {}", experiment_csv(&session.settings.out, &experiment.name).display());
+    Ok(())
 }

@@ -129,7 +129,7 @@ impl Report<'_> {
     /// Fails if a file cannot be written.
     pub fn write(&self) -> Result<PathBuf> {
         let csv = self.plan.folder.all.join("rehearsal.csv");
-        write_text(&self.plan.folder.own.join("rehearsal.md"), &self.text(Surface::Plain))?;
+        write_text(&self.plan.folder.own.join("rehearsal.md"), &self.text(Surface::PLAIN))?;
         upsert_row(&csv, &self.row(), KEY)?;
         Ok(csv)
     }

@@ -4,6 +4,7 @@
 mod latex;
 mod matching;
 mod ours;
+mod overview;
 mod rendered;
 
 use anyhow::{Result, bail};
@@ -17,6 +18,7 @@ use matching::{Found, Matcher};
 
 pub use latex::escape_latex;
 pub use ours::{conformal, ood, result_columns, results, seeds, seeds_csv};
+pub use overview::overview;
 pub use rendered::{NOT_RUN, RenderedTable, escape_html, with_code};
 use rendered::{OURS, PUBLISHED};
 

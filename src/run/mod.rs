@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use sha2::{Digest, Sha256};
 use tch::Device;
 
-use crate::base::files::{create_folder, write_atomic};
+use crate::base::files::{create_folder, remove_leftovers, write_atomic};
 use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 
@@ -126,6 +126,12 @@ impl RunFolder {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
+    }
+
+    /// Removes the temporary files that killed processes have left in the run's folders.
+    pub fn remove_temporaries(&self) {
+        remove_leftovers(&self.path);
+        remove_leftovers(&self.path.join("predictions"));
     }
 
     /// Returns the path of the cache of the first blocks' output. Each of several processes that train together has its

@@ -36,18 +36,20 @@ impl RenderedTable {
     /// Returns the table for a terminal with its title and notes, ending in a line break.
     pub fn to_terminal(&self, surface: Surface) -> String {
         let mut table = comfy_table::Table::new();
-        match surface {
-            Surface::Plain => table.load_style(ASCII_MARKDOWN).force_no_tty(),
-            Surface::Terminal { width } => {
-                table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        match surface.is_terminal {
+            false => table.load_style(ASCII_MARKDOWN).force_no_tty(),
+            true => {
+                if let Some(width) = surface.width {
+                    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+                }
                 table.load_style(UTF8_FULL_CONDENSED).force_no_tty().enforce_styling()
             }
         };
         let align = |place| if place < self.labels { CellAlignment::Left } else { CellAlignment::Right };
         let cell = |(place, text): (usize, &String)| Cell::new(text).set_alignment(align(place));
-        table.set_header(self.columns.iter().enumerate().map(|item| match surface {
-            Surface::Plain => cell(item),
-            Surface::Terminal { .. } => cell(item).add_attribute(Attribute::Bold),
+        table.set_header(self.columns.iter().enumerate().map(|item| match surface.is_terminal {
+            false => cell(item),
+            true => cell(item).add_attribute(Attribute::Bold),
         }));
         for row in self.shown_rows() {
             table.add_row(row.iter().enumerate().map(cell));

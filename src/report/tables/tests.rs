@@ -53,7 +53,7 @@ Bella (arXiv 2407.20891), Table 3.
   Ours: mean ± standard deviation over seeds.
   Ours: predictions are the softmax of the averaged logits of all members (lm).
 ";
-    assert_eq!(table("bella-3").to_terminal(Surface::Plain), expected);
+    assert_eq!(table("bella-3").to_terminal(Surface::PLAIN), expected);
 }
 
 #[test]

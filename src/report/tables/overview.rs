@@ -1,0 +1,56 @@
+//! The results as a reader compares them: one row per method and condition, with the name that the method has in the
+//! literature.
+
+use std::collections::HashMap;
+
+use crate::results::series::{RESULT_KEYS, Series, of_table};
+use crate::results::store::Table;
+
+/// The columns that name a row. `method` holds the name of the series, which tells its settings where others differ.
+const LABELS: &[&str] = &["set", "condition", "method", "file", "checkpoint", "seed"];
+
+/// Returns the rows sorted by set and condition, and within one by series, with their labels and `numbers`, which are
+/// columns of the table. `None` if a row belongs to no series.
+pub fn overview(table: &Table, numbers: &[String]) -> Option<Table> {
+    let series = of_table(table, RESULT_KEYS);
+    let of_row = series_of_rows(&series, table.rows.len())?;
+    let conditions = conditions(table);
+    let mut order: Vec<usize> = (0..table.rows.len()).collect();
+    order.sort_by_key(|row| {
+        (conditions[*row], of_row[*row], table.get(*row, "seed").and_then(|seed| seed.parse::<u64>().ok()))
+    });
+    let labels = LABELS.iter().map(|label| label.to_string()).filter(|label| !numbers.contains(label));
+    let columns: Vec<String> = labels.chain(numbers.iter().cloned()).collect();
+    let places = table.places(columns.iter().map(String::as_str));
+    let cells = |row: usize| -> Vec<String> {
+        let cell = |(column, place): (&String, &Option<usize>)| match column.as_str() {
+            "method" => series[of_row[row]].name.clone(),
+            _ => table.cell(row, *place).to_string(),
+        };
+        columns.iter().zip(&places).map(cell).collect()
+    };
+    let rows = order.into_iter().map(cells).collect();
+    Some(Table { columns, rows })
+}
+
+/// Returns the place of each row's series.
+fn series_of_rows(series: &[Series], rows: usize) -> Option<Vec<usize>> {
+    let mut found = vec![None; rows];
+    for (place, series) in series.iter().enumerate() {
+        series.rows.iter().for_each(|row| found[*row] = Some(place));
+    }
+    found.into_iter().collect()
+}
+
+/// Returns for each row the place of its set and condition among all, in the order in which they first occur.
+fn conditions(table: &Table) -> Vec<usize> {
+    let mut known = HashMap::new();
+    let places = table.places(RESULT_KEYS.iter().copied());
+    let key = |row: usize| places.iter().map(|place| table.cell(row, *place)).collect::<Vec<_>>();
+    (0..table.rows.len())
+        .map(|row| {
+            let next = known.len();
+            *known.entry(key(row)).or_insert(next)
+        })
+        .collect()
+}
