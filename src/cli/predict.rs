@@ -146,6 +146,11 @@ impl<'a> Predicting<'a> {
         }
         Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets })
     }
+
+    /// Returns the record of an image, whose set of classes is left out unless sets are asked for.
+    fn record(&self, input: &Input, outcome: Result<Prediction, String>, set: Vec<String>) -> Record {
+        Record { path: input.path.clone(), outcome, set: self.sets.is_some().then_some(set) }
+    }
 }
 
 /// Writes one record per image and returns the number of records with an error.
@@ -170,20 +175,19 @@ fn predict(
         let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
         let mut predicted = predict_batch(model, &cutter, &pixels, (side, done))?.into_iter();
         done += pixels.len();
-        for (input, decoded) in batch.iter().zip(&decoded) {
-            let (outcome, set) = match decoded {
-                Ok(_) => {
+        for (input, decoded) in batch.iter().zip(decoded) {
+            let record = match decoded {
+                Ok(pixels) => {
                     let (prediction, set) = predicted.next().context("an image has no prediction")?;
-                    (Ok(prediction), set)
+                    if args.contact_sheet.is_some() {
+                        extremes.offer(&input.path, &prediction, &pixels, side);
+                    }
+                    model.record(input, Ok(prediction), set)
                 }
-                Err(why) => (Err(why.clone()), Vec::new()),
+                Err(why) => model.record(input, Err(why), Vec::new()),
             };
-            failed += usize::from(outcome.is_err());
-            if let (Ok(prediction), Ok(pixels), true) = (&outcome, decoded, args.contact_sheet.is_some()) {
-                extremes.offer(&input.path, prediction, pixels, side);
-            }
-            let set = model.sets.is_some().then_some(set);
-            writer.write(&Record { path: input.path.clone(), outcome, set })?;
+            failed += usize::from(record.outcome.is_err());
+            writer.write(&record)?;
         }
         bar.inc(batch.len() as u64);
     }
