@@ -74,13 +74,14 @@ impl Spec {
             .choice("variant")
             .about("Algorithm 1 of the paper, or the rules of the released code.")
             .or(Form::Paper);
+        let std = std(reader, variant);
         let spec = Spec {
             particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians K.").required() as i64,
             diversity: reader
                 .float("diversity", Bounds::at_least(0.0))
                 .about("Weight α of the diversity of predictions.")
                 .or(0.02),
-            std: std(reader, variant),
+            std,
             lambda: reader
                 .float("lambda", Bounds::above(0.0))
                 .about("Dual variable λ of the transport cost at the start.")
@@ -113,8 +114,30 @@ fn std(reader: &Reader, variant: Form) -> f64 {
 }
 
 impl Rule {
+    /// Reads the keys of both forms, so that those of the other form are reported with the way out.
     fn read(reader: &Reader, variant: Form) -> Rule {
-        let paper = Rule::Paper {
+        let (paper, released) = (Rule::paper(reader), Rule::released(reader));
+        let (own, other) = match variant {
+            Form::Paper => (paper, &OF_RELEASED[..]),
+            Form::Released => (released, &OF_PAPER[..]),
+        };
+        for key in other.iter().filter(|key| reader.has(key)) {
+            reader.problem(key, format!("is no key of variant = \"{variant}\": leave it out"));
+        }
+        match own {
+            Rule::Released { cost: Cost::Fisher, damping: None, .. } => {
+                reader.problem("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
+            }
+            Rule::Released { cost: Cost::Euclidean, damping: Some(_), .. } => {
+                reader.problem("damping", "is of cost = \"fisher\": leave it out");
+            }
+            _ => {}
+        }
+        own
+    }
+
+    fn paper(reader: &Reader) -> Rule {
+        Rule::Paper {
             ascent_lr: reader
                 .float("ascent_lr", Bounds::above(0.0))
                 .about("Step size of the ascent to the worst case (`paper`).")
@@ -131,34 +154,20 @@ impl Rule {
                 .float("kl_weight", Bounds::at_least(0.0))
                 .about("Weight β of the divergence from the prior N(0, I) (`paper`).")
                 .or(1e-4),
-        };
-        let (cost, damping) = (
-            reader.choice("cost").about("Cost of moving a particle (`released`).").or(Cost::Euclidean),
-            reader
+        }
+    }
+
+    fn released(reader: &Reader) -> Rule {
+        Rule::Released {
+            cost: reader.choice("cost").about("Cost of moving a particle (`released`).").or(Cost::Euclidean),
+            damping: reader
                 .float("damping", Bounds::above(0.0))
                 .about("Number added to the squared gradients of the Fisher cost (`released`, `cost = \"fisher\"`).")
                 .optional(),
-        );
-        let bound = reader
-            .float("bound", Bounds::above(0.0))
-            .about("Distance of the worst case's predictions that λ keeps (`released`).")
-            .or(0.03);
-        let (own, other) = match variant {
-            Form::Paper => (paper, &OF_RELEASED[..]),
-            Form::Released => (Rule::Released { cost, bound, damping }, &OF_PAPER[..]),
-        };
-        for key in other.iter().filter(|key| reader.has(key)) {
-            reader.problem(key, format!("is no key of variant = \"{variant}\": leave it out"));
+            bound: reader
+                .float("bound", Bounds::above(0.0))
+                .about("Distance of the worst case's predictions that λ keeps (`released`).")
+                .or(0.03),
         }
-        match own {
-            Rule::Released { cost: Cost::Fisher, damping: None, .. } => {
-                reader.problem("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
-            }
-            Rule::Released { cost: Cost::Euclidean, damping: Some(_), .. } => {
-                reader.problem("damping", "is of cost = \"fisher\": leave it out");
-            }
-            _ => {}
-        }
-        own
     }
 }
