@@ -22,7 +22,6 @@ use crate::metrics::{Average, Uncertainty};
 use crate::plot::contact_sheet::{Section, Tile, draw};
 use crate::predict::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
 use crate::predict::{Members, Predictor};
-use crate::predictions::{Predictions, Shape};
 
 /// Predict the classes of images, with the uncertainty of each prediction.
 ///
@@ -220,8 +219,7 @@ fn predict_batch(
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(network.device);
         host_f32(&predictor.logits(cutter, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
     })?;
-    let shape = Shape { members: predictor.members(), samples: images.len(), classes: network.head.classes() as usize };
-    let predictions = Predictions::unlabelled(shape, logits)?;
+    let predictions = predictor.predictions(logits, None)?;
     let (uncertainty, names) = (Uncertainty::compute(&predictions)?, &opened.session.classes);
     let classes = match sets {
         Some(calibrated) => calibrated.sets(&predictions, first)?,
