@@ -298,8 +298,12 @@ fn combinations_equal_dense_ones() {
 fn the_soup_of_whole_models_is_their_mean() {
     let setting = Setting::timm("[subspace.full]");
     let theta = setting.apart();
-    let soup = mean(&*setting.subspace, &theta, Space::Weights).unwrap();
+    let soup = mean(&*setting.subspace, &theta, None, Space::Weights).unwrap();
     near(&soup.theta, &theta.mean_dim([0i64].as_slice(), true, Kind::Float), 1e-6, "mean of weights");
+    let mut weights = vec![0.0; theta.size()[0] as usize];
+    (weights[0], weights[1]) = (0.75, 0.25);
+    let soup = mean(&*setting.subspace, &theta, Some(&weights), Space::Weights).unwrap();
+    near(&soup.theta, &(theta.narrow(0, 0, 1) * 0.75 + theta.narrow(0, 1, 1) * 0.25), 1e-6, "weighted mean");
 }
 
 #[test]
@@ -307,7 +311,7 @@ fn the_soup_in_factors_is_another_model() {
     let setting = Setting::clip(&low_rank());
     let (theta, images) = (setting.apart(), setting.images());
     let logits = |space| {
-        let soup = mean(&*setting.subspace, &theta, space).unwrap();
+        let soup = mean(&*setting.subspace, &theta, None, space).unwrap();
         let leaves = soup.subspace.layout().leaves(&soup.theta, Kind::Float, false);
         setting.model.logits(&soup.subspace.weights(&setting.model.base, &leaves), &images)
     };

@@ -86,7 +86,7 @@ impl Method for Langevin {
 
     fn posterior(&self, _: &Tensor) -> Posterior {
         // The second half: the first is burn-in.
-        Posterior::Bank { draws: Tensor::cat(&self.kept[self.kept.len() / 2..], 0) }
+        Posterior::Bank { draws: Tensor::cat(&self.kept[self.kept.len() / 2..], 0), weights: None }
     }
 
     fn save(&self, state: &mut State) {

@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
-use crate::data::batches::{SampleSet, in_order};
+use crate::data::batches::{Batch, SampleSet, in_order};
 use crate::laplace::jacobian_graph;
 use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
@@ -60,23 +60,14 @@ pub fn sensitivities(
          not show: train [subspace.last-layer]"
     );
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
-    let particles = mean.size()[0];
-    let mut found = Vec::new();
+    let gaussians = Gaussians { model, subspace, maps, mean, std };
     let graph = jacobian_graph(subspace);
-    let sizes = (batch_size(model.head.classes(), maps.parameters()), 2 * JACOBIAN_BYTES as u64);
+    let sizes = (batch_size(model.head.classes(), gaussians.maps.parameters()), 2 * JACOBIAN_BYTES as u64);
     let cutter = model.plan("sensitivity", graph, sizes, ROOM_ELSEWHERE)?;
     let batches = in_order(indices, cutter.cut().images);
+    let mut found = Vec::new();
     for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
-        let batch = batch?;
-        let images = model.preparation.prepare(&batch.samples.unsqueeze(0));
-        let mean = guarded("sensitivity", ROOM_ELSEWHERE, || {
-            let of = |particle: i64| {
-                let pass = Pass::new(model, subspace, &maps, &mean.narrow(0, particle, 1), &images)?;
-                measure(&pass, &maps, &std.get(particle), &batch.labels)
-            };
-            let all = (0..particles).map(of).collect::<Result<Vec<Tensor>>>()?;
-            host_f64(&Tensor::stack(&all, 0).mean_dim([0i64].as_slice(), false, Kind::Double))
-        })?;
+        let mean = gaussians.measures(&batch?)?;
         for (index, row) in batch_indices.iter().zip(mean.chunks_exact(MEASURES as usize)) {
             let &[loss, loo_loss, sensitivity, variance, error] = row else { unreachable!("rows of five") };
             let label = set.split.labels[*index as usize];
@@ -85,6 +76,32 @@ pub fn sensitivities(
         bar.inc(batch_indices.len() as u64);
     }
     Ok(found)
+}
+
+/// Gaussians over theta with independent columns, and the network that they are of.
+struct Gaussians<'a> {
+    model: &'a Model,
+    subspace: &'a dyn Subspace,
+    maps: Maps,
+    /// The means and standard deviations, `[n, P]`.
+    mean: &'a Tensor,
+    std: &'a Tensor,
+}
+
+impl Gaussians<'_> {
+    /// Returns the five measures of each image of a batch, as means over the particles.
+    fn measures(&self, batch: &Batch) -> Result<Vec<f64>> {
+        let images = self.model.preparation.prepare(&batch.samples.unsqueeze(0));
+        guarded("sensitivity", ROOM_ELSEWHERE, || {
+            let of = |particle: i64| {
+                let theta = self.mean.narrow(0, particle, 1);
+                let pass = Pass::new(self.model, self.subspace, &self.maps, &theta, &images)?;
+                measure(&pass, &self.maps, &self.std.get(particle), &batch.labels)
+            };
+            let all = (0..self.mean.size()[0]).map(of).collect::<Result<Vec<Tensor>>>()?;
+            host_f64(&Tensor::stack(&all, 0).mean_dim([0i64].as_slice(), false, Kind::Double))
+        })
+    }
 }
 
 /// The memory that the Jacobians of a batch may take, in bytes.

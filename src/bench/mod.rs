@@ -6,9 +6,12 @@ pub mod case;
 pub mod clock;
 pub mod flops;
 pub mod measure;
+pub mod measured;
 
 mod rate;
 pub mod row;
+mod setup;
+mod step;
 mod timed;
 mod volunteer;
 

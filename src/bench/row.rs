@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use super::case::Choices;
 use super::clock::{Samples, median};
-use super::measure::{Feed, Measured};
+use super::measured::{Feed, Measured};
 use crate::machine::Wait;
 use crate::methods::Particles;
 use crate::report::paper;

@@ -106,13 +106,14 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     let name = |number: usize| format!("{}-{number}", if args.draws.unwrap_or(0) > 0 { "draw" } else { "particle" });
     let count = theta.size()[0] as usize;
     let subspace = opened.session.subspace()?;
+    let weights = opened.stored()?.posterior.weights();
     if args.soup {
         ensure!(
             count > 1,
             "{}: this run has one particle: there is nothing to average: leave --soup out",
             opened.run.id()
         );
-        let Combined { subspace, theta } = mean(subspace, &theta, Space::Weights)?;
+        let Combined { subspace, theta } = mean(subspace, &theta, weights, Space::Weights)?;
         return leave(&door, &opened, (&*subspace, &theta), vec!["soup".to_string()]);
     }
     if let Some(particle) = args.particle {
@@ -121,6 +122,12 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         let one = theta.narrow(0, i64::from(particle), 1);
         return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
     }
+    ensure!(
+        weights.is_none() || door.to != Format::Torchscript,
+        "{}: its draws have weights, and the archive averages all models equally: export the average by --soup, one draw by \
+         --particle, or all draws by --to weights",
+        opened.run.id()
+    );
     leave(&door, &opened, (subspace, &theta), (0..count).map(name).collect())
 }
 

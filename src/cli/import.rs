@@ -14,6 +14,7 @@ use crate::exchange::tuned::{self, Compressed, Tuned};
 use crate::exchange::{expect_head, full_row, low_rank_config, low_rank_rows};
 use crate::experiment::{Experiment, load_config, over};
 use crate::machine::device;
+use crate::model::vit::identify::Identified;
 use crate::model::{Loaded, Tower};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
@@ -75,33 +76,44 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     };
     let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, identified };
     let read = read(&expanded(&args.adapters)?, &base, args.rank)?;
-    let part = match &read {
-        Read::Adapters(adapters) => low_rank_config(adapters, &identified.vit)?,
-        Read::Models(_) => "[subspace.full]\n".to_string(),
-    };
-    let sources = match &read {
-        Read::Adapters(all) => all.iter().map(|one| one.sha256.clone()).collect::<Vec<_>>(),
-        Read::Models(all) => all.iter().map(|one| one.sha256.clone()).collect(),
-    };
-    let train = if tree.has("train") { "" } else { "[train]\nepochs = 1\nbatch_size = 64\n" };
-    let part = format!(
-        "{part}[method.imported]\nparticles = {}\nsources = {sources:?}\n[optimizer.none]\n{train}",
-        sources.len()
-    );
+    let part = read.config(identified, tree.has("train"))?;
     let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
     let session = Session::open(&experiment, settings, device, classes)?;
-    let layout = session.subspace()?.layout();
-    let theta = match &read {
-        Read::Adapters(adapters) => {
-            adapters.iter().try_for_each(|one| expect_head(&session, one.head.as_ref()))?;
-            low_rank_rows(adapters, layout)?
-        }
-        Read::Models(models) => {
-            let rows = models.iter().map(|one| full_row(one, layout)).collect::<Result<Vec<_>>>()?;
-            Tensor::stack(&rows, 0)
-        }
-    };
+    let theta = read.rows(&session)?;
     store(args, &experiment, &session, theta)
+}
+
+impl Read {
+    /// Returns the tables that make an experiment of these particles, in TOML. `[train]`, which means nothing to them, is
+    /// among them unless the user's config has it.
+    fn config(&self, identified: &Identified, has_train: bool) -> Result<String> {
+        let (subspace, sources): (String, Vec<&str>) = match self {
+            Read::Adapters(all) => {
+                (low_rank_config(all, &identified.vit)?, all.iter().map(|one| one.sha256.as_str()).collect())
+            }
+            Read::Models(all) => ("[subspace.full]\n".into(), all.iter().map(|one| one.sha256.as_str()).collect()),
+        };
+        let train = if has_train { "" } else { "[train]\nepochs = 1\nbatch_size = 64\n" };
+        Ok(format!(
+            "{subspace}[method.imported]\nparticles = {}\nsources = {sources:?}\n[optimizer.none]\n{train}",
+            sources.len()
+        ))
+    }
+
+    /// Returns the particles as rows `[n, P]` of the session's subspace.
+    fn rows(&self, session: &Session) -> Result<Tensor> {
+        let layout = session.subspace()?.layout();
+        match self {
+            Read::Adapters(adapters) => {
+                adapters.iter().try_for_each(|one| expect_head(session, one.head.as_ref()))?;
+                low_rank_rows(adapters, layout)
+            }
+            Read::Models(models) => {
+                let rows = models.iter().map(|one| full_row(one, layout)).collect::<Result<Vec<_>>>()?;
+                Ok(Tensor::stack(&rows, 0))
+            }
+        }
+    }
 }
 
 /// Writes the run.

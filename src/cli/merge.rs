@@ -111,6 +111,11 @@ fn checked(args: &MergeArgs) -> Result<f64> {
 /// Returns the data of an opened run that merging needs.
 fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contribution> {
     let posterior = &opened.stored()?.posterior;
+    ensure!(
+        posterior.weights().is_none(),
+        "{}: its draws have weights, and a merge gives every model the same share: average them by `bella soup {0}`",
+        opened.run.id()
+    );
     let subspace = opened.session.subspace()?;
     let variances = match args.by {
         By::Mean => None,

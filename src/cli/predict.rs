@@ -22,7 +22,6 @@ use crate::metrics::{Average, Uncertainty};
 use crate::plot::contact_sheet::{Section, Tile, draw};
 use crate::predict::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
 use crate::predict::{Members, Predictor};
-use crate::predictions::{Predictions, Shape};
 
 /// Predict the classes of images, with the uncertainty of each prediction.
 ///
@@ -146,6 +145,11 @@ impl<'a> Predicting<'a> {
         }
         Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets })
     }
+
+    /// Returns the record of an image, whose set of classes is left out unless sets are asked for.
+    fn record(&self, input: &Input, outcome: Result<Prediction, String>, set: Vec<String>) -> Record {
+        Record { path: input.path.clone(), outcome, set: self.sets.is_some().then_some(set) }
+    }
 }
 
 /// Writes one record per image and returns the number of records with an error.
@@ -170,20 +174,19 @@ fn predict(
         let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
         let mut predicted = predict_batch(model, &cutter, &pixels, (side, done))?.into_iter();
         done += pixels.len();
-        for (input, decoded) in batch.iter().zip(&decoded) {
-            let (outcome, set) = match decoded {
-                Ok(_) => {
+        for (input, decoded) in batch.iter().zip(decoded) {
+            let record = match decoded {
+                Ok(pixels) => {
                     let (prediction, set) = predicted.next().context("an image has no prediction")?;
-                    (Ok(prediction), set)
+                    if args.contact_sheet.is_some() {
+                        extremes.offer(&input.path, &prediction, &pixels, side);
+                    }
+                    model.record(input, Ok(prediction), set)
                 }
-                Err(why) => (Err(why.clone()), Vec::new()),
+                Err(why) => model.record(input, Err(why), Vec::new()),
             };
-            failed += usize::from(outcome.is_err());
-            if let (Ok(prediction), Ok(pixels), true) = (&outcome, decoded, args.contact_sheet.is_some()) {
-                extremes.offer(&input.path, prediction, pixels, side);
-            }
-            let set = model.sets.is_some().then_some(set);
-            writer.write(&Record { path: input.path.clone(), outcome, set })?;
+            failed += usize::from(record.outcome.is_err());
+            writer.write(&record)?;
         }
         bar.inc(batch.len() as u64);
     }
@@ -216,8 +219,7 @@ fn predict_batch(
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(network.device);
         host_f32(&predictor.logits(cutter, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
     })?;
-    let shape = Shape { members: predictor.members(), samples: images.len(), classes: network.head.classes() as usize };
-    let predictions = Predictions::unlabelled(shape, logits)?;
+    let predictions = predictor.predictions(logits, None)?;
     let (uncertainty, names) = (Uncertainty::compute(&predictions)?, &opened.session.classes);
     let classes = match sets {
         Some(calibrated) => calibrated.sets(&predictions, first)?,

@@ -129,7 +129,7 @@ fn check_other_images(one: &Predictions, other: &Predictions) -> Result<()> {
     let images = |of: &Predictions| of.metadata().get(IMAGES).filter(|images| !images.is_empty()).cloned();
     let same = match (images(one), images(other)) {
         (Some(one), Some(other)) => one == other,
-        _ => one.shape() == other.shape() && one.all_logits() == other.all_logits(),
+        _ => one.shape() == other.shape() && one.all_logits() == other.all_logits() && one.weights() == other.weights(),
     };
     ensure!(!same, "both files are of the same images: thresholds must come from others than are tested");
     Ok(())

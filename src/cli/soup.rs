@@ -45,9 +45,10 @@ pub fn run(args: &SoupArgs) -> Result<()> {
         Some(door) => opened_to_leave(door, args.run.as_deref(), &args.overrides, &args.compute)?,
         None => Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?,
     };
-    let theta = opened.stored()?.posterior.theta();
+    let posterior = &opened.stored()?.posterior;
+    let theta = posterior.theta();
     ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
-    let soup = mean(opened.session.subspace()?, theta, args.space)?;
+    let soup = mean(opened.session.subspace()?, theta, posterior.weights(), args.space)?;
     if let Some(door) = &door {
         return leave(door, &opened, (&*soup.subspace, &soup.theta), vec!["soup".to_string()]);
     }

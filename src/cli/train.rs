@@ -123,15 +123,7 @@ fn train(
     let Finished { record, posterior } = match train::run(experiment, &session, material, (run, state), &watch)? {
         Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {
-            let id = run.id();
-            if !session.world.any(stop.load(Ordering::Relaxed)) {
-                tracing::info!(
-                    "paused after {steps} steps, which are saved: the same command without --until-epoch continues (run {id})"
-                );
-                return Ok(());
-            }
-            let text = format!("stopped after {steps} steps, which are saved: the same command continues (run {id})");
-            return Err(Stopped(text).into());
+            return interrupted(steps, run, session.world.any(stop.load(Ordering::Relaxed)));
         }
     };
     if session.world.any(stop.load(Ordering::Relaxed)) && !no_eval {
@@ -143,6 +135,19 @@ fn train(
     }
     let rows = after_training(experiment, &session, (run, &record), &posterior, &tests)?;
     show(&session, experiment, &rows, &args.table)
+}
+
+/// Reports a pause by --until-epoch, or fails because the user stopped the training.
+fn interrupted(steps: usize, run: &RunFolder, stopped: bool) -> Result<()> {
+    let id = run.id();
+    if !stopped {
+        tracing::info!(
+            "paused after {steps} steps, which are saved: the same command without --until-epoch continues (run {id})"
+        );
+        return Ok(());
+    }
+    let text = format!("stopped after {steps} steps, which are saved: the same command continues (run {id})");
+    Err(Stopped(text).into())
 }
 
 /// Returns the device of this process among those that train together: its own GPU, or a part of the machine's memory.

@@ -22,7 +22,7 @@ use crate::experiment::Experiment;
 use crate::metrics::temperature::scaled_columns;
 use crate::metrics::{Scores, evaluate};
 use crate::predict::Predictor;
-use crate::predictions::{Predictions, Shape};
+use crate::predictions::Predictions;
 use crate::results::images::TESTED;
 use crate::results::store::{Identity, Row, upsert_measurement};
 use crate::run::{Record, RunFolder};
@@ -82,15 +82,10 @@ impl Evaluation<'_> {
         logits(self.session, &self.predictor, images, self.batch_size)
     }
 
-    fn shape(&self, samples: usize) -> Shape {
-        let classes = self.session.model.head.classes() as usize;
-        Shape { members: self.predictor.members(), samples, classes }
-    }
-
     /// Saves predictions under a condition, scores them, and stores the row.
     fn keep(&self, logits: Vec<f32>, images: &TestImages, condition: &Condition, seconds: f64) -> Result<Kept> {
         let split = &images.set.split;
-        let predictions = Predictions::new(self.shape(images.set.samples()), logits, split.labels.clone())?;
+        let predictions = self.predictor.predictions(logits, Some(split.labels.clone()))?;
         let predictions = match &split.groups {
             Some(groups) => predictions.with_groups(groups.of.clone(), groups.names.clone())?,
             None => predictions,
@@ -152,9 +147,7 @@ pub fn labelled(
     images: &SampleSet,
     batch_size: usize,
 ) -> Result<Predictions> {
-    let classes = session.model.head.classes() as usize;
-    let shape = Shape { members: predictor.members(), samples: images.samples(), classes };
-    Predictions::new(shape, logits(session, predictor, images, batch_size)?, images.split.labels.clone())
+    predictor.predictions(logits(session, predictor, images, batch_size)?, Some(images.split.labels.clone()))
 }
 
 /// Returns the logits `[m, N, C]` of all members on all images.

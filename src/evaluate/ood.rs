@@ -7,7 +7,6 @@ use crate::data::Fingerprint;
 use crate::data::batches::TestImages;
 use crate::metrics::ood::compare;
 use crate::metrics::uncertainty::Uncertainty;
-use crate::predictions::Predictions;
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
 use crate::results::store::{Identity, Row, upsert_measurement};
@@ -27,7 +26,7 @@ impl Evaluation<'_> {
     /// Predicts the foreign `images` with the same members; stores and returns one row per score and average.
     pub fn out_of_distribution(&self, inside: &Inside, ood_set: &str, images: &TestImages) -> Result<Vec<Row>> {
         let (inside, tested) = (&inside.uncertainty, inside.images);
-        let outside = Predictions::unlabelled(self.shape(images.set.samples()), self.logits(&images.set)?)?;
+        let outside = self.predictor.predictions(self.logits(&images.set)?, None)?;
         let outside = self.named(outside, &format!("ood {ood_set}"), images.fingerprint)?;
         self.save(&outside)?;
         self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;

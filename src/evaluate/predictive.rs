@@ -20,9 +20,7 @@ pub fn prepare<'a>(
 ) -> Result<Prepared<'a>> {
     match (predictive, posterior) {
         (Predictive::Draws(draws), _) => Ok(Prepared::Rows(subspace, Box::new(Draws::new(posterior, draws, seed)?))),
-        (Predictive::Particles | Predictive::Mean, _) => {
-            Ok(Prepared::Rows(subspace, Box::new(posterior.theta().shallow_clone())))
-        }
+        (Predictive::Particles | Predictive::Mean, _) => Ok(Prepared::Rows(subspace, Box::new(posterior))),
         (Predictive::Linearised(output, samples), Posterior::Laplace { mode, fitted }) => {
             Ok(Prepared::Linearised(Linearised::new(subspace, mode, fitted, (output, samples), seed)?))
         }

@@ -75,6 +75,21 @@ pub fn read(folder: &Path, base: &Base) -> Result<Adapter> {
     Ok(Adapter { updates, head, sha256: text_sha256(&hashes.concat()) })
 }
 
+/// The settings by which PEFT changes what a LoRA adapter computes, and which bella does not compute.
+const VARIANTS: [&str; 11] = [
+    "lora_bias",
+    "use_qalora",
+    "use_bdlora",
+    "fan_in_fan_out",
+    "target_parameters",
+    "layer_replication",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "monteclora_config",
+    "velora_config",
+];
+
 /// Checks that the config is that of a plain LoRA adapter.
 fn check_kind(config: &Value) -> Result<()> {
     let kind = config["peft_type"].as_str().unwrap_or("unknown");
@@ -88,19 +103,6 @@ fn check_kind(config: &Value) -> Result<()> {
         bias == "none",
         "bias = \"{bias}\": the adapter also trained biases, which a low-rank update does not have"
     );
-    let others = [
-        "lora_bias",
-        "use_qalora",
-        "use_bdlora",
-        "fan_in_fan_out",
-        "target_parameters",
-        "layer_replication",
-        "trainable_token_indices",
-        "alora_invocation_tokens",
-        "arrow_config",
-        "monteclora_config",
-        "velora_config",
-    ];
     let set = |value: &Value| match value {
         Value::Null => false,
         Value::Bool(on) => *on,
@@ -108,8 +110,13 @@ fn check_kind(config: &Value) -> Result<()> {
         Value::Object(all) => !all.is_empty(),
         _ => true,
     };
-    let other = others.iter().find(|key| set(&config[**key]));
+    let other = VARIANTS.iter().find(|key| set(&config[**key]));
     ensure!(other.is_none(), "{} is set, which bella does not compute: it reads plain LoRA", other.unwrap_or(&""));
+    check_start(config)
+}
+
+/// Checks that the adapter was trained on the checkpoint itself.
+fn check_start(config: &Value) -> Result<()> {
     let start = config["init_lora_weights"].as_str().unwrap_or_default();
     let moves_base = ["pissa", "olora", "corda", "loftq"].iter().find(|kind| start.starts_with(**kind));
     ensure!(
@@ -118,6 +125,14 @@ fn check_kind(config: &Value) -> Result<()> {
          path_initial_model_for_weight_conversion)"
     );
     Ok(())
+}
+
+/// The tensors of an adapter, before the parts of each layer are joined.
+#[derive(Default)]
+struct Stored {
+    parts: Parts,
+    /// The classifier's `weight` and `bias`, as far as the adapter has them.
+    head: BTreeMap<&'static str, Tensor>,
 }
 
 /// The updates of the layers by name, and the weight `[C, D]` and bias `[C]` of a classifier, if there is one.
@@ -132,26 +147,34 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn all(&self) -> Result<Updates> {
         let slots = self.base.identified.vit.slots();
-        let places = self.places(&slots)?;
-        let (mut parts, mut layers, mut strangers) = (Parts::new(), 0, Vec::new());
-        let mut head: BTreeMap<&str, Tensor> = BTreeMap::new();
+        let Stored { parts, mut head } = self.stored(&self.places(&slots)?)?;
+        let mut updates = BTreeMap::new();
+        for (layer, mut parts) in parts {
+            parts.sort_by_key(|(row, _)| *row);
+            let outputs = slots.iter().find(|slot| slot.name == layer).map_or(0, |slot| slot.outputs);
+            let update = Lora::joined(&parts, outputs)?;
+            if !update.is_zero() {
+                updates.insert(layer, update);
+            }
+        }
+        let head = head.remove("weight").zip(head.remove("bias")).map(|(weight, bias)| [weight, bias]);
+        Ok((updates, head))
+    }
+
+    /// Sorts the adapter's tensors by the layers that they belong to.
+    fn stored(&self, places: &[Place]) -> Result<Stored> {
+        let (mut stored, mut layers, mut strangers) = (Stored::default(), 0, Vec::new());
         for name in self.state.names() {
             let inner =
                 name.strip_prefix(ROOT).unwrap_or(&name).replace(".default.", ".").replace(".modules_to_save.", ".");
             if let Some(path) = inner.strip_suffix(".lora_A.weight") {
                 layers += 1;
-                match found(&places, path) {
-                    Some(place) => self.add(place, path, &name, &mut parts)?,
+                match found(places, path) {
+                    Some(place) => self.add(place, path, &name, &mut stored.parts)?,
                     None => strangers.push(path.to_string()),
                 }
-            } else if let Some((module, part)) = inner.rsplit_once('.')
-                && CLASSIFIERS.contains(&module)
-                && ["weight", "bias"].contains(&part)
-            {
-                head.insert(
-                    if part == "weight" { "weight" } else { "bias" },
-                    self.state.get(&name)?.to_kind(Kind::Float),
-                );
+            } else if let Some(part) = of_classifier(&inner) {
+                stored.head.insert(part, self.state.get(&name)?.to_kind(Kind::Float));
             } else if !inner.ends_with(".lora_B.weight") {
                 bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier");
             }
@@ -165,17 +188,7 @@ impl Reading<'_> {
                 self.base.path.display()
             );
         }
-        let mut updates = BTreeMap::new();
-        for (layer, mut parts) in parts {
-            parts.sort_by_key(|(row, _)| *row);
-            let outputs = slots.iter().find(|slot| slot.name == layer).map_or(0, |slot| slot.outputs);
-            let update = Lora::joined(&parts, outputs)?;
-            if !update.is_zero() {
-                updates.insert(layer, update);
-            }
-        }
-        let head = head.remove("weight").zip(head.remove("bias")).map(|(weight, bias)| [weight, bias]);
-        Ok((updates, head))
+        Ok(stored)
     }
 
     /// Returns every module that an adapter may name, in all packages and generations that the checkpoint's names fit.
@@ -275,6 +288,13 @@ impl Reading<'_> {
         );
         Ok(first)
     }
+}
+
+/// Returns which part of a classifier a parameter is, `weight` or `bias`, if it belongs to one.
+fn of_classifier(name: &str) -> Option<&'static str> {
+    let (module, part) = name.rsplit_once('.')?;
+    let part = ["weight", "bias"].into_iter().find(|known| *known == part)?;
+    CLASSIFIERS.contains(&module).then_some(part)
 }
 
 /// Returns the place of a module. Paths of a text tower end like those of an image tower.

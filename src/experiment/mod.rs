@@ -6,6 +6,7 @@ mod data;
 mod identity;
 pub mod keys;
 mod layers;
+mod train_table;
 mod training;
 
 use std::cell::OnceCell;
@@ -22,7 +23,8 @@ use chosen::choose;
 pub use data::{DataSpec, Validation};
 pub use identity::{digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
-pub use training::{Batches, PrefixCache, Schedule, Selection, TrainSpec, Training};
+pub use train_table::{Batches, PrefixCache, Schedule, Selection, TrainSpec};
+pub use training::Training;
 
 /// The checked settings of a run.
 pub struct Experiment {

@@ -13,7 +13,7 @@ use tch::{Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::model::Model;
 use crate::model::network::weights::{Tap, Tape};
-use crate::subspace::{Shape, Subspace};
+use crate::subspace::{Layout, Shape, Subspace};
 
 /// A weight `[outputs, inputs]` stored in a row of theta.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,6 +138,21 @@ pub struct Use {
     pub output: Tensor,
 }
 
+/// What a forward pass has recorded, and the columns of theta that it ran with.
+struct Recorded<'a> {
+    taps: Vec<Tap>,
+    layout: &'a Layout,
+    leaves: &'a [Tensor],
+}
+
+impl Recorded<'_> {
+    /// Returns a leaf of the particle without its axis of particles, detached from the graph.
+    fn leaf(&self, name: &str) -> Result<Tensor> {
+        let at = self.layout.columns.iter().position(|column| column.name == name);
+        at.map(|at| self.leaves[at].detach().squeeze_dim(0)).with_context(|| format!("theta has no column {name}"))
+    }
+}
+
 /// One forward pass of one particle.
 pub struct Pass {
     /// The logits `[B, C]`, attached to the graph unless every map belongs to the head.
@@ -160,39 +175,41 @@ impl Pass {
         } else {
             tch::no_grad(|| model.logits(&weights, images))
         };
-        let taps = tape.take();
-        let leaf = |name: &str| {
-            let at = layout.columns.iter().position(|column| column.name == name);
-            at.map(|at| leaves[at].detach().squeeze_dim(0)).with_context(|| format!("theta has no column {name}"))
-        };
+        let recorded = Recorded { taps: tape.take(), layout, leaves: &leaves };
         let mut pass = Pass { logits: logits.squeeze_dim(0), layers: Vec::new(), sites: Vec::new() };
         for map in &maps.maps {
-            let block = &layout.blocks[map.block];
-            let site = match (map.role, &block.shape) {
-                (Role::Down, Shape::LowRank { outputs, scale, .. }) => {
-                    let input = pass.push_layer(&taps, &block.name, *outputs)?;
-                    let b = leaf(&format!("{}.B", block.name))? * *scale;
-                    Site { input, source: Source::Through(pass.layers.len() - 1, b) }
-                }
-                // The `Down` map of the same block has just pushed this layer.
-                (Role::Up, Shape::LowRank { scale, .. }) => {
-                    let a = leaf(&format!("{}.A", block.name))? * *scale;
-                    let x = &pass.sites.last().context("B without A")?.input;
-                    Site { input: x.matmul(&a.tr()), source: Source::Layer(pass.layers.len() - 1) }
-                }
-                (Role::Head, _) => {
-                    let tap = taps.iter().find(|tap| tap.layer == "head").context("the head was not recorded")?;
-                    Site { input: tap.input.detach().squeeze_dim(0), source: Source::Logits }
-                }
-                (Role::HeadBias, _) => {
-                    let options = (wide(model.kind), model.device);
-                    Site { input: Tensor::ones([pass.logits.size()[0], 1, 1], options), source: Source::Logits }
-                }
-                (role, shape) => bail!("a map {role:?} of a block {shape:?}"),
-            };
+            let site = pass.site(map, &recorded, model)?;
             pass.sites.push(site);
         }
         Ok(pass)
+    }
+
+    /// Returns the site of a map. The maps come in layout order, so the last site is that of the map before.
+    fn site(&mut self, map: &Map, recorded: &Recorded, model: &Model) -> Result<Site> {
+        let block = &recorded.layout.blocks[map.block];
+        Ok(match (map.role, &block.shape) {
+            (Role::Down, Shape::LowRank { outputs, scale, .. }) => {
+                let input = self.push_layer(&recorded.taps, &block.name, *outputs)?;
+                let b = recorded.leaf(&format!("{}.B", block.name))? * *scale;
+                Site { input, source: Source::Through(self.layers.len() - 1, b) }
+            }
+            // The `Down` map of the same block has just pushed this layer.
+            (Role::Up, Shape::LowRank { scale, .. }) => {
+                let a = recorded.leaf(&format!("{}.A", block.name))? * *scale;
+                let x = &self.sites.last().context("B without A")?.input;
+                Site { input: x.matmul(&a.tr()), source: Source::Layer(self.layers.len() - 1) }
+            }
+            (Role::Head, _) => {
+                let tap = recorded.taps.iter().find(|tap| tap.layer == "head");
+                let tap = tap.context("the head was not recorded")?;
+                Site { input: tap.input.detach().squeeze_dim(0), source: Source::Logits }
+            }
+            (Role::HeadBias, _) => {
+                let options = (wide(model.kind), model.device);
+                Site { input: Tensor::ones([self.logits.size()[0], 1, 1], options), source: Source::Logits }
+            }
+            (role, shape) => bail!("a map {role:?} of a block {shape:?}"),
+        })
     }
 
     /// Collects the uses of a layer and returns its input `[B, T, in]`.

@@ -1,9 +1,9 @@
 //! The quantities of one sample, computed from its m rows of logits.
 //!
-//! With log p_kc from log-sum-exp, S_c = Σ_k p_kc and T_c = Σ_k log p_kc, the divergences need one pass over the
-//! members:
-//! Σ_{k≠l} KL(p_k‖p_l) = m Σ_kc p_kc log p_kc − Σ_c S_c T_c, and
-//! mean_k KL(p̄‖p_k) = Σ_c p̄_c (log p̄_c − T_c/m).
+//! Member k has the weight w_k in every mean: 1, or that of its draw; their sum is W, which is m for weights of 1. With
+//! log p_kc from log-sum-exp, S_c = Σ_k w_k p_kc and T_c = Σ_k w_k log p_kc, the divergences need one pass over the members:
+//! Σ_{k≠l} w_k w_l KL(p_k‖p_l) = W Σ_kc w_k p_kc log p_kc − Σ_c S_c T_c, and
+//! mean_k KL(p̄‖p_k) = Σ_c p̄_c (log p̄_c − T_c/W).
 
 use anyhow::Result;
 use rayon::prelude::*;
@@ -56,7 +56,8 @@ pub(super) struct Scratch {
     mean_log_probability: Vec<f64>,
     mean_logit: Vec<f64>,
     mean_logit_log_sum: f64,
-    votes: Vec<usize>,
+    /// The class that each member predicts, with the member's weight.
+    votes: Vec<(usize, f64)>,
     log_sums: Vec<f64>,
     label_log_probabilities: Vec<f64>,
 }
@@ -89,24 +90,28 @@ impl Scratch {
 
     /// Reads all logits of a sample in one pass and computes the quantities that need no label.
     pub fn read(&mut self, predictions: &Predictions, sample: usize) -> Result<Sample> {
-        let members = predictions.members() as f64;
+        let total = predictions.total_weight();
         self.reset();
-        let mut negative_entropies = 0.0;
+        let (mut negative_entropies, mut squares) = (0.0, 0.0);
         for member in 0..predictions.members() {
             let row = predictions.logits(member, sample);
             check_finite(row, member, sample)?;
-            negative_entropies += self.add_member(row);
+            let weight = predictions.weight(member);
+            negative_entropies += weight * self.add_member(row, weight);
+            squares += weight * weight;
         }
         for sums in [&mut self.mean_probability, &mut self.mean_log_probability, &mut self.mean_logit] {
-            sums.iter_mut().for_each(|sum| *sum /= members);
+            sums.iter_mut().for_each(|sum| *sum /= total);
         }
         self.mean_logit.iter_mut().for_each(|logit| *logit *= self.inverse_temperature.logit);
         self.softmax.copy_from_slice(&self.mean_logit);
         self.mean_logit_log_sum = softmax_in_place(&mut self.softmax);
         let (predictive_entropy, diversity_kl, cross) = self.divergences();
-        let expected_entropy = -negative_entropies / members;
-        // This is (Σ_kc p_kc log p_kc − (1/m) Σ_c S_c T_c) / (m − 1), the mean over the m (m − 1) ordered pairs.
-        let pairwise_kl = (negative_entropies - members * cross) / (members - 1.0).max(1.0);
+        let expected_entropy = -negative_entropies / total;
+        // This is (Σ_kc w_k p_kc log p_kc − (1/W) Σ_c S_c T_c) / (W − Σ_k w_k² / W), the mean over ordered pairs k ≠ l with the
+        // weights w_k w_l. Weights of 1 have the denominator m − 1.
+        let others = total - squares / total;
+        let pairwise_kl = if others > 0.0 { (negative_entropies - total * cross) / others } else { 0.0 };
         // Mutual information and the two divergences are ≥ 0 in exact arithmetic. `max` removes the rounding error of
         // equal members.
         Ok(Sample {
@@ -155,13 +160,13 @@ impl Scratch {
         self.log_sums.clear();
     }
 
-    /// Adds the row of one member, `[C]`, to the sums and returns Σ_c p_c log p_c.
-    fn add_member(&mut self, row: &[f32]) -> f64 {
+    /// Adds the row of one member, `[C]`, to the sums, and returns Σ_c p_c log p_c.
+    fn add_member(&mut self, row: &[f32], weight: f64) -> f64 {
         let scale = self.inverse_temperature.probability;
         for (value, logit) in self.softmax.iter_mut().zip(row) {
             *value = f64::from(*logit) * scale;
         }
-        self.votes.push(argmax(&self.softmax));
+        self.votes.push((argmax(&self.softmax), weight));
         let log_sum = softmax_in_place(&mut self.softmax);
         self.log_sums.push(log_sum);
         let sums = self.mean_probability.iter_mut().zip(&mut self.mean_log_probability);
@@ -170,9 +175,9 @@ impl Scratch {
         for (((p_sum, log_p_sum), logit_sum), (p, logit)) in sums.zip(&mut self.mean_logit).zip(inputs) {
             let logit = f64::from(*logit);
             let log_p = logit * scale - log_sum;
-            *p_sum += p;
-            *log_p_sum += log_p;
-            *logit_sum += logit;
+            *p_sum += weight * p;
+            *log_p_sum += weight * log_p;
+            *logit_sum += weight * logit;
             negative_entropy += p * log_p;
         }
         negative_entropy
@@ -211,9 +216,11 @@ impl Scratch {
         let scale = self.inverse_temperature.probability;
         let of_label = |member| f64::from(predictions.logits(member, sample)[label]) * scale;
         self.label_log_probabilities.clear();
-        let values = self.log_sums.iter().enumerate().map(|(member, log_sum)| of_label(member) - log_sum);
+        let weigh = |member| predictions.weight(member).ln();
+        let values =
+            self.log_sums.iter().enumerate().map(|(member, log_sum)| of_label(member) - log_sum + weigh(member));
         self.label_log_probabilities.extend(values);
-        (self.log_sums.len() as f64).ln() - log_sum_exp(&self.label_log_probabilities)
+        predictions.total_weight().ln() - log_sum_exp(&self.label_log_probabilities)
     }
 }
 
@@ -244,13 +251,15 @@ pub(super) fn log_sum_exp(values: &[f64]) -> f64 {
     max + values.iter().map(|value| (value - max).exp()).sum::<f64>().ln()
 }
 
-/// Returns the share of unordered pairs with different votes. 0 if there is only one vote. Sorts `votes`.
-fn pair_disagreement(votes: &mut [usize]) -> f64 {
-    votes.sort_unstable();
-    let pairs = |count: usize| (count * count.saturating_sub(1)) as f64;
-    let equal: f64 = votes.chunk_by(|a, b| a == b).map(|same| pairs(same.len())).sum();
-    match votes.len() {
-        0 | 1 => 0.0,
-        members => 1.0 - equal / pairs(members),
-    }
+/// Returns the share of unordered pairs with different votes, where a pair has the product of its weights. 0 if there is
+/// only one vote with a weight above 0. Sorts `votes`.
+fn pair_disagreement(votes: &mut [(usize, f64)]) -> f64 {
+    votes.sort_unstable_by_key(|(class, _)| *class);
+    let pairs = |votes: &[(usize, f64)]| {
+        let (sum, squares) = votes.iter().fold((0.0, 0.0), |(sum, squares), (_, w)| (sum + w, squares + w * w));
+        sum * sum - squares
+    };
+    let equal: f64 = votes.chunk_by(|a, b| a.0 == b.0).map(pairs).sum();
+    let all = pairs(votes);
+    if all > 0.0 { 1.0 - equal / all } else { 0.0 }
 }

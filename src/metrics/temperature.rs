@@ -119,9 +119,10 @@ fn logit_mean(
     for member in 0..predictions.members() {
         let logits = predictions.logits(member, sample);
         check_finite(logits, member, sample)?;
-        row.iter_mut().zip(logits).for_each(|(sum, logit)| *sum += f64::from(*logit));
+        let weight = predictions.weight(member);
+        row.iter_mut().zip(logits).for_each(|(sum, logit)| *sum += weight * f64::from(*logit));
     }
-    let scale = scale / predictions.members() as f64;
+    let scale = scale / predictions.total_weight();
     row.iter_mut().for_each(|logit| *logit *= scale);
     let (log_probability, slope) = label_term(row, label);
     Ok((-log_probability, -slope))
@@ -141,13 +142,13 @@ fn probability_mean(
         check_finite(logits, member, sample)?;
         row.iter_mut().zip(logits).for_each(|(value, logit)| *value = f64::from(*logit) * scale);
         let (log_probability, slope) = label_term(row, label);
-        log_probabilities.push(log_probability);
+        log_probabilities.push(log_probability + predictions.weight(member).ln());
         slopes.push(slope);
     }
     let log_sum = log_sum_exp(&log_probabilities);
     let weights = log_probabilities.iter().map(|log_p| (log_p - log_sum).exp());
     let slope: f64 = weights.zip(&slopes).map(|(weight, slope)| weight * slope).sum();
-    Ok(((slopes.len() as f64).ln() - log_sum, -slope))
+    Ok((predictions.total_weight().ln() - log_sum, -slope))
 }
 
 /// Returns log p_y of scaled logits a and its derivative with respect to log T, Σ_c p_c a_c − a_y. Overwrites `scaled`.

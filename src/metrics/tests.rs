@@ -89,6 +89,52 @@ fn three_members_match_the_golden_numbers() {
     assert_eq!(value(&scores, "top5_lm"), None);
 }
 
+// As above, with w = np.array([.2, .5, .3]), mean = lambda a: np.tensordot(w, a, 1), pm = mean(P), z = mean(L), and for pairs
+// (j, k), j != k, the weights w[j] * w[k] over their sum: pairwise_kl of P[j], P[k], and disagreement of their argmax.
+#[test]
+fn weighted_members_match_the_golden_numbers() {
+    let shape = Shape { members: 3, samples: 6, classes: 3 };
+    let predictions = Predictions::new(shape, THREE_MEMBERS.to_vec(), vec![0, 1, 2, 1, 0, 2]).unwrap();
+    // Only the ratios of weights count.
+    let scores = Scores::compute(&predictions.with_weights(vec![2.0, 5.0, 3.0]).unwrap()).unwrap();
+    let expected = [
+        ("accuracy_pm", 1.0 / 6.0),
+        ("nll_lm", 1.8472117167688318),
+        ("nll_pm", 1.3797300372384427),
+        ("brier_lm", 1.0809683778701769),
+        ("brier_pm", 0.872940155635891),
+        ("predictive_entropy", 0.9690489458770069),
+        ("expected_entropy", 0.6794975761449781),
+        ("mi", 0.28955136973202866),
+        ("diversity_kl", 0.4910765431143595),
+        ("pairwise_kl", 1.259077278784497),
+        ("disagreement", 0.6881720430107527),
+    ];
+    assert_values(&scores, 3e-7, &expected);
+    let energy = scores.uncertainty.energy.iter().sum::<f64>() / 6.0;
+    assert!((energy + 0.671211716768832).abs() < 3e-7, "{energy}");
+}
+
+#[test]
+fn equal_weights_change_no_bit_and_a_weight_of_0_removes_a_member() {
+    let shape = Shape { members: 3, samples: 6, classes: 3 };
+    let labels = [0, 1, 2, 1, 0, 2];
+    let weighted = |weights: [f64; 3]| {
+        let predictions = Predictions::new(shape, THREE_MEMBERS.to_vec(), labels.to_vec()).unwrap();
+        Scores::compute(&predictions.with_weights(weights.to_vec()).unwrap()).unwrap()
+    };
+    assert_eq!(scores(3, &labels, THREE_MEMBERS.to_vec()), weighted([1.0; 3]));
+    let two = scores(2, &labels, THREE_MEMBERS[..36].to_vec());
+    let removed = weighted([1.0, 1.0, 0.0]);
+    assert_eq!(removed.outcomes, two.outcomes);
+    assert_eq!(removed.uncertainty.spread, two.uncertainty.spread);
+    // A single member with a weight cannot disagree.
+    let alone = weighted([0.0, 1.0, 0.0]).uncertainty.spread.unwrap();
+    for values in [alone.mutual_information, alone.pairwise_kl, alone.disagreement] {
+        assert!(values.iter().all(|value| value.abs() < 1e-12), "{values:?}");
+    }
+}
+
 fn seven_classes() -> Scores {
     let mut logits = vec![];
     for (k, i) in (0..3).flat_map(|k| (0..40).map(move |i| (f64::from(k), f64::from(i)))) {

@@ -141,7 +141,7 @@ fn text_of((path, fixed): (&Path, &Fixed), archive: Option<&Archive>, image: Tra
 
 /// Opens the configured checkpoint at the configured image size.
 fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
-    let mut opened = OpenedCheckpoint::open(&spec.path, spec.fixed())?;
+    let mut opened = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?;
     let Identified { vit, base, .. } = &mut opened.identified;
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
     let usual = spec.usual_size.filter(|size| size % vit.geometry.patch == 0);

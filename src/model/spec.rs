@@ -10,9 +10,8 @@ use super::folder::{Preprocessing, content};
 use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::Interpolation;
-use crate::model::vit::Activation;
 use crate::model::vit::identify::Fixed;
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Reader, words};
 
 words! {
     /// The forward pass that runs a checkpoint.
@@ -37,17 +36,8 @@ pub struct CheckpointSpec {
     /// The filter that resizes images to the network's input.
     #[serde(skip_serializing_if = "is_bicubic")]
     pub interpolation: Interpolation,
-    /// timm's name of the network, where no config tells it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<String>,
-    /// The number of attention heads, where the self-check cannot find it. `activation` and `eps` are set for the same
-    /// reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heads: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub activation: Option<Activation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eps: Option<f64>,
+    #[serde(flatten)]
+    pub fixed: Fixed,
     /// The image size that a folder asks for in pixels, used where `image_size` is not given.
     #[serde(skip)]
     pub usual_size: Option<i64>,
@@ -86,33 +76,12 @@ impl CheckpointSpec {
                 .choice("interpolation")
                 .about("Filter by which images get the size of the network's input.")
                 .or(usual.interpolation.unwrap_or(Interpolation::Bicubic)),
-            architecture: reader
-                .string("architecture")
-                .about("Name of the network in timm, where no config beside the weights tells it.")
-                .optional(),
-            heads: reader
-                .integer("heads", 1..=1024)
-                .about("Number of attention heads, where the self-check cannot find it.")
-                .optional(),
-            activation: reader
-                .choice("activation")
-                .about("Activation of the MLP layers, where the self-check cannot find it.")
-                .optional(),
-            eps: reader
-                .float("eps", Bounds::above(0.0))
-                .about("Epsilon of LayerNorm, where the self-check cannot find it.")
-                .optional(),
+            fixed: Fixed::read(&reader),
             usual_size: usual.image_size,
             sha256: OnceCell::new(),
         };
         reader.finish();
         spec
-    }
-
-    /// Returns the traits that the user fixes.
-    pub fn fixed(&self) -> Fixed {
-        let CheckpointSpec { architecture, heads, activation, eps, .. } = self;
-        Fixed { architecture: architecture.clone(), heads: *heads, activation: *activation, eps: *eps }
     }
 
     /// Returns the SHA-256 of the file, which is read once.

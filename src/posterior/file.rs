@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Tensor};
 
 use super::{Description, Fitted, Masks, Posterior};
+use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 
 impl Posterior {
@@ -23,7 +24,12 @@ impl Posterior {
                 put("std", std);
                 put("deviations", deviations);
             }
-            Posterior::Bank { draws } => put("draws", draws),
+            Posterior::Bank { draws, weights } => {
+                put("draws", draws);
+                if let Some(weights) = weights {
+                    put("weights", &Tensor::from_slice(weights));
+                }
+            }
             Posterior::Dropout { theta, masks } => {
                 put("theta", theta);
                 masks.save(prefix, state);
@@ -47,7 +53,12 @@ impl Posterior {
             Ok(tensor)
         };
         if has("draws") {
-            return Ok(Posterior::Bank { draws: matrix("draws")? });
+            let draws = matrix("draws")?;
+            let weights = match has("weights") {
+                true => Some(weights(&state.get(&format!("{prefix}weights"))?, draws.size()[0])?),
+                false => None,
+            };
+            return Ok(Posterior::Bank { draws, weights });
         }
         let theta = matrix("theta")?;
         if has("std") {
@@ -70,6 +81,16 @@ impl Posterior {
             None => Posterior::Points { theta },
         })
     }
+}
+
+/// Returns the weights of `draws` draws, and fails if they are no distribution over these.
+fn weights(stored: &Tensor, draws: i64) -> Result<Vec<f64>> {
+    ensure!(stored.size() == [draws], "weights have shape {:?} for {draws} draws", stored.size());
+    let weights = host_f64(stored)?;
+    let sum: f64 = weights.iter().sum();
+    let is_distribution = weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() < 1e-6;
+    ensure!(is_distribution, "the weights of the draws are not at least 0 with the sum 1 (it is {sum})");
+    Ok(weights)
 }
 
 /// A posterior as a run stores it.
@@ -156,7 +177,8 @@ mod tests {
             Posterior::Dropout { theta: clone(&mean), masks },
             Posterior::Gaussians { mean: clone(&mean), std: clone(&std) },
             Posterior::LowRankGaussians { mean, std, deviations: random(&[2, 3, 5]) },
-            Posterior::Bank { draws: random(&[7, 5]) },
+            Posterior::Bank { draws: random(&[7, 5]), weights: None },
+            Posterior::Bank { draws: random(&[3, 5]), weights: Some(vec![0.5, 0.125, 0.375]) },
         ];
         for posterior in variants {
             let mut state = State::default();
@@ -164,6 +186,7 @@ mod tests {
             let read = Posterior::load("best_", &state, Device::Cpu).unwrap();
             assert_eq!(std::mem::discriminant(&posterior), std::mem::discriminant(&read));
             assert!(posterior.theta().equal(read.theta()));
+            assert_eq!(posterior.weights(), read.weights());
             assert_eq!(read.is_random(), posterior.is_random());
             if read.is_random() {
                 let draw = |from: &Posterior| Draws::new(from, 2, 1).unwrap().rows(0..4).unwrap();
@@ -184,5 +207,8 @@ mod tests {
         assert_eq!(refused(&[("theta", &[2, 3]), ("std", &[2, 4])]), "std has another shape than theta");
         let low_rank = refused(&[("theta", &[2, 3]), ("std", &[2, 3]), ("deviations", &[2, 5, 4])]);
         assert_eq!(low_rank, "deviations have shape [2, 5, 4] around theta [2, 3]");
+        assert_eq!(refused(&[("draws", &[2, 3]), ("weights", &[3])]), "weights have shape [3] for 2 draws");
+        let zeros = refused(&[("draws", &[2, 3]), ("weights", &[2])]);
+        assert_eq!(zeros, "the weights of the draws are not at least 0 with the sum 1 (it is 0)");
     }
 }

@@ -20,7 +20,7 @@ pub use fitted::{Approximation, Fitted};
 pub use masks::{Masks, Place};
 pub use predictive::{Output, Predictive};
 
-/// A mixture of n components with equal weights, each around a row of theta `[n, P]`, f32.
+/// A mixture of n components, each around a row of theta `[n, P]`, f32. They have equal weights, but for those of a bank.
 pub enum Posterior {
     /// Particles that are points.
     Points { theta: Tensor },
@@ -33,8 +33,9 @@ pub enum Posterior {
     LowRankGaussians { mean: Tensor, std: Tensor, deviations: Tensor },
     /// Points `[n, P]` whose members drop inputs of their layers (Monte Carlo dropout).
     Dropout { theta: Tensor, masks: Masks },
-    /// Draws `[m, P]` kept while sampling, such as those of stochastic-gradient Langevin dynamics.
-    Bank { draws: Tensor },
+    /// Draws `[m, P]` kept while sampling, such as those of stochastic-gradient Langevin dynamics, with a weight for each
+    /// (at least 0, with the sum 1); `None` if all weigh the same.
+    Bank { draws: Tensor, weights: Option<Vec<f64>> },
 }
 
 impl Posterior {
@@ -44,7 +45,15 @@ impl Posterior {
             Posterior::Points { theta } | Posterior::Dropout { theta, .. } => theta,
             Posterior::Laplace { mode, .. } => mode,
             Posterior::Gaussians { mean, .. } | Posterior::LowRankGaussians { mean, .. } => mean,
-            Posterior::Bank { draws } => draws,
+            Posterior::Bank { draws, .. } => draws,
+        }
+    }
+
+    /// Returns the weights of the components, which sum to 1; `None` if all weigh the same.
+    pub fn weights(&self) -> Option<&[f64]> {
+        match self {
+            Posterior::Bank { weights, .. } => weights.as_deref(),
+            _ => None,
         }
     }
 

@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 
 use crate::machine::memory::Need;
 use crate::model::Model;
-use crate::posterior::Draws;
+use crate::posterior::{Draws, Posterior};
 use crate::subspace::Subspace;
 
 /// The type in which rows of theta are stored.
@@ -23,6 +23,11 @@ pub trait Rows {
     /// # Errors
     /// Fails if the posterior cannot be drawn from.
     fn rows(&self, members: Range<usize>) -> Result<Tensor>;
+
+    /// Returns the weights of the members in every average; `None` if all weigh the same.
+    fn weights(&self) -> Option<&[f64]> {
+        None
+    }
 
     /// Returns whether each call computes the rows again, so that they take memory of their own.
     fn are_made(&self) -> bool;
@@ -49,6 +54,25 @@ impl Rows for Tensor {
 
     fn rows(&self, members: Range<usize>) -> Result<Tensor> {
         Ok(self.narrow(0, members.start as i64, members.len() as i64))
+    }
+
+    fn are_made(&self) -> bool {
+        false
+    }
+}
+
+/// The rows that represent the components of a posterior, with their weights.
+impl Rows for &Posterior {
+    fn count(&self) -> usize {
+        self.particles() as usize
+    }
+
+    fn rows(&self, members: Range<usize>) -> Result<Tensor> {
+        Rows::rows(self.theta(), members)
+    }
+
+    fn weights(&self) -> Option<&[f64]> {
+        Posterior::weights(self)
     }
 
     fn are_made(&self) -> bool {
@@ -85,7 +109,14 @@ pub enum Members<'a> {
     Linear(&'a dyn Linear),
 }
 
-impl Members<'_> {
+impl<'a> Members<'a> {
+    /// Returns the weights of the members in every average; `None` if all weigh the same.
+    pub fn averaging_weights(&self) -> Option<&'a [f64]> {
+        match self {
+            Members::Rows { rows, .. } => rows.weights(),
+            Members::Checkpoint | Members::Linear(_) => None,
+        }
+    }
     /// Returns the number of members m.
     pub fn count(&self) -> usize {
         match self {

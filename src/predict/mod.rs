@@ -21,6 +21,7 @@ use crate::machine::parallel::{World, cut};
 use crate::model::network::Graph;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
+use crate::predictions::{Predictions, Shape};
 
 pub use members::{Linear, Members, Rows};
 
@@ -46,6 +47,29 @@ impl<'a> Predictor<'a> {
     /// Returns the number of members m.
     pub fn members(&self) -> usize {
         self.members.count()
+    }
+
+    /// Returns the weights of the members in every average; `None` if all weigh the same.
+    pub fn averaging_weights(&self) -> Option<&'a [f64]> {
+        self.members.averaging_weights()
+    }
+
+    /// Returns predictions of logits `[m, N, C]` that these members have computed, with the labels `[N]` if they are known,
+    /// and with the weights of the members.
+    ///
+    /// # Errors
+    /// Fails if lengths do not fit each other, or if a logit is not finite.
+    pub fn predictions(&self, logits: Vec<f32>, labels: Option<Vec<u32>>) -> Result<Predictions> {
+        let (members, classes) = (self.members(), self.model.head.classes() as usize);
+        let shape = Shape { members, samples: logits.len() / (members * classes), classes };
+        let predictions = match labels {
+            Some(labels) => Predictions::new(shape, logits, labels)?,
+            None => Predictions::unlabelled(shape, logits)?,
+        };
+        match self.averaging_weights() {
+            Some(weights) => predictions.with_weights(weights.to_vec()),
+            None => Ok(predictions),
+        }
     }
 
     /// Returns whether the members have layer weights, through which gradients flow.

@@ -11,6 +11,6 @@ pub fn as_u32(bytes: &[u8]) -> &[u32] {
 }
 
 pub fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
-    // SAFETY: this is only called on f32 and u32, which have no padding.
+    // SAFETY: this is only called on f32, f64 and u32, which have no padding.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }

@@ -1,5 +1,5 @@
-//! The predictions file: safetensors with `logits` F32 `[m, N, C]` and optionally `labels` and `groups` U32 `[N]`. In
-//! files of other programs, logits may have any floating type and ids any integer type. Lists of names are JSON arrays
+//! The predictions file: safetensors with `logits` F32 `[m, N, C]` and optionally `labels` and `groups` U32 `[N]`
+//! and `weights` F64 `[m]`, those of the members in averages. In files of other programs, logits may have any floating type and ids any integer type. Lists of names are JSON arrays
 //! in the header's metadata. Files are read through a memory map and written without a copy.
 
 use std::collections::BTreeMap;
@@ -42,6 +42,10 @@ impl Predictions {
                 contents.push(bytes);
             }
         }
+        if let Some(bytes) = self.weights().map(bytes_of) {
+            parts.push(part("weights", "F64", vec![members], bytes));
+            contents.push(bytes);
+        }
         sealed::write(path, &header_metadata(self)?, &parts, |part, file| Ok(file.write_all(contents[part])?))
     }
 }
@@ -75,11 +79,13 @@ fn map(path: &Path) -> Result<Predictions> {
     let named = class_names.len();
     ensure!(named == 0 || named == classes, "{named} class names for {classes} classes");
     let groups = ids(&map, &tensors, "groups", samples)?;
+    let weights = weights(&tensors, members)?;
     drop(tensors);
-    let storage = Storage { map: Some(map), logits, labels, groups };
+    let storage = Storage { map: Some(map), logits, labels, groups, weights };
     let predictions = Predictions { shape, storage, class_names, group_names, metadata };
     predictions.labels().map_or(Ok(()), |labels| shape.check_labels(labels))?;
     predictions.groups().map_or(Ok(()), |groups| shape.check_groups(groups, &predictions.group_names))?;
+    predictions.weights().map_or(Ok(()), |weights| shape.check_weights(weights))?;
     Ok(predictions)
 }
 
@@ -90,6 +96,14 @@ fn in_place(map: &Mmap, tensor: &TensorView, dtype: Dtype) -> Option<Range<usize
     // The map starts at a page boundary, but another program may have written the header without padding.
     let fits = tensor.dtype() == dtype && start.is_multiple_of(4);
     fits.then(|| start..start + tensor.data().len())
+}
+
+/// Returns the weights of the members, `[m]`, if the file has them.
+fn weights(tensors: &SafeTensors<'_>, members: usize) -> Result<Option<Vec<f64>>> {
+    let Ok(tensor) = tensors.tensor("weights") else { return Ok(None) };
+    let shape = tensor.shape();
+    ensure!(shape == [members], "tensor `weights` has shape {shape:?}; it must be [{members}], one for each member");
+    read::doubles("weights", &tensor).map(Some)
 }
 
 /// Returns the ids of an optional tensor, `[N]`.

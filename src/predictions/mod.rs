@@ -1,7 +1,7 @@
 //! The logits of all members on one image set, with labels and groups. Evaluation writes them and every metric reads
 //! them. A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
 //!
-//! Predictions are kept in a safetensors file (`logits`, `labels`, `groups`), which is memory-mapped when opened and
+//! Predictions are kept in a safetensors file (`logits`, `labels`, `groups`, `weights`), which is memory-mapped when opened and
 //! not copied. Files of other programs may have other number types; these are copied.
 
 mod bytes;
@@ -44,6 +44,8 @@ struct Storage {
     logits: Values<f32>,
     labels: Option<Values<u32>>,
     groups: Option<Values<u32>>,
+    /// The weights of the members, `[m]`; `None` if all weigh the same.
+    weights: Option<Vec<f64>>,
 }
 
 /// The numbers of one tensor.
@@ -90,7 +92,7 @@ impl Predictions {
         let count = shape.logit_count()?;
         ensure!(logits.len() == count, "predictions: {} logits for shape {shape}, which needs {count}", logits.len());
         let (logits, labels) = (Values::Owned(logits), labels.map(Values::Owned));
-        let storage = Storage { map: None, logits, labels, groups: None };
+        let storage = Storage { map: None, logits, labels, groups: None, weights: None };
         let made = Self { shape, storage, class_names: vec![], group_names: vec![], metadata: BTreeMap::new() };
         made.check_all_finite()?;
         Ok(made)
@@ -105,6 +107,16 @@ impl Predictions {
         let Shape { samples, classes, .. } = self.shape;
         let mut rows = self.all_logits().chunks_exact(classes).enumerate();
         rows.try_for_each(|(at, row)| check_finite(row, at / samples, at % samples))
+    }
+
+    /// Adds the weights `[m]` with which the members count in every average. They need not sum to 1.
+    ///
+    /// # Errors
+    /// Fails if there is not one for each member, if one is below 0 or not finite, or if all are 0.
+    pub fn with_weights(mut self, weights: Vec<f64>) -> Result<Self> {
+        self.shape.check_weights(&weights)?;
+        self.storage.weights = Some(weights);
+        Ok(self)
     }
 
     /// Adds the names of the C classes.
@@ -157,6 +169,21 @@ impl Predictions {
     /// Returns all logits, `[m, N, C]` row-major.
     pub fn all_logits(&self) -> &[f32] {
         self.storage.floats(&self.storage.logits)
+    }
+
+    /// Returns the weights of the members, `[m]`; `None` if all weigh the same.
+    pub fn weights(&self) -> Option<&[f64]> {
+        self.storage.weights.as_deref()
+    }
+
+    /// Returns the weight of a member in every average; 1 if all weigh the same.
+    pub fn weight(&self, member: usize) -> f64 {
+        self.weights().map_or(1.0, |weights| weights[member])
+    }
+
+    /// Returns the sum of the weights of all members; m if all weigh the same.
+    pub fn total_weight(&self) -> f64 {
+        self.weights().map_or(self.shape.members as f64, |weights| weights.iter().sum())
     }
 
     /// Returns the true classes, `[N]`, each below C. `None` for an unlabelled set.
@@ -216,6 +243,16 @@ impl Shape {
         check_below(labels, self.classes, "label", "classes")
     }
 
+    fn check_weights(self, weights: &[f64]) -> Result<()> {
+        let (count, members) = (weights.len(), self.members);
+        ensure!(count == members, "predictions: {count} weights for {members} members");
+        if let Some(member) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
+            bail!("predictions: weight {} of member {member}: must be a number, at least 0", weights[member]);
+        }
+        ensure!(weights.iter().any(|weight| *weight > 0.0), "predictions: all weights of members are 0");
+        Ok(())
+    }
+
     fn check_groups(self, ids: &[u32], names: &[String]) -> Result<()> {
         let (count, samples) = (ids.len(), self.samples);
         ensure!(count == samples, "predictions: {count} group ids for {samples} samples");
@@ -270,6 +307,18 @@ mod tests {
         assert!(message(Predictions::new(empty, vec![], vec![0, 1])).contains("[0, 2, 3]"));
         let huge = Shape { members: usize::MAX, ..SHAPE };
         assert!(message(Predictions::new(huge, vec![], vec![0, 1])).contains("overflows"));
+    }
+
+    #[test]
+    fn weights_are_checked() {
+        let new = |weights: &[f64]| {
+            Predictions::new(SHAPE, vec![0.0; 12], vec![0, 1]).unwrap().with_weights(weights.to_vec())
+        };
+        assert!(message(new(&[1.0])).contains("1 weights for 2 members"));
+        assert!(message(new(&[1.0, -0.5])).contains("weight -0.5 of member 1: must be a number, at least 0"));
+        assert!(message(new(&[1.0, f64::NAN])).contains("weight NaN of member 1"));
+        assert!(message(new(&[0.0, 0.0])).contains("all weights of members are 0"));
+        assert_eq!(new(&[3.0, 1.0]).unwrap().total_weight(), 4.0);
     }
 
     #[test]

@@ -17,6 +17,14 @@ pub(super) fn floats(name: &str, tensor: &TensorView) -> Result<Vec<f32>> {
     })
 }
 
+/// Returns the weights in f64, `[m]`.
+pub(super) fn doubles(name: &str, tensor: &TensorView) -> Result<Vec<f64>> {
+    Ok(match tensor.dtype() {
+        Dtype::F64 => each(tensor.data(), f64::from_le_bytes),
+        _ => floats(name, tensor)?.into_iter().map(f64::from).collect(),
+    })
+}
+
 /// Returns the labels or groups in u32, `[N]`.
 pub(super) fn ids(name: &str, tensor: &TensorView) -> Result<Vec<u32>> {
     let bytes = tensor.data();

@@ -17,10 +17,14 @@ words! {
     }
 }
 
-/// Returns the mean of all particles as one particle. A mean in factors stays in the same subspace.
-pub fn mean(subspace: &dyn Subspace, theta: &Tensor, space: Space) -> Result<Combined> {
+/// Returns the mean of all particles as one particle, with the weights of the particles (with the sum 1; `None` if all weigh
+/// the same). A mean in factors stays in the same subspace.
+pub fn mean(subspace: &dyn Subspace, theta: &Tensor, weights: Option<&[f64]>, space: Space) -> Result<Combined> {
     let particles = theta.size()[0];
-    let coefficients = Tensor::full([1, particles], 1.0 / particles as f64, (Kind::Float, theta.device()));
+    let coefficients = match weights {
+        None => Tensor::full([1, particles], 1.0 / particles as f64, (Kind::Float, theta.device())),
+        Some(weights) => Tensor::from_slice(weights).view([1, -1]).to_kind(Kind::Float).to_device(theta.device()),
+    };
     match space {
         Space::Weights => subspace.combine(theta, &coefficients),
         Space::Factors => Ok(Combined { subspace: subspace.again(), theta: coefficients.matmul(theta) }),

@@ -39,6 +39,20 @@ pub struct Standing {
     pub why: String,
 }
 
+impl Standing {
+    /// Returns the standing of a trial that was trained up to an epoch, or failed for a reason.
+    pub fn after(trial: &Trial, epochs: usize, failed: Option<String>) -> Standing {
+        let score = trial.score(epochs).filter(|_| failed.is_none());
+        let state = if score.is_some() { State::Waiting } else { State::Failed };
+        let why = match (&score, failed) {
+            (Some(_), _) => String::new(),
+            (None, Some(why)) => why,
+            (None, None) => "its validation NLL is no finite number".to_string(),
+        };
+        Standing { state, epochs, score, why }
+    }
+}
+
 /// The folder of a search.
 #[derive(Clone, Debug)]
 pub struct Book {

@@ -59,6 +59,20 @@ struct Running {
     child: Child,
 }
 
+/// The trials of a rung: those that wait, those that are being trained, and the devices that are free.
+struct Queue<'a> {
+    /// The trials, each with the epoch up to which it is trained.
+    tasks: &'a [(&'a Trial, usize)],
+    waiting: VecDeque<usize>,
+    free: Vec<usize>,
+    running: Vec<Running>,
+    /// Whether a stop was requested, so that no further trial is started.
+    stopping: bool,
+}
+
+/// A function that is told of each trial that has ended, with the reason if it failed.
+pub type Report<'a> = dyn FnMut(&Trial, Option<String>) -> Result<()> + 'a;
+
 /// The way in which the training of trials ended.
 pub enum Ended {
     All,
@@ -72,57 +86,65 @@ impl Launcher<'_> {
     ///
     /// # Errors
     /// Fails if a process cannot be started or a log cannot be written.
-    pub fn train(
-        &self,
-        tasks: &[(&Trial, usize)],
-        stop: &AtomicBool,
-        ended: &mut dyn FnMut(&Trial, Option<String>) -> Result<()>,
-    ) -> Result<Ended> {
-        let mut waiting: VecDeque<usize> = (0..tasks.len()).collect();
-        let mut free: Vec<usize> = (0..self.share.devices.len()).rev().collect();
-        let mut running: Vec<Running> = Vec::new();
-        let mut asked = false;
+    pub fn train(&self, tasks: &[(&Trial, usize)], stop: &AtomicBool, report: &mut Report) -> Result<Ended> {
+        let mut queue = Queue {
+            tasks,
+            waiting: (0..tasks.len()).collect(),
+            free: (0..self.share.devices.len()).rev().collect(),
+            running: Vec::new(),
+            stopping: false,
+        };
         loop {
-            if stop.load(Ordering::Relaxed) && !asked {
-                running.iter_mut().for_each(|one| ask_to_end(&mut one.child));
-                asked = true;
+            if stop.load(Ordering::Relaxed) && !queue.stopping {
+                queue.running.iter_mut().for_each(|one| ask_to_end(&mut one.child));
+                queue.stopping = true;
             }
-            for _ in 0..waiting.len() {
-                if asked || free.is_empty() {
-                    break;
-                }
-                let Some(at) = waiting.pop_front() else { break };
-                let (trial, epochs) = tasks[at];
-                if trial.run.is_locked() {
-                    waiting.push_back(at);
-                } else if trial.has_trained(epochs) {
-                    ended(trial, None)?;
-                } else if let Some(device) = free.pop() {
-                    running.push(Running { at, device, child: self.start(trial, epochs, device)? });
-                }
-            }
-            let mut left = Vec::new();
-            for mut one in running {
-                match one.child.try_wait().context("cannot wait for a trial")? {
-                    None => left.push(one),
-                    Some(status) => {
-                        free.push(one.device);
-                        let trial = tasks[one.at].0;
-                        let failed = (!status.success()).then(|| last_words(&self.log(trial)));
-                        // Trials that were asked to end have not failed.
-                        if !asked {
-                            ended(trial, failed)?;
-                        }
-                    }
-                }
-            }
-            running = left;
-            match (running.is_empty(), asked, waiting.is_empty()) {
+            self.fill(&mut queue, report)?;
+            self.collect(&mut queue, report)?;
+            match (queue.running.is_empty(), queue.stopping, queue.waiting.is_empty()) {
                 (true, true, _) => return Ok(Ended::Stopped),
                 (true, false, true) => return Ok(Ended::All),
                 _ => std::thread::sleep(LOOK_EVERY),
             }
         }
+    }
+
+    /// Starts waiting trials on the devices that are free.
+    fn fill(&self, queue: &mut Queue, report: &mut Report) -> Result<()> {
+        for _ in 0..queue.waiting.len() {
+            if queue.stopping || queue.free.is_empty() {
+                break;
+            }
+            let Some(at) = queue.waiting.pop_front() else { break };
+            let (trial, epochs) = queue.tasks[at];
+            if trial.run.is_locked() {
+                queue.waiting.push_back(at);
+            } else if trial.has_trained(epochs) {
+                report(trial, None)?;
+            } else if let Some(device) = queue.free.pop() {
+                queue.running.push(Running { at, device, child: self.start(trial, epochs, device)? });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the trials whose processes have ended, and frees their devices.
+    fn collect(&self, queue: &mut Queue, report: &mut Report) -> Result<()> {
+        for mut one in std::mem::take(&mut queue.running) {
+            match one.child.try_wait().context("cannot wait for a trial")? {
+                None => queue.running.push(one),
+                Some(status) => {
+                    queue.free.push(one.device);
+                    let trial = queue.tasks[one.at].0;
+                    let failed = (!status.success()).then(|| last_words(&self.log(trial)));
+                    // Trials that were asked to end have not failed.
+                    if !queue.stopping {
+                        report(trial, failed)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the path of a trial's log.

@@ -119,31 +119,8 @@ impl Search {
         let launcher = Launcher { base: &request.base, share, out: &request.out, logs: &book.folder };
         let mut report = |trial: &Trial, failed: Option<String>| {
             let standing = &mut standings[trial.number - 1];
-            let epochs = halving.epochs(rung, trial.epochs);
-            standing.epochs = epochs;
-            standing.score = trial.score(epochs).filter(|_| failed.is_none());
-            standing.state = if standing.score.is_some() { State::Waiting } else { State::Failed };
-            standing.why = match (&standing.score, failed) {
-                (Some(_), _) => String::new(),
-                (None, Some(why)) => why,
-                (None, None) => "its validation NLL is no finite number".to_string(),
-            };
-            let words = trial.words(&request.axes);
-            match standing.score {
-                Some(score) => {
-                    tracing::info!(
-                        "trial {} ({words}): validation NLL {:.4} by epoch {epochs}",
-                        trial.number,
-                        score.nll
-                    );
-                }
-                None => tracing::warn!(
-                    "trial {} ({words}) failed: {} [{}]",
-                    trial.number,
-                    standing.why,
-                    launcher.log(trial).display()
-                ),
-            }
+            *standing = Standing::after(trial, halving.epochs(rung, trial.epochs), failed);
+            announce(trial, standing, &request.axes, &launcher);
             book.write(&request.axes, trials, &standings[..])
         };
         launcher.train(&tasks, stop, &mut report)
@@ -156,6 +133,17 @@ impl Search {
         let score = standings[chosen].score.context("the chosen trial has no score")?;
         book.write_chosen(&trials[chosen], score, &request.axes, trials.len())?;
         book.draw(trials, Some(chosen))
+    }
+}
+
+/// Reports the validation NLL of a trial that has ended, or why it failed.
+fn announce(trial: &Trial, standing: &Standing, axes: &[Axis], launcher: &Launcher) {
+    let (number, words) = (trial.number, trial.words(axes));
+    match standing.score {
+        Some(score) => {
+            tracing::info!("trial {number} ({words}): validation NLL {:.4} by epoch {}", score.nll, standing.epochs);
+        }
+        None => tracing::warn!("trial {number} ({words}) failed: {} [{}]", standing.why, launcher.log(trial).display()),
     }
 }
 

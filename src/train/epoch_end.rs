@@ -57,7 +57,7 @@ impl Trainer<'_> {
         }
         let _guard = no_grad_guard();
         let posterior = self.method.posterior(&self.theta);
-        let members = Members::Rows { subspace: self.subspace, rows: posterior.theta() };
+        let members = Members::Rows { subspace: self.subspace, rows: &&posterior };
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let images = (self.material.validation(), &self.material.holdout.validation[..]);
         let predictions =
@@ -99,11 +99,6 @@ fn predictions(
     world: &World,
 ) -> Result<Predictions> {
     let logits = predictor.shared_logits(world, set, indices, batch_size, &ProgressBar::hidden())?;
-    let shape = crate::predictions::Shape {
-        members: predictor.members(),
-        samples: indices.len(),
-        classes: predictor.model.head.classes() as usize,
-    };
     let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
-    Predictions::new(shape, logits, labels)
+    predictor.predictions(logits, Some(labels))
 }

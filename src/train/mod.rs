@@ -8,6 +8,7 @@ mod history;
 mod material;
 mod mixing;
 mod objective;
+mod portion;
 pub mod prefix;
 pub mod progress;
 mod recompute;
@@ -19,7 +20,8 @@ mod tfb;
 mod trainer;
 
 pub use material::Material;
-pub use objective::{Cut, Likelihood};
+pub use objective::Likelihood;
+pub use portion::Cut;
 pub use resume::{read_resume_file, stored_threads};
 pub use run::{Finished, Outcome, Watch, plan, run};
 pub use shared::Shared;

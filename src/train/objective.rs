@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor, no_grad};
 
 use super::mixing::Mixing;
+use super::portion::{Aim, Cut, Portion};
 use super::recompute::Segments;
 use crate::base::tensor::{ROOM_TO_TRAIN, label_log_probabilities};
 use crate::data::batches::Batch;
@@ -19,27 +20,6 @@ use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
-
-/// The split of a batch. Losses and gradients depend on it only through rounding.
-#[derive(Clone, Copy, Debug)]
-pub struct Cut {
-    /// The number of particles in one forward pass; 0 for all.
-    pub particle_chunk: usize,
-    /// The number of parts of a batch.
-    pub accumulate: usize,
-    /// Whether activations are recomputed in the backward pass.
-    pub recompute: bool,
-}
-
-impl Cut {
-    /// All particles and the whole batch in one forward pass.
-    pub const WHOLE: Cut = Cut { particle_chunk: 0, accumulate: 1, recompute: false };
-
-    /// Returns the samples of this process in each part of a batch.
-    pub fn samples(&self, share: &Share, batch: usize) -> Vec<Range<usize>> {
-        share.samples(batch, batch.div_ceil(self.accumulate))
-    }
-}
 
 /// The mean cross-entropy of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
@@ -106,42 +86,6 @@ impl<'a> Likelihood<'a> {
         let losses = losses(&self.model.logits_of(&weights, &input)?);
         let gradients = forward.back(&losses.sum(losses.kind()), &leaves)?;
         Ok((losses.detach(), gradients))
-    }
-}
-
-/// The value of each particle whose gradient is taken.
-#[derive(Clone, Copy)]
-pub(super) enum Aim<'a> {
-    /// The mean cross-entropy of the batch.
-    CrossEntropy,
-    /// The product of the logits with given numbers, `[k, b, C]` for the k rows and b samples of this process.
-    Product(&'a Tensor),
-}
-
-/// Some particles on a part of the batch.
-#[derive(Clone, Copy)]
-struct Portion {
-    /// The index of the first particle.
-    particle: i64,
-    /// The row of that particle among those in this process.
-    start: i64,
-    /// The number of particles.
-    count: i64,
-    /// The first sample and the number of samples.
-    from: i64,
-    samples: i64,
-    /// The weight of these samples in the loss of the whole batch.
-    weight: f64,
-}
-
-impl Portion {
-    /// Returns its particles and samples of `[p, b, …]`, where p = 1 if all particles have the same.
-    fn cut(&self, tensor: &Tensor) -> Tensor {
-        let rows = match tensor.size()[0] {
-            1 => tensor.shallow_clone(),
-            _ => tensor.narrow(0, self.start, self.count),
-        };
-        rows.narrow(1, self.from, self.samples)
     }
 }
 

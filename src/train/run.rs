@@ -71,16 +71,10 @@ pub fn run(
                 // Once it is read, the resume file takes no memory.
                 trainer.go_on(&state)?;
             }
-            announce(training, &trainer, session);
-            let ending = trainer.train()?;
-            trainer.bar.finish_and_clear();
-            if ending == Ending::Interrupted {
-                return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
+            match to_the_end(trainer, training, session)? {
+                Trained::Finished(record, particles) => (record, particles),
+                Trained::Interrupted { steps } => return Ok(Outcome::Interrupted { steps }),
             }
-            tracing::info!("{}", trainer.choice());
-            trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
-            // The method's state, the best particles and the cache are dropped here.
-            (record_of(&trainer, session), trainer.posterior())
         }
     };
     (watch.trained)()?;
@@ -93,6 +87,26 @@ pub fn run(
     };
     let posterior = store(posterior, experiment, session, folder)?;
     Ok(Outcome::Finished(Box::new(Finished { record, posterior })))
+}
+
+/// What the training loop has left.
+enum Trained {
+    Finished(Record, Posterior),
+    Interrupted { steps: usize },
+}
+
+/// Trains until the last epoch, an early stop or a pause. The method's state, the best particles and the cache are dropped
+/// at the end, before anything is fitted.
+fn to_the_end(mut trainer: Trainer, training: &Training, session: &Session) -> Result<Trained> {
+    announce(training, &trainer, session);
+    let ending = trainer.train()?;
+    trainer.bar.finish_and_clear();
+    if ending == Ending::Interrupted {
+        return Ok(Trained::Interrupted { steps: trainer.progress.steps });
+    }
+    tracing::info!("{}", trainer.choice());
+    trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
+    Ok(Trained::Finished(record_of(&trainer, session), trainer.posterior()))
 }
 
 /// Assembles the state of the training loop.

@@ -5,7 +5,8 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use super::objective::{Aim, Likelihood};
+use super::objective::Likelihood;
+use super::portion::Aim;
 use crate::machine::parallel::Team;
 use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
 

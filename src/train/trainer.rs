@@ -12,7 +12,8 @@ use tch::Tensor;
 
 use super::feed::Feed;
 use super::material::Material;
-use super::objective::{Cut, Likelihood};
+use super::objective::Likelihood;
+use super::portion::Cut;
 use super::prefix::Prefix;
 use super::progress::Progress;
 use super::schedule;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use tch::{Tensor, no_grad};
+use tch::{Kind, Tensor, no_grad};
 
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::machine::memory::Cutter;
@@ -170,18 +170,60 @@ impl<'p, 'a> Victim<'p, 'a> {
 
     /// Returns the loss summed over images, from logits `[m, B, C]` and labels `[B]`.
     fn loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
-        let kind = logits.kind();
-        match self.target {
-            Target::MeanProbability => -mixture_log_probabilities(logits, labels, kind).sum(kind),
-            Target::MeanLogit => {
-                let mean = logits.mean_dim([0i64].as_slice(), true, kind);
-                -label_log_probabilities(&mean, labels, kind).sum(kind)
+        target_loss(self.target, self.predictor.averaging_weights(), logits, labels)
+    }
+}
+
+/// Returns the loss of a target, summed over images, from logits `[m, B, C]`, labels `[B]` and the weights of the members
+/// (`None`: all weigh the same).
+fn target_loss(target: Target, weights: Option<&[f64]>, logits: &Tensor, labels: &Tensor) -> Tensor {
+    let kind = logits.kind();
+    // `[m, 1, …]` with the sum 1.
+    let weights = |dimensions: usize| {
+        let weights = Tensor::from_slice(weights?).to_device(logits.device());
+        let weights = &weights / weights.sum(Kind::Double);
+        let mut shape = vec![1; dimensions];
+        shape[0] = -1;
+        Some(weights.to_kind(kind).view(shape.as_slice()))
+    };
+    let mean = |values: &Tensor, keep: bool| match weights(values.dim()) {
+        None => values.mean_dim([0i64].as_slice(), keep, kind),
+        Some(weights) => (values * weights).sum_dim_intlist([0i64].as_slice(), keep, kind),
+    };
+    match target {
+        Target::MeanProbability => -match weights(2) {
+            None => mixture_log_probabilities(logits, labels, kind),
+            Some(weights) => {
+                (label_log_probabilities(logits, labels, kind) + weights.log()).logsumexp([0i64].as_slice(), false)
             }
-            Target::MeanLoss => {
-                -label_log_probabilities(logits, labels, kind).mean_dim([0i64].as_slice(), false, kind).sum(kind)
-            }
-            Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind).sum(kind),
         }
+        .sum(kind),
+        Target::MeanLogit => -label_log_probabilities(&mean(logits, true), labels, kind).sum(kind),
+        Target::MeanLoss => -mean(&label_log_probabilities(logits, labels, kind), false).sum(kind),
+        Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind).sum(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Device;
+
+    /// A member with twice the weight counts as two members.
+    #[test]
+    fn a_double_weight_is_a_member_twice() {
+        tch::manual_seed(4);
+        let logits = Tensor::randn([3, 5, 4], (Kind::Double, Device::Cpu));
+        let labels = Tensor::from_slice(&[0i64, 3, 1, 2, 2]);
+        let twice = Tensor::cat(&[&logits, &logits.narrow(0, 1, 1)], 0);
+        for target in [Target::MeanProbability, Target::MeanLogit, Target::MeanLoss] {
+            let weighted = target_loss(target, Some(&[0.25, 0.5, 0.25]), &logits, &labels);
+            let expected = target_loss(target, None, &twice, &labels);
+            assert!((weighted - expected).abs().double_value(&[]) < 1e-12, "{target}");
+        }
+        let other = target_loss(Target::MeanLoss, None, &logits, &labels);
+        let weighted = target_loss(Target::MeanLoss, Some(&[0.25, 0.5, 0.25]), &logits, &labels);
+        assert!((weighted - other).abs().double_value(&[]) > 1e-3);
     }
 }
 

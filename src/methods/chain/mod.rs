@@ -14,21 +14,28 @@
 //! Cycles (Zhang et al. 2020, arXiv 1902.03932, equation 1 and Algorithm 1): step k has the size
 //! η_k = η/2 (cos(π ((k − 1) mod C) / C) + 1). In the first β C steps of a cycle there is no noise and nothing is kept; in the
 //! others the chain samples.
+//!
+//! With `weights = "step-size"` a kept state θ_t counts with its step size η_t: E[f(θ)] ≈ Σ_t η_t f(θ_t) / Σ_t η_t (Welling
+//! and Teh 2011, section 4.2). Where the step size varies, equal weights would favour the states of small steps, which are
+//! close to each other.
 
 mod settings;
+
+use std::collections::VecDeque;
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
+use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::methods::snapshots::Last;
 use crate::methods::{Evaluation, Method, MethodSpec, Objective, Parts, Step, sharpness};
 use crate::posterior::Posterior;
 use crate::schema::Reader;
 
-pub use settings::{Cycles, Settings};
+pub use settings::{Cycles, Settings, Weights};
 
 /// One step of a chain.
 pub struct Move<'a> {
@@ -130,13 +137,32 @@ struct Chain {
     noise: Noise,
     steps: i64,
     kept: Last,
+    /// The step size η of each kept state.
+    rates: VecDeque<f64>,
 }
 
 impl Chain {
     fn new(key: &'static str, settings: Settings, dynamics: Box<dyn Dynamics>, parts: &Parts) -> Chain {
         let noise = Noise::new(parts.seed, Purpose::Noise);
         let kept = Last::new(settings.samples, &parts.theta);
-        Chain { key, settings, dynamics, noise, steps: 0, kept }
+        Chain { key, settings, dynamics, noise, steps: 0, kept, rates: VecDeque::new() }
+    }
+
+    /// Keeps the states `theta: [n, P]` that steps of size `rate` have led to. The oldest go where there are too many.
+    fn keep(&mut self, theta: &Tensor, rate: f64) {
+        self.kept.push(theta.copy());
+        self.rates.push_back(rate);
+        while self.rates.len() > self.kept.count() {
+            self.rates.pop_front();
+        }
+    }
+
+    /// Returns the weights of the kept states of `chains` chains, with the sum 1; `None` if all weigh the same.
+    fn weights(&self, chains: i64) -> Option<Vec<f64>> {
+        let total = chains as f64 * self.rates.iter().sum::<f64>();
+        // Steps that are all too small for a number in f64 count alike.
+        let weighs = self.settings.weights == Weights::StepSize && total > 0.0;
+        weighs.then(|| (0..chains).flat_map(|_| self.rates.iter().map(|rate| rate / total)).collect())
     }
 
     /// Returns the noise of the next step of size `rate`.
@@ -159,7 +185,7 @@ impl Method for Chain {
         self.dynamics.advance(theta, step);
         self.steps += 1;
         if self.settings.is_due(self.steps) {
-            self.kept.push(theta.copy());
+            self.keep(theta, rate);
         }
         Ok(Step { losses, diagnostics: None })
     }
@@ -174,7 +200,8 @@ impl Method for Chain {
             return Posterior::Points { theta: theta.shallow_clone() };
         }
         // A chain's states are next to each other.
-        Posterior::Bank { draws: self.kept.stacked().flatten(0, 1).to_kind(Kind::Float) }
+        let draws = self.kept.stacked().flatten(0, 1).to_kind(Kind::Float);
+        Posterior::Bank { draws, weights: self.weights(theta.size()[0]) }
     }
 
     fn remarks(&self) -> Result<Vec<String>> {
@@ -184,12 +211,22 @@ impl Method for Chain {
     fn save(&self, state: &mut State) {
         state.put_count(&format!("{}.steps", self.key), self.steps);
         self.kept.save(&format!("{}.kept", self.key), state);
+        if self.settings.weights == Weights::StepSize {
+            state.put(
+                &format!("{}.rates", self.key),
+                &Tensor::from_slice(&self.rates.iter().copied().collect::<Vec<f64>>()),
+            );
+        }
         self.dynamics.save(state);
     }
 
     fn load(&mut self, state: &State) -> Result<()> {
         self.steps = state.count(&format!("{}.steps", self.key))?;
         self.kept.load(&format!("{}.kept", self.key), self.settings.kept(self.steps), state)?;
+        if self.settings.weights == Weights::StepSize {
+            self.rates = host_f64(&state.get(&format!("{}.rates", self.key))?)?.into();
+            ensure!(self.rates.len() == self.kept.count(), "the resume file has {} step sizes", self.rates.len());
+        }
         self.dynamics.load(state)
     }
 }

@@ -7,7 +7,17 @@ use serde::Serialize;
 use crate::methods::MAX_PARTICLES;
 use crate::methods::sharpness::Sharpness;
 use crate::methods::snapshots::Schedule;
-use crate::schema::{Bounds, Reader};
+use crate::schema::{Bounds, Reader, words};
+
+words! {
+    /// The weights of the kept states in every average.
+    pub enum Weights {
+        /// All states weigh the same.
+        Equal = "equal",
+        /// A state weighs as much as the size of the step that led to it.
+        StepSize = "step-size",
+    }
+}
 
 #[derive(Serialize, Clone, Debug)]
 pub struct Settings {
@@ -22,6 +32,8 @@ pub struct Settings {
     pub cycles: Option<Cycles>,
     /// The number of states that are kept per chain, the last ones.
     pub samples: usize,
+    #[serde(skip_serializing_if = "is_equal")]
+    pub weights: Weights,
     #[serde(flatten)]
     pub sharpness: Option<Sharpness>,
 }
@@ -61,6 +73,10 @@ impl Settings {
                 .count("samples", 1..=100_000)
                 .about("Snapshots that are kept per chain, the last ones: each is a member that predicts.")
                 .or(20),
+            weights: reader
+                .choice("weights")
+                .about("Weights of the snapshots in every average: equal, or the size of the step that led to each.")
+                .or(Weights::Equal),
             sharpness: Sharpness::option(reader),
         };
         settings.check(reader);
@@ -134,4 +150,9 @@ impl Cycles {
     fn factor(&self, done: i64) -> f64 {
         0.5 * ((PI * (done % self.cycle) as f64 / self.cycle as f64).cos() + 1.0)
     }
+}
+
+/// Makes serde omit the default, so that runs keep their identity.
+fn is_equal(weights: &Weights) -> bool {
+    *weights == Weights::Equal
 }

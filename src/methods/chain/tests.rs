@@ -49,6 +49,7 @@ fn settings(lr: f64, (start, every): (i64, i64), samples: usize) -> Settings {
         schedule: Schedule { start, every },
         cycles: None,
         samples,
+        weights: Weights::Equal,
         sharpness: None,
     }
 }
@@ -77,7 +78,7 @@ pub fn check_law(dynamics: &dyn DynamicsSpec, law: &Law, expected: impl Fn(f64) 
     for _ in 0..1300 {
         chain.step(&mut theta, &mut objective, 1.0).unwrap();
     }
-    let Posterior::Bank { draws } = chain.posterior(&theta) else { panic!("no bank") };
+    let Posterior::Bank { draws, .. } = chain.posterior(&theta) else { panic!("no bank") };
     assert_eq!(draws.size(), [100, 2 * columns]);
     let squares = draws.to_kind(Kind::Double).square().view([100, columns, 2]);
     let found = squares.mean_dim([0i64, 1].as_slice(), false, Kind::Double);
@@ -182,4 +183,48 @@ fn a_cold_chain_has_no_noise() {
     let (mut chain, mut theta) = (chain(Settings { temperature: 0.0, ..settings(0.2, (0, 1), 3) }), start());
     run(&mut chain, &mut theta, 3);
     assert!((theta - 0.8f64.powi(3)).abs().max().double_value(&[]) < 1e-12);
+}
+
+/// The states of a cycle weigh as much as the steps that led to them, also after a resumption.
+#[test]
+fn states_weigh_as_much_as_their_steps() {
+    let cycles = Some(Cycles { cycle: 8, exploration: 0.5 });
+    let settings = Settings { cycles, weights: Weights::StepSize, ..settings(0.2, (0, 1), 6) };
+    let (mut whole, mut theta) = (chain(settings.clone()), start());
+    run(&mut whole, &mut theta, 16);
+    // The last six states are those after steps 7, 8 and 13 to 16.
+    let share = |step: i32| 0.5 * (1.0 + (std::f64::consts::PI * f64::from((step - 1) % 8) / 8.0).cos());
+    let shares: Vec<f64> = [7, 8, 13, 14, 15, 16].map(share).repeat(2);
+    let total: f64 = shares.iter().sum();
+    let Posterior::Bank { draws, weights: Some(weights) } = whole.posterior(&theta) else { panic!("no weights") };
+    assert_eq!((draws.size()[0], weights.len()), (12, 12));
+    assert!(weights.iter().zip(&shares).all(|(weight, share)| (weight - share / total).abs() < 1e-12), "{weights:?}");
+    assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    let (mut first, mut resumed_theta) = (chain(settings.clone()), start());
+    run(&mut first, &mut resumed_theta, 14);
+    let mut state = State::default();
+    first.save(&mut state);
+    let mut resumed = chain(settings.clone());
+    resumed.load(&state).unwrap();
+    run(&mut resumed, &mut resumed_theta, 2);
+    assert_eq!(resumed.posterior(&resumed_theta).weights(), Some(&weights[..]));
+    let mut equal = chain(Settings { weights: Weights::Equal, ..settings });
+    run(&mut equal, &mut start(), 16);
+    assert_eq!(equal.posterior(&theta).weights(), None);
+}
+
+/// E[f(θ)] ≈ Σ_t η_t f(θ_t) / Σ_t η_t, worked by hand.
+#[test]
+fn a_mean_by_step_size_is_the_mean_over_time() {
+    let weighted = |rates: &[f64], values: &[f64]| {
+        let mut chain = chain(Settings { weights: Weights::StepSize, ..settings(0.2, (0, 1), 8) });
+        for (rate, value) in rates.iter().zip(values) {
+            chain.keep(&start().full_like(*value), *rate);
+        }
+        let Posterior::Bank { draws, weights: Some(weights) } = chain.posterior(&start()) else { panic!("no weights") };
+        let draws = host_f64(&draws.view([-1])).unwrap();
+        draws.iter().zip(&weights).map(|(draw, weight)| draw * weight).sum::<f64>()
+    };
+    // (0.4 * 1 + 0.1 * 5 + 0.1 * 9) / 0.6 = 3.
+    assert!((weighted(&[0.4, 0.1, 0.1], &[1.0, 5.0, 9.0]) - 3.0).abs() < 1e-12);
 }

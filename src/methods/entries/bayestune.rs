@@ -101,10 +101,15 @@ impl Spec {
                 .about("Share of each particle's parameters that is fine-tuned, at least one.")
                 .or(0.05),
         };
-        if spec.burn_in >= spec.search_steps && search_steps > 0 {
+        spec.check(reader);
+        spec
+    }
+
+    fn check(&self, reader: &Reader) {
+        let Spec { burn_in, search_steps, .. } = *self;
+        if burn_in >= search_steps && search_steps > 0 {
             reader.problem("burn_in", format!("must be below search_steps = {search_steps}: no scale would be left"));
         }
-        spec
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::methods::independent::Independent;
-use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
+use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tuning};
 use crate::methods::{
     Circumstances, Course, Entry, Fitting, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update,
 };
@@ -23,10 +23,6 @@ pub static ENTRY: Entry = Entry {
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
-/// The side from which Kronecker factors are kept at low rank, and that rank.
-const WIDE: usize = 512;
-const KEPT: usize = 10;
-
 #[derive(Serialize)]
 struct Spec {
     particles: i64,
@@ -34,12 +30,8 @@ struct Spec {
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     parameters: Parameters,
-    structure: Structure,
-    tokens: Tokens,
-    /// The side from which Kronecker factors are kept at low rank.
-    wide: usize,
-    /// The rank of the factors that are kept at low rank.
-    kept: usize,
+    #[serde(flatten)]
+    shape: Shape,
     tuning: Tuning,
     /// The prior precision τ, if it is fixed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,19 +63,7 @@ impl Spec {
                 .choice("parameters")
                 .about("Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.")
                 .or(all),
-            structure: reader
-                .choice("structure")
-                .about("Form of the curvature: Kronecker factors, diagonal, or the whole matrix.")
-                .or(Structure::Kron),
-            tokens: reader
-                .choice("tokens")
-                .about("Whether Kronecker factors count each token or each image as one sample.")
-                .or(Tokens::Expand),
-            wide: reader
-                .count("wide", 1..=1_000_000)
-                .about("Side of a Kronecker factor from which it is kept at low rank.")
-                .or(WIDE),
-            kept: reader.count("kept", 1..=10_000).about("Rank of the factors that are kept at low rank.").or(KEPT),
+            shape: Shape::read(reader),
             tuning: reader
                 .choice("tuning")
                 .about("How the precision of the prior is chosen; `fixed` where `prior_precision` is given.")
@@ -111,8 +91,7 @@ impl Spec {
             }
             _ => {}
         }
-        let plain = (self.tokens, self.wide, self.kept) == (Tokens::Expand, WIDE, KEPT);
-        if self.structure != Structure::Kron && !plain {
+        if self.shape.structure != Structure::Kron && !self.shape.has_default_factors() {
             reader.problem("structure", "tokens, wide and kept are of structure = \"kron\": leave them out");
         }
         if self.parameters == Parameters::All && !["low-rank", ""].contains(&circumstances.subspace) {
@@ -139,12 +118,7 @@ impl MethodSpec for Spec {
         const GIB: f64 = (1u64 << 30) as f64;
         let fitting = Fitting::Laplace(Settings {
             parameters: self.parameters,
-            shape: Shape {
-                structure: self.structure,
-                tokens: self.tokens,
-                wide: self.wide as i64,
-                kept: self.kept as i64,
-            },
+            shape: self.shape,
             tuning: self.tuning,
             prior_precision: self.prior_precision.unwrap_or(1.0),
             output: self.predictive,

@@ -47,6 +47,19 @@ fn fits_match_scipy() {
     }
 }
 
+// As above, with means over members weighted by .2, .5 and .3.
+#[test]
+fn fits_of_weighted_members_match_numpy() {
+    for (average, temperature, nll) in [
+        (Average::Logit, 8.448387611378024, 1.9181666215518782),
+        (Average::Probability, 8.702701769187563, 1.9189522532854628),
+    ] {
+        let fit = fit(&example().with_weights(vec![0.2, 0.5, 0.3]).unwrap(), average).unwrap();
+        near(fit.temperature, temperature, 1e-6);
+        near(fit.nll, nll, 1e-13);
+    }
+}
+
 // With one member and logits ±a of which the share q is right, the odds at the optimum are e^(a/T) = q / (1 - q).
 #[test]
 fn two_classes_have_a_closed_form() {

@@ -175,43 +175,44 @@ impl Config {
     }
 }
 
-/// Checks that the arguments by which timm builds a network are those that names and shapes of the weights tell, or that
-/// bella reads.
+/// The arguments of timm's networks that bella reads, or that names and shapes of the weights tell.
+const ARGUMENTS: [&str; 27] = [
+    "img_size",
+    "patch_size",
+    "in_chans",
+    "embed_dim",
+    "depth",
+    "num_heads",
+    "mlp_ratio",
+    "num_classes",
+    "global_pool",
+    "init_values",
+    "class_token",
+    "no_embed_class",
+    "reg_tokens",
+    "num_reg_tokens",
+    "qkv_bias",
+    "qkv_fused",
+    "swiglu_mlp",
+    "scale_mlp",
+    "scale_attn_inner",
+    "dynamic_img_size",
+    "fc_norm",
+    "use_fc_norm",
+    "pre_norm",
+    "final_norm",
+    "use_abs_pos_emb",
+    "use_rel_pos_bias",
+    "use_shared_rel_pos_bias",
+];
+
+/// Checks that timm builds the network by no other arguments than these and those of training.
 fn check_arguments(values: &Values) -> Result<()> {
-    const READ: &[&str] = &[
-        "img_size",
-        "patch_size",
-        "in_chans",
-        "embed_dim",
-        "depth",
-        "num_heads",
-        "mlp_ratio",
-        "num_classes",
-        "global_pool",
-        "init_values",
-        "class_token",
-        "no_embed_class",
-        "reg_tokens",
-        "num_reg_tokens",
-        "qkv_bias",
-        "qkv_fused",
-        "swiglu_mlp",
-        "scale_mlp",
-        "scale_attn_inner",
-        "dynamic_img_size",
-        "fc_norm",
-        "use_fc_norm",
-        "pre_norm",
-        "final_norm",
-        "use_abs_pos_emb",
-        "use_rel_pos_bias",
-        "use_shared_rel_pos_bias",
-    ];
     let arguments = values.get("model_args").and_then(Value::as_object);
     let odd = arguments.into_iter().flatten().find(|(key, _)| {
         // What happens in training only.
         let dropout = key.contains("drop") || key.contains("weight_init") || key.contains("head_init");
-        !READ.contains(&key.as_str()) && !dropout
+        !ARGUMENTS.contains(&key.as_str()) && !dropout
     });
     match odd {
         None => Ok(()),

@@ -67,6 +67,35 @@ fn named(
     parameters: &[(String, Tensor)],
     image_size: Option<i64>,
 ) -> Result<Named> {
+    let (mut canonical, mut names) = renamed(naming, prefix, parameters)?;
+    let blocks = block_count(&canonical);
+    Loose(&mut canonical).fuse(blocks)?;
+    canonical.sort_by_key(|(name, _)| order_key(name));
+    let head = take_head(&mut canonical)?;
+    let is_mean = take_mean_norm(&mut canonical);
+    let base = Parameters::new(canonical);
+    names.settle(&base);
+    let mut parts = Parts::of(&base)?;
+    if is_mean {
+        parts.readout = Readout::Mean;
+    }
+    if let Some(double) = head.as_ref().and_then(|own| double_readout(own, &base)) {
+        parts.readout = double;
+    }
+    let geometry = geometry(&base, &parts, image_size)?;
+    check_complete(&geometry, &parts, &base)?;
+    Ok(Named { naming, geometry, parts, base, head, names })
+}
+
+/// Returns the parameters under canonical names, in the archive's order, with the names that they have in the archive.
+///
+/// # Errors
+/// Fails if the archive has a parameter that the naming does not know.
+fn renamed(
+    naming: &Naming,
+    prefix: &str,
+    parameters: &[(String, Tensor)],
+) -> Result<(Vec<(String, Tensor)>, StoredNames)> {
     let mut canonical = Vec::new();
     let mut foreign = Vec::new();
     let mut names = StoredNames::default();
@@ -90,27 +119,16 @@ fn named(
         foreign[0],
         foreign.len()
     );
-    let blocks = block_count(&canonical);
-    Loose(&mut canonical).fuse(blocks)?;
-    canonical.sort_by_key(|(name, _)| order_key(name));
-    let head = take_head(&mut canonical)?;
-    let is_mean = take_mean_norm(&mut canonical);
-    let base = Parameters::new(canonical);
-    names.settle(&base);
-    let mut parts = Parts::of(&base)?;
-    if is_mean {
-        parts.readout = Readout::Mean;
-    }
-    // A classifier twice as wide reads two things: DINOv2's the class token and the mean of the patches, DeiT's two tokens.
-    let reads = |own: &OwnHead, width: i64| own.weight.size()[1] == width;
+    Ok((canonical, names))
+}
+
+/// Returns what a classifier twice as wide as the network reads: DINOv2's the class token and the mean of the patches,
+/// DeiT's two tokens. A classifier of another width reads one thing.
+fn double_readout(own: &OwnHead, base: &Parameters) -> Option<Readout> {
     let width = base.get("patch.weight").map_or(0, |patch| patch.size()[0]);
-    if head.as_ref().is_some_and(|own| reads(own, 2 * width)) {
-        let distilled = base.get("distillation_token").is_some();
-        parts.readout = if distilled { Readout::ClassDistillation } else { Readout::ClassMean };
-    }
-    let geometry = geometry(&base, &parts, image_size)?;
-    check_complete(&geometry, &parts, &base)?;
-    Ok(Named { naming, geometry, parts, base, head, names })
+    let is_double = own.weight.size()[1] == 2 * width;
+    let distilled = base.get("distillation_token").is_some();
+    is_double.then_some(if distilled { Readout::ClassDistillation } else { Readout::ClassMean })
 }
 
 /// Returns the canonical tensor in f32, sharing no memory with the stored one.

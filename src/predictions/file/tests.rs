@@ -30,10 +30,32 @@ fn saved_predictions_open_as_they_were() {
     assert_eq!((opened.labels(), opened.groups()), (saved.labels(), saved.groups()));
     assert_eq!((opened.class_names(), opened.group_names()), (saved.class_names(), saved.group_names()));
     assert_eq!(opened.metadata(), saved.metadata());
+    assert_eq!(opened.weights(), None);
     opened.save(&again).unwrap();
     assert_eq!(fs::read(&path).unwrap(), fs::read(&again).unwrap());
     opened.save(&path).unwrap(); // This replaces the file that is mapped.
     assert_eq!(opened.all_logits(), saved.all_logits());
+}
+
+#[test]
+fn weights_of_members_survive_their_file_and_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    example().with_weights(vec![0.1, 0.9]).unwrap().save(&path).unwrap();
+    let opened = Predictions::open(&path).unwrap();
+    assert_eq!((opened.weights(), opened.labels()), (Some([0.1, 0.9].as_slice()), example().labels()));
+    let write = |weights: &[f32]| {
+        let (logits, bytes) = (vec![0; 2 * 3 * 2 * 4], bytes_of(weights));
+        let view = |shape: Vec<usize>, bytes| TensorView::new(Dtype::F32, shape, bytes).unwrap();
+        let tensors = [("logits", view(vec![2, 3, 2], &logits)), ("weights", view(vec![weights.len()], bytes))];
+        fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+    };
+    write(&[0.5, 1.5]);
+    assert_eq!(Predictions::open(&path).unwrap().weights(), Some([0.5, 1.5].as_slice()));
+    write(&[0.5, 0.25, 0.25]);
+    assert!(message(&path).contains("tensor `weights` has shape [3]; it must be [2], one for each member"));
+    write(&[0.5, -0.25]);
+    assert!(message(&path).contains("weight -0.25 of member 1: must be a number, at least 0"));
 }
 
 #[test]

@@ -19,32 +19,42 @@ fn read_everything(tree: &Tree) -> String {
     root.close(()).err().map(|p| p.to_string()).unwrap_or_default()
 }
 
+/// A stream of numbers that is the same in every run (xorshift64).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+/// Returns `valid` with one to four changes: a byte replaced, a byte inserted, or up to eight bytes removed.
+fn damaged(valid: &str, draws: &mut Draws) -> String {
+    let bytes = b"[]{}=.\"'\\\n\r\t #,019eEx_-+:aZ\0\x7f\xff\xc3";
+    let mut text = valid.as_bytes().to_vec();
+    for _ in 0..=draws.below(4) {
+        let at = draws.below(text.len());
+        match draws.below(3) {
+            0 => text[at] = bytes[draws.below(bytes.len())],
+            1 => text.insert(at, bytes[draws.below(bytes.len())]),
+            _ => drop(text.drain(at..text.len().min(at + 1 + draws.below(8)))),
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 #[test]
 fn garbage_gives_messages_of_one_line_and_no_panic() {
     let valid = "seed = 1\nname = \"é\\n\"\n[method.svgd]\nparticles = 0x5\ndrive = 'own'\n\
                  lr = [1e-3, 2.0]\n[train]\nfast = true\ntargets = [\"a\", '''b''']\nblocks = [1,\n2]\n";
     assert_eq!(read_everything(&Tree::parse("x.toml", valid).expect("valid")), "");
-    // The generator is xorshift64, so every run draws the same bytes.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut draw = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
-    let bytes = b"[]{}=.\"'\\\n\r\t #,019eEx_-+:aZ\0\x7f\xff\xc3";
+    let mut draws = Draws(0x9e37_79b9_7f4a_7c15);
     let (mut parsed, mut refused) = (0, 0);
     for _ in 0..4000 {
-        let mut text = valid.as_bytes().to_vec();
-        for _ in 0..=draw(4) {
-            let at = draw(text.len());
-            match draw(3) {
-                0 => text[at] = bytes[draw(bytes.len())],
-                1 => text.insert(at, bytes[draw(bytes.len())]),
-                _ => drop(text.drain(at..text.len().min(at + 1 + draw(8)))),
-            }
-        }
-        let text = String::from_utf8_lossy(&text);
+        let text = damaged(valid, &mut draws);
         let found = match Tree::parse("x.toml", &text) {
             Ok(tree) => {
                 parsed += 1;

@@ -1,0 +1,58 @@
+//! A case that is ready to run: its network, what is trained of it, and random images.
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use super::case::CLASSES;
+use super::flops::Pass;
+use super::measured::Plan;
+use crate::data::batches::Batch;
+use crate::experiment::{Batches, Training};
+use crate::model::{Model, vit};
+use crate::subspace::Subspace;
+
+/// A case that is ready to run.
+pub struct Setup<'a> {
+    pub model: &'a Model,
+    pub geometry: &'a vit::Geometry,
+    pub subspace: &'a dyn Subspace,
+    pub training: &'a Training,
+    pub plan: Plan,
+    pub particles: i64,
+}
+
+impl Setup<'_> {
+    /// Returns the first block that is trained.
+    pub fn first_block(&self) -> usize {
+        self.model.network.first_stage(self.subspace.layout())
+    }
+
+    /// Returns the number of data orders: one per particle, or one for all of them.
+    pub fn orders(&self) -> i64 {
+        match self.training.train.batches {
+            Batches::Independent => self.particles,
+            Batches::Shared => 1,
+        }
+    }
+
+    /// Returns what a pass computes, whose operations [`count`](super::flops::count) counts.
+    pub fn pass(&self, images: i64, own_images: bool, from_block: Option<usize>) -> Pass<'_> {
+        Pass {
+            geometry: self.geometry,
+            layout: self.subspace.layout(),
+            classes: CLASSES,
+            particles: self.particles,
+            images,
+            own_images,
+            from_block,
+        }
+    }
+}
+
+/// Returns random pixels as images, with random labels.
+pub fn random_batch(model: &Model, images: i64) -> Result<Batch> {
+    let (size, cpu) = (model.images()?.size(), Device::Cpu);
+    let samples = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
+    let labels = Tensor::randint(CLASSES, [images], (Kind::Int64, cpu)).to_device(model.device);
+    Ok(Batch { samples, labels })
+}

@@ -1,0 +1,125 @@
+//! The options of `bella bench`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::bench::case::BenchMethod;
+use crate::bench::measured::{Feed, Plan};
+use crate::cli::options::ComputeArgs;
+use crate::machine::Precision;
+use crate::model::vit::shapes::{SHAPES, Shape};
+
+/// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv in the results folder).
+///
+/// Every combination of the lists is a case, measured in its own process on random images. A training step is complete:
+/// forward pass, backward pass, method, optimizer. FLOP/s are counted from shapes, without recomputation and without
+/// the mixing of svgd-weight, and compared with the rate of matrix products on this machine, measured in the same
+/// process and precision.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions f32,bf16\n  \
+    bella bench --checkpoint ViT-B-32.pt --blocks 6-11 --feed prefix\n  \
+    bella bench --shapes clip-mini --subspaces low-rank,full --methods svgd,ivon --rounds 3\n  bella bench --table2")]
+pub struct BenchArgs {
+    /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini.
+    #[arg(long, value_delimiter = ',', default_value = "vit-b-32", conflicts_with = "checkpoint", value_parser = shape)]
+    pub shapes: Vec<&'static Shape>,
+
+    /// TorchScript archive to measure instead of a shape.
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Subspaces to measure.
+    #[arg(long, value_delimiter = ',', default_value = "low-rank")]
+    pub subspaces: Vec<String>,
+
+    /// Methods to measure.
+    #[arg(long, value_delimiter = ',', default_value = "svgd")]
+    pub methods: Vec<BenchMethod>,
+
+    /// Numbers of particles (map has one).
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "5", value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    pub particles: Vec<i64>,
+
+    /// Number types to compute in.
+    #[arg(long, value_delimiter = ',', default_value = "f32")]
+    pub precisions: Vec<Precision>,
+
+    /// Images per particle and training step.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
+    pub batch_size: i64,
+
+    /// Rank of the low-rank update.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub rank: i64,
+
+    /// Blocks that get low-rank updates, such as 6-11.
+    #[arg(long, value_name = "RANGES")]
+    pub blocks: Option<String>,
+
+    /// Source of the images that a step starts from.
+    #[arg(long, default_value = "images")]
+    pub feed: Feed,
+
+    /// Particles per forward pass: a number, 0 for all, or auto.
+    #[arg(long, value_name = "N", default_value = "auto")]
+    pub particle_chunk: String,
+
+    /// Compute activations again in the backward pass instead of keeping them.
+    #[arg(long)]
+    pub recompute: bool,
+
+    /// Another setting of the config: `--set train.accumulate=2`.
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+
+    /// Timed training steps per round; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub steps: usize,
+
+    /// Timed predictions per round; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub predictions: usize,
+
+    /// Images per prediction.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
+    pub prediction_images: i64,
+
+    /// Steps and predictions before the timing starts.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub warmup: usize,
+
+    /// Rounds over all cases; cases take turns within a round.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub rounds: u64,
+
+    /// Measure the cells of Bella's Table 2 (n = 3, 5, 20, 40, 100; base and Bella) and add the published figures.
+    #[arg(long, conflicts_with_all = ["subspaces", "methods", "particles"])]
+    pub table2: bool,
+
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+
+    /// Measure the only case in this process and print the result.
+    #[arg(long, hide = true)]
+    pub alone: bool,
+}
+
+fn shape(text: &str) -> Result<&'static Shape> {
+    let known = SHAPES.iter().map(|shape| shape.key).collect::<Vec<_>>().join(", ");
+    SHAPES.iter().find(|shape| shape.key == text).with_context(|| format!("unknown shape `{text}`; known: {known}"))
+}
+
+impl BenchArgs {
+    /// Returns how often each thing is measured.
+    pub fn plan(&self) -> Plan {
+        Plan {
+            steps: self.steps,
+            predictions: self.predictions,
+            warmup: self.warmup,
+            prediction_images: self.prediction_images,
+            feed: self.feed,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! An inference method at work: its steps, its posterior, and what it is built from.
+
+use anyhow::Result;
+use tch::Tensor;
+
+use super::objective::Objective;
+use crate::base::tensor_file::State;
+use crate::optimizers::{Optimizer, clip_rows, curvature};
+use crate::posterior::Posterior;
+use crate::subspace::geometry::Geometry;
+
+/// The result of one training step. Tensors stay on the device.
+pub struct Step {
+    /// The losses, `[n]`.
+    pub losses: Tensor,
+    /// One number per entry of [`Method::diagnostics`], `[k]`.
+    pub diagnostics: Option<Tensor>,
+}
+
+/// An inference method.
+pub trait Method {
+    /// Updates `theta: [n, P]` once; `factor` is the schedule's share of the learning rate.
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step>;
+
+    /// Returns the names of the numbers that every step reports.
+    fn diagnostics(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns the posterior at `theta: [n, P]`. It may share theta, but no other tensor.
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        Posterior::Points { theta: theta.shallow_clone() }
+    }
+
+    /// Returns whether there is enough for a posterior already: a sampler needs draws. Until then no epoch is the best one.
+    fn has_posterior(&self) -> bool {
+        true
+    }
+
+    /// Returns warnings after an epoch, one line each. `epochs` holds the mean of every diagnostic of each epoch so
+    /// far, by name.
+    fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
+        let _ = epochs;
+        Vec::new()
+    }
+
+    /// Returns remarks after training, one line each.
+    ///
+    /// # Errors
+    /// Fails if reading from the device fails.
+    fn remarks(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Stores everything that a resumed run needs besides `theta`.
+    fn save(&self, state: &mut State);
+
+    fn load(&mut self, state: &State) -> Result<()>;
+}
+
+/// The data from which a method is built.
+pub struct Parts {
+    /// The starting particles, `[n, P]`.
+    pub theta: Tensor,
+    pub seed: u64,
+    pub optimizer: Box<dyn Optimizer>,
+    pub geometry: Geometry,
+    /// The largest L2 norm of one particle's gradient.
+    pub clip_norm: Option<f64>,
+}
+
+impl Parts {
+    /// Passes a direction to the optimizer, clipped for each particle, and the curvature of the `objective` at theta before it
+    /// if the optimizer wants it.
+    ///
+    /// # Errors
+    /// Fails if the objective fails.
+    pub(super) fn apply(
+        &mut self,
+        theta: &mut Tensor,
+        direction: &Tensor,
+        objective: &mut dyn Objective,
+        factor: f64,
+    ) -> Result<()> {
+        if let Some(step) = self.optimizer.probe() {
+            let gradients = |at: &Tensor| Ok(objective.evaluate(at)?.gradients);
+            self.optimizer.observe(&curvature::diagonal(gradients, theta, self.seed, step)?);
+        }
+        match self.clip_norm {
+            Some(norm) => self.optimizer.step(theta, &clip_rows(direction, norm), factor),
+            None => self.optimizer.step(theta, direction, factor),
+        }
+        Ok(())
+    }
+}

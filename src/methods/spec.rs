@@ -1,0 +1,125 @@
+//! The settings of a method, and what is fitted around its particles.
+
+use anyhow::Result;
+
+use super::method::{Method, Parts};
+use super::{laplace, tfb};
+use crate::posterior::Predictive;
+
+/// The largest number of particles in a config.
+pub(super) const MAX_PARTICLES: usize = 100_000;
+
+/// Facts that decide whether a method can work, known before any weight is read.
+pub struct Circumstances {
+    /// The key of the subspace.
+    pub subspace: &'static str,
+}
+
+/// The settings of a method, as read from `[method.*]`.
+pub trait MethodSpec {
+    /// Returns the number of particles n.
+    fn particles(&self) -> i64;
+
+    fn build(&self, parts: Parts) -> Box<dyn Method>;
+
+    /// Checks the settings against the number of steps of a training, before its first.
+    ///
+    /// # Errors
+    /// Fails if so few steps leave the method without a posterior.
+    fn check_steps(&self, steps: usize) -> Result<()> {
+        let _ = steps;
+        Ok(())
+    }
+
+    /// Returns whether the method changes the learning rate along the training by a schedule of its own, which wants
+    /// `train.schedule = "constant"`.
+    fn schedules_rate(&self) -> bool {
+        false
+    }
+
+    /// Checks the settings against the number of classes, before the first step.
+    ///
+    /// # Errors
+    /// Fails if the method is not defined for so few classes.
+    fn check_classes(&self, classes: i64) -> Result<()> {
+        let _ = classes;
+        Ok(())
+    }
+
+    /// Returns whether all particles must see the same images in each step, since the loss compares their predictions.
+    fn needs_shared_batches(&self) -> bool {
+        false
+    }
+
+    /// Returns how the posterior predicts unless the command line says otherwise.
+    fn predictive(&self) -> Predictive {
+        Predictive::Particles
+    }
+
+    /// Returns where particles come from, and what is fitted around them.
+    fn course(&self) -> Course<'_> {
+        Course::Train
+    }
+
+    /// Returns the number of matrices `[n, P]` that the method keeps from step to step, besides theta and those of the
+    /// optimizer.
+    fn kept_matrices(&self) -> u64 {
+        0
+    }
+
+    /// Returns the number of matrices `[n, P]` that a step on a batch of `parts` parts creates and drops: at least the
+    /// gradients.
+    fn matrices_of_a_step(&self, parts: usize) -> u64 {
+        let _ = parts;
+        1
+    }
+
+    /// Returns whether a step asks for squared gradients of single images, which take copies of a particle.
+    fn squares_images(&self) -> bool {
+        false
+    }
+
+    /// Returns the number of matrices `[n, P]` in a posterior of this method.
+    fn matrices_of_the_posterior(&self) -> u64 {
+        1
+    }
+
+    fn resolved(&self) -> toml::Table;
+}
+
+/// What is fitted around trained particles.
+#[derive(Clone, Copy, Debug)]
+pub enum Fitting {
+    /// Gaussians by the curvature of the loss.
+    Laplace(laplace::Settings),
+    /// Gaussians as wide as a tolerance allows.
+    Tfb(tfb::Settings),
+}
+
+/// The source of the particles, and what is fitted around them.
+pub enum Course<'a> {
+    /// The particles are trained.
+    Train,
+    /// The particles are trained, and Gaussians are fitted around them.
+    TrainThenFit(Fitting),
+    /// The particles are those of a finished run, and Gaussians are fitted around them.
+    Fit { run: &'a str, fitting: Fitting },
+}
+
+impl Course<'_> {
+    /// Returns what is fitted, if anything is.
+    pub fn fitting(&self) -> Option<Fitting> {
+        match self {
+            Course::Train => None,
+            Course::TrainThenFit(fitting) | Course::Fit { fitting, .. } => Some(*fitting),
+        }
+    }
+
+    /// Returns the settings of a Laplace approximation, if one is fitted.
+    pub fn laplace(&self) -> Option<laplace::Settings> {
+        match self.fitting() {
+            Some(Fitting::Laplace(settings)) => Some(settings),
+            Some(Fitting::Tfb(_)) | None => None,
+        }
+    }
+}
