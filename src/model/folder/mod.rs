@@ -38,6 +38,9 @@ pub use weights::has_weights;
 /// The name of the file that a network's own package may leave beside the weights.
 const REFERENCE: &str = "reference.safetensors";
 
+/// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
+pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
+
 /// Advice for weights that are no known vision transformer's.
 const OTHERS: &str =
     "scripts/export_torchscript.py exports other networks, which train with checkpoint.kind = \"module\"";
@@ -89,7 +92,7 @@ pub fn identify_text(path: &Path, fixed: &Fixed) -> Result<Option<IdentifiedText
     let shown = || format!("{}: text tower", path.display());
     let Some(weights) = TextWeights::recognise(&place.read()?).with_context(shown)? else { return Ok(None) };
     let geometry = weights.geometry.clone();
-    let Some(traits) = config.text(geometry.width).with_context(shown)? else { return Ok(None) };
+    let Some(traits) = config.text(geometry.style).with_context(shown)? else { return Ok(None) };
     ensure!(heads_fit(traits.heads, geometry.width), "{}: {} heads do not divide its width", shown(), traits.heads);
     let evidence = Evidence::Config { reference: None };
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
@@ -138,7 +141,13 @@ pub fn read_weights(path: &Path) -> Result<Vec<(String, Tensor)>> {
     Place::of(path)?.read()
 }
 
-/// Returns the files that a checkpoint consists of: the archive, or the configs and the weights.
+/// Returns the folder in which a config or a tokenizer may lie: the checkpoint itself, or the one that holds its file.
+pub fn home(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() { path.to_path_buf() } else { parent.to_path_buf() }
+}
+
+/// Returns the files that a checkpoint consists of: the archive, or the configs, the tokenizer and the weights.
 ///
 /// # Errors
 /// Fails if there are no weights.
@@ -147,7 +156,8 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path.to_path_buf()]);
     }
     let place = Place::of(path)?;
-    let beside = config::file(&place.folder).into_iter().chain([place.folder.join(preprocessing::FILE)]);
+    let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
+    let beside = config::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| file.is_file()).collect();
     all.extend(place.files());
     Ok(all)

@@ -60,8 +60,7 @@ impl Place {
     /// Fails if there are none, if a shard is missing, or if the index is damaged.
     pub fn of(path: &Path) -> Result<Place> {
         if !path.is_dir() {
-            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            return Place::of_file(path, folder, path);
+            return Place::of_file(path, &super::home(path), path);
         }
         let first = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|file| file.is_file());
         match first(&SINGLE).or_else(|| first(&INDICES)) {
