@@ -33,7 +33,7 @@ use weights::Place;
 pub use config::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use preprocessing::Preprocessing;
-pub use weights::has_weights;
+pub use weights::{has_weights, home};
 
 /// The name of the file that a network's own package may leave beside the weights.
 const REFERENCE: &str = "reference.safetensors";
@@ -139,12 +139,6 @@ fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Diffe
 /// Fails if there are none, or if a file is damaged.
 pub fn read_weights(path: &Path) -> Result<Vec<(String, Tensor)>> {
     Place::of(path)?.read()
-}
-
-/// Returns the folder in which a config or a tokenizer may lie: the checkpoint itself, or the one that holds its file.
-pub fn home(path: &Path) -> PathBuf {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if path.is_dir() { path.to_path_buf() } else { parent.to_path_buf() }
 }
 
 /// Returns the files that a checkpoint consists of: the archive, or the configs, the tokenizer and the weights.

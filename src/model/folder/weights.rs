@@ -53,6 +53,12 @@ pub fn has_weights(path: &Path) -> Result<bool> {
     Ok(path.is_dir() || (path.is_file() && (by_name || state_dict::is_state_dict(path)?)))
 }
 
+/// Returns the folder in which a config or a tokenizer may lie: the checkpoint itself, or the one that holds its file.
+pub fn home(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() { path.to_path_buf() } else { parent.to_path_buf() }
+}
+
 impl Place {
     /// Finds the weights of a folder, of an index, or of a single file.
     ///
@@ -60,7 +66,7 @@ impl Place {
     /// Fails if there are none, if a shard is missing, or if the index is damaged.
     pub fn of(path: &Path) -> Result<Place> {
         if !path.is_dir() {
-            return Place::of_file(path, &super::home(path), path);
+            return Place::of_file(path, &home(path), path);
         }
         let first = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|file| file.is_file());
         match first(&SINGLE).or_else(|| first(&INDICES)) {
