@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Prints what names and shapes of timm's vision transformers do not tell, one architecture a line, for
-src/model/vit/architectures.tsv: name, heads, activation, eps of LayerNorm, pooling, rotary positions.
+src/model/vit/architectures.tsv: name, heads, activation, eps of LayerNorm, pooling, rotary positions; then what they do tell, so
+that one can be checked against the other: width, blocks, patch.
 
     pip install torch timm
     python scripts/list_timm_architectures.py > src/model/vit/architectures.tsv
@@ -50,7 +51,9 @@ def line(name):
     known = model.global_pool in ("token", "avg") or (model.global_pool == "map" and model.num_prefix_tokens == 0)
     if not plain or activation is None or rotary is None or not known:
         return None
-    return "\t".join([name, str(block.attn.num_heads), activation, f"{block.norm1.eps:g}", model.global_pool, rotary])
+    sizes = [model.embed_dim, len(model.blocks), model.patch_embed.patch_size[0]]
+    traits = [name, block.attn.num_heads, activation, f"{block.norm1.eps:g}", model.global_pool, rotary]
+    return "\t".join(str(field) for field in traits + sizes)
 
 
 if __name__ == "__main__":

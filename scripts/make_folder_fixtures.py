@@ -4,14 +4,16 @@ package that publishes it, with what that package computes on two images (refere
 where there is a classifier, logits; resized: features at another image size, with the package's own interpolation;
 low_rank: the gradients of a weighted sum of the features by low-rank updates of two layers).
 
-    pip install torch transformers timm open_clip_torch safetensors
+    pip install torch transformers timm open_clip_torch safetensors sentencepiece protobuf
     python scripts/make_folder_fixtures.py
 """
 
 import copy
+import io
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import open_clip
@@ -90,37 +92,74 @@ def low_rank(model, features, layers):
     return tensors
 
 
-PROMPT = "A photo of a  `Cat`, (at)."  # tests/folders.rs tokenizes it, too
+# What tests/folders.rs makes zero-shot heads of: case, punctuation, unknown and replaced characters, a text that is cut.
+NAMES = ["Cat", "colt's  foot", "polka-dotted_frog", "7 ships", "zebra", "\ufb01eld of \uff21", "(a) dog!", "a", "Truck",
+         "the " * 20 + "maple tree"]
+TEMPLATE = "A photo of a `{}`."
+CORPUS = ["a photo of a cat", "a photo of a dog at the farm", "a blurry photo of the colt's foot", "the 7 ships of the fleet",
+          "a maple tree in the sun", "origami of a truck", "a cat and a dog", "the photo of the foot of a tree"]
 
 
-def tokenizers(name, context):
-    """Tokenizers of the kinds that SigLIP (unigram, without punctuation) and SigLIP 2 (byte pairs) come with, of a few
-    pieces; their tokens of PROMPT, padded to the context, are printed."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    if name == "hf-siglip-both":
-        pieces = ["\u2581a", "\u2581photo", "\u2581of", "\u2581", "c", "a", "t", "at", "p", "h", "o", "f", "\u2581cat"]
-        vocabulary = [("</s>", 0.0), ("<unk>", 0.0)] + [(piece, -1.0 - i / 7) for i, piece in enumerate(pieces)]
-        tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=1))
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-        kind, end, padding, text = "SiglipTokenizer", "</s>", "</s>", "a photo of a cat at"
-    else:
-        letters = list("aphotfc,()`.A ") + ["\u2581"]
-        merges = [("a", "t"), ("c", "at"), ("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o")]
-        pieces = ["<pad>", "<eos>", "<unk>"] + letters + ["".join(pair) for pair in merges]
-        tokenizer = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, merges, unk_token="<unk>"))
-        tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
-        kind, end, padding, text = "GemmaTokenizer", "<eos>", "<pad>", PROMPT.lower()
-    tokenizer.post_processor = processors.TemplateProcessing("$A " + end, special_tokens=[(end, tokenizer.token_to_id(end))])
-    tokenizer.save(str(OUT / name / "tokenizer.json"))
-    settings = dict(tokenizer_class=kind, pad_token=padding, eos_token=end, model_max_length=context)
-    (OUT / name / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    tokenizer.enable_truncation(context)
-    ids = tokenizer.encode(text).ids
-    print(name, tokenizer.get_vocab_size(), ids + [tokenizer.token_to_id(padding)] * (context - len(ids)))
+def prompts():
+    return [TEMPLATE.replace("{}", name) for name in NAMES]
 
 
-def write(name, model, features, logits=None, resized=None, preprocessing=None, text=None, gradients=None):
+def siglip_tokenizer(folder, context):
+    """SigLIP's: pieces of sentencepiece, in the form of the published folders. Returns the package's own tokenizer."""
+    import sentencepiece
+    from transformers.convert_slow_tokenizer import T5Converter
+
+    with tempfile.TemporaryDirectory() as temporary:
+        rules = Path(temporary) / "rules.tsv"
+        rules.write_text("FF41\t61\nFB01\t66 69\n")  # two of the characters that the published model replaces
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS), model_writer=model, vocab_size=36, model_type="unigram", pad_id=-1, bos_id=-1,
+            eos_id=0, unk_id=1, eos_piece="</s>", normalization_rule_tsv=str(rules), num_threads=1, minloglevel=2)
+        (Path(temporary) / "spiece.model").write_bytes(model.getvalue())
+        own = hf.SiglipTokenizer(str(Path(temporary) / "spiece.model"), model_max_length=context)
+        own._extra_ids = 0
+        T5Converter(own).converted().save(str(folder / "tokenizer.json"))
+    settings = dict(tokenizer_class="SiglipTokenizer", pad_token="</s>", eos_token="</s>", model_max_length=context)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return own
+
+
+def siglip2_tokenizer(folder, context):
+    """SigLIP 2's: byte pairs of Gemma, padded on the right. Returns the package's own tokenizer, which lowers case."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    letters = sorted(set("".join(CORPUS).replace(" ", "\u2581")))
+    merges = [("a", "t"), ("c", "at"), ("p", "h"), ("o", "t"), ("ph", "ot"), ("phot", "o"), ("\u2581", "a"), ("o", "f")]
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>"] + letters + ["".join(pair) for pair in merges]
+    model = models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="<unk>", fuse_unk=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Replace("\u2581", " ")
+    tokenizer.post_processor = processors.TemplateProcessing("$A <eos>", special_tokens=[("<eos>", 1)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = dict(tokenizer_class="GemmaTokenizer", pad_token={"content": "<pad>"}, eos_token="<eos>", bos_token="<bos>",
+                    unk_token="<unk>", padding_side="right", model_max_length=context)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    # The tokenizer of its class, around the file.
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), tokenizer.normalizer])
+    own = hf.Siglip2Tokenizer(vocab=tokenizer.get_vocab(), merges=merges, padding_side="right", model_max_length=context)
+    assert str(own._tokenizer.normalizer) == str(tokenizer.normalizer), (own._tokenizer.normalizer, tokenizer.normalizer)
+    own._tokenizer.post_processor = tokenizer.post_processor
+    return own
+
+
+def zero_shot(model, tokenizer, context):
+    """The package's logits of the prompts as classes of the images."""
+    ids = tokenizer(prompts(), padding="max_length", truncation=True, max_length=context, return_tensors="pt").input_ids
+    assert ids.shape == (len(NAMES), context), ids.shape
+    logits = model(pixel_values=pixels(SIZE), input_ids=ids).logits_per_image
+    return {"prompt_tokens": ids, "zero_shot_logits": logits}
+
+
+def write(name, model, features, logits=None, resized=None, preprocessing=None, text=None, gradients=None,
+          more=None):
     if len(sys.argv) > 1 and name not in sys.argv[1:]:
         return
     folder = OUT / name
@@ -139,6 +178,8 @@ def write(name, model, features, logits=None, resized=None, preprocessing=None, 
         if text is not None:
             ids, text = text if isinstance(text, tuple) else (tokens(), text)
             reference |= {"tokens": ids, "text_features": text(ids)}
+        if more is not None:
+            reference |= more(folder)
         if resized is not None:
             reference |= {"resized_pixels": pixels(OTHER), "resized_features": resized(pixels(OTHER))}
     if gradients is not None:
@@ -214,15 +255,15 @@ def relatives():
 
 
 def siglips():
-    for name, context, vocabulary in [("hf-siglip-both", 9, 20), ("hf-siglip2-both", 16, 24)]:
+    kinds = [("hf-siglip-both", 12, 40, siglip_tokenizer), ("hf-siglip2-both", 16, 48, siglip2_tokenizer)]
+    for name, context, vocabulary, tokenizer in kinds:
         text = dict(vocab_size=vocabulary, max_position_embeddings=context, hidden_size=16, num_hidden_layers=2,
                     num_attention_heads=2, intermediate_size=32, projection_size=16)
         model = randomised(hf.SiglipModel(hf.SiglipConfig(text_config=text, vision_config=dict(**SMALL, **MLP))))
         ids = torch.randint(0, vocabulary, (2, context), generator=torch.Generator().manual_seed(1))
         write(name, model, lambda x: model.vision_model(x).pooler_output,
-              text=(ids, lambda ids: model.text_model(ids).pooler_output))
-        if len(sys.argv) == 1 or name in sys.argv[1:]:
-            tokenizers(name, context)
+              text=(ids, lambda ids: model.text_model(ids).pooler_output),
+              more=lambda folder: zero_shot(model, tokenizer(folder, context), context))
 
 
 TIMM = dict(img_size=SIZE, patch_size=4, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2.0, num_classes=CLASSES)
@@ -302,11 +343,32 @@ def timm_towers(text, preprocess):
         timm.create_model = lambda architecture, **more: original(architecture, **{**small, **more})
         width = 16 if pooling["timm_proj"] == "none" else 12
         vision = dict(image_size=SIZE, timm_model_name=architecture, timm_model_pretrained=False, **pooling)
-        model = randomised(open_clip.CustomTextCLIP(width, vision, text))
+        own, more = (siglip_text(), dict(init_logit_bias=-10)) if name == "open-clip-siglip" else (text, {})
+        model = randomised(open_clip.CustomTextCLIP(width, vision, own, **more))
         timm.create_model = original
-        config = dict(embed_dim=width, vision_cfg=vision, text_cfg=text, custom_text=True)
-        write(name, model, model.encode_image, text=model.encode_text,
-              preprocessing=("open_clip_config.json", dict(model_cfg=config, preprocess_cfg=preprocess)))
+        config = dict(embed_dim=width, vision_cfg=vision, text_cfg=own, custom_text=True, **more)
+        example = (torch.randint(0, own["vocab_size"], (2, own["context_length"]),
+                                 generator=torch.Generator().manual_seed(1)), model.encode_text)
+        write(name, model, model.encode_image, text=example if more else model.encode_text,
+              preprocessing=("open_clip_config.json", dict(model_cfg=config, preprocess_cfg=preprocess)),
+              more=(lambda folder: open_clip_zero_shot(model, folder, own)) if more else None)
+
+
+def siglip_text():
+    return dict(context_length=12, vocab_size=40, width=12, heads=3, layers=2, mlp_ratio=2.0, no_causal_mask=True,
+                proj_bias=True, pool_type="last", norm_kwargs=dict(eps=1e-6), act_kwargs=dict(approximate="tanh"),
+                tokenizer_kwargs=dict(clean="canonicalize"))
+
+
+def open_clip_zero_shot(model, folder, text):
+    """The package's logits, by its own tokenizer from the folder's files."""
+    siglip_tokenizer(folder, text["context_length"])
+    settings = json.loads((folder / "tokenizer_config.json").read_text()) | dict(tokenizer_class="PreTrainedTokenizerFast")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    tokenizer = open_clip.tokenizer.HFTokenizer(str(folder), text["context_length"], **text["tokenizer_kwargs"])
+    ids = tokenizer(prompts())
+    logits = model.get_logits(pixels(SIZE), ids)[0]
+    return {"prompt_tokens": ids, "zero_shot_logits": logits}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Graph, SlotKind, Weights};
 use bella::model::{CheckpointKind, Loaded, Tower};
 use bella::schema::Tree;
-use common::{Place, assert_has, bella as command, done, error_line, fixture, number, repository, text, with};
+use common::{
+    Place, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
+};
 use tch::{Device, Kind, Reduction, Tensor};
 
 const MODULE: [&str; 3] = ["checkpoint.kind=module", "checkpoint.image_size=8", "checkpoint.path="];
@@ -176,56 +178,134 @@ fn memory_is_measured() {
 const NUMBERS: [&str; 4] = ["accuracy_pm", "nll_pm", "ece_pm", "mi"];
 
 /// The project's ViT by the native forward and by its own: the same training, evaluation and attack.
-#[test]
-fn a_vision_transformer_trains_as_natively() {
-    for how in [
-        &["subspace.full={}", "method.svgd.gamma=0.01"][..],
-        &["subspace.low-rank.rank=2", "method.svgd.gamma=0.01"],
-        &["subspace.last-layer={}", "method.svgd.gamma=0.01"],
-    ] {
-        let run = |module: bool| {
-            let place = Place::with_tiny();
-            let mut sets = how.to_vec();
-            let targets = if module { "[\"linear\"]" } else { "[\"attn.qkv\",\"attn.proj\",\"mlp.fc\",\"mlp.proj\"]" };
-            let targets = format!("subspace.low-rank.targets={targets}");
-            if how[0].contains("low-rank") {
-                sets.push(&targets);
-            } else {
-                let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
-                place.write("tiny.toml", plain.replace("[subspace.low-rank]\nrank = 2\n", "").as_bytes());
-            }
-            if module {
-                sets.extend(&MODULE[..2]);
-            }
-            done(place.train(&sets));
-            let attack = with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.05"]);
-            done(attack);
-            let table = place.results();
-            let rows = 0..table.rows.len();
-            rows.flat_map(|row| NUMBERS.map(|column| number(&table, row, column))).collect::<Vec<f64>>()
-        };
-        let (native, module) = (run(false), run(true));
-        assert!(native.len() > NUMBERS.len() && native.len() == module.len(), "{native:?} {module:?}");
-        for (native, module) in native.iter().zip(&module) {
-            assert!((native - module).abs() < 1e-4, "{how:?}: {native} natively, {module} as a module");
+fn trains_as_natively(how: &[&str]) {
+    let run = |module: bool| {
+        let place = Place::with_tiny();
+        let mut sets = how.to_vec();
+        let targets = if module { "[\"linear\"]" } else { "[\"attn.qkv\",\"attn.proj\",\"mlp.fc\",\"mlp.proj\"]" };
+        let targets = format!("subspace.low-rank.targets={targets}");
+        if how[0].contains("low-rank") {
+            sets.push(&targets);
+        } else {
+            let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+            place.write("tiny.toml", plain.replace("[subspace.low-rank]\nrank = 2\n", "").as_bytes());
         }
+        if module {
+            sets.extend(&MODULE[..2]);
+        }
+        done(place.train(&sets));
+        let attack = with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.05"]);
+        done(attack);
+        let table = place.results();
+        let rows = 0..table.rows.len();
+        rows.flat_map(|row| NUMBERS.map(|column| number(&table, row, column))).collect::<Vec<f64>>()
+    };
+    let (native, module) = (run(false), run(true));
+    assert!(native.len() > NUMBERS.len() && native.len() == module.len(), "{native:?} {module:?}");
+    for (native, module) in native.iter().zip(&module) {
+        assert!((native - module).abs() < 1e-4, "{how:?}: {native} natively, {module} as a module");
     }
 }
 
 #[test]
-fn other_methods_train_it() {
-    for method in ["map", "ensemble.particles=2", "ivon={lr=0.01,ess=40}"] {
+fn all_weights_of_a_vision_transformer_train_as_natively() {
+    trains_as_natively(&["subspace.full={}", "method.svgd.gamma=0.01"]);
+}
+
+#[test]
+fn low_rank_updates_of_a_vision_transformer_train_as_natively() {
+    trains_as_natively(&["subspace.low-rank.rank=2", "method.svgd.gamma=0.01"]);
+}
+
+#[test]
+fn heads_of_a_vision_transformer_train_as_natively() {
+    trains_as_natively(&["subspace.last-layer={}", "method.svgd.gamma=0.01"]);
+}
+
+/// Every method with settings of a few steps; the subspace is low-rank where nothing else is said. `imported` trains nothing.
+const METHODS: [(&str, &str); 17] = [
+    ("map", "{}"),
+    ("ensemble", "{particles=2}"),
+    ("sam", "{}"),
+    ("svgd", "{particles=2,gamma=0.01}"),
+    ("ivon", "{lr=0.01,ess=32}"),
+    ("vogn", "{lr=1e-3,ess=32}"),
+    ("bbb", "{lr=1e-3,ess=32}"),
+    ("laplace", "{samples=4,parameters=\"last-layer\"}"),
+    ("swag", "{start=0,every=1,columns=2,samples=4}"),
+    ("mc-dropout", "{samples=4}"),
+    ("sgld", "{lr=1e-4,ess=32,start=0,every=1}"),
+    ("psgld", "{lr=1e-4,ess=32,start=0,every=1}"),
+    ("sghmc", "{lr=1e-4,ess=32,start=0,every=1}"),
+    ("ibdr", "{particles=2,std=0.01}"),
+    ("tfb", "{}"),
+    ("bayestune", "{lr=1e-3,ess=32,search_steps=2,burn_in=1}"),
+    ("blob", "{cycle=4}"),
+];
+
+/// Methods that move theta themselves.
+const NO_OPTIMIZER: [&str; 6] = ["ivon", "vogn", "bbb", "sgld", "psgld", "sghmc"];
+
+#[test]
+fn every_method_is_tried() {
+    let tried: Vec<&str> = METHODS.iter().map(|(key, _)| *key).collect();
+    for entry in bella::methods::METHODS.iter().filter(|entry| entry.key != "imported") {
+        assert!(tried.contains(&entry.key), "{} is not tried on a module", entry.key);
+    }
+}
+
+/// A run by one of the methods has a finite loss, and its members differ where there are several.
+fn trains(methods: &[(&str, &str)]) {
+    for (key, settings) in methods {
         let place = Place::with_tiny();
         let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
         let plain = plain.replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "");
-        place.write("tiny.toml", plain.replace("[subspace.low-rank]\nrank = 2\n", "[subspace.full]\n").as_bytes());
-        let key = if method.contains('=') { format!("method.{method}") } else { format!("method.{method}={{}}") };
-        let own = method.starts_with("ivon");
-        let optimizer = if own { vec!["optimizer={none={}}"] } else { vec![] };
-        let first = sets("residual.pt");
-        done(place.train(&joined(&first, &[&[key.as_str()][..], &optimizer].concat())));
-        assert!(number(&place.results(), 0, "nll_pm").is_finite(), "{method}");
+        place.write("tiny.toml", plain.as_bytes());
+        let method = format!("method.{key}={settings}");
+        let head = if *key == "laplace" { "head={linear={}}" } else { "train.epochs=1" };
+        let optimizer = if NO_OPTIMIZER.contains(key) { "optimizer={none={}}" } else { "optimizer={adamw={lr=2e-3}}" };
+        let more = [&method, head, optimizer, "subspace.low-rank.targets=[\"linear\",\"pointwise\"]", "train.epochs=1"];
+        done(place.train(&joined(&sets("residual.pt"), &more)));
+        let table = place.results();
+        assert!(number(&table, 0, "nll_pm").is_finite(), "{key}");
+        let members = number(&table, 0, "members");
+        assert!(members == 1.0 || number(&table, 0, "mi") > 0.0, "{key}: {members} equal members");
+        assert_eq!(members == 1.0, ["map", "sam", "bayestune"].contains(key), "{key}: {members} members");
     }
+}
+
+#[test]
+fn methods_of_points_train_it() {
+    trains(&METHODS[..4]);
+}
+
+#[test]
+fn methods_of_variational_gaussians_train_it() {
+    trains(&METHODS[4..7]);
+    trains(&METHODS[13..14]);
+}
+
+#[test]
+fn methods_after_training_train_it() {
+    trains(&METHODS[7..10]);
+    trains(&METHODS[14..15]);
+}
+
+#[test]
+fn chains_and_searches_train_it() {
+    trains(&METHODS[10..13]);
+    trains(&METHODS[15..]);
+}
+
+/// Normalisation with running statistics stays as it is stored, which is said; all weights train.
+#[test]
+fn all_weights_train_in_evaluation_mode() {
+    let place = Place::with_tiny();
+    let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+    place.write("tiny.toml", plain.replace("[subspace.low-rank]\nrank = 2\n", "[subspace.full]\n").as_bytes());
+    let output = place.train(&joined(&sets("residual.pt"), &[])).output().unwrap();
+    assert_has(&messages(&output), &["normalisation with running statistics stays in evaluation mode"]);
+    assert!(number(&place.results(), 0, "mi") > 0.0);
 }
 
 #[test]
@@ -237,6 +317,8 @@ fn what_cannot_be_done_is_refused_in_one_line() {
     assert_has(&refused("half.pt", &low), &["half.pt: `stem.weight` is stored as Half", "model.float()"]);
     assert_has(&refused("knows_its_batch.pt", &low), &["its forward knows its batch size"]);
     assert_has(&refused("residual.pt", &[]), &["no linear layer `mlp.fc`: it has linear, pointwise"]);
+    let laplace = [low[0], "method={laplace={parameters=\"all\"}}"];
+    assert_has(&refused("residual.pt", &laplace), &["method.laplace.parameters = \"all\"", "[head.linear]"]);
     let weight = [low[0], "method.svgd.drive=weight", "subspace.low-rank.rank=1"];
     assert_has(&refused("residual.pt", &weight), &["drive = \"own\" or \"shared\""]);
     assert_has(&refused("residual.pt", &[low[0], "train.precision=f64"]), &["computes in f32 only"]);

@@ -4,7 +4,7 @@
 mod common;
 
 use assert_cmd::Command;
-use common::{Place, assert_has, bella, error_line, messages, printed, repository};
+use common::{Place, assert_has, bella, done, error_line, fixture, messages, printed, repository};
 
 /// A tiny rehearsal of `configs/<file>.toml` with `configs/methods/<method>.toml`, on one thread of the CPU.
 fn rehearse(place: &Place, files: &[&str], more: &[&str]) -> Command {
@@ -119,10 +119,32 @@ fn a_real_checkpoint_that_is_absent_is_told() {
     let absent = ["--real-checkpoint", "--set", "checkpoint.path=absent/ViT-B-32.pt", "--memory", "0.05"];
     let output = rehearse(&place, &["cifar10"], &absent).output().unwrap();
     let said = messages(&output);
-    assert_has(&said, &["warning: --real-checkpoint: ", "ViT-B-32.pt: no such file, so a stand-in is rehearsed"]);
+    assert_has(
+        &said,
+        &["warning: --real-checkpoint: ", "ViT-B-32.pt: no such file or folder, so a stand-in is rehearsed"],
+    );
     assert_eq!(said.matches("no such file").count(), 1, "{said}");
     let line = error_line(rehearse(&place, &["quickstart"], &absent), 2);
     assert_has(&line, &["head.checkpoint", "put it at ", "absent/ViT-B-32.pt"]);
+}
+
+/// A publisher's folder, and a module by its own forward.
+#[test]
+fn folders_and_modules_are_rehearsed_themselves() {
+    let place = Place::new();
+    let module = fixture("module/residual.pt").display().to_string();
+    let own = format!("checkpoint={{path={module:?},kind=\"module\",image_size=8,normalize=\"imagenet\"}}");
+    let sets = ["--set", own.as_str(), "--set", "head={linear={}}", "--set", "subspace={full={}}"];
+    let line = error_line(rehearse(&place, &["quickstart"], &sets), 2);
+    assert_has(&line, &["checkpoint.kind = \"module\"", "give --real-checkpoint"]);
+    let folder = fixture("folders/hf-vit").display().to_string();
+    let own = format!("checkpoint={{path={folder:?}}}");
+    let sets = ["--set", own.as_str(), "--set", "head={linear={}}"];
+    let line = error_line(rehearse(&place, &["quickstart"], &sets), 2);
+    assert_has(&line, &["cannot be told from its name", "or give --real-checkpoint, since it is there"]);
+    let real = [&sets[..], &["--real-checkpoint", "--then", ""]].concat();
+    let output = done(rehearse(&place, &["quickstart"], &real));
+    assert_has(&output, &["the real ", "hf-vit", "| resume"]);
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use bella::model::archive::Archive;
+use bella::model::folder;
+use bella::model::head::tokenizer::Tokenizer;
 use bella::model::head::{templates, tokens};
+use bella::model::network::{Network, Weights};
 use bella::model::vit::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
 use common::{Place, assert_has, bella, done, error_line, fixture, messages, with};
 use tch::{Kind, Tensor};
@@ -181,6 +184,93 @@ fn the_resolved_config_says_what_was_usual_for_the_data_set() {
     let place = place("");
     let output = done(with(bella(&["check", "--print"]), &[place.path("words.toml").to_str().unwrap()]));
     assert_has(&output, &["templates = \"digits\"", "class_names = \"data-set\""]);
+}
+
+/// SigLIP's towers, with the heads that open_clip's config of a small one does not tell.
+const SIGLIP: [(&str, Option<i64>); 3] =
+    [("hf-siglip-both", None), ("hf-siglip2-both", None), ("open-clip-siglip", Some(2))];
+
+/// The names and the template of scripts/make_folder_fixtures.py.
+fn siglip_names() -> Vec<String> {
+    let names =
+        ["Cat", "colt's  foot", "polka-dotted_frog", "7 ships", "zebra", "\u{fb01}eld of \u{ff21}", "(a) dog!", "a"];
+    let all = names.into_iter().map(str::to_string);
+    all.chain(["Truck".to_string(), "the ".repeat(20) + "maple tree"]).collect()
+}
+
+const SIGLIP_TEMPLATE: &str = "A photo of a `{}`.";
+
+/// Token by token, then as a head: logits of two images by the folder's own towers are those of transformers and open_clip.
+#[test]
+fn heads_of_siglip_are_those_of_its_packages() {
+    tch::set_num_threads(1);
+    for (name, heads) in SIGLIP {
+        let path = fixture("folders").join(name);
+        let stored = Tensor::read_safetensors(path.join("reference.safetensors")).unwrap();
+        let expected = |wanted: &str| stored.iter().find(|(known, _)| known == wanted).unwrap().1.shallow_clone();
+        let fixed = Fixed { heads, ..Fixed::default() };
+        let text = folder::identify_text(&path, &fixed).unwrap().unwrap();
+        let tokenizer = Tokenizer::of(&text.tower.geometry, &path).unwrap();
+        let context = text.tower.geometry.context as usize;
+        for (row, class) in siglip_names().iter().enumerate() {
+            let found = tokenizer.tokens(&SIGLIP_TEMPLATE.replace("{}", class), context).unwrap();
+            let theirs: Vec<i64> = expected("prompt_tokens").get(row as i64).try_into().unwrap();
+            assert_eq!(found.numbers, theirs, "{name}: {class}");
+            assert!(found.is_cut || row != 9, "{name}: {class}");
+            assert!(!found.is_cut || class != "a", "{name}: {class}");
+        }
+
+        let place = place(&format!("templates = [{SIGLIP_TEMPLATE:?}]\nclass_names = {:?}", siglip_names()));
+        let mut command = with(head(&place), &["--set", &format!("checkpoint.path={}", path.display())]);
+        if let Some(heads) = heads {
+            command.args(["--set", &format!("checkpoint.heads={heads}")]);
+        }
+        assert_has(&messages(&command.output().unwrap()), &["10 classes, 10 prompts", "is cut: A photo of a `the the"]);
+        let built = Tensor::read_safetensors(place.path("head.safetensors")).unwrap();
+        let part = |wanted: &str| &built.iter().find(|(known, _)| known == wanted).unwrap().1;
+        let image = folder::identify(&path, &fixed).unwrap();
+        let pixels = expected("pixels").unsqueeze(0);
+        let features = tch::no_grad(|| image.vit.forward(&Weights::frozen(&image.base), &pixels)).squeeze_dim(0);
+        let features = &features / features.norm_scalaropt_dim(2.0, [-1], true);
+        let logits = features.linear(part("weight"), Some(part("bias")));
+        let theirs = expected("zero_shot_logits");
+        let difference = ((&logits - &theirs).abs().max() / theirs.abs().max()).double_value(&[]);
+        assert!(difference < 1e-5, "{name}: {difference:.1e}");
+        assert!(part("bias").get(0).double_value(&[]).abs() > 1e-3, "{name}: no logit_bias");
+    }
+}
+
+#[test]
+fn tokenizers_that_do_not_fit_are_refused() {
+    type Change = fn(&Path);
+    let cases: [(Change, &str); 4] = [
+        (
+            |at| std::fs::remove_file(at.join("tokenizer.json")).unwrap(),
+            "no such file, which SigLIP's text tower needs",
+        ),
+        (|at| std::fs::write(at.join("tokenizer.json"), b"{}").unwrap(), "no tokenizer that bella reads"),
+        (|at| std::fs::remove_file(at.join("tokenizer_config.json")).unwrap(), "names the `pad_token`"),
+        (
+            |at| {
+                let from = fixture("folders/hf-siglip2-both/tokenizer.json");
+                std::fs::copy(from, at.join("tokenizer.json")).unwrap();
+                std::fs::write(at.join("tokenizer_config.json"), b"{\"pad_token\": \"<sep>\"}").unwrap();
+            },
+            "names the `pad_token`",
+        ),
+    ];
+    let place = place("");
+    for (change, reason) in cases {
+        let copy = place.path("copy");
+        let _ = std::fs::remove_dir_all(&copy);
+        std::fs::create_dir_all(&copy).unwrap();
+        for file in std::fs::read_dir(fixture("folders/hf-siglip-both")).unwrap().flatten() {
+            std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        change(&copy);
+        let command = with(head(&place), &["--set", &format!("checkpoint.path={}", copy.display())]);
+        assert_has(&error_line(command, 1), &["tokenizer.json: ", reason]);
+    }
 }
 
 /// The archive as if it had been traced on a GPU.

@@ -60,7 +60,7 @@ pub struct RehearseArgs {
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     shape: Option<&'static Model>,
 
-    /// Use the config's own checkpoint if its file exists.
+    /// Use the config's own checkpoint, a file or a folder, if it exists.
     #[arg(long)]
     real_checkpoint: bool,
 

@@ -1,6 +1,8 @@
 //! Estimates the cost of the real experiment on this machine: the measured seconds, bytes and peaks of memory, scaled
 //! to the published numbers of images, epochs and steps.
 
+use std::path::Path;
+
 use super::Scale;
 use super::evaluations::own_samples;
 use super::plan::{Checkpoint, Plan};
@@ -8,6 +10,7 @@ use super::sizes::{Real, official};
 use super::stages::{Kind, Outcome, Rehearsed, Stage};
 use crate::data::SplitName;
 use crate::experiment::{Experiment, Validation};
+use crate::model::folder;
 
 /// The largest number of bytes of decoded images that are kept in memory.
 const KEPT_IN_MEMORY: u64 = 2 << 30;
@@ -52,8 +55,10 @@ impl Estimate {
             });
         let disk_bytes = trained.zip(official_test).map(|(trained, official)| {
             let predictions = trained.prediction_bytes as f64 * scaled(official, made);
-            let archive = plan.checkpoint.path().metadata().map_or(0, |meta| meta.len());
-            archive + trained.posterior_bytes + trained.resume_bytes + predictions as u64
+            checkpoint_bytes(plan.checkpoint.path())
+                + trained.posterior_bytes
+                + trained.resume_bytes
+                + predictions as u64
         });
         Estimate {
             step_seconds,
@@ -121,6 +126,12 @@ fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Opt
     let logits = rehearsed.training.as_ref().map_or(0, |trained| trained.prediction_bytes / made_test.max(1) as u64);
     let evaluation = peak(&[Kind::Evaluate])? + kept(test?, made_test) + logits * test? as u64;
     Some(training.max(evaluation))
+}
+
+/// Returns the bytes of a checkpoint: of its file, or of the files of its folder.
+fn checkpoint_bytes(path: &Path) -> u64 {
+    let files = folder::content(path).unwrap_or_default();
+    files.iter().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
 }
 
 /// Returns the bytes of an image in memory, at its stored size or decoded to the network's size, if that is known.

@@ -67,6 +67,6 @@ pub enum Scale {
 pub enum WeightsFrom {
     /// A checkpoint made with random weights.
     StandIn,
-    /// The config's own checkpoint if its file exists, otherwise a stand-in.
+    /// The config's own checkpoint if it exists, otherwise a stand-in.
     RealWherePresent,
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::evaluations::{self, Evaluation};
 use super::folder::Folder;
@@ -13,6 +13,7 @@ use super::standins::{self, Wanted};
 use super::{Options, Scale, WeightsFrom};
 use crate::experiment::{Experiment, Training, Validation};
 use crate::methods::Course;
+use crate::model::CheckpointKind;
 use crate::rehearse::clip::Clip;
 
 /// The minutes between resume files: less than a step takes, so that the first step writes one.
@@ -127,20 +128,24 @@ impl Plan {
 
 fn checkpoint(experiment: &Experiment, options: &Options, folder: &Folder) -> Result<Checkpoint> {
     let path = &experiment.checkpoint.path;
-    let (wanted, present) = (options.weights == WeightsFrom::RealWherePresent, path.is_file());
+    let (wanted, present) = (options.weights == WeightsFrom::RealWherePresent, path.exists());
     if wanted && present {
         return Ok(Checkpoint::Real(path.clone()));
     }
+    let way_out = if wanted { format!("put it at {}", path.display()) } else { "give --real-checkpoint".to_string() };
     if experiment.head.key == "checkpoint" {
-        let way_out =
-            if wanted { format!("put it at {}", path.display()) } else { "give --real-checkpoint".to_string() };
         bail!("head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; {way_out}");
     }
+    if experiment.checkpoint.kind == CheckpointKind::Module {
+        bail!("checkpoint.kind = \"module\": runs the module's own forward, for which nothing can stand in; {way_out}");
+    }
     if wanted {
-        tracing::warn!("--real-checkpoint: {}: no such file, so a stand-in is rehearsed", path.display());
+        tracing::warn!("--real-checkpoint: {}: no such file or folder, so a stand-in is rehearsed", path.display());
     }
     let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
-    let model = options.model.map_or_else(|| models::of_file(&stem), Ok)?;
+    let hint = if present { "; or give --real-checkpoint, since it is there" } else { "" };
+    let known = |stem: &str| models::of_file(stem).map_err(|why| anyhow!("{why}{hint}"));
+    let model = options.model.map_or_else(|| known(&stem), Ok)?;
     // Only a head from templates reads the text tower; otherwise the archive is made without it.
     let reads_text = experiment.head.key == "zero-shot" && experiment.head.spec.resolved().get("weights").is_none();
     if reads_text && !model.has_text() {

@@ -22,7 +22,8 @@ pub(super) fn announce(training: &Training, session: &Session) -> Result<()> {
     ensure!(
         settings.parameters == Parameters::LastLayer || session.model.network.records_layers(),
         "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which a module (checkpoint.kind = \
-         \"module\") does not show: set method.laplace.parameters = \"last-layer\""
+         \"module\") does not show: set method.laplace.parameters = \"last-layer\", with a head \
+         that is trained ([head.linear], or [subspace.full] or [subspace.last-layer])"
     );
     let estimate = settings.estimate(session.subspace()?, training.method.spec.particles(), classes)?;
     tracing::info!("laplace: {estimate}");

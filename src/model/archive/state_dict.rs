@@ -91,6 +91,21 @@ fn values(container: &Container, stored: Vec<Stored>) -> Result<Vec<(String, Ten
     Ok(stored.iter().zip(found).filter_map(|(stored, tensor)| Some((stored.name.clone(), tensor?))).collect())
 }
 
+/// Says how to save the weights alone that lie among other things, under a key that bella does not know.
+fn alone(pickle: &Pickle, pairs: &[(Id, Id)]) -> String {
+    let is_table = |id: &Id| pickle.pairs(*id).is_some_and(|inner| !inner.is_empty());
+    let tables: Vec<&str> =
+        pairs.iter().filter(|(_, of)| is_table(of)).filter_map(|(key, _)| pickle.text(*key)).collect();
+    match tables[..] {
+        [] => "save the weights alone, torch.save(model.state_dict(), \"weights.pth\")".into(),
+        [first, ..] => format!(
+            "its entries with tables are {}; save the one with the weights alone, such as \
+             torch.save(torch.load(file, weights_only=True)[\"{first}\"], \"weights.pth\")",
+            tables.join(", ")
+        ),
+    }
+}
+
 /// Returns the names of all tensors with the values that build them.
 fn entries(pickle: &Pickle) -> Result<Vec<(String, Id)>> {
     let mut root = pickle.root();
@@ -105,7 +120,7 @@ fn entries(pickle: &Pickle) -> Result<Vec<(String, Id)>> {
     for (key, value) in pairs {
         let name = pickle.text(*key).context("a key of its dictionary is no text")?;
         if !matches!(pickle.value(*value), Value::Call { .. }) {
-            bail!("`{name}` is no tensor: save the weights alone, torch.save(model.state_dict(), \"weights.pth\")");
+            bail!("`{name}` is no tensor: {}", alone(pickle, pairs));
         }
         // As in Python, the last value of a key counts.
         found.insert(name.to_string(), *value);

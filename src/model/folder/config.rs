@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::classes::{CLASSES, Class, IMAGE_SIZE, NESTED};
+use super::looks;
 use super::values::Values;
 use super::weights::Place;
 use crate::model::vit::architecture::{Architecture, architecture};
@@ -58,7 +59,7 @@ impl Config {
     /// Fails if the config is not JSON, if its model type or architecture is unknown, or if there is neither a config nor
     /// an architecture nor all of `heads`, `activation` and `eps`.
     pub fn read(place: &Place, fixed: &Fixed) -> Result<Config> {
-        let Some(path) = file(&place.folder) else { return Config::told(&place.path, fixed) };
+        let Some(path) = file(&place.folder) else { return Config::told(place, fixed) };
         let shown = path.display();
         let text = std::fs::read_to_string(&path).with_context(|| format!("{shown}: cannot read"))?;
         let table: Value = serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?;
@@ -122,21 +123,17 @@ impl Config {
     }
 
     /// Returns what the user says about weights without a config.
-    fn told(path: &Path, fixed: &Fixed) -> Result<Config> {
+    fn told(place: &Place, fixed: &Fixed) -> Result<Config> {
         let kind = match &fixed.architecture {
             Some(name) => Kind::Timm(architecture(name).context("checkpoint.architecture")?),
             None => Kind::Told,
         };
         let told = fixed.heads.is_some() && fixed.activation.is_some() && fixed.eps.is_some();
-        ensure!(
-            told || matches!(kind, Kind::Timm(_)),
-            "{}: has no {} and no {} beside the weights: put the publisher's config there, or set checkpoint.architecture to timm's name of \
-             the network, or all of checkpoint.heads, checkpoint.activation and checkpoint.eps",
-            path.display(),
-            FILES[0],
-            FILES[1]
-        );
-        Ok(Config { kind, values: Values::new(path, Value::Null), text: None })
+        if !told && matches!(kind, Kind::Told) {
+            let shown = place.path.display();
+            bail!("{shown}: has no {} and no {} beside the weights: {}", FILES[0], FILES[1], looks::advice(place)?);
+        }
+        Ok(Config { kind, values: Values::new(&place.path, Value::Null), text: None })
     }
 
     /// Returns how the package that wrote the folder resizes position embeddings.

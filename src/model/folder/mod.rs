@@ -10,6 +10,7 @@
 mod agreement;
 mod classes;
 mod config;
+mod looks;
 mod preprocessing;
 mod traits;
 mod values;
@@ -28,19 +29,19 @@ use crate::model::vit::settle::MAX_DIFFERENCE_F32;
 use crate::model::vit::text::{TextTower, TextWeights};
 use crate::model::vit::{Named, check_readout, heads_fit, recognise};
 use config::Config;
-use weights::Place;
+use weights::{Place, REFERENCE};
 
 pub use config::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use preprocessing::Preprocessing;
-pub use weights::has_weights;
+pub use weights::{has_weights, home};
 
-/// The name of the file that a network's own package may leave beside the weights.
-const REFERENCE: &str = "reference.safetensors";
+/// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
+pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
-/// Advice for weights that are no known vision transformer's.
-const OTHERS: &str =
-    "scripts/export_torchscript.py exports other networks, which train with checkpoint.kind = \"module\"";
+/// Advice for weights that are no whole vision transformer's of a known kind.
+const OTHERS: &str = "download the weights again if they should be whole; scripts/export_torchscript.py exports other \
+                      networks, which train with checkpoint.kind = \"module\"";
 
 /// Reads the network of a folder, or of a file of weights.
 ///
@@ -59,13 +60,13 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
         named.project_by_head();
     }
     let Named { naming, geometry, parts, base, head, names } = named;
+    config.check(&geometry, &parts, head.is_some(), fixed).with_context(shown)?;
     let (traits, mut sources) = config.traits(&geometry, &base, fixed).with_context(shown)?;
     let rope = config.rope(&parts, base.get("position").is_some()).with_context(shown)?;
     if rope.is_none() {
         sources.rope = Source::Weights;
     }
     let parts = Parts { rope, resize: config.resize(naming.key), readout: config.readout(parts.readout)?, ..parts };
-    config.check(&geometry, &parts, head.is_some()).with_context(shown)?;
     check_readout(&geometry, &parts, &base).with_context(shown)?;
     let channels = geometry.width / traits.heads;
     ensure!(
@@ -89,7 +90,7 @@ pub fn identify_text(path: &Path, fixed: &Fixed) -> Result<Option<IdentifiedText
     let shown = || format!("{}: text tower", path.display());
     let Some(weights) = TextWeights::recognise(&place.read()?).with_context(shown)? else { return Ok(None) };
     let geometry = weights.geometry.clone();
-    let Some(traits) = config.text(geometry.width).with_context(shown)? else { return Ok(None) };
+    let Some(traits) = config.text(geometry.style).with_context(shown)? else { return Ok(None) };
     ensure!(heads_fit(traits.heads, geometry.width), "{}: {} heads do not divide its width", shown(), traits.heads);
     let evidence = Evidence::Config { reference: None };
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
@@ -138,7 +139,7 @@ pub fn read_weights(path: &Path) -> Result<Vec<(String, Tensor)>> {
     Place::of(path)?.read()
 }
 
-/// Returns the files that a checkpoint consists of: the archive, or the configs and the weights.
+/// Returns the files that a checkpoint consists of: the archive, or the configs, the tokenizer and the weights.
 ///
 /// # Errors
 /// Fails if there are no weights.
@@ -147,7 +148,8 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path.to_path_buf()]);
     }
     let place = Place::of(path)?;
-    let beside = config::file(&place.folder).into_iter().chain([place.folder.join(preprocessing::FILE)]);
+    let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
+    let beside = config::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| file.is_file()).collect();
     all.extend(place.files());
     Ok(all)

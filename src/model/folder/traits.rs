@@ -11,6 +11,7 @@ use crate::model::vit::architecture::{Architecture, Pool};
 use crate::model::vit::identify::{Fixed, Source, Sources};
 use crate::model::vit::parts::{Parts, Readout};
 use crate::model::vit::rope::Rope;
+use crate::model::vit::text::TextStyle;
 use crate::model::vit::{Activation, Geometry, Traits, heads_fit, table_heads};
 
 impl Config {
@@ -78,10 +79,11 @@ impl Config {
 
     fn of_tower(&self, width: i64) -> Result<(Traits, Sources)> {
         let head_width = self.values.integer("head_width", 64)?;
-        let traits = Traits { heads: (width / head_width).max(1), activation: self.open_clip(), eps: 1e-5 };
-        let (heads, activation) = (self.said("head_width"), self.text_said("quick_gelu"));
+        let traits = self.open_clip(&self.values, (width / head_width).max(1))?;
+        let (heads, activation, eps) =
+            (self.said("head_width"), self.text_said("quick_gelu"), self.said("norm_kwargs"));
         let (rope, readout) = (Source::Weights, Source::Weights);
-        Ok((traits, Sources { heads, activation, eps: Source::Default, rope, readout }))
+        Ok((traits, Sources { heads, activation, eps, rope, readout }))
     }
 
     fn text_said(&self, key: &str) -> Source {
@@ -89,23 +91,47 @@ impl Config {
         if said { Source::Config } else { Source::Default }
     }
 
-    /// Returns the activation of open_clip's own towers.
-    fn open_clip(&self) -> Activation {
+    /// Returns the traits of one of open_clip's own towers, whose table is `tower`.
+    fn open_clip(&self, tower: &Values, heads: i64) -> Result<Traits> {
+        let within = |key: &str| Values::new(&tower.path, tower.get(key).cloned().unwrap_or(Value::Null));
         let quick = self.text.as_ref().is_some_and(|text| text.is_true("quick_gelu"));
-        if quick { Activation::QuickGelu } else { Activation::Gelu }
+        let activation = match within("act_kwargs").text("approximate") {
+            _ if quick => Activation::QuickGelu,
+            None | Some("none") => Activation::Gelu,
+            Some("tanh") => Activation::GeluTanh,
+            Some(word) => bail!("{}: approximate = \"{word}\" is none that bella computes", tower.path.display()),
+        };
+        Ok(Traits { heads, activation, eps: within("norm_kwargs").number("eps", 1e-5)? })
     }
 
-    /// Returns the traits of CLIP's text tower of the given width; `None` if the network has none that bella reads.
+    /// Returns the traits of open_clip's text tower, whose weights have the given style.
+    fn open_clip_text(&self, tower: &Values, style: TextStyle) -> Result<Traits> {
+        let (sees_all, read) = match style {
+            TextStyle::Clip => (false, "argmax"),
+            TextStyle::Siglip => (true, "last"),
+        };
+        let pool = tower.text("pool_type").unwrap_or("argmax");
+        ensure!(
+            tower.is_true("no_causal_mask") == sees_all && pool == read,
+            "{}: no_causal_mask = {} with pool_type = \"{pool}\" is neither CLIP's text tower nor SigLIP's: set \
+             head.zero-shot.weights instead",
+            tower.path.display(),
+            tower.is_true("no_causal_mask")
+        );
+        self.open_clip(tower, tower.integer("heads", 8)?)
+    }
+
+    /// Returns the traits of the text tower; `None` if the network has none that bella reads.
     ///
     /// # Errors
-    /// Fails if a value is not a positive number, or if the activation is unknown.
-    pub fn text(&self, width: i64) -> Result<Option<Traits>> {
+    /// Fails if a value is not a positive number, if the activation is unknown, or if open_clip's tower is none of CLIP's or
+    /// SigLIP's.
+    pub fn text(&self, style: TextStyle) -> Result<Option<Traits>> {
         let Some(text) = &self.text else { return Ok(None) };
         match self.kind {
             Kind::OpenClip | Kind::TimmInOpenClip { .. } => {
-                let table = Values::new(&text.path, text.get("text_cfg").cloned().unwrap_or(Value::Null));
-                let heads = table.integer("heads", (width / 64).max(1))?;
-                Ok(Some(Traits { heads, activation: self.open_clip(), eps: 1e-5 }))
+                let tower = Values::new(&text.path, text.get("text_cfg").cloned().unwrap_or(Value::Null));
+                self.open_clip_text(&tower, style).map(Some)
             }
             Kind::Transformers(class) if class.model_type == "clip_vision_model" => {
                 let (heads, eps) = (text.integer("num_attention_heads", 8)?, text.number("layer_norm_eps", 1e-5)?);

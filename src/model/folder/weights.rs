@@ -26,6 +26,9 @@ const SINGLE: [&str; 8] = [
 /// The names of indices in a folder, in the order of the search.
 const INDICES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
 
+/// The file with what a network's own package computes, which a user may put beside the weights.
+pub const REFERENCE: &str = "reference.safetensors";
+
 const INDEX: &str = ".index.json";
 const SAFETENSORS: &str = "safetensors";
 
@@ -53,6 +56,28 @@ pub fn has_weights(path: &Path) -> Result<bool> {
     Ok(path.is_dir() || (path.is_file() && (by_name || state_dict::is_state_dict(path)?)))
 }
 
+/// Says what to do about a folder without weights of a known name.
+fn instead(folder: &Path) -> String {
+    if folder.join("adapter_config.json").is_file() {
+        return "it is a PEFT adapter, which `bella import` reads".into();
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let endings = [SAFETENSORS, "bin", "pth", "pt"];
+    let fits = |path: &PathBuf| {
+        !path.ends_with(REFERENCE) && path.extension().is_some_and(|end| endings.iter().any(|known| end == *known))
+    };
+    match entries.filter(fits).min() {
+        Some(file) => format!("if {} is what you mean, set checkpoint.path to it", file.display()),
+        None => format!("put the publisher's {} there", SINGLE[0]),
+    }
+}
+
+/// Returns the folder in which a config or a tokenizer may lie: the checkpoint itself, or the one that holds its file.
+pub fn home(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() { path.to_path_buf() } else { parent.to_path_buf() }
+}
+
 impl Place {
     /// Finds the weights of a folder, of an index, or of a single file.
     ///
@@ -60,18 +85,12 @@ impl Place {
     /// Fails if there are none, if a shard is missing, or if the index is damaged.
     pub fn of(path: &Path) -> Result<Place> {
         if !path.is_dir() {
-            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            return Place::of_file(path, folder, path);
+            return Place::of_file(path, &home(path), path);
         }
         let first = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|file| file.is_file());
         match first(&SINGLE).or_else(|| first(&INDICES)) {
             Some(file) => Place::of_file(path, path, &file),
-            None => bail!(
-                "{0}: has no {1} and no {2}; put the publisher's {1} there",
-                path.display(),
-                SINGLE[0],
-                INDICES[0]
-            ),
+            None => bail!("{}: has no {} and no {}; {}", path.display(), SINGLE[0], INDICES[0], instead(path)),
         }
     }
 
@@ -190,10 +209,9 @@ fn header(path: &Path) -> Result<Value> {
     serde_json::from_slice(&bytes).context("its header is no JSON")
 }
 
-/// Returns whether a tensor is one of indices, which older versions of transformers store as integers and images never go
-/// through.
+/// Returns whether a tensor is one of indices or counts, which are stored as integers and images never go through.
 fn is_index(name: &str) -> bool {
-    name.ends_with("position_ids") || name.ends_with("relative_position_index")
+    ["position_ids", "relative_position_index", "num_batches_tracked"].iter().any(|end| name.ends_with(end))
 }
 
 fn quantised(path: &Path, name: &str, kind: &str) -> String {

@@ -10,16 +10,24 @@ use tch::{Kind, Tensor};
 use crate::base::tensor_file::State;
 
 /// The version in each file name. It changes whenever heads are built differently.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// Reads a cached head `[C, d]`. A damaged file gives a warning and counts as missing.
-pub fn read(key: &str, classes: usize) -> Option<Tensor> {
+/// A head made of texts.
+pub struct TextHead {
+    /// The weight, `[C, d]`, in f32 on the CPU.
+    pub weight: Tensor,
+    /// The bias, `[C]`, likewise: the same for all classes.
+    pub bias: Tensor,
+}
+
+/// Reads a cached head. A damaged file gives a warning and counts as missing.
+pub fn read(key: &str, classes: usize) -> Option<TextHead> {
     let path = path(key)?;
     if !path.is_file() {
         return None;
     }
     match checked(&path, classes) {
-        Ok(weight) => Some(weight),
+        Ok(head) => Some(head),
         Err(error) => {
             tracing::warn!("{}: built again, for the cached head is damaged ({error:#})", path.display());
             None
@@ -27,20 +35,24 @@ pub fn read(key: &str, classes: usize) -> Option<Tensor> {
     }
 }
 
-fn checked(path: &std::path::Path, classes: usize) -> Result<Tensor> {
+fn checked(path: &std::path::Path, classes: usize) -> Result<TextHead> {
     let state = State::read(path)?;
-    let weight = state.get("weight")?;
-    let rows = weight.size2().map(|(rows, _)| rows);
-    ensure!(weight.kind() == Kind::Float && rows.is_ok_and(|rows| rows == classes as i64), "its weight is another one");
-    ensure!(weight.isfinite().all().int64_value(&[]) == 1, "its weight is not finite");
-    Ok(weight.copy())
+    let read = |name: &str, axes: usize| -> Result<Tensor> {
+        let tensor = state.get(name)?;
+        let fits = tensor.dim() == axes && tensor.size()[0] == classes as i64;
+        ensure!(tensor.kind() == Kind::Float && fits, "its {name} is another one");
+        ensure!(tensor.isfinite().all().int64_value(&[]) == 1, "its {name} is not finite");
+        Ok(tensor.copy())
+    };
+    Ok(TextHead { weight: read("weight", 2)?, bias: read("bias", 1)? })
 }
 
 /// Stores a head. If the folder cannot be written to, this only warns, since it only costs the next run some time.
-pub fn write(key: &str, weight: &Tensor) {
+pub fn write(key: &str, head: &TextHead) {
     let Some(path) = path(key) else { return };
     let mut state = State::default();
-    state.put("weight", weight);
+    state.put("weight", &head.weight);
+    state.put("bias", &head.bias);
     let folder = path.parent().map_or_else(PathBuf::new, |parent| parent.to_path_buf());
     let written = std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot create {}", folder.display()))

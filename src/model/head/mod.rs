@@ -5,6 +5,7 @@ mod entries;
 mod names;
 pub mod prompts;
 pub mod templates;
+pub mod tokenizer;
 pub mod tokens;
 
 use std::path::{Path, PathBuf};

@@ -1,11 +1,13 @@
 //! A zero-shot head from class names and prompt templates. Each row is the mean of the templates' normalised text
 //! embeddings, normalised again, times exp(logit scale) (Radford et al. 2021, arXiv 2103.00020, section 3.1.4).
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use tch::{Device, Kind, Tensor};
 
+use super::cache::TextHead;
 use super::names::ClassNames;
+use super::tokenizer::{Tokenizer, Tokens};
 use super::{Checkpoint, cache, templates, tokens};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
 use crate::machine::memory::{Cut, Need, Task};
@@ -57,16 +59,16 @@ impl Prompts {
         toml::Table::from_iter([("templates".to_string(), templates), (key.to_string(), names)])
     }
 
-    /// Returns the weight `[C, d]`, built or read from the cache.
+    /// Returns the head, built or read from the cache.
     ///
     /// # Errors
-    /// Fails if the checkpoint has no CLIP text tower, or if the names do not fit the classes.
-    pub fn weight(&self, checkpoint: &Checkpoint, classes: &[String]) -> Result<Tensor> {
+    /// Fails if the checkpoint has no text tower, or if the names do not fit the classes.
+    pub fn head(&self, checkpoint: &Checkpoint, classes: &[String]) -> Result<TextHead> {
         let texts = self.texts(classes)?;
         let key = cache_key(&(checkpoint.hash)()?, &texts);
-        if let Some(weight) = cache::read(&key, classes.len()) {
+        if let Some(head) = cache::read(&key, classes.len()) {
             tracing::info!("zero-shot head: {} classes, from the cache", classes.len());
-            return Ok(weight);
+            return Ok(head);
         }
         let shown = checkpoint.path.display();
         let text = (checkpoint.text)()?.with_context(|| {
@@ -76,9 +78,10 @@ impl Prompts {
             )
         })?;
         report(&text, &texts);
-        let weight = guarded("zero-shot head", ROOM_ELSEWHERE, || embed(&text, &texts, checkpoint.device))?;
-        cache::write(&key, &weight);
-        Ok(weight)
+        let tokenizer = Tokenizer::of(&text.tower.geometry, checkpoint.path)?;
+        let head = guarded("zero-shot head", ROOM_ELSEWHERE, || embed(&text, &tokenizer, &texts, checkpoint.device))?;
+        cache::write(&key, &head);
+        Ok(head)
     }
 
     /// Returns the prompts of each class.
@@ -135,17 +138,11 @@ fn report(text: &IdentifiedText, texts: &[Vec<String>]) {
     tracing::info!("zero-shot head: {} classes, {count} prompts", texts.len());
 }
 
-/// Returns the rows `[C, d]` of a head, in f32 on the CPU.
-pub fn embed(text: &IdentifiedText, texts: &[Vec<String>], device: Device) -> Result<Tensor> {
+/// Returns the head of the texts of each class. Its logits are exp(logit scale) · cosine + logit bias.
+pub fn embed(text: &IdentifiedText, tokenizer: &Tokenizer, texts: &[Vec<String>], device: Device) -> Result<TextHead> {
     let _guard = tch::no_grad_guard();
     let geometry = &text.tower.geometry;
-    ensure!(
-        geometry.vocabulary == tokens::VOCABULARY,
-        "the checkpoint's text tower knows {} tokens, not the {} of CLIP's vocabulary: set head.zero-shot.weights instead",
-        geometry.vocabulary,
-        tokens::VOCABULARY
-    );
-    let all = tokenise(texts, geometry.context as usize);
+    let all = tokenise(tokenizer, texts, geometry.context as usize)?;
     let weights = text.weights.to(device);
     let mut sum = Tensor::zeros([texts.len() as i64, geometry.output], (Kind::Float, device));
     let bar = crate::base::logging::bar(all.len() as u64, "prompts");
@@ -158,7 +155,9 @@ pub fn embed(text: &IdentifiedText, texts: &[Vec<String>], device: Device) -> Re
     bar.finish_and_clear();
     let counts: Vec<f32> = texts.iter().map(|prompts| prompts.len() as f32).collect();
     let mean = sum / Tensor::from_slice(&counts).to_device(device).unsqueeze(1);
-    Ok((normalised(&mean) * text.weights.logit_scale).to_device(Device::Cpu))
+    let weight = (normalised(&mean) * text.weights.logit_scale).to_device(Device::Cpu);
+    let bias = Tensor::full([texts.len() as i64], text.weights.logit_bias, tch::kind::FLOAT_CPU);
+    Ok(TextHead { weight, bias })
 }
 
 /// Returns the number of texts that go through the text tower at once.
@@ -173,19 +172,19 @@ fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
 }
 
 /// Returns the class and tokens of each text, short texts first, since a batch is as long as its longest text.
-fn tokenise(texts: &[Vec<String>], context: usize) -> Vec<(i64, Vec<i64>)> {
+fn tokenise(tokenizer: &Tokenizer, texts: &[Vec<String>], context: usize) -> Result<Vec<(i64, Vec<i64>)>> {
     let mut all = Vec::new();
     for (class, prompts) in texts.iter().enumerate() {
         for prompt in prompts {
-            let found = tokens::tokens(prompt, context);
-            if found.len() == context && tokens::tokens(prompt, usize::MAX).len() > context {
+            let Tokens { numbers, is_cut } = tokenizer.tokens(prompt, context)?;
+            if is_cut {
                 tracing::warn!("a prompt is longer than {context} tokens and is cut: {prompt}");
             }
-            all.push((class as i64, found));
+            all.push((class as i64, numbers));
         }
     }
     all.sort_by_key(|(_, found)| found.len());
-    all
+    Ok(all)
 }
 
 fn normalised(features: &Tensor) -> Tensor {

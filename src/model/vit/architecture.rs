@@ -1,4 +1,5 @@
-//! timm's architectures: what a name says about a network beyond the names and shapes of its tensors.
+//! timm's architectures: what a name says about a network beyond the names and shapes of its tensors, and the sizes by which
+//! a name can be checked against these.
 //!
 //! `architectures.tsv` is written by `scripts/list_timm_architectures.py` from the package itself; it has the architectures
 //! whose blocks bella computes.
@@ -25,6 +26,9 @@ pub struct Architecture {
     pub eps: f64,
     pub pool: Pool,
     pub rope: Option<Rope>,
+    pub width: i64,
+    pub blocks: i64,
+    pub patch: i64,
 }
 
 /// Every known architecture.
@@ -49,6 +53,14 @@ pub fn architecture(name: &str) -> Result<&'static Architecture> {
     })
 }
 
+/// Returns the architectures with these sizes, those with the shortest names first.
+pub fn of_sizes(width: i64, blocks: i64, patch: i64) -> impl Iterator<Item = &'static Architecture> {
+    let fits = |known: &&Architecture| [known.width, known.blocks, known.patch] == [width, blocks, patch];
+    let mut found: Vec<&Architecture> = ARCHITECTURES.iter().filter(fits).collect();
+    found.sort_by_key(|known| (known.name.len(), known.name));
+    found.into_iter()
+}
+
 /// Returns three names that share most with a name: the longest beginning first, then the most similar length.
 fn nearest(name: &str) -> Vec<&'static str> {
     let shared = |known: &str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
@@ -58,18 +70,20 @@ fn nearest(name: &str) -> Vec<&'static str> {
     all
 }
 
-/// Reads a line: name, heads, activation, epsilon, pooling, rotary positions.
+/// Reads a line: name, heads, activation, epsilon, pooling, rotary positions, width, blocks, patch.
 fn parse(line: &'static str) -> Option<Architecture> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let [name, heads, activation, eps, pool, rope] = fields[..] else { return None };
+    let [name, heads, activation, eps, pool, rope, width, blocks, patch] = fields[..] else { return None };
+    let [heads, width, blocks, patch] = [heads, width, blocks, patch].map(|field| field.parse().ok());
     let number = |text: &str| text.parse::<f64>().ok();
     let rope = match rope.split(':').collect::<Vec<&str>>()[..] {
         ["centred", theta] => Some(Rope::Centred { theta: number(theta)? }),
         ["indexed", theta, reference] => Some(Rope::Indexed { theta: number(theta)?, reference: number(reference)? }),
         _ => None,
     };
-    let (heads, activation, pool) = (heads.parse().ok()?, activation.parse().ok()?, pool.parse().ok()?);
-    Some(Architecture { name, heads, activation, eps: number(eps)?, pool, rope })
+    let (activation, eps, pool) = (activation.parse().ok()?, number(eps)?, pool.parse().ok()?);
+    let (heads, width, blocks, patch) = (heads?, width?, blocks?, patch?);
+    Some(Architecture { name, heads, activation, eps, pool, rope, width, blocks, patch })
 }
 
 #[cfg(test)]
@@ -85,6 +99,8 @@ mod tests {
         assert_eq!((giant.heads, giant.eps, giant.pool), (16, 1e-6, Pool::Token));
         assert_eq!(giant.rope, Some(Rope::Indexed { theta: 10000.0, reference: 16.0 }));
         assert_eq!(architecture("vit_so150m2_patch16_reg1_gap_256").unwrap().heads, 13);
+        assert_eq!((giant.width, giant.blocks, giant.patch), (1024, 24, 14));
+        assert_eq!(of_sizes(192, 12, 16).next().unwrap().name, "vit_tiny_patch16_224");
         let line = architecture("resnet50").unwrap_err().to_string();
         assert!(line.contains("`resnet50` is no architecture of timm that bella computes; the nearest known ones are"));
         let line = architecture("beit_base_patch16_256").unwrap_err().to_string();

@@ -50,6 +50,8 @@ pub struct TextWeights {
     pub parameters: Parameters,
     /// The factor exp(`logit_scale`) on cosines of images and texts.
     pub logit_scale: f64,
+    /// The summand of all logits (SigLIP's `logit_bias`); 0 where there is none.
+    pub logit_bias: f64,
 }
 
 impl TextWeights {
@@ -68,7 +70,7 @@ impl TextWeights {
             }
             let (known, form) = canonical(inner).with_context(|| {
                 format!(
-                    "it has {name}, a part that CLIP's text tower does not have: use head.zero-shot.weights instead"
+                    "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
                 )
             })?;
             named.push((known, shaped(tensor, form)));
@@ -83,7 +85,9 @@ impl TextWeights {
             if let Some((known, form)) = transformers::text(name) {
                 named.push((known, shaped(tensor, form)));
             } else if name.starts_with("text_model.") && !name.ends_with("position_ids") {
-                bail!("it has {name}, a part that CLIP's text tower does not have: use head.zero-shot.weights instead");
+                bail!(
+                    "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
+                );
             }
         }
         if named.iter().all(|(name, _)| name != "token_embedding") {
@@ -95,11 +99,10 @@ impl TextWeights {
     }
 
     fn complete(named: Vec<(String, Tensor)>, parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
-        let scale = parameters.iter().find(|(name, _)| name == "logit_scale").map(|(_, tensor)| tensor);
-        let scale = scale.filter(|tensor| tensor.numel() == 1).context("the archive has no scalar logit_scale")?;
-        let logit_scale = scale.to_kind(Kind::Double).view(-1).double_value(&[0]).exp();
+        let logit_scale = scalar(parameters, "logit_scale").context("it has no scalar logit_scale")?.exp();
+        let logit_bias = scalar(parameters, "logit_bias").unwrap_or(0.0);
         let geometry = geometry(&named)?;
-        let weights = TextWeights { geometry, parameters: Parameters::new(named), logit_scale };
+        let weights = TextWeights { geometry, parameters: Parameters::new(named), logit_scale, logit_bias };
         weights.check_complete()?;
         Ok(Some(weights))
     }
@@ -107,7 +110,7 @@ impl TextWeights {
     /// Returns the same weights on another device, in f32.
     pub fn to(&self, device: Device) -> TextWeights {
         let parameters = self.parameters.to(device, Kind::Float);
-        TextWeights { geometry: self.geometry.clone(), parameters, logit_scale: self.logit_scale }
+        TextWeights { geometry: self.geometry.clone(), parameters, ..*self }
     }
 
     /// Checks that every parameter of the forward pass exists and has the right shape.
@@ -115,6 +118,9 @@ impl TextWeights {
         let TextGeometry { width, blocks, mlp, output, .. } = self.geometry;
         check_norm(&self.parameters, "ln_final", width)?;
         check_shape(&self.parameters, "proj.weight", &[output, width])?;
+        if self.geometry.style == TextStyle::Siglip {
+            check_shape(&self.parameters, "proj.bias", &[output])?;
+        }
         check_blocks(&self.parameters, blocks, width, mlp)
     }
 }
@@ -127,9 +133,16 @@ fn canonical(name: &str) -> Option<(String, Form)> {
         "ln_final.weight" | "ln_final.bias" => Some((name.into(), Form::AsIs)),
         "text_projection" => Some(("proj.weight".into(), Form::Transposed)),
         "text_projection.weight" => Some(("proj.weight".into(), Form::AsIs)),
+        "text_projection.bias" => Some(("proj.bias".into(), Form::AsIs)),
         _ if name.starts_with("transformer.") => clip::canonical(name),
         _ => None,
     }
+}
+
+/// Returns a parameter with a single value.
+fn scalar(parameters: &[(String, Tensor)], name: &str) -> Option<f64> {
+    let tensor = &parameters.iter().find(|(known, tensor)| known == name && tensor.numel() == 1)?.1;
+    Some(tensor.to_kind(Kind::Double).view(-1).double_value(&[0]))
 }
 
 fn geometry(named: &[(String, Tensor)]) -> Result<TextGeometry> {

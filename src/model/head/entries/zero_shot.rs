@@ -48,9 +48,8 @@ impl HeadSpec for ZeroShot {
         let (weight, bias) = match self {
             ZeroShot::Weights(path) => read_weights(path, surroundings)?,
             ZeroShot::Prompts(prompts) => {
-                let weight = prompts.weight(&surroundings.checkpoint, surroundings.classes)?;
-                let bias = Tensor::zeros([weight.size()[0]], (Kind::Float, weight.device()));
-                (weight, bias)
+                let head = prompts.head(&surroundings.checkpoint, surroundings.classes)?;
+                (head.weight, head.bias)
             }
         };
         Ok(Head { weight, bias, normalised: true, training: self.training() })

@@ -1,0 +1,204 @@
+//! The tokenizer of a text tower: CLIP's, which is built in, or the one in the `tokenizer.json` of SigLIP's folder.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+use tokenizers::{PaddingDirection, PaddingParams, PaddingStrategy, TruncationParams};
+
+use super::tokens;
+use crate::model::folder;
+use crate::model::vit::text::{TextGeometry, TextStyle};
+
+/// The files of a folder that describe its tokenizer.
+const FILE: &str = folder::TOKENIZER[0];
+const SETTINGS: &str = folder::TOKENIZER[1];
+
+/// Turns texts into tokens.
+pub enum Tokenizer {
+    Clip,
+    Siglip(Box<Siglip>),
+}
+
+/// The tokens of a text.
+pub struct Tokens {
+    pub numbers: Vec<i64>,
+    /// Whether the text was cut to fit the context.
+    pub is_cut: bool,
+}
+
+impl Tokenizer {
+    /// Returns the tokenizer of the text tower of the checkpoint at `path`.
+    ///
+    /// # Errors
+    /// Fails if the text tower has another vocabulary than CLIP's, or if SigLIP's folder has no readable tokenizer.
+    pub fn of(text: &TextGeometry, path: &Path) -> Result<Tokenizer> {
+        match text.style {
+            TextStyle::Siglip => {
+                Siglip::open(&folder::home(path), text).map(|found| Tokenizer::Siglip(Box::new(found)))
+            }
+            TextStyle::Clip => {
+                ensure!(
+                    text.vocabulary == tokens::VOCABULARY,
+                    "the checkpoint's text tower knows {} tokens, not the {} of CLIP's vocabulary: set \
+                     head.zero-shot.weights instead",
+                    text.vocabulary,
+                    tokens::VOCABULARY
+                );
+                Ok(Tokenizer::Clip)
+            }
+        }
+    }
+
+    /// Returns the tokens of a text, at most `context`; SigLIP's are always as many as its own context.
+    ///
+    /// # Errors
+    /// Fails if the file's tokenizer cannot read the text.
+    pub fn tokens(&self, text: &str, context: usize) -> Result<Tokens> {
+        match self {
+            Tokenizer::Clip => {
+                let numbers = tokens::tokens(text, context);
+                let is_cut = numbers.len() == context && tokens::tokens(text, usize::MAX).len() > context;
+                Ok(Tokens { numbers, is_cut })
+            }
+            Tokenizer::Siglip(siglip) => siglip.tokens(text),
+        }
+    }
+}
+
+/// What happens to a text before its tokenizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cleaning {
+    /// Lower case, no ASCII punctuation, single spaces, as SigLIP's tokenizer in transformers does.
+    Canonical,
+    /// The same, but an underscore becomes a space, and HTML and odd characters are repaired first, as open_clip does.
+    OpenClipCanonical,
+    /// Lower case, and open_clip's repairs.
+    OpenClipLower,
+    /// open_clip's repairs.
+    OpenClipWhitespace,
+    /// Lower case, with which SigLIP 2 was trained. transformers does this in its class, not in the file.
+    Lower,
+}
+
+impl Cleaning {
+    /// Returns what the config of a folder asks for: that of open_clip, else the class of transformers.
+    fn of(folder: &Path, settings: &Value) -> Result<Cleaning> {
+        let config = folder::config_file(folder).map(|path| json(&path)).transpose()?.unwrap_or(Value::Null);
+        let text = config.pointer("/model_cfg/text_cfg");
+        let said = text.map(|text| text.pointer("/tokenizer_kwargs/clean").and_then(Value::as_str));
+        let class = settings.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
+        match said {
+            Some(Some("canonicalize")) => Ok(Cleaning::OpenClipCanonical),
+            Some(Some("lower")) => Ok(Cleaning::OpenClipLower),
+            Some(Some("whitespace") | None) => Ok(Cleaning::OpenClipWhitespace),
+            Some(Some(word)) => Err(anyhow!(
+                "open_clip_config.json: clean = \"{word}\" is none that bella knows: canonicalize, lower, whitespace; \
+                 set head.zero-shot.weights instead"
+            )),
+            None if class.starts_with("SiglipTokenizer") => Ok(Cleaning::Canonical),
+            None => Ok(Cleaning::Lower),
+        }
+    }
+
+    fn apply(self, text: &str) -> String {
+        match self {
+            Cleaning::Canonical => canonical(&text.to_lowercase()),
+            Cleaning::OpenClipCanonical => canonical(&tokens::clean(text).replace('_', " ").to_lowercase()),
+            Cleaning::OpenClipLower => tokens::clean(text).to_lowercase(),
+            Cleaning::OpenClipWhitespace => tokens::clean(text),
+            Cleaning::Lower => text.to_lowercase(),
+        }
+    }
+}
+
+/// Returns a text without ASCII punctuation and with single spaces.
+fn canonical(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_ascii_punctuation()).collect();
+    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The tokenizer of a folder. Its texts are filled to the context, since SigLIP reads its last token.
+pub struct Siglip {
+    tokenizer: tokenizers::Tokenizer,
+    cleaning: Cleaning,
+}
+
+impl Siglip {
+    fn open(folder: &Path, text: &TextGeometry) -> Result<Siglip> {
+        let path = folder.join(FILE);
+        let shown = path.display();
+        ensure!(
+            path.is_file(),
+            "{shown}: no such file, which SigLIP's text tower needs: put the publisher's there, or set \
+             head.zero-shot.weights"
+        );
+        let mut tokenizer = tokenizers::Tokenizer::from_file(&path)
+            .map_err(|e| anyhow!("{shown}: no tokenizer that bella reads: {e}"))?;
+        let largest = tokenizer.get_vocab(true).values().max().map_or(0, |largest| i64::from(*largest));
+        ensure!(
+            largest < text.vocabulary,
+            "{shown}: has a token numbered {largest}, but the text tower knows {}: they are not of one model",
+            text.vocabulary
+        );
+        let settings = folder.join(SETTINGS);
+        let settings = if settings.is_file() { json(&settings)? } else { Value::Null };
+        let padding = padding(&settings, &tokenizer, text.context as usize).with_context(|| {
+            format!("{shown}: neither it nor {SETTINGS} names the `pad_token` with which SigLIP's texts are filled")
+        })?;
+        let cut = TruncationParams { max_length: text.context as usize, ..TruncationParams::default() };
+        let tokenizer = tokenizer.with_padding(Some(padding)).with_truncation(Some(cut));
+        let tokenizer = tokenizer.map_err(|e| anyhow!("{shown}: {e}"))?.clone().into();
+        Ok(Siglip { tokenizer, cleaning: Cleaning::of(folder, &settings)? })
+    }
+
+    fn tokens(&self, text: &str) -> Result<Tokens> {
+        let found = self.tokenizer.encode(self.cleaning.apply(text), true).map_err(|e| anyhow!("`{text}`: {e}"))?;
+        let numbers = found.get_ids().iter().map(|id| i64::from(*id)).collect();
+        Ok(Tokens { numbers, is_cut: !found.get_overflowing().is_empty() })
+    }
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{shown}: cannot read"))?;
+    serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))
+}
+
+/// Returns how texts are filled to `context`: as the settings say, else as the tokenizer's file does, else as the class of
+/// transformers does (Gemma's, of SigLIP 2, fills on the left). A token is a text, or a table with its `content`.
+fn padding(settings: &Value, tokenizer: &tokenizers::Tokenizer, context: usize) -> Option<PaddingParams> {
+    let own = tokenizer.get_padding();
+    let said = settings.get("pad_token").and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+    let token = said.map(str::to_string).or_else(|| own.map(|own| own.pad_token.clone()))?;
+    let class = settings.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
+    let fills_left = ["Gemma", "Siglip2"].iter().any(|start| class.starts_with(start));
+    let direction = match settings.get("padding_side").and_then(Value::as_str) {
+        Some("left") => PaddingDirection::Left,
+        Some(_) => PaddingDirection::Right,
+        None => {
+            own.map_or(if fills_left { PaddingDirection::Left } else { PaddingDirection::Right }, |own| own.direction)
+        }
+    };
+    let (pad_id, strategy) = (tokenizer.token_to_id(&token)?, PaddingStrategy::Fixed(context));
+    Some(PaddingParams { strategy, direction, pad_id, pad_token: token, ..PaddingParams::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cleaned_as_their_package_does() {
+        let text = "A  photo of a `Great_Dane` &amp; (dog).";
+        for (cleaning, expected) in [
+            (Cleaning::Canonical, "a photo of a greatdane amp dog"),
+            (Cleaning::OpenClipCanonical, "a photo of a great dane dog"),
+            (Cleaning::OpenClipLower, "a photo of a `great_dane` & (dog)."),
+            (Cleaning::OpenClipWhitespace, "A photo of a `Great_Dane` & (dog)."),
+            (Cleaning::Lower, "a  photo of a `great_dane` &amp; (dog)."),
+        ] {
+            assert_eq!(cleaning.apply(text), expected, "{cleaning:?}");
+        }
+    }
+}
