@@ -186,6 +186,27 @@ fn adapters_come_back_bit_for_bit() {
     }
 }
 
+/// A head beside an adapter comes in with it; PEFT adds the update of an attention's second layer twice.
+#[test]
+fn a_head_beside_an_adapter_comes_in() {
+    let place = Place::new();
+    let run = train(&place, "open-clip", ALL_LAYERS);
+    done(export(&place, &run, "first", &["--to", "peft", "--particle", "0"]));
+    let imported = import(&place, &[place.path("first")], &[]);
+    let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta").get(0);
+    assert!(theta(&imported).equal(&theta(&run)));
+    let end = "visual.transformer.resblocks.1.attn.base_layer.out_proj.lora_B.weight";
+    let b = tensor(&place.path("first/adapter_model.safetensors"), &format!("base_model.model.{end}"));
+    let layout: Vec<Value> =
+        serde_json::from_str(&metadata(&run.join("posterior.safetensors"))["layout"]).unwrap();
+    let part = layout.iter().find(|part| part["name"] == "blocks.1.attn.proj.weight").unwrap();
+    let start = part["start"].as_i64().unwrap() + 2 * 16;
+    assert!((b * 2.0).reshape([-1]).equal(&theta(&run).narrow(0, start, 2 * 16)));
+    std::fs::remove_file(place.path("first/head.safetensors")).unwrap();
+    let line = error_line(importing(&place, &[place.path("first")], &["--force"]), 1);
+    assert_has(&line, &["head.linear: the adapter has no trained classifier", "head.safetensors", "[head.zero-shot]"]);
+}
+
 #[test]
 fn a_soup_leaves_and_comes_back() {
     let place = Place::new();

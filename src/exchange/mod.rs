@@ -3,6 +3,7 @@
 mod config;
 mod expected;
 mod folder;
+mod head;
 pub mod incoming;
 mod lora;
 mod modules;

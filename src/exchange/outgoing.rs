@@ -6,10 +6,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::config;
 use super::expected::Expected;
 use super::lora::updates;
-use crate::base::tensor_file::State;
+use super::{config, head};
 use crate::experiment::Experiment;
 use crate::model::folder::has_weights;
 use crate::model::network::Slot;
@@ -143,16 +142,13 @@ impl Outgoing<'_> {
         if self.checkpoint().is_dir() { config::read(self.checkpoint()).map(Some) } else { Ok(None) }
     }
 
-    /// Writes the head of a model as `head.safetensors`, which `head.zero-shot.weights` reads, too.
+    /// Writes the head of a model beside it.
     ///
     /// # Errors
     /// Fails if it cannot be written.
     pub fn write_head(&self, model: usize, folder: &Path) -> Result<()> {
         let HeadOf { weight, bias, .. } = self.head(model);
-        let mut state = State::default();
-        state.put("weight", &weight);
-        state.put("bias", &bias);
-        state.write(&folder.join("head.safetensors"))
+        head::write(&weight, &bias, folder)
     }
 
     /// Checks that the particles are low-rank updates.
