@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs what `bella export` prints: every exported model is loaded by its own package, PEFT where it is an adapter, and its
-logits are compared with bella's. Then adapters that PEFT itself has made come in, and bella's logits are compared with PEFT's.
+logits are compared with bella's; whole posteriors run in TorchScript and in ONNX Runtime at batch sizes 1, 7 and 64, after ONNX's
+checker has read them; adapters come back bit for bit. Then adapters that PEFT itself has made come in, and bella's logits are compared with PEFT's.
 
-    pip install torch timm open_clip_torch transformers peft safetensors
+    pip install torch timm open_clip_torch transformers peft safetensors onnx onnxruntime
     cargo build && python scripts/compare_exports.py [--bella target/debug/bella] [--only hf-vit]
 
 The networks are those of tests/fixtures/folders: the smallest of every family, with random weights. With an older transformers
@@ -24,7 +25,8 @@ from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ROOT / "tests" / "fixtures" / "folders"
-BOUND = 1e-5
+# Of files in half precision, whose weights are rounded, and of all others.
+HALF_BOUND, BOUND = 3e-2, 1e-5
 LAYERS = 'targets = ["attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"]'
 GATED = 'targets = ["attn.qkv", "mlp.gate", "mlp.fc", "mlp.proj"]'
 NETWORKS = {
@@ -33,6 +35,8 @@ NETWORKS = {
     "hf-dinov2-swiglu": GATED, "hf-dinov3": LAYERS, "hf-dinov3-gated": GATED, "hf-clip": LAYERS, "hf-clip-both": LAYERS,
     "hf-siglip": LAYERS,
 }
+# Of these, only whole models leave: no package of adapters has their layers, or transformers computes no logits of theirs.
+WHOLE = {"timm-eva02": GATED, "timm-beit": LAYERS, "timm-dinov2-gated": GATED, "timm-deit-distilled": LAYERS, "hf-beit": LAYERS}
 CONFIG = """
 name = "exports"
 seed = 1
@@ -88,15 +92,83 @@ def loadable(name, folder):
     return copy
 
 
+def files(folder):
+    """The content of all files below a folder."""
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def coming_back(place, config, package):
+    """Export, import, export again: the same bytes."""
+    place.export("--to", "peft", *package)
+    first = files(place.folder / "out")
+    run = place.run("import", place.folder / "out", "--config", config, "--force").strip()
+    place.export(run, "--to", "peft", *package)
+    yield "peft in and out", 0.0 if files(place.folder / "out") == first else float("inf")
+
+
+def of_all(outputs, expected):
+    """The largest relative difference of logits, and the absolute ones of what follows from them."""
+    logits, probabilities, information = [torch.as_tensor(output).double() for output in outputs]
+    mean = expected.double().softmax(-1).mean(0)
+    entropy = lambda p: -torch.xlogy(p, p).sum(-1)
+    spread = entropy(mean) - entropy(expected.double().softmax(-1)).mean(0)
+    relative = (logits - expected).abs().max() / expected.abs().max()
+    return max(relative, (probabilities - mean).abs().max(), (information - spread).abs().max()).item()
+
+
+def runners(folder, what):
+    """The function that runs a whole posterior of one input."""
+    if what == "torchscript":
+        model = torch.jit.load(folder / "posterior.pt")
+        return lambda images: model(images)
+    import onnx
+    import onnxruntime
+
+    file = folder / "posterior.onnx"
+    onnx.checker.check_model(file, full_check=True)
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images.numpy()})
+
+
+def together(place, kind):
+    """The whole posterior of the run at hand in one file, at batch sizes 1, 7 and 64."""
+    for what in ("torchscript", "onnx"):
+        for options in ([], ["--particle", 1], ["--preprocess"], ["--as", "f16"]):
+            if what == "torchscript" and "f16" in options:
+                options = ["--as", "bf16"]
+            place.export("--to", what, *options)
+            expected = load_file(place.folder / "out" / "expected.safetensors")
+            images, logits = expected["images" if "--preprocess" in options else "pixels"], expected["logits"]
+            worst, run = 0.0, runners(place.folder / "out", what)
+            for count in (1, 7, 64):
+                index = torch.arange(count) % len(images)
+                with torch.no_grad():
+                    worst = max(worst, of_all(run(images[index]), logits[:, index]))
+            yield f"{what} {kind} {''.join(map(str, options)).strip('-')}", worst
+
+
 def leaving(place, name, targets, generation):
     network = loadable(name, place.folder)
     package = ["--for", f"transformers-{generation}"] if name.startswith("hf-") else []
-    place.train(network, f"low-rank = {{ rank = 2, {targets} }}")
+    config = place.train(network, f"low-rank = {{ rank = 2, {targets} }}")
     for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0])]:
         code = place.export("--to", what, *package, *more)
         yield f"{what} {more[0].strip('-')}", printed(code)
+    if generation == 5:
+        yield from together(place, "low-rank")
+    yield from coming_back(place, config, package)
     place.train(network, "full = {}")
+    if generation == 5:
+        yield from together(place, "full")
     yield "weights full", printed(place.export("--to", "weights", *package, "--particle", 0))
+
+
+def only_whole(place, name, targets):
+    network = loadable(name, place.folder)
+    for kind in (f"low-rank = {{ rank = 2, {targets} }}", "full = {}"):
+        place.train(network, kind)
+        yield from together(place, kind.split()[0])
 
 
 def page(place):
@@ -178,12 +250,16 @@ def main():
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(options.bella).resolve(), Path(folder))
-        for name, targets in NETWORKS.items():
+        for name, targets in (NETWORKS | WHOLE).items():
             if options.only and name not in options.only or options.generation == 4 and not name.startswith("hf-"):
                 continue
-            for what, difference in leaving(place, name, targets, options.generation):
-                print(f"{name:24} {what:20} {difference:.1e}", flush=True)
-                worst = max(worst, difference)
+            if name in WHOLE and options.generation == 4:
+                continue
+            found = only_whole(place, name, targets) if name in WHOLE else leaving(place, name, targets, options.generation)
+            for what, difference in found:
+                half = what.endswith("16")
+                print(f"{name:24} {what:32} {difference:.1e}", flush=True)
+                worst = max(worst, difference * (BOUND / HALF_BOUND if half else 1))
         if not options.only and options.generation == 5:
             for what, difference in [*page(place), *coming(place)]:
                 print(f"{what:45} {difference:.1e}", flush=True)

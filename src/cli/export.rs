@@ -11,7 +11,8 @@ use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
-use crate::exchange::{Loaded, check, peft, posterior_lines, python_lines, script, weights, write_folder};
+use crate::exchange::whole::{self, Form, Numbers, Runner};
+use crate::exchange::{Loaded, check, peft, python_lines, weights, whole_lines, write_folder};
 use crate::machine::Precision;
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::schema::words;
@@ -27,6 +28,8 @@ words! {
         Weights = "weights",
         /// The whole posterior as one TorchScript archive.
         Torchscript = "torchscript",
+        /// The whole posterior as one ONNX graph.
+        Onnx = "onnx",
     }
 }
 
@@ -64,8 +67,9 @@ pub struct ExportArgs {
 /// Where models leave to, as the command line says it.
 #[derive(Args)]
 pub struct DoorArgs {
-    /// What to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights) or
-    /// torchscript (all models as one archive that needs no bella). Nothing is evaluated then.
+    /// What to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights),
+    /// torchscript (all models as one archive that needs no bella) or onnx (all models as one graph). Nothing is evaluated
+    /// then.
     #[arg(long, value_name = "FORMAT", requires = "output")]
     to: Option<Format>,
 
@@ -77,6 +81,14 @@ pub struct DoorArgs {
     #[arg(long = "for", value_name = "PACKAGE", requires = "to")]
     package: Option<Package>,
 
+    /// Number type of an archive or a graph: f32, f16 or bf16 [default: f32].
+    #[arg(long = "as", value_name = "TYPE", requires = "to")]
+    numbers: Option<Numbers>,
+
+    /// Put the preprocessing into an archive or a graph: it takes bytes [B, 3, h, w] of any size.
+    #[arg(long, requires = "to")]
+    preprocess: bool,
+
     /// Replace an existing folder.
     #[arg(long, requires = "to")]
     force: bool,
@@ -84,23 +96,59 @@ pub struct DoorArgs {
 
 /// Where models leave to.
 pub struct Door {
-    to: Format,
+    to: Leaving,
     output: PathBuf,
-    package: Option<Package>,
     force: bool,
+}
+
+/// What leaves.
+enum Leaving {
+    /// A folder a model, for a package.
+    Models(Loaded, Option<Package>),
+    /// One file of all.
+    Whole(Form),
 }
 
 impl DoorArgs {
     /// Returns the door, if the command line names one.
-    pub fn door(&self) -> Option<Door> {
-        let (to, output) = (self.to?, self.output.clone()?);
-        Some(Door { to, output, package: self.package, force: self.force })
+    ///
+    /// # Errors
+    /// Fails if an option does not fit the format.
+    pub fn door(&self) -> Result<Option<Door>> {
+        let (Some(to), Some(output)) = (self.to, self.output.clone()) else { return Ok(None) };
+        let runner = match to {
+            Format::Peft | Format::Weights => None,
+            Format::Torchscript => Some(Runner::TorchScript),
+            Format::Onnx => Some(Runner::Onnx),
+        };
+        let to = match runner {
+            Some(runner) => {
+                if self.package.is_some() {
+                    return Err(Usage(format!("--for: {to} needs no package: leave it out")).into());
+                }
+                let numbers = self.numbers.unwrap_or(Numbers::F32);
+                Leaving::Whole(Form { runner, numbers, prepares: self.preprocess })
+            }
+            None => {
+                let option = if self.preprocess { "--preprocess" } else { "--as" };
+                if self.preprocess || self.numbers.is_some() {
+                    let rule =
+                        format!("{option}: is for --to torchscript and --to onnx; {to} keeps what the checkpoint has");
+                    return Err(Usage(rule).into());
+                }
+                let loaded = if to == Format::Peft { Loaded::Adapter } else { Loaded::Weights };
+                Leaving::Models(loaded, self.package)
+            }
+        };
+        Ok(Some(Door { to, output, force: self.force }))
     }
 }
 
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let door =
-        args.door.door().ok_or_else(|| Usage("--to FORMAT and --output FOLDER say what to write, and where".into()))?;
+    let door = args
+        .door
+        .door()?
+        .ok_or_else(|| Usage("--to FORMAT and --output FOLDER say what to write, and where".into()))?;
     let opened = opened_to_leave(&door, args.run.as_deref(), &Overrides::default(), &args.compute)?;
     let theta = theta(args, &opened)?;
     let name = |number: usize| format!("{}-{number}", if args.draws.unwrap_or(0) > 0 { "draw" } else { "particle" });
@@ -179,15 +227,21 @@ pub(super) fn leave(
         opened.run.id()
     );
     let outgoing = Outgoing { experiment, session, subspace, theta, names };
-    if door.to == Format::Torchscript {
-        return leave_together(door, &outgoing);
+    match &door.to {
+        Leaving::Whole(form) => leave_together(door, *form, &outgoing),
+        Leaving::Models(loaded, package) => leave_apart(door, (*loaded, *package), &outgoing),
     }
-    let target = Target::new(door.package, outgoing.checkpoint(), session.naming, &session.names)?;
-    let (write, loaded): (Writer, Loaded) = match door.to {
-        Format::Peft => (peft::write, Loaded::Adapter),
-        Format::Weights | Format::Torchscript => (weights::write, Loaded::Weights),
+}
+
+/// Writes a folder a model.
+fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoing: &Outgoing) -> Result<()> {
+    let session = outgoing.session;
+    let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
+    let (write, what): (Writer, Format) = match loaded {
+        Loaded::Adapter => (peft::write, Format::Peft),
+        Loaded::Weights => (weights::write, Format::Weights),
     };
-    let python = python_lines(&outgoing, &target, &door.output, loaded)?;
+    let python = python_lines(outgoing, &target, &door.output, loaded)?;
     let expected = outgoing.expected()?;
     write_folder(&door.output, door.force, |folder| {
         for model in 0..outgoing.count() {
@@ -195,25 +249,24 @@ pub(super) fn leave(
             if own != folder {
                 std::fs::create_dir(&own)?;
             }
-            write(&outgoing, &target, model, &own)?;
+            write(outgoing, &target, model, &own)?;
             expected.write(model, &own)?;
         }
         Ok(())
     })?;
-    tracing::info!("{}: {} for {}: {}", door.output.display(), door.to, target.package, outgoing.names.join(", "));
+    tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
     print!("{python}");
     Ok(())
 }
 
-/// Writes all models as one archive.
-fn leave_together(door: &Door, outgoing: &Outgoing) -> Result<()> {
-    ensure!(door.package.is_none(), "--for: an archive needs no package: leave it out");
-    let expected = outgoing.expected()?;
-    write_folder(&door.output, door.force, |folder| {
-        script::write_posterior(outgoing, folder)?;
-        expected.write_all(folder)
-    })?;
-    tracing::info!("{}: {} in one archive", door.output.display(), outgoing.names.join(", "));
-    print!("{}", posterior_lines(&door.output));
+/// Writes all models as one file.
+fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
+    let size = outgoing.image_size()?;
+    // Images of another size show that resizing is in the file, too.
+    let expected =
+        if form.prepares { outgoing.expected_of([2 * size, size + size / 2])? } else { outgoing.expected()? };
+    write_folder(&door.output, door.force, |folder| whole::write(outgoing, form, &expected, folder))?;
+    tracing::info!("{}: {} in one file", door.output.display(), outgoing.names.join(", "));
+    print!("{}", whole_lines(form, &door.output));
     Ok(())
 }

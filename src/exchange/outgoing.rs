@@ -126,12 +126,21 @@ impl Outgoing<'_> {
         weights.own(name).map(|own| on_host(&own.squeeze_dim(0)))
     }
 
-    /// Returns a few images, and the logits of every model.
+    /// Returns a few images of the network's size, and the logits of every model.
     ///
     /// # Errors
     /// Fails if the network takes no images, or if prediction fails.
     pub fn expected(&self) -> Result<Expected> {
-        no_grad(|| Expected::of(self.session, self.subspace, self.theta))
+        let size = self.image_size()?;
+        self.expected_of([size, size])
+    }
+
+    /// Returns the same of images of another `[height, width]`, which bella resizes.
+    ///
+    /// # Errors
+    /// Fails as [`expected`](Self::expected) does.
+    pub fn expected_of(&self, size: [i64; 2]) -> Result<Expected> {
+        no_grad(|| Expected::of(self.session, self.subspace, self.theta, size))
     }
 
     /// Returns the config of the checkpoint's folder; `None` for an archive.
