@@ -441,7 +441,7 @@ fn ranks_and_factors_of_single_layers_are_kept() {
 #[test]
 fn a_posterior_leaves_as_one_archive() {
     let full = "subspace.full = {}";
-    let cases = [("timm-vit", ALL_LAYERS), ("timm-siglip", full), ("hf-dinov3", full)];
+    let cases = [("timm-vit", ALL_LAYERS), ("hf-siglip", full), ("hf-dinov3", full)];
     cases.into_iter().for_each(|(name, subspace)| archive_of_all(name, subspace));
 }
 
@@ -504,6 +504,31 @@ fn an_archive_prepares_images_and_has_other_numbers() {
     assert_has(&refused, &["--as: is for --to torchscript and --to onnx"]);
     let refused = error_line(export(&place, &run, "new", &["--to", "onnx", "--for", "timm"]), 2);
     assert_has(&refused, &["--for: onnx needs no package"]);
+}
+
+/// A card says what the run is, what was measured, and how to load it, and names no folder of this machine.
+#[test]
+fn a_model_card_lies_beside_an_export() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "onnx", "--particle", "1", "--card"]));
+    let card = std::fs::read_to_string(place.path("out/README.md")).unwrap();
+    let id = run.file_name().unwrap().to_str().unwrap().to_string();
+    let parts = [
+        "license:\n",
+        "2 particles of `timm-vit` for 10 classes",
+        &format!("Run `{id}`"),
+        "This is particle 1; the numbers below are those of all particles",
+        "| digits | clean |",
+        "`bella eval --calibrate`",
+        "method.svgd.gamma = 0.01",
+        "onnxruntime.InferenceSession(\"posterior.onnx\")",
+    ];
+    assert_has(&card, &parts);
+    assert!(!card.contains(place.path("out").to_str().unwrap()) && !card.contains("fixtures"), "{card}");
+    let mut print = place.command("export", &[]);
+    print.arg(&run).arg("--card");
+    assert_has(&printed(&print.output().unwrap()), &["# tiny", "## Training", "## Loading"]);
 }
 
 /// The checker of ONNX and ONNX Runtime read the graph in scripts/compare_exports.py; here, that it is written whole.

@@ -1,5 +1,6 @@
 //! `bella export`: writes the models of a run for other programs.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -9,12 +10,17 @@ use tch::Tensor;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
+use crate::base::files::write_atomic;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
 use crate::exchange::whole::{self, Form, Numbers, Runner};
 use crate::exchange::{Loaded, check, peft, python_lines, weights, whole_lines, write_folder};
+use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::posterior::{Draws, Posterior, Predictive};
+use crate::report::card::{Card, FILE, loading};
+use crate::results::runs::Summary;
+use crate::run::{Record, RunFolder};
 use crate::schema::words;
 use crate::subspace::combine::mean;
 use crate::subspace::{Combined, Space, Subspace};
@@ -55,6 +61,10 @@ pub struct ExportArgs {
     /// Export the average of all particles' updates as one model.
     #[arg(long)]
     soup: bool,
+
+    /// Write a model card, README.md, into the folder; without --to, print it.
+    #[arg(long)]
+    card: bool,
 
     /// Draws per particle from a Gaussian posterior; 0 exports the means.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
@@ -99,6 +109,8 @@ pub struct Door {
     to: Leaving,
     output: PathBuf,
     force: bool,
+    /// The model card but for the lines that load the model, if there is to be one.
+    card: Option<String>,
 }
 
 /// What leaves.
@@ -140,20 +152,25 @@ impl DoorArgs {
                 Leaving::Models(loaded, self.package)
             }
         };
-        Ok(Some(Door { to, output, force: self.force }))
+        Ok(Some(Door { to, output, force: self.force, card: None }))
     }
 }
 
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let door = args
-        .door
-        .door()?
-        .ok_or_else(|| Usage("--to FORMAT and --output FOLDER say what to write, and where".into()))?;
+    let Some(mut door) = args.door.door()? else {
+        if args.card {
+            return print_card(args);
+        }
+        return Err(Usage("--to FORMAT and --output FOLDER say what to write, and where".into()).into());
+    };
     let opened = opened_to_leave(&door, args.run.as_deref(), &Overrides::default(), &args.compute)?;
     let theta = theta(args, &opened)?;
     let name = |number: usize| format!("{}-{number}", if args.draws.unwrap_or(0) > 0 { "draw" } else { "particle" });
     let count = theta.size()[0] as usize;
     let subspace = opened.session.subspace()?;
+    if args.card {
+        door.card = Some(card_of(&opened.run, &opened.experiment, &opened.session.classes, part(args))?);
+    }
     if args.soup {
         ensure!(
             count > 1,
@@ -170,6 +187,33 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
     }
     leave(&door, &opened, (subspace, &theta), (0..count).map(name).collect())
+}
+
+/// Says what of a run leaves, where that is not all of it.
+fn part(args: &ExportArgs) -> Option<String> {
+    match (args.particle, args.soup, args.draws) {
+        (Some(particle), ..) => Some(format!("particle {particle}")),
+        (None, true, _) => Some("the average of all particles' updates".to_string()),
+        (None, false, Some(0)) => Some("the mean of each Gaussian".to_string()),
+        (None, false, Some(draws)) => Some(format!("{draws} draws from each Gaussian")),
+        (None, false, None) => None,
+    }
+}
+
+/// Prints the card of a run that does not leave.
+fn print_card(args: &ExportArgs) -> Result<()> {
+    let run = RunFolder::find(&args.compute.out, args.run.as_deref())?;
+    ensure!(run.is_finished(), "{}: this run is not finished: continue it with `bella train`", run.path().display());
+    let experiment = Experiment::read(&load_config(&[run.config()], &[])?)?;
+    let classes = experiment.data.dataset.classes()?;
+    print!("{}", card_of(&run, &experiment, &classes, None)?);
+    println!("\n## Loading\n\n`bella export {} --to onnx --output FOLDER` prints the lines that load it.", run.id());
+    Ok(())
+}
+
+fn card_of(run: &RunFolder, experiment: &Experiment, classes: &[String], part: Option<String>) -> Result<String> {
+    let record = Record::read(run)?;
+    Card { experiment, run: &Summary::of(run.clone()), record: &record, classes, part }.text()
 }
 
 /// Opens a run whose models leave. Whoever loads them computes in f32, and so do the expected logits.
@@ -252,7 +296,7 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
             write(outgoing, &target, model, &own)?;
             expected.write(model, &own)?;
         }
-        Ok(())
+        write_card(door, &python, folder)
     })?;
     tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
     print!("{python}");
@@ -265,8 +309,20 @@ fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
     // Images of another size show that resizing is in the file, too.
     let expected =
         if form.prepares { outgoing.expected_of([2 * size, size + size / 2])? } else { outgoing.expected()? };
-    write_folder(&door.output, door.force, |folder| whole::write(outgoing, form, &expected, folder))?;
+    let python = whole_lines(form, &door.output);
+    write_folder(&door.output, door.force, |folder| {
+        whole::write(outgoing, form, &expected, folder)?;
+        write_card(door, &python, folder)
+    })?;
     tracing::info!("{}: {} in one file", door.output.display(), outgoing.names.join(", "));
-    print!("{}", whole_lines(form, &door.output));
+    print!("{python}");
     Ok(())
+}
+
+/// Writes the model card, if there is to be one. Whoever reads it has the folder under another path.
+fn write_card(door: &Door, python: &str, folder: &Path) -> Result<()> {
+    let Some(card) = &door.card else { return Ok(()) };
+    let python =
+        python.replace(&format!("{}/", door.output.display()), "").replace(&door.output.display().to_string(), ".");
+    write_atomic(&folder.join(FILE), |file| Ok(file.write_all(format!("{card}{}", loading(&python)).as_bytes())?))
 }
