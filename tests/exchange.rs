@@ -186,6 +186,26 @@ fn adapters_come_back_bit_for_bit() {
     }
 }
 
+/// A head beside an adapter comes in with it; PEFT adds the update of an attention's second layer twice.
+#[test]
+fn a_head_beside_an_adapter_comes_in() {
+    let place = Place::new();
+    let run = train(&place, "open-clip", ALL_LAYERS);
+    done(export(&place, &run, "first", &["--to", "peft", "--particle", "0"]));
+    let imported = import(&place, &[place.path("first")], &[]);
+    let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta").get(0);
+    assert!(theta(&imported).equal(&theta(&run)));
+    let end = "visual.transformer.resblocks.1.attn.base_layer.out_proj.lora_B.weight";
+    let b = tensor(&place.path("first/adapter_model.safetensors"), &format!("base_model.model.{end}"));
+    let layout: Vec<Value> = serde_json::from_str(&metadata(&run.join("posterior.safetensors"))["layout"]).unwrap();
+    let part = layout.iter().find(|part| part["name"] == "blocks.1.attn.proj.weight").unwrap();
+    let start = part["start"].as_i64().unwrap() + 2 * 16;
+    assert!((b * 2.0).reshape([-1]).equal(&theta(&run).narrow(0, start, 2 * 16)));
+    std::fs::remove_file(place.path("first/head.safetensors")).unwrap();
+    let line = error_line(importing(&place, &[place.path("first")], &["--force"]), 1);
+    assert_has(&line, &["head.linear: the adapter has no trained classifier", "head.safetensors", "[head.zero-shot]"]);
+}
+
 #[test]
 fn a_soup_leaves_and_comes_back() {
     let place = Place::new();
@@ -418,40 +438,113 @@ fn ranks_and_factors_of_single_layers_are_kept() {
     assert!(stored(&place.path("out"), key).equal(&stored(&family("hf-vit"), key)));
 }
 
-/// One archive with all particles gives their logits for any number of images, the mean probabilities and the mutual information.
 #[test]
 fn a_posterior_leaves_as_one_archive() {
     let full = "subspace.full = {}";
-    let cases = [("timm-vit", ALL_LAYERS), ("open-clip", full), ("timm-siglip", full), ("hf-dinov3", full)];
-    for (name, subspace) in cases {
-        let place = Place::new();
-        let run = train(&place, name, subspace);
-        done(export(&place, &run, "out", &["--to", "torchscript"]));
-        let expected = place.path("out/expected.safetensors");
-        let (pixels, logits) = (tensor(&expected, "pixels"), tensor(&expected, "logits"));
-        let module = tch::CModule::load(place.path("out/posterior.pt")).unwrap();
-        let run = |pixels: &Tensor| -> [Tensor; 3] {
-            let output = module.method_is("forward", &[tch::IValue::Tensor(pixels.shallow_clone())]).unwrap();
-            let tch::IValue::Tuple(parts) = output else { panic!("{name}: no tuple") };
-            let parts: Vec<Tensor> = parts.into_iter().map(|part| Tensor::try_from(part).unwrap()).collect();
-            parts.try_into().unwrap()
-        };
-        let [found, probabilities, information] = run(&pixels);
-        near(&found, &logits);
-        assert_eq!((found.size(), information.size()), (vec![2, 4, 10], vec![4]));
-        near(&probabilities, &logits.softmax(-1, Kind::Float).mean_dim([0i64].as_slice(), false, Kind::Float));
-        let shape = bella::predictions::Shape { members: 2, samples: 4, classes: 10 };
-        let values = Vec::<f32>::try_from(&logits.reshape([-1])).unwrap();
-        let predictions = bella::predictions::Predictions::unlabelled(shape, values).unwrap();
-        let spread = bella::metrics::Uncertainty::compute(&predictions).unwrap().spread.unwrap();
-        for (image, expected) in spread.mutual_information.iter().enumerate() {
-            let difference = (information.double_value(&[image as i64]) - expected).abs();
-            assert!(difference < 1e-5, "{name}: {difference:.1e}");
-        }
-        let many = Tensor::cat(&[&pixels, &pixels.narrow(0, 0, 3)], 0);
-        near(&run(&many)[0].narrow(1, 4, 3), &logits.narrow(1, 0, 3));
-        near(&run(&pixels.narrow(0, 1, 1))[0], &logits.narrow(1, 1, 1));
+    let cases = [("timm-vit", ALL_LAYERS), ("hf-siglip", full), ("hf-dinov3", full)];
+    cases.into_iter().for_each(|(name, subspace)| archive_of_all(name, subspace));
+}
+
+#[test]
+fn a_posterior_with_rotary_or_relative_positions_leaves_as_one_archive() {
+    archive_of_all("timm-eva02", "subspace.low-rank = { rank = 2, targets = [\"attn.qkv\", \"mlp.gate\"] }");
+    archive_of_all("timm-beit", "subspace.full = {}");
+}
+
+/// The outputs of an archive: logits, mean probabilities and mutual information.
+fn outputs(archive: &Path, input: &Tensor) -> [Tensor; 3] {
+    let module = tch::CModule::load(archive).unwrap();
+    let output = module.method_is("forward", &[tch::IValue::Tensor(input.shallow_clone())]).unwrap();
+    let tch::IValue::Tuple(parts) = output else { panic!("no tuple") };
+    let parts: Vec<Tensor> = parts.into_iter().map(|part| Tensor::try_from(part).unwrap()).collect();
+    parts.try_into().unwrap()
+}
+
+/// One archive with all particles gives their logits for any number of images, the mean probabilities and the mutual information.
+fn archive_of_all(name: &str, subspace: &str) {
+    let place = Place::new();
+    let run = train(&place, name, subspace);
+    done(export(&place, &run, "out", &["--to", "torchscript"]));
+    let (expected, archive) = (place.path("out/expected.safetensors"), place.path("out/posterior.pt"));
+    let (pixels, logits) = (tensor(&expected, "pixels"), tensor(&expected, "logits"));
+    let [found, probabilities, information] = outputs(&archive, &pixels);
+    near(&found, &logits);
+    assert_eq!((found.size(), information.size()), (vec![2, 4, 10], vec![4]));
+    near(&probabilities, &logits.softmax(-1, Kind::Float).mean_dim([0i64].as_slice(), false, Kind::Float));
+    let shape = bella::predictions::Shape { members: 2, samples: 4, classes: 10 };
+    let values = Vec::<f32>::try_from(&logits.reshape([-1])).unwrap();
+    let predictions = bella::predictions::Predictions::unlabelled(shape, values).unwrap();
+    let spread = bella::metrics::Uncertainty::compute(&predictions).unwrap().spread.unwrap();
+    for (image, expected) in spread.mutual_information.iter().enumerate() {
+        let difference = (information.double_value(&[image as i64]) - expected).abs();
+        assert!(difference < 1e-5, "{name}: {difference:.1e}");
     }
+    let many = Tensor::cat(&[&pixels, &pixels.narrow(0, 0, 3)], 0);
+    near(&outputs(&archive, &many)[0].narrow(1, 4, 3), &logits.narrow(1, 0, 3));
+    near(&outputs(&archive, &pixels.narrow(0, 1, 1))[0], &logits.narrow(1, 1, 1));
+}
+
+/// Bytes of another size go in where the preprocessing is in the file; numbers in half precision give nearly the same.
+#[test]
+fn an_archive_prepares_images_and_has_other_numbers() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "torchscript", "--preprocess", "--particle", "1"]));
+    let (expected, archive) = (place.path("out/expected.safetensors"), place.path("out/posterior.pt"));
+    let images = tensor(&expected, "images");
+    assert_eq!((images.kind(), images.size()), (Kind::Uint8, vec![4, 3, 32, 24]));
+    let one = tensor(&expected, "logits");
+    near(&outputs(&archive, &images)[0], &one);
+    assert_eq!(outputs(&archive, &images)[2].abs().max().double_value(&[]), 0.0, "one member has no spread");
+    done(export(&place, &run, "out", &["--to", "torchscript", "--as", "bf16", "--force"]));
+    let [logits, ..] = outputs(&archive, &tensor(&expected, "pixels"));
+    let difference = (&logits - tensor(&expected, "logits")).abs().max().double_value(&[]);
+    assert!((1e-4..0.2).contains(&difference), "{difference}");
+    let refused = error_line(export(&place, &run, "new", &["--to", "peft", "--as", "f16"]), 2);
+    assert_has(&refused, &["--as: is for --to torchscript and --to onnx"]);
+    let refused = error_line(export(&place, &run, "new", &["--to", "onnx", "--for", "timm"]), 2);
+    assert_has(&refused, &["--for: onnx needs no package"]);
+}
+
+/// A card says what the run is, what was measured, and how to load it, and names no folder of this machine.
+#[test]
+fn a_model_card_lies_beside_an_export() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "onnx", "--particle", "1", "--card"]));
+    let card = std::fs::read_to_string(place.path("out/README.md")).unwrap();
+    let id = run.file_name().unwrap().to_str().unwrap().to_string();
+    let parts = [
+        "license:\n",
+        "2 particles of `timm-vit` for 10 classes",
+        &format!("Run `{id}`"),
+        "This is particle 1; the numbers below are those of all particles",
+        "| digits | clean |",
+        "`bella eval --calibrate`",
+        "method.svgd.gamma = 0.01",
+        "onnxruntime.InferenceSession(\"posterior.onnx\")",
+    ];
+    assert_has(&card, &parts);
+    assert!(!card.contains(place.path("out").to_str().unwrap()) && !card.contains("fixtures"), "{card}");
+    let mut print = place.command("export", &[]);
+    print.arg(&run).arg("--card");
+    assert_has(&printed(&print.output().unwrap()), &["# tiny", "## Training", "## Loading"]);
+}
+
+/// The checker of ONNX and ONNX Runtime read the graph in scripts/compare_exports.py; here, that it is written whole.
+#[test]
+fn a_posterior_leaves_as_one_graph() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    let output = export(&place, &run, "out", &["--to", "onnx"]).output().unwrap();
+    assert!(output.status.success(), "{}", common::messages(&output));
+    assert_has(&printed(&output), &["onnxruntime.InferenceSession(", "{\"pixels\": expected[\"pixels\"]}"]);
+    let bytes = std::fs::read(place.path("out/posterior.onnx")).unwrap();
+    let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    for text in ["blocks.1.mlp.fc.A", "mutual_information", "LayerNormalization", "[\"particle-0\",\"particle-1\"]"] {
+        assert!(has(text), "{text}");
+    }
+    assert_eq!(tensor(&place.path("out/expected.safetensors"), "logits").size(), [2, 4, 10]);
 }
 
 /// A TorchScript archive is written again with its own code.

@@ -1,5 +1,6 @@
 //! `bella export`: writes the models of a run for other programs.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -9,11 +10,17 @@ use tch::Tensor;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
+use crate::base::files::write_atomic;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
-use crate::exchange::{Loaded, check, peft, posterior_lines, python_lines, script, weights, write_folder};
+use crate::exchange::whole::{self, Form, Numbers, Runner};
+use crate::exchange::{Loaded, check, peft, python_lines, weights, whole_lines, write_folder};
+use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::posterior::{Draws, Posterior, Predictive};
+use crate::report::card::{Card, FILE, loading};
+use crate::results::runs::Summary;
+use crate::run::{Record, RunFolder};
 use crate::schema::words;
 use crate::subspace::combine::mean;
 use crate::subspace::{Combined, Space, Subspace};
@@ -27,6 +34,8 @@ words! {
         Weights = "weights",
         /// The whole posterior as one TorchScript archive.
         Torchscript = "torchscript",
+        /// The whole posterior as one ONNX graph.
+        Onnx = "onnx",
     }
 }
 
@@ -53,6 +62,10 @@ pub struct ExportArgs {
     #[arg(long)]
     soup: bool,
 
+    /// Write a model card, README.md, into the folder; without --to, print it.
+    #[arg(long)]
+    card: bool,
+
     /// Draws per particle from a Gaussian posterior; 0 exports the means.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     draws: Option<u32>,
@@ -64,8 +77,9 @@ pub struct ExportArgs {
 /// Where models leave to, as the command line says it.
 #[derive(Args)]
 pub struct DoorArgs {
-    /// What to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights) or
-    /// torchscript (all models as one archive that needs no bella). Nothing is evaluated then.
+    /// What to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights),
+    /// torchscript (all models as one archive that needs no bella) or onnx (all models as one graph). Nothing is evaluated
+    /// then.
     #[arg(long, value_name = "FORMAT", requires = "output")]
     to: Option<Format>,
 
@@ -77,6 +91,14 @@ pub struct DoorArgs {
     #[arg(long = "for", value_name = "PACKAGE", requires = "to")]
     package: Option<Package>,
 
+    /// Number type of an archive or a graph: f32, f16 or bf16 [default: f32].
+    #[arg(long = "as", value_name = "TYPE", requires = "to")]
+    numbers: Option<Numbers>,
+
+    /// Put the preprocessing into an archive or a graph: it takes bytes [B, 3, h, w] of any size.
+    #[arg(long, requires = "to")]
+    preprocess: bool,
+
     /// Replace an existing folder.
     #[arg(long, requires = "to")]
     force: bool,
@@ -84,29 +106,72 @@ pub struct DoorArgs {
 
 /// Where models leave to.
 pub struct Door {
-    to: Format,
+    to: Leaving,
     output: PathBuf,
-    package: Option<Package>,
     force: bool,
+    /// The model card but for the lines that load the model, if there is to be one.
+    card: Option<String>,
+}
+
+/// What leaves.
+enum Leaving {
+    /// A folder a model, for a package.
+    Models(Loaded, Option<Package>),
+    /// One file of all.
+    Whole(Form),
 }
 
 impl DoorArgs {
     /// Returns the door, if the command line names one.
-    pub fn door(&self) -> Option<Door> {
-        let (to, output) = (self.to?, self.output.clone()?);
-        Some(Door { to, output, package: self.package, force: self.force })
+    ///
+    /// # Errors
+    /// Fails if an option does not fit the format.
+    pub fn door(&self) -> Result<Option<Door>> {
+        let (Some(to), Some(output)) = (self.to, self.output.clone()) else { return Ok(None) };
+        let runner = match to {
+            Format::Peft | Format::Weights => None,
+            Format::Torchscript => Some(Runner::TorchScript),
+            Format::Onnx => Some(Runner::Onnx),
+        };
+        let to = match runner {
+            Some(runner) => {
+                if self.package.is_some() {
+                    return Err(Usage(format!("--for: {to} needs no package: leave it out")).into());
+                }
+                let numbers = self.numbers.unwrap_or(Numbers::F32);
+                Leaving::Whole(Form { runner, numbers, prepares: self.preprocess })
+            }
+            None => {
+                let option = if self.preprocess { "--preprocess" } else { "--as" };
+                if self.preprocess || self.numbers.is_some() {
+                    let rule =
+                        format!("{option}: is for --to torchscript and --to onnx; {to} keeps what the checkpoint has");
+                    return Err(Usage(rule).into());
+                }
+                let loaded = if to == Format::Peft { Loaded::Adapter } else { Loaded::Weights };
+                Leaving::Models(loaded, self.package)
+            }
+        };
+        Ok(Some(Door { to, output, force: self.force, card: None }))
     }
 }
 
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let door =
-        args.door.door().ok_or_else(|| Usage("--to FORMAT and --output FOLDER say what to write, and where".into()))?;
+    let Some(mut door) = args.door.door()? else {
+        if args.card {
+            return print_card(args);
+        }
+        return Err(Usage("--to FORMAT and --output FOLDER say what to write, and where".into()).into());
+    };
     let opened = opened_to_leave(&door, args.run.as_deref(), &Overrides::default(), &args.compute)?;
     let theta = theta(args, &opened)?;
     let name = |number: usize| format!("{}-{number}", if args.draws.unwrap_or(0) > 0 { "draw" } else { "particle" });
     let count = theta.size()[0] as usize;
     let subspace = opened.session.subspace()?;
     let weights = opened.stored()?.posterior.weights();
+    if args.card {
+        door.card = Some(card_of(&opened.run, &opened.experiment, &opened.session.classes, part(args))?);
+    }
     if args.soup {
         ensure!(
             count > 1,
@@ -123,12 +188,39 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
     }
     ensure!(
-        weights.is_none() || door.to != Format::Torchscript,
-        "{}: its draws have weights, and the archive averages all models equally: export the average by --soup, one draw by \
+        weights.is_none() || !matches!(door.to, Format::Torchscript | Format::Onnx),
+        "{}: its draws have weights, and one file of all models averages them equally: export the average by --soup, one draw by \
          --particle, or all draws by --to weights",
         opened.run.id()
     );
     leave(&door, &opened, (subspace, &theta), (0..count).map(name).collect())
+}
+
+/// Says what of a run leaves, where that is not all of it.
+fn part(args: &ExportArgs) -> Option<String> {
+    match (args.particle, args.soup, args.draws) {
+        (Some(particle), ..) => Some(format!("particle {particle}")),
+        (None, true, _) => Some("the average of all particles' updates".to_string()),
+        (None, false, Some(0)) => Some("the mean of each Gaussian".to_string()),
+        (None, false, Some(draws)) => Some(format!("{draws} draws from each Gaussian")),
+        (None, false, None) => None,
+    }
+}
+
+/// Prints the card of a run that does not leave.
+fn print_card(args: &ExportArgs) -> Result<()> {
+    let run = RunFolder::find(&args.compute.out, args.run.as_deref())?;
+    ensure!(run.is_finished(), "{}: this run is not finished: continue it with `bella train`", run.path().display());
+    let experiment = Experiment::read(&load_config(&[run.config()], &[])?)?;
+    let classes = experiment.data.dataset.classes()?;
+    print!("{}", card_of(&run, &experiment, &classes, None)?);
+    println!("\n## Loading\n\n`bella export {} --to onnx --output FOLDER` prints the lines that load it.", run.id());
+    Ok(())
+}
+
+fn card_of(run: &RunFolder, experiment: &Experiment, classes: &[String], part: Option<String>) -> Result<String> {
+    let record = Record::read(run)?;
+    Card { experiment, run: &Summary::of(run.clone()), record: &record, classes, part }.text()
 }
 
 /// Opens a run whose models leave. Whoever loads them computes in f32, and so do the expected logits.
@@ -186,15 +278,21 @@ pub(super) fn leave(
         opened.run.id()
     );
     let outgoing = Outgoing { experiment, session, subspace, theta, names };
-    if door.to == Format::Torchscript {
-        return leave_together(door, &outgoing);
+    match &door.to {
+        Leaving::Whole(form) => leave_together(door, *form, &outgoing),
+        Leaving::Models(loaded, package) => leave_apart(door, (*loaded, *package), &outgoing),
     }
-    let target = Target::new(door.package, outgoing.checkpoint(), session.naming, &session.names)?;
-    let (write, loaded): (Writer, Loaded) = match door.to {
-        Format::Peft => (peft::write, Loaded::Adapter),
-        Format::Weights | Format::Torchscript => (weights::write, Loaded::Weights),
+}
+
+/// Writes a folder a model.
+fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoing: &Outgoing) -> Result<()> {
+    let session = outgoing.session;
+    let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
+    let (write, what): (Writer, Format) = match loaded {
+        Loaded::Adapter => (peft::write, Format::Peft),
+        Loaded::Weights => (weights::write, Format::Weights),
     };
-    let python = python_lines(&outgoing, &target, &door.output, loaded)?;
+    let python = python_lines(outgoing, &target, &door.output, loaded)?;
     let expected = outgoing.expected()?;
     write_folder(&door.output, door.force, |folder| {
         for model in 0..outgoing.count() {
@@ -202,25 +300,36 @@ pub(super) fn leave(
             if own != folder {
                 std::fs::create_dir(&own)?;
             }
-            write(&outgoing, &target, model, &own)?;
+            write(outgoing, &target, model, &own)?;
             expected.write(model, &own)?;
         }
-        Ok(())
+        write_card(door, &python, folder)
     })?;
-    tracing::info!("{}: {} for {}: {}", door.output.display(), door.to, target.package, outgoing.names.join(", "));
+    tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
     print!("{python}");
     Ok(())
 }
 
-/// Writes all models as one archive.
-fn leave_together(door: &Door, outgoing: &Outgoing) -> Result<()> {
-    ensure!(door.package.is_none(), "--for: an archive needs no package: leave it out");
-    let expected = outgoing.expected()?;
+/// Writes all models as one file.
+fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
+    let size = outgoing.image_size()?;
+    // Images of another size show that resizing is in the file, too.
+    let expected =
+        if form.prepares { outgoing.expected_of([2 * size, size + size / 2])? } else { outgoing.expected()? };
+    let python = whole_lines(form, &door.output);
     write_folder(&door.output, door.force, |folder| {
-        script::write_posterior(outgoing, folder)?;
-        expected.write_all(folder)
+        whole::write(outgoing, form, &expected, folder)?;
+        write_card(door, &python, folder)
     })?;
-    tracing::info!("{}: {} in one archive", door.output.display(), outgoing.names.join(", "));
-    print!("{}", posterior_lines(&door.output));
+    tracing::info!("{}: {} in one file", door.output.display(), outgoing.names.join(", "));
+    print!("{python}");
     Ok(())
+}
+
+/// Writes the model card, if there is to be one. Whoever reads it has the folder under another path.
+fn write_card(door: &Door, python: &str, folder: &Path) -> Result<()> {
+    let Some(card) = &door.card else { return Ok(()) };
+    let python =
+        python.replace(&format!("{}/", door.output.display()), "").replace(&door.output.display().to_string(), ".");
+    write_atomic(&folder.join(FILE), |file| Ok(file.write_all(format!("{card}{}", loading(&python)).as_bytes())?))
 }

@@ -64,7 +64,7 @@ pub struct MergeArgs {
 pub fn run(args: &MergeArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
     let prior = checked(args)?;
-    let door = args.door.door();
+    let door = args.door.door()?;
     let opened = match &door {
         Some(door) => opened_to_leave(door, Some(&args.runs[0]), &args.overrides, &args.compute)?,
         None => Opened::run(Some(&args.runs[0]), &args.overrides, &args.compute)?,

@@ -40,7 +40,7 @@ pub struct SoupArgs {
 
 pub fn run(args: &SoupArgs) -> Result<()> {
     let tests = Tests::read(&args.tests)?;
-    let door = args.door.door();
+    let door = args.door.door()?;
     let opened = match &door {
         Some(door) => opened_to_leave(door, args.run.as_deref(), &args.overrides, &args.compute)?,
         None => Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?,

@@ -17,8 +17,13 @@ use crate::subspace::Subspace;
 /// The number of images.
 const IMAGES: i64 = 4;
 
+/// The name of the file.
+const FILE: &str = "expected.safetensors";
+
 /// Images and the logits of some models.
 pub struct Expected {
+    /// Images as they are stored, bytes `[B, 3, h, w]`.
+    images: Tensor,
     /// Prepared images, `[B, 3, S, S]`.
     pixels: Tensor,
     /// The logits, `[k, B, C]`.
@@ -26,19 +31,25 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Predicts random images with the models `theta: [k, P]`.
-    pub fn of(session: &Session, subspace: &dyn Subspace, theta: &Tensor) -> Result<Expected> {
-        let (model, size) = (&session.model, session.model.images()?.size());
+    /// Predicts random images of `[height, width]` with the models `theta: [k, P]`.
+    pub fn of(
+        session: &Session,
+        subspace: &dyn Subspace,
+        theta: &Tensor,
+        [height, width]: [i64; 2],
+    ) -> Result<Expected> {
+        let model = &session.model;
         let mut rng = stream(0, Purpose::Check, &[]);
-        let bytes: Vec<u8> = (0..IMAGES * 3 * size * size).map(|_| rng.random_range(0..=255u8)).collect();
-        let bytes = Tensor::from_slice(&bytes).view([1, IMAGES, 3, size, size]).to_device(model.device);
+        let bytes: Vec<u8> = (0..IMAGES * 3 * height * width).map(|_| rng.random_range(0..=255u8)).collect();
+        let images = Tensor::from_slice(&bytes).view([IMAGES, 3, height, width]);
+        let bytes = images.unsqueeze(0).to_device(model.device);
         let predictor = Predictor::new(model, Members::Rows { subspace, rows: theta }, Chunk::Auto);
         let cutter = predictor.plan(IMAGES as usize, IMAGES as usize)?;
         let input = Input::Stored(bytes);
         let logits = predictor.logits(&cutter, &input)?;
         let pixels = model.prepared(&input)?.squeeze_dim(0);
         let host = |t: Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
-        Ok(Expected { pixels: host(pixels), logits: host(logits) })
+        Ok(Expected { images, pixels: host(pixels), logits: host(logits) })
     }
 
     /// Writes `expected.safetensors`: `pixels` `[B, 3, S, S]` as the network takes them, and `logits` `[B, C]` of one model.
@@ -46,21 +57,25 @@ impl Expected {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn write(&self, model: usize, folder: &Path) -> Result<()> {
-        self.write_as(&self.logits.get(model as i64), folder)
+        self.state(&self.logits.get(model as i64)).write(&folder.join(FILE))
     }
 
-    /// Writes the same with the logits `[k, B, C]` of all models.
+    /// Writes the same with the logits `[k, B, C]` of all models; `images` are bytes `[B, 3, h, w]`, if asked for.
     ///
     /// # Errors
     /// Fails if it cannot be written.
-    pub fn write_all(&self, folder: &Path) -> Result<()> {
-        self.write_as(&self.logits, folder)
+    pub fn write_all(&self, with_images: bool, folder: &Path) -> Result<()> {
+        let mut state = self.state(&self.logits);
+        if with_images {
+            state.put("images", &self.images);
+        }
+        state.write(&folder.join(FILE))
     }
 
-    fn write_as(&self, logits: &Tensor, folder: &Path) -> Result<()> {
+    fn state(&self, logits: &Tensor) -> State {
         let mut state = State::default();
         state.put("pixels", &self.pixels);
         state.put("logits", logits);
-        state.write(&folder.join("expected.safetensors"))
+        state
     }
 }

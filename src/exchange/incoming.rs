@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::config;
 use super::lora::Lora;
-use super::modules::{self, Part};
+use super::modules::{self, OUT_PROJ, Part};
 use super::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
 use super::target::{Package, Target};
+use super::{config, head};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
 use crate::model::network::{Network, Slot};
@@ -31,9 +31,9 @@ pub struct Base<'a> {
 pub struct Adapter {
     /// The updates by the canonical names of their layers.
     pub updates: BTreeMap<String, Lora>,
-    /// The trained classifier: weight `[C, d]` and bias `[C]`, f32.
+    /// The trained classifier, in the adapter or beside it: weight `[C, d]` and bias `[C]`, f32.
     pub head: Option<[Tensor; 2]>,
-    /// The SHA-256 of the folder's two files.
+    /// The SHA-256 of the folder's files.
     pub sha256: String,
 }
 
@@ -43,6 +43,8 @@ struct Place<'a> {
     path: String,
     slot: &'a Slot,
     part: Part,
+    /// How often PEFT adds the update.
+    times: f64,
 }
 
 /// The updates of one canonical layer so far, each with its first row.
@@ -69,9 +71,12 @@ pub fn read(folder: &Path, base: &Base) -> Result<Adapter> {
             base.path.display()
         );
     }
-    let hashes = [file_sha256(&folder.join(CONFIG), "import")?, file_sha256(&path, "import")?];
+    let files = [folder.join(CONFIG), path].into_iter().chain(head::beside(folder));
+    let hashes = files.map(|file| file_sha256(&file, "import")).collect::<Result<Vec<_>>>()?;
     let reading = Reading { config: &config, state: &state, base };
-    let (updates, head) = reading.all().with_context(|| shown.clone())?;
+    let (updates, own) = reading.all().with_context(|| shown.clone())?;
+    // A classifier of the adapter's own is the trained one.
+    let head = if own.is_some() { own } else { head::read(folder)? };
     Ok(Adapter { updates, head, sha256: text_sha256(&hashes.concat()) })
 }
 
@@ -207,7 +212,7 @@ impl Reading<'_> {
             for slot in slots {
                 for module in modules::of(slot, &target, names, gated)? {
                     let path = module.path.strip_prefix(prefix).unwrap_or(&module.path).to_string();
-                    places.push(Place { path, slot, part: module.part });
+                    places.push(Place { path, slot, part: module.part, times: module.times });
                 }
             }
         }
@@ -235,8 +240,8 @@ impl Reading<'_> {
             a.size()[1],
             slot.inputs
         );
-        let scale = self.scale(path.trim_end_matches(".base_layer.out_proj"), a.size()[0])?;
-        let update = Lora { a, b, scale };
+        let scale = self.scale(path.trim_end_matches(OUT_PROJ), a.size()[0])?;
+        let update = Lora { a, b, scale }.divided(1.0 / place.times);
         let layers = [("mlp.gate", 0), ("mlp.fc", 1)];
         match place.part {
             Part::Whole => parts.entry(slot.name.clone()).or_default().push((0, update)),

@@ -56,6 +56,12 @@ impl Lora {
         Lora { a: self.a.shallow_clone(), b, scale }
     }
 
+    /// Returns the update divided by a number, by which B is divided.
+    pub fn divided(&self, by: f64) -> Lora {
+        let b = if by == 1.0 { self.b.shallow_clone() } else { &self.b / by };
+        Lora { a: self.a.shallow_clone(), b, scale: self.scale }
+    }
+
     /// Returns the update of a layer of `outputs` rows from updates of disjoint rows, each with its first row. Parts that
     /// share their A are joined without a change of rank; otherwise the ranks add up.
     ///

@@ -3,18 +3,22 @@
 mod config;
 mod expected;
 mod folder;
+mod graph;
+mod head;
 pub mod incoming;
 mod lora;
 mod modules;
+mod onnx;
 pub mod outgoing;
 pub mod peft;
 mod python;
 mod rows;
-pub mod script;
+mod script;
 pub mod target;
 pub mod tuned;
 pub mod weights;
+pub mod whole;
 
 pub use folder::{check, write as write_folder};
-pub use python::{Loaded, lines as python_lines, posterior_lines};
+pub use python::{Loaded, lines as python_lines, whole_lines};
 pub use rows::{expect_head, full_row, low_rank_config, low_rank_rows};

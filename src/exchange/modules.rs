@@ -17,18 +17,24 @@ pub enum Part {
 }
 
 /// A module of a package's model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Module {
     /// The path of the tensors of an adapter.
     pub path: String,
     /// The path that `target_modules` names. PEFT wraps an attention with both of its layers.
     pub wrapped: String,
     pub part: Part,
+    /// How often PEFT adds the update. In its wrapper of `nn.MultiheadAttention`, `merge` adds that of `out_proj` itself and
+    /// calls `out_proj.merge`, which adds it again (every release up to 0.21; huggingface/peft pull request 3774).
+    pub times: f64,
 }
+
+/// The end of the path of an attention's second layer in PEFT's wrapper, after that of the attention.
+pub const OUT_PROJ: &str = ".base_layer.out_proj";
 
 impl Module {
     fn new(path: String, part: Part) -> Module {
-        Module { wrapped: path.clone(), path, part }
+        Module { wrapped: path.clone(), path, part, times: 1.0 }
     }
 }
 
@@ -46,11 +52,11 @@ pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Res
     let stored = pieces.first().with_context(|| format!("the checkpoint stores {} under no name", slot.name))?;
     if target.package == Package::OpenClip && slot.target.starts_with("attn.") {
         let attention = stored.name.trim_end_matches(".out_proj").trim_end_matches(".in_proj").to_string();
-        let path = match slot.target.as_str() {
-            "attn.qkv" => attention.clone(),
-            _ => format!("{attention}.base_layer.out_proj"),
+        let (path, times) = match slot.target.as_str() {
+            "attn.qkv" => (attention.clone(), 1.0),
+            _ => (format!("{attention}{OUT_PROJ}"), 2.0),
         };
-        return Ok(vec![Module { path, wrapped: attention, part: Part::Whole }]);
+        return Ok(vec![Module { path, wrapped: attention, part: Part::Whole, times }]);
     }
     if pieces.len() == 3 {
         let third = |(index, piece): (usize, &Piece)| Module::new(piece.name.clone(), Part::Third(index as i64));

@@ -6,10 +6,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::config;
 use super::expected::Expected;
 use super::lora::updates;
-use crate::base::tensor_file::State;
+use super::{config, head};
 use crate::experiment::Experiment;
 use crate::model::folder::has_weights;
 use crate::model::network::Slot;
@@ -127,12 +126,21 @@ impl Outgoing<'_> {
         weights.own(name).map(|own| on_host(&own.squeeze_dim(0)))
     }
 
-    /// Returns a few images, and the logits of every model.
+    /// Returns a few images of the network's size, and the logits of every model.
     ///
     /// # Errors
     /// Fails if the network takes no images, or if prediction fails.
     pub fn expected(&self) -> Result<Expected> {
-        no_grad(|| Expected::of(self.session, self.subspace, self.theta))
+        let size = self.image_size()?;
+        self.expected_of([size, size])
+    }
+
+    /// Returns the same of images of another `[height, width]`, which bella resizes.
+    ///
+    /// # Errors
+    /// Fails as [`expected`](Self::expected) does.
+    pub fn expected_of(&self, size: [i64; 2]) -> Result<Expected> {
+        no_grad(|| Expected::of(self.session, self.subspace, self.theta, size))
     }
 
     /// Returns the config of the checkpoint's folder; `None` for an archive.
@@ -143,16 +151,13 @@ impl Outgoing<'_> {
         if self.checkpoint().is_dir() { config::read(self.checkpoint()).map(Some) } else { Ok(None) }
     }
 
-    /// Writes the head of a model as `head.safetensors`, which `head.zero-shot.weights` reads, too.
+    /// Writes the head of a model beside it.
     ///
     /// # Errors
     /// Fails if it cannot be written.
     pub fn write_head(&self, model: usize, folder: &Path) -> Result<()> {
         let HeadOf { weight, bias, .. } = self.head(model);
-        let mut state = State::default();
-        state.put("weight", &weight);
-        state.put("bias", &bias);
-        state.write(&folder.join("head.safetensors"))
+        head::write(&weight, &bias, folder)
     }
 
     /// Checks that the particles are low-rank updates.

@@ -10,7 +10,7 @@ use tch::Tensor;
 
 use super::config;
 use super::lora::{Lora, updates};
-use super::modules::{self, Part};
+use super::modules::{self, OUT_PROJ, Part};
 use super::outgoing::{HeadOf, Outgoing};
 use super::target::Target;
 use crate::base::small::push_new;
@@ -123,7 +123,7 @@ impl Adapter {
                     Part::Third(index) => (0, rows, update.rows(index * rows, rows)),
                     Part::Half(half) => (half * slot.outputs, 2 * slot.outputs, update.again()),
                 };
-                parts.entry(module.path).or_default().push((row, outputs, part));
+                parts.entry(module.path).or_default().push((row, outputs, part.divided(module.times)));
             }
         }
         ensure!(!parts.is_empty(), "the updates of this model are all zero: there is nothing to export");
@@ -138,10 +138,9 @@ impl Adapter {
 
     /// Gives both layers of every `nn.MultiheadAttention` an update of one rank, since PEFT wraps it whole.
     fn complete_attentions(&mut self, outgoing: &Outgoing) {
-        const OUT: &str = ".base_layer.out_proj";
         let width = outgoing.width();
         for path in self.targets.clone().into_iter().filter(|path| path.ends_with(".attn")) {
-            let pair = [(path.clone(), 3 * width), (format!("{path}{OUT}"), width)];
+            let pair = [(path.clone(), 3 * width), (format!("{path}{OUT_PROJ}"), width)];
             let known: Vec<&Lora> = pair.iter().filter_map(|(path, _)| self.updates.get(path)).collect();
             let Some((rank, scale)) = known.iter().map(|update| (update.rank(), update.scale)).max_by_key(|(r, _)| *r)
             else {
@@ -166,7 +165,7 @@ impl Adapter {
         let usual = all.iter().copied().max_by_key(count).unwrap_or((1, 1.0));
         let others = || {
             let differing = self.updates.iter().filter(|(_, update)| own(update) != usual);
-            differing.map(|(path, update)| (path.trim_end_matches(".base_layer.out_proj").to_string(), own(update)))
+            differing.map(|(path, update)| (path.trim_end_matches(OUT_PROJ).to_string(), own(update)))
         };
         let ranks: BTreeMap<String, Value> = others().map(|(path, (rank, _))| (path, json!(rank))).collect();
         let alphas: BTreeMap<String, Value> = others().map(|(path, (_, alpha))| (path, number(alpha))).collect();

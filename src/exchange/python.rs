@@ -8,6 +8,7 @@ use super::outgoing::Outgoing;
 use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
 use super::weights::{ARCHIVE, place};
+use super::whole::{Form, Runner};
 
 /// What an export is, as far as loading it differs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -125,14 +126,25 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
     }
 }
 
-/// Returns the lines that run a whole posterior as an archive.
-pub fn posterior_lines(folder: &Path) -> String {
+/// Returns the lines that run a whole posterior in one file.
+pub fn whole_lines(form: Form, folder: &Path) -> String {
     let at = folder.display();
-    format!(
-        "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{}\")\n\
-         expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
-         logits, probabilities, mutual_information = model(expected[\"pixels\"])\n    \
-         print((logits - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n",
-        super::script::FILE
-    )
+    let input = if form.prepares { "images" } else { "pixels" };
+    let outputs = "logits, probabilities, mutual_information";
+    match form.runner {
+        Runner::TorchScript => format!(
+            "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{}\")\n\
+             expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
+             {outputs} = model(expected[\"{input}\"])\n    \
+             print((logits - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n",
+            super::script::FILE
+        ),
+        Runner::Onnx => format!(
+            "import onnxruntime\nfrom safetensors.numpy import load_file\n\
+             model = onnxruntime.InferenceSession(\"{at}/{}\")\nexpected = load_file(\"{at}/expected.safetensors\")\n\
+             {outputs} = model.run(None, {{\"{input}\": expected[\"{input}\"]}})\n\
+             print(abs(logits - expected[\"logits\"]).max() / abs(expected[\"logits\"]).max())\n",
+            super::onnx::FILE
+        ),
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
+use super::head::FILE;
 use super::incoming::Adapter;
 use super::lora::Lora;
 use super::tuned::Tuned;
@@ -102,8 +103,8 @@ fn fitted(values: &Tensor, shape: &[i64]) -> Result<Tensor> {
 pub fn expect_head(session: &Session, head: Option<&[Tensor; 2]>) -> Result<()> {
     match (session.model.head.training, head) {
         (Training::Always, None) => bail!(
-            "head.linear: the adapter has no trained classifier: use the head that it was trained with, [head.checkpoint] or \
-             [head.zero-shot]"
+            "head.linear: the adapter has no trained classifier, and no {FILE} (weight [C, d], bias [C]) is beside it: put it \
+             there, or use the head that it was trained with, [head.checkpoint] or [head.zero-shot]"
         ),
         (Training::Never | Training::WithBackbone, Some([weight, _])) => {
             let own = session.model.head.weight.to_device(Device::Cpu).to_kind(Kind::Float);

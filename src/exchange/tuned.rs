@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::head;
 use super::incoming::{Adapter, Base};
 use super::lora::Lora;
 use crate::base::hash::{file_sha256, text_sha256};
@@ -46,7 +47,10 @@ pub fn read(path: &Path, base: &Base) -> Result<Tuned> {
     if let Some((name, _)) = more {
         anyhow::bail!("{shown}: is of another network than {}: it also has {name}", base.path.display());
     }
-    let hashes = folder::content(path)?.iter().map(|file| file_sha256(file, "import")).collect::<Result<Vec<_>>>()?;
+    let files = folder::content(path)?.into_iter().chain(head::beside(path));
+    let hashes = files.map(|file| file_sha256(&file, "import")).collect::<Result<Vec<_>>>()?;
+    let beside = || Ok::<_, anyhow::Error>(head::read(path)?.map(|[weight, bias]| OwnHead { weight, bias }));
+    let head = if head.is_some() { head } else { beside()? };
     Ok(Tuned { parameters, head, sha256: text_sha256(&hashes.concat()) })
 }
 

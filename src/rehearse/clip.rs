@@ -230,7 +230,7 @@ impl Tower {
             "Tensor",
             &[
                 "h = (self.c_fc).forward(x, )".to_string(),
-                format!("h = {}", self.traits.activation.script()),
+                format!("h = {}", self.traits.activation.script("h")),
                 "return (self.c_proj).forward(h, )".to_string(),
             ],
         );

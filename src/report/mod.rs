@@ -3,6 +3,7 @@
 //! on one page ([`html`]).
 
 pub mod aggregate;
+pub mod card;
 pub mod export;
 pub mod figures;
 pub mod html;

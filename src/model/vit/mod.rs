@@ -17,7 +17,7 @@ pub mod namings;
 pub mod parts;
 mod pool;
 mod recognise;
-mod relative;
+pub mod relative;
 pub mod rope;
 pub mod settle;
 pub mod shapes;
@@ -80,13 +80,13 @@ words! {
 }
 
 impl Activation {
-    /// Returns the activation of `h` as a TorchScript expression.
-    pub fn script(self) -> &'static str {
+    /// Returns the activation of an expression as a TorchScript expression.
+    pub fn script(self, x: &str) -> String {
         match self {
-            Activation::Gelu => "torch.gelu(h)",
-            Activation::GeluTanh => "torch.gelu(h, approximate=\"tanh\")",
-            Activation::QuickGelu => "torch.mul(h, torch.sigmoid(torch.mul(h, 1.702)))",
-            Activation::Silu => "torch.silu(h)",
+            Activation::Gelu => format!("torch.gelu({x})"),
+            Activation::GeluTanh => format!("torch.gelu({x}, approximate=\"tanh\")"),
+            Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, 1.702)))"),
+            Activation::Silu => format!("torch.silu({x})"),
         }
     }
 }

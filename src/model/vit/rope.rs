@@ -23,7 +23,7 @@ pub enum Rope {
 
 /// The channels that one angle rotates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pairs {
+pub enum Pairs {
     /// k and k + D/2.
     Halves,
     /// 2k and 2k + 1.
@@ -39,16 +39,25 @@ pub struct Table {
 }
 
 impl Rope {
+    /// Returns the channels that one angle rotates.
+    pub fn pairs(self) -> Pairs {
+        match self {
+            Rope::Centred { .. } => Pairs::Halves,
+            Rope::Indexed { .. } => Pairs::Neighbours,
+        }
+    }
+
     /// Returns the table of a grid for heads of `channels` channels.
     pub fn table(self, grid: i64, channels: i64, (kind, device): (Kind, Device)) -> Table {
         let options = (Kind::Double, device);
         let index = Tensor::arange(grid, options);
-        let (theta, pairs, coordinates) = match self {
+        let pairs = self.pairs();
+        let (theta, coordinates) = match self {
             Rope::Centred { theta } => {
                 let centres = (index + 0.5) / grid as f64 * 2.0 - 1.0;
-                (theta, Pairs::Halves, centres * (2.0 * std::f64::consts::PI))
+                (theta, centres * (2.0 * std::f64::consts::PI))
             }
-            Rope::Indexed { theta, reference } => (theta, Pairs::Neighbours, index / grid as f64 * reference),
+            Rope::Indexed { theta, reference } => (theta, index / grid as f64 * reference),
         };
         let exponents = Tensor::arange(channels / 4, options) * (4.0 / channels as f64);
         let frequencies = (exponents * -theta.ln()).exp();

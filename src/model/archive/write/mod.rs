@@ -26,8 +26,8 @@ const ALIGNMENT: u16 = 64;
 /// The number of elements that are copied out of a tensor at once.
 const CHUNK: i64 = 1 << 20;
 
-/// The format version of archives whose operators are those of libtorch 1.6 and later.
-const VERSION: &str = "3\n";
+/// The format version of archives whose operators are those of libtorch 1.12 and later, which has GELU by tanh.
+const VERSION: &str = "10\n";
 
 /// A module and its code, before its weights are known.
 pub struct Blueprint {

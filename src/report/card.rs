@@ -1,0 +1,168 @@
+//! A model card: what a run is, how it was trained, what was measured of it, and how to load it, in Markdown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use super::tables::RenderedTable;
+use crate::experiment::Experiment;
+use crate::methods::METHODS;
+use crate::metrics::{self, Average};
+use crate::results::runs::{Summary, rows};
+use crate::results::store::Table;
+use crate::results::table::texts;
+use crate::run::Record;
+
+/// The name of a card beside a model, under which hubs show it.
+pub const FILE: &str = "README.md";
+
+/// The columns that name a row.
+const NAMES: [&str; 4] = ["set", "condition", "predictive", "samples"];
+
+/// Tables of settings that a reader wants to see. Folders of this machine are in none of their keys.
+const SETTINGS: [&str; 6] = ["seed", "head", "subspace", "method", "optimizer", "train"];
+
+/// What a card is about.
+pub struct Card<'a> {
+    pub experiment: &'a Experiment,
+    pub run: &'a Summary,
+    pub record: &'a Record,
+    pub classes: &'a [String],
+    /// What of the run leaves, where that is not all of it, such as `particle 1`.
+    pub part: Option<String>,
+}
+
+impl Card<'_> {
+    /// Returns the card without the lines that load the model, which come last.
+    ///
+    /// # Errors
+    /// Fails if the results of the run are damaged.
+    pub fn text(&self) -> Result<String> {
+        let mut table = Table::default();
+        rows(&self.run.folder)?.iter().for_each(|row| table.append(row));
+        let mut text = self.head();
+        text += &self.results(&table);
+        text += &calibration(&table);
+        text += &self.training();
+        Ok(text)
+    }
+
+    fn head(&self) -> String {
+        let Experiment { name, checkpoint, data, .. } = self.experiment;
+        let shown = checkpoint.path.file_name().unwrap_or_default().to_string_lossy();
+        let key = self.experiment.training.as_ref().map_or("", |training| training.method.key.as_str());
+        let about = METHODS.iter().find(|method| method.key == key).map_or("", |method| method.about);
+        let (particles, classes) = (self.record.particles, self.classes);
+        let mut text = String::from(
+            "---\n# The licence is yours to choose.\nlicense:\npipeline_tag: image-classification\n---\n\n",
+        );
+        let _ = write!(
+            text,
+            "# {name}\n\n{particles} particles of `{shown}` for {} classes, made by bella {} with `{key}` ({about}). Run `{}`.\n",
+            classes.len(),
+            self.record.bella_version,
+            self.run.folder.id()
+        );
+        if let Some(part) = &self.part {
+            let _ = write!(text, "\nThis is {part}; the numbers below are those of all particles together.\n");
+        }
+        let sha256 = checkpoint.sha256().map_or("unknown".into(), str::to_string);
+        let (mean, std) = (checkpoint.normalize.mean, checkpoint.normalize.std);
+        let facts = [
+            ("checkpoint", format!("`{shown}`, SHA-256 `{sha256}`")),
+            ("data", format!("`{}`", data.label)),
+            ("classes", classes.join(", ")),
+            (
+                "pixels",
+                format!("in [0, 1], minus {mean:?}, divided by {std:?}; resized by {}", checkpoint.interpolation),
+            ),
+        ];
+        text += "\n| | |\n|---|---|\n";
+        let line = |(what, fact): &(&str, String)| format!("| {what} | {} |\n", fact.replace('|', "\\|"));
+        text + &facts.iter().map(line).collect::<String>()
+    }
+
+    fn results(&self, table: &Table) -> String {
+        if table.rows.is_empty() {
+            return "\n## Results\n\nThis run has not been evaluated yet: `bella eval`.\n".to_string();
+        }
+        let metrics = metrics::columns_where(|shown| shown.tables);
+        format!("\n{}", chosen(table, ("Results", &Average::legend()), &metrics).to_markdown())
+    }
+
+    fn training(&self) -> String {
+        let Record { epochs, train_samples, validation_samples, wall_seconds, device, precision, .. } = self.record;
+        let mut text = String::from("\n## Training\n\n");
+        let _ = match epochs {
+            0 => writeln!(text, "The particles were trained elsewhere."),
+            _ => writeln!(
+                text,
+                "{epochs} epochs on {train_samples} images in {wall_seconds:.0} s on {device} ({precision}); {validation_samples} images \
+                 were held out. {} parameters of each particle were trained; epoch {} is the one that is kept.",
+                self.record.parameters_per_particle, self.record.selected_epoch
+            ),
+        };
+        text += "\n```toml\n";
+        let belongs = |key: &str| SETTINGS.contains(&key.split('.').next().unwrap_or_default());
+        let settings: BTreeMap<_, _> =
+            self.run.settings.iter().filter(|(key, value)| belongs(key) && !is_path(value)).collect();
+        text += &settings.iter().map(|(key, value)| format!("{key} = {}\n", quoted(value))).collect::<String>();
+        text + "```\n"
+    }
+}
+
+/// Returns the last part of a card, with the lines that load the model.
+pub fn loading(python: &str) -> String {
+    format!("\n## Loading\n\n```python\n{python}```\n")
+}
+
+/// Returns whether a setting names a place on this machine.
+fn is_path(value: &str) -> bool {
+    value.contains('/') || value.contains('\\')
+}
+
+/// Returns a setting as TOML writes it.
+fn quoted(value: &str) -> String {
+    let plain = value.parse::<f64>().is_ok() || ["true", "false"].contains(&value) || value.starts_with(['[', '{']);
+    if plain { value.to_string() } else { format!("{value:?}") }
+}
+
+/// Returns what temperatures make of calibration.
+fn calibration(table: &Table) -> String {
+    let scaled = |name: &&String| name.starts_with("temperature_") || name.contains("_ts_");
+    let scaled: Vec<String> = table.columns.iter().filter(scaled).cloned().collect();
+    let filled = |row: usize, column: &str| table.get(row, column).is_some_and(|cell| !cell.is_empty());
+    let fitted = |row: usize| scaled.iter().any(|column| filled(row, column));
+    let mut own = table.clone();
+    let mut row = 0;
+    own.rows.retain(|_| {
+        row += 1;
+        fitted(row - 1)
+    });
+    if own.rows.is_empty() {
+        return "\n## Calibration\n\nThe numbers above are those of the model as it is; no temperature was fitted (`bella eval \
+                --calibrate`).\n"
+            .to_string();
+    }
+    let caption = "Calibration errors as they are, and with the temperature that held-out images ask for (`ts`).";
+    let raw = Average::ALL.map(|average| format!("ece_{}", average.suffix()));
+    let columns: Vec<String> = raw.into_iter().chain(scaled).collect();
+    format!("\n{}", chosen(&own, ("Calibration", caption), &columns).to_markdown())
+}
+
+/// Returns the columns that name rows, and some more, as a table.
+fn chosen(table: &Table, (title, caption): (&str, &str), columns: &[String]) -> RenderedTable {
+    let all: Vec<&str> = NAMES.into_iter().chain(columns.iter().map(String::as_str)).collect();
+    let texts = texts(table, &all);
+    RenderedTable {
+        key: title.to_lowercase(),
+        title: title.to_string(),
+        caption: caption.to_string(),
+        labels: texts.labels,
+        columns: texts.titles,
+        matched: texts.rows.len(),
+        rows: texts.rows,
+        notes: vec![],
+    }
+}
