@@ -60,6 +60,10 @@ take_own_options() {
     done
     ((budget <= 6)) || refuse "--budget $budget: at most 6, so that every method has as many trials"
     numbers --epsilons "$epsilons"
+    local steps=$((images * 4 / 5 / BATCH * epochs)) least=$((2 * draws))
+    ((least >= 30)) || least=30
+    ((steps >= least)) ||
+        refuse "--images $images --epochs $epochs: $steps steps are too few for $draws draws; they need $least"
 }
 
 # settings METHOD: sets file=, text_head=, own=(KEY=VALUE…) for the size of this comparison, and over=(KEY=VALUES…), a grid of six for every
@@ -68,7 +72,6 @@ settings() {
     local trained=$((images * 4 / 5))
     local steps=$((trained / BATCH * epochs))
     local sixth=$((steps / 6)) kept=$((steps / (2 * draws)))
-    ((kept > 0)) || refuse "--images $images --epochs $epochs: $steps steps are too few for $draws draws; they need $((2 * draws))"
     file=configs/methods/$1.toml own=() over=() text_head=(--set "head.zero-shot.weights=$head") rates=2e-3,4e-3,6e-3,1e-2,1.5e-2,2e-2
     local few=4e-3,8e-3,1.5e-2
     case $1 in
@@ -112,8 +115,10 @@ settings() {
         psgld) over+=(method.psgld.lr=1e-3,3e-3,1e-2) ;;
         sghmc)
             # Three cycles; the last two fifths of each are sampled.
-            kept=$((sixth * 4 / 5 * 3 / draws))
+            local sampled=$((sixth * 4 / 5))
+            kept=$((3 * sampled / draws))
             ((kept > 0)) || kept=1
+            ((kept <= sampled)) || kept=$sampled
             own+=("method.sghmc.cycle=$((2 * sixth))" method.sghmc.exploration=0.6 "method.sghmc.every=$kept")
             over+=(method.sghmc.lr=0.01,0.03,0.1)
             ;;

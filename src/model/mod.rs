@@ -292,9 +292,7 @@ impl Model {
     /// Fails if [`prepared`](Self::prepared) fails.
     pub fn features_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
         match input {
-            Input::Entering(values, stage) => {
-                Ok(self.network.features_from(weights, *stage, values.shallow_clone()))
-            }
+            Input::Entering(values, stage) => Ok(self.network.features_from(weights, *stage, values.shallow_clone())),
             samples => Ok(self.network.forward(weights, &self.prepared(samples)?)),
         }
     }

@@ -161,7 +161,8 @@ impl Objective for Likelihood<'_> {
     }
 
     fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
-        let logits = self.seen(theta, self.model.head.classes(), |weights, input| self.model.logits_of(weights, input))?;
+        let logits =
+            self.seen(theta, self.model.head.classes(), |weights, input| self.model.logits_of(weights, input))?;
         let labels = self.labels.expand([theta.size()[0], -1], false);
         Ok(Outputs { logits, labels })
     }

@@ -112,12 +112,14 @@ impl Spec {
         let squares = over(&mean.square()) + over(&(log_std * 2.0).exp()) + over(&columns.square());
         // Of S = D + Uᵀ U with D = diag(s²), det S = det D · det(1 + U D⁻¹ Uᵀ).
         let scaled = (columns / log_std.exp().unsqueeze(1)).flatten(2, 3);
-        let inner = scaled.matmul(&scaled.transpose(1, 2)) + Tensor::eye(columns.size()[1], (mean.kind(), mean.device()));
-        let log_det = over(log_std) * 2.0 + if columns.size()[1] > 0 { inner.logdet() } else { over(&columns.square()) };
+        let inner =
+            scaled.matmul(&scaled.transpose(1, 2)) + Tensor::eye(columns.size()[1], (mean.kind(), mean.device()));
+        let log_det =
+            over(log_std) * 2.0 + if columns.size()[1] > 0 { inner.logdet() } else { over(&columns.square()) };
         let kl = (squares / self.prior_std.powi(2) - weights + 2.0 * weights * self.prior_std.ln() - log_det) / 2.0;
         let classes = mean.size()[1] as f64;
-        let noise =
-            over(log_noise) * (self.noise_dof + classes + 1.0) + over(&(log_noise * -2.0).exp()) * (self.noise_scale / 2.0);
+        let noise = over(log_noise) * (self.noise_dof + classes + 1.0)
+            + over(&(log_noise * -2.0).exp()) * (self.noise_scale / 2.0);
         (kl, noise)
     }
 }

@@ -37,7 +37,8 @@ impl Objective for Fixed {
 
     fn head_inputs(&mut self, theta: &Tensor) -> Result<HeadInputs> {
         self.steps += 1;
-        let features = if self.moves { &self.features + theta.narrow(1, 0, 1).unsqueeze(2) } else { self.features.copy() };
+        let features =
+            if self.moves { &self.features + theta.narrow(1, 0, 1).unsqueeze(2) } else { self.features.copy() };
         if self.steps == self.broken {
             let _ = features.get(0).get(0).get(0).fill_(f64::NAN);
         }
@@ -127,30 +128,72 @@ fn bound_prior_and_gradients_are_those_of_autograd() {
     let (_, noise) = method.spec.regulariser(&mean, &Spread::of(numbers, head));
     near(&noise, &[-8.237645100762, -7.905145913095], 1e-10);
     let by_features = [
-        0.016855118454, 0.049836447067, 0.054811974912, -0.067939472315, 0.050011499111, 0.157746433088, 0.018985516246,
-        -0.035455155624, 0.508659675911, -0.251881716229, -0.116950784937, -0.062335078196, 0.580257676866,
-        -0.173070274971, -0.547322075034, 0.302387393093,
+        0.016855118454,
+        0.049836447067,
+        0.054811974912,
+        -0.067939472315,
+        0.050011499111,
+        0.157746433088,
+        0.018985516246,
+        -0.035455155624,
+        0.508659675911,
+        -0.251881716229,
+        -0.116950784937,
+        -0.062335078196,
+        0.580257676866,
+        -0.173070274971,
+        -0.547322075034,
+        0.302387393093,
     ];
     near(&look.by_features, &by_features, 1e-10);
     let by_mean = [
-        0.057490185270, -0.010986345944, 0.097847052434, 0.121917045146, -0.128608199992, -0.102778783607,
-        -0.453375526226, 0.188679476301, 0.610926440702, -0.216954476434, -0.184826372112, 0.042057858220,
+        0.057490185270,
+        -0.010986345944,
+        0.097847052434,
+        0.121917045146,
+        -0.128608199992,
+        -0.102778783607,
+        -0.453375526226,
+        0.188679476301,
+        0.610926440702,
+        -0.216954476434,
+        -0.184826372112,
+        0.042057858220,
     ];
     near(&look.by_head.narrow(1, 0, 6), &by_mean, 1e-10);
-    let by_bias =
-        [0.198881642676, -0.085098782700, -0.113782859975, 0.017479356825, 0.227762768395, -0.245242125220];
+    let by_bias = [0.198881642676, -0.085098782700, -0.113782859975, 0.017479356825, 0.227762768395, -0.245242125220];
     near(&look.by_head.narrow(1, 6, 3), &by_bias, 1e-10);
     let by_log_std = [
-        0.078403836038, 0.029253063028, 0.016130228924, 0.067973755841, 0.015675495866, -0.006020240085, 0.036069985938,
-        0.022168548164, 0.112558554173, -0.011307668304, 0.054680549500, 0.023671871042,
+        0.078403836038,
+        0.029253063028,
+        0.016130228924,
+        0.067973755841,
+        0.015675495866,
+        -0.006020240085,
+        0.036069985938,
+        0.022168548164,
+        0.112558554173,
+        -0.011307668304,
+        0.054680549500,
+        0.023671871042,
     ];
     near(&look.by_spread.narrow(1, 0, 6), &by_log_std, 1e-10);
     let by_log_noise =
         [0.077067366518, 0.153049796875, -0.002743928986, -0.044456287210, 0.128373217430, 0.096987010276];
     near(&look.by_spread.narrow(1, 6, 3), &by_log_noise, 1e-10);
     let by_columns = [
-        0.129602890144, 0.166021237492, -0.141814886171, -0.132121358367, 0.050466641594, 0.042266944934,
-        -0.134387534662, 0.038853132431, 0.280959186271, -0.049403489868, -0.156814044552, 0.062951703950,
+        0.129602890144,
+        0.166021237492,
+        -0.141814886171,
+        -0.132121358367,
+        0.050466641594,
+        0.042266944934,
+        -0.134387534662,
+        0.038853132431,
+        0.280959186271,
+        -0.049403489868,
+        -0.156814044552,
+        0.062951703950,
     ];
     near(&look.by_spread.narrow(1, 9, 6), &by_columns, 1e-10);
 }
@@ -187,14 +230,15 @@ fn a_step_moves_all_columns_and_the_posterior_has_the_covariance() {
     let padded = Tensor::cat(&[u, Tensor::zeros([1, 3], tch::kind::DOUBLE_CPU)], 1);
     let covariance = diagonal.exp().diag(0) + padded.tr().matmul(&padded);
 
-    let Posterior::LowRankGaussians { mean, std, deviations } = method.posterior(&theta) else { panic!("another form") };
+    let Posterior::LowRankGaussians { mean, std, deviations } = method.posterior(&theta) else {
+        panic!("another form")
+    };
     let (d, s) = (deviations.get(0), std.get(0));
     let stored = (s.square().diag(0) + d.tr().matmul(&d) / (d.size()[0] - 1) as f64) / 2.0;
     assert!(stored.narrow(0, 1, 9).narrow(1, 1, 9).allclose(&covariance, 1e-5, 1e-6, false));
     assert_eq!(stored.get(0).abs().sum(Kind::Double).double_value(&[]), 0.0, "the other column is a point");
     let first = |t: &Tensor| t.narrow(0, 0, 1).to_kind(Kind::Float);
-    let first =
-        Posterior::LowRankGaussians { mean: first(&mean), std: first(&std), deviations: first(&deviations) };
+    let first = Posterior::LowRankGaussians { mean: first(&mean), std: first(&std), deviations: first(&deviations) };
     let draws = Draws::new(&first, 2000, 3).unwrap();
     let rows = draws.rows(0..draws.count()).unwrap().to_kind(Kind::Double) - mean.get(0);
     let found = rows.tr().matmul(&rows) / rows.size()[0] as f64;
