@@ -229,7 +229,7 @@ rehearse_cell() {
     return "$code"
 }
 
-# run_cells SWEEP: runs, prints or counts the cells; ends the script, with 1 if any cell failed.
+# run_cells SWEEP: runs, prints or counts the cells; returns 1 if any cell failed.
 run_cells() {
     local at first=0 last=${#cell_names[@]}
     ((last > 0)) || refuse "no cells: --match $match fits none"
@@ -293,7 +293,7 @@ run_all() {
         [[ $(cat "$state/$at" 2>/dev/null) == 0 ]] || failed=$((failed + 1))
     done
     summary "$state" "$2" "$3" "$failed"
-    ((failed == 0)) || exit 1
+    ((failed == 0)) || return 1
 }
 
 stop_cells() {

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::clock::{Clock, Elapsed};
 use crate::base::tensor_file::State;
-use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
+use crate::methods::{Evaluation, HeadInputs, Mixed, Objective, Outputs, Squared};
 use crate::optimizers::Optimizer;
 
 /// The time spent, shared between the code that spends it and the code that reads it.
@@ -47,6 +47,14 @@ impl Objective for TimedObjective<'_> {
 
     fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
         during(&self.spent, theta.device(), || self.inner.pull_back(theta, by_logits))
+    }
+
+    fn head_inputs(&mut self, theta: &Tensor) -> Result<HeadInputs> {
+        during(&self.spent, theta.device(), || self.inner.head_inputs(theta))
+    }
+
+    fn pull_back_head_inputs(&mut self, theta: &Tensor, by_features: &Tensor) -> Result<Tensor> {
+        during(&self.spent, theta.device(), || self.inner.pull_back_head_inputs(theta, by_features))
     }
 
     fn parts(&self) -> usize {

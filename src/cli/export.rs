@@ -188,7 +188,7 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
     }
     ensure!(
-        weights.is_none() || !matches!(door.to, Format::Torchscript | Format::Onnx),
+        weights.is_none() || !matches!(door.to, Leaving::Whole(_)),
         "{}: its draws have weights, and one file of all models averages them equally: export the average by --soup, one draw by \
          --particle, or all draws by --to weights",
         opened.run.id()

@@ -183,14 +183,14 @@ fn read(files: &[PathBuf], overrides: &Overrides) -> Result<Experiment> {
         overrides.sets.iter().cloned().partition(|set| set.starts_with("data."));
     let mut tree = load_config(files, &others)?;
     replace_data(&mut tree, data, of_data)?;
-    Ok(Experiment::read(&tree)?)
+    Ok(Experiment::read_on_other_data(&tree)?)
 }
 
 /// Reads the experiment of a run on another data set, given as `KEY=ROOT` or a TOML file.
 pub(super) fn on_other_data(run: &RunFolder, data: &str) -> Result<Experiment> {
     let mut tree = load_config(&[run.config()], &[])?;
     replace_data(&mut tree, data, vec![])?;
-    Ok(Experiment::read(&tree)?)
+    Ok(Experiment::read_on_other_data(&tree)?)
 }
 
 fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {

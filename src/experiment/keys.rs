@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::Experiment;
+use super::{Experiment, Images};
 use crate::base::small::{capital, push_new};
 use crate::data::DATASETS;
 use crate::methods::registered;
@@ -63,7 +63,7 @@ fn survey() -> Vec<Asked> {
         for turn in 0..turns {
             let survey = Survey::new(given, turn, ("subspace", subspace));
             // Reading always fails here because no key is given; only the recorded keys matter.
-            let _ = Experiment::read_from(Reader::surveyed(&survey));
+            let _ = Experiment::read_from(Reader::surveyed(&survey), Images::OfTraining);
             asked.extend(survey.asked().into_iter().filter(|one| seen.insert(one.clone())));
         }
     }

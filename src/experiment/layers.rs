@@ -36,8 +36,8 @@ pub fn over(part: Tree, base: Tree) -> Tree {
     part.over(base, &CHOICE_TABLES)
 }
 
-/// Returns whether `tree` has settings but none of the tables `checkpoint`, `head` and `data`. Such a file is merged
-/// after an experiment.
+/// Returns whether `tree` has settings but neither of the tables `checkpoint` and `data`. Such a file is merged after an
+/// experiment.
 pub fn is_part(tree: &Tree) -> bool {
-    !tree.is_empty() && !["checkpoint", "head", "data"].iter().any(|key| tree.has(key))
+    !tree.is_empty() && !["checkpoint", "data"].iter().any(|key| tree.has(key))
 }

@@ -24,6 +24,7 @@ pub use data::{DataSpec, Validation};
 pub use identity::{digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
 pub use train_table::{Batches, PrefixCache, Schedule, Selection, TrainSpec};
+use training::Images;
 pub use training::Training;
 
 /// The checked settings of a run.
@@ -64,7 +65,15 @@ impl Experiment {
     /// # Errors
     /// Fails with every mistake in it.
     pub fn read(tree: &Tree) -> Result<Experiment, Problems> {
-        Experiment::read_from(Reader::root(tree))
+        Experiment::read_from(Reader::root(tree), Images::OfTraining)
+    }
+
+    /// Reads and checks the config of a finished run whose data set was replaced by one to evaluate on.
+    ///
+    /// # Errors
+    /// Fails with every mistake in it.
+    pub fn read_on_other_data(tree: &Tree) -> Result<Experiment, Problems> {
+        Experiment::read_from(Reader::root(tree), Images::Others)
     }
 
     /// Returns how the posterior predicts unless the command line says otherwise. A checkpoint without training has one
@@ -83,7 +92,7 @@ impl Experiment {
         self.training.as_ref().map_or(256, |training| training.train.eval_batch_size)
     }
 
-    fn read_from(root: Reader) -> Result<Experiment, Problems> {
+    fn read_from(root: Reader, images: Images) -> Result<Experiment, Problems> {
         let name =
             root.string("name").about("Name of the experiment: runs of one name share a results file.").required();
         if name.contains(['/', '\\']) || name.starts_with('.') {
@@ -101,7 +110,7 @@ impl Experiment {
         let data = DataSpec::read(&root);
         let trains = ["subspace", "method", "optimizer", "train"].iter().any(|key| root.has(key));
         let head_training = head.as_ref().map(|h| h.spec.training());
-        let training = if trains { Training::read(&root, &data, head_training) } else { None };
+        let training = if trains { Training::read(&root, (&data, images), head_training) } else { None };
         let (Some(head), Some(data)) = (head, data) else {
             return Err(root.close(()).err().unwrap_or_default());
         };

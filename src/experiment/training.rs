@@ -18,11 +18,20 @@ pub struct Training {
     pub train: TrainSpec,
 }
 
+/// What the data set of a config is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Images {
+    /// Training and what follows it.
+    OfTraining,
+    /// The evaluation of a run that was trained on other images.
+    Others,
+}
+
 impl Training {
     /// Reads the tables that define training.
-    pub fn read(
+    pub(super) fn read(
         root: &Reader,
-        data: &Option<DataSpec>,
+        (data, images): (&Option<DataSpec>, Images),
         head: Option<crate::model::head::Training>,
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
@@ -36,7 +45,10 @@ impl Training {
         let batches = if shared { Batches::Shared } else { Batches::Independent };
         let train = TrainSpec::read(root.section("train"), validation, batches);
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
-        training.cross_check(root, validation);
+        training.cross_check(root);
+        if images == Images::OfTraining {
+            training.check_tuning(root, validation);
+        }
         if let Some(head) = head {
             training.check_separation(root, head);
         }
@@ -49,10 +61,14 @@ impl Training {
     }
 
     /// Checks the rules that connect several tables.
-    fn cross_check(&self, root: &Reader, validation: Validation) {
+    fn cross_check(&self, root: &Reader) {
         self.check_optimizer(root);
         self.check_sizes(root);
         self.check_method(root);
+    }
+
+    /// Checks that there are images to choose the precision of a prior by.
+    fn check_tuning(&self, root: &Reader, validation: Validation) {
         let tuning = self.method.spec.course().laplace().map(|laplace| laplace.tuning);
         if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
             root.problem(

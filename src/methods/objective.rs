@@ -35,6 +35,14 @@ pub struct Outputs {
     pub labels: Tensor,
 }
 
+/// What enters the head on the batch of a step, for all particles, without a graph, and the labels.
+pub struct HeadInputs {
+    /// The features, normalised if the head sees them so, `[n, B, d]`.
+    pub features: Tensor,
+    /// The labels, `[n, B]`.
+    pub labels: Tensor,
+}
+
 /// The loss of a step's batch, which a method may evaluate any number of times within the step.
 pub trait Objective {
     /// Returns the losses and gradients at `theta: [n, P]` on the batch of the step.
@@ -78,6 +86,25 @@ pub trait Objective {
     fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
         let _ = (theta, by_logits);
         bail!("this objective does not know the logits behind its losses")
+    }
+
+    /// Returns what enters the head of all particles `theta: [n, P]`, for a loss that knows the head's form.
+    ///
+    /// # Errors
+    /// Fails if the objective has no head.
+    fn head_inputs(&mut self, theta: &Tensor) -> Result<HeadInputs> {
+        let _ = theta;
+        bail!("this objective does not know what enters the head")
+    }
+
+    /// Returns Σ_bj G_ibj ∂φ_ibj/∂θ_i, `[n, P]`, for what enters the head, φ, at `theta: [n, P]` and `by_features: [n, B, d]`,
+    /// the gradient G of a loss with respect to it. The columns of the head itself get 0.
+    ///
+    /// # Errors
+    /// Fails if the objective has no head.
+    fn pull_back_head_inputs(&mut self, theta: &Tensor, by_features: &Tensor) -> Result<Tensor> {
+        let _ = (theta, by_features);
+        bail!("this objective does not know what enters the head")
     }
 
     /// Returns the number of parts that the batch is split into (`train.accumulate`).

@@ -283,12 +283,17 @@ impl Model {
     /// # Errors
     /// Fails if [`prepared`](Self::prepared) fails.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
+        Ok(self.head.logits(weights, &self.features_of(weights, input)?))
+    }
+
+    /// Returns the features `[p', B, d]` before the head, from any kind of input.
+    ///
+    /// # Errors
+    /// Fails if [`prepared`](Self::prepared) fails.
+    pub fn features_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
         match input {
-            Input::Entering(values, stage) => {
-                let features = self.network.features_from(weights, *stage, values.shallow_clone());
-                Ok(self.head.logits(weights, &features))
-            }
-            samples => Ok(self.logits(weights, &self.prepared(samples)?)),
+            Input::Entering(values, stage) => Ok(self.network.features_from(weights, *stage, values.shallow_clone())),
+            samples => Ok(self.network.forward(weights, &self.prepared(samples)?)),
         }
     }
 

@@ -11,6 +11,7 @@ use std::cell::OnceCell;
 use tch::{Kind, Tensor};
 
 use self::factors::{Factors, Grams};
+use super::head_columns::HEAD_WEIGHT;
 use super::layout::{Block, Column, Layout, Shape};
 
 /// The largest number of entries of theta that are computed at once. With many particles the blocks are computed in
@@ -22,6 +23,7 @@ pub struct Geometry {
     groups: Vec<Group>,
     blocks: i64,
     inputs: Vec<Inputs>,
+    head: Option<Inputs>,
 }
 
 /// A weight `[outputs, inputs]`, in the columns of theta from `start` on, that the inputs of a linear layer meet first.
@@ -79,7 +81,13 @@ impl Geometry {
             _ => None,
         };
         let inputs = layout.columns.iter().filter_map(of).collect();
-        Geometry { groups, blocks: layout.blocks.len() as i64, inputs }
+        let head = layout.columns.iter().find(|column| column.name == HEAD_WEIGHT).and_then(of);
+        Geometry { groups, blocks: layout.blocks.len() as i64, inputs, head }
+    }
+
+    /// Returns the weight of a trained head `[C, d]`, whose bias `[C]` follows in the columns; `None` if the head is frozen.
+    pub fn head(&self) -> Option<Inputs> {
+        self.head
     }
 
     /// Returns the weights that the inputs of linear layers meet first.

@@ -7,6 +7,9 @@ use super::{Layout, Shape};
 use crate::base::random::{Purpose, stream};
 use crate::model::head::Head;
 
+/// The name of the weight of a trained head.
+pub const HEAD_WEIGHT: &str = "head.weight";
+
 /// Returns uniform draws from ±bound, a pure function of (seed, particle, column).
 pub fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) -> Vec<f32> {
     let mut rng = stream(seed, Purpose::Init, &[particle, column]);
@@ -24,7 +27,7 @@ pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
 /// Appends the columns and the block of a head that particles train.
 pub fn push_head(layout: &mut Layout, head: &Head) {
     let start = layout.parameters();
-    layout.push_linear("head.weight", [head.weight.size()[0], head.weight.size()[1]]);
+    layout.push_linear(HEAD_WEIGHT, [head.weight.size()[0], head.weight.size()[1]]);
     layout.push("head.bias", &head.bias.size());
     layout.close_block("head", start, Shape::Dense);
 }

@@ -16,7 +16,8 @@ use crate::data::batches::Batch;
 use crate::machine::memory;
 use crate::machine::memory::Cutter;
 use crate::machine::parallel::Share;
-use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
+use crate::methods::{Evaluation, HeadInputs, Mixed, Objective, Outputs, Squared};
+use crate::model::network::Weights;
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
@@ -76,14 +77,14 @@ impl<'a> Likelihood<'a> {
         let input = self.input.map(|t| of.cut(t));
         let mut weights = self.subspace.weights(&self.model.base, leaves);
         let forward = mixing.forward(&mut weights, of.particle, of.count);
-        let losses = |logits: &Tensor| self.value(aim, logits, of);
+        let losses = |features: &Tensor| self.value(aim, (&weights, features), of);
         let leaves: Vec<&Tensor> = leaves.iter().collect();
         if self.cut.recompute {
             let first = self.model.network.first_stage(self.subspace.layout());
             let segments = Segments { model: self.model, weights: &weights, forward, first };
             return segments.gradients(&input, &leaves, losses);
         }
-        let losses = losses(&self.model.logits_of(&weights, &input)?);
+        let losses = losses(&self.model.features_of(&weights, &input)?);
         let gradients = forward.back(&losses.sum(losses.kind()), &leaves)?;
         Ok((losses.detach(), gradients))
     }
@@ -102,13 +103,26 @@ impl Objective for Likelihood<'_> {
     }
 
     fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
-        let logits = self.logits(theta)?;
+        let logits =
+            self.seen(theta, self.model.head.classes(), |weights, input| self.model.logits_of(weights, input))?;
         let labels = self.labels.expand([theta.size()[0], -1], false);
         Ok(Outputs { logits, labels })
     }
 
     fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
-        self.pulled_back(theta, by_logits)
+        self.pulled_back(theta, Aim::Product(by_logits))
+    }
+
+    fn head_inputs(&mut self, theta: &Tensor) -> Result<HeadInputs> {
+        let head = &self.model.head;
+        let inputs = |weights: &Weights, input: &Input| Ok(head.inputs(&self.model.features_of(weights, input)?));
+        let features = self.seen(theta, head.weight.size()[1], inputs)?;
+        let labels = self.labels.expand([theta.size()[0], -1], false);
+        Ok(HeadInputs { features, labels })
+    }
+
+    fn pull_back_head_inputs(&mut self, theta: &Tensor, by_features: &Tensor) -> Result<Tensor> {
+        self.pulled_back(theta, Aim::ProductAtHead(by_features))
     }
 
     fn parts(&self) -> usize {
@@ -139,19 +153,23 @@ const UNRECORDED: &str = "gradients mixed in weight space need what enters and l
     which a module (checkpoint.kind = \"module\") does not show: set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
 
 impl Likelihood<'_> {
-    /// Returns the values `[k]` of `aim` for a portion whose logits are `[k, b, C]`.
-    fn value(&self, aim: Aim, logits: &Tensor, of: Portion) -> Tensor {
-        let kind = logits.kind();
+    /// Returns the values `[k]` of `aim` for a portion whose features are `[k, b, d]`, or `[1, b, d]` if particles share them.
+    fn value(&self, aim: Aim, (weights, features): (&Weights, &Tensor), of: Portion) -> Tensor {
+        let head = &self.model.head;
+        let kind = head.weight.kind();
+        let product = |values: Tensor, by_values: &Tensor| {
+            let factors = by_values.narrow(0, of.start, of.count).narrow(1, of.from, of.samples);
+            (values * factors.to_kind(kind)).sum_dim_intlist([1i64, 2].as_slice(), false, kind)
+        };
         match aim {
             Aim::CrossEntropy => {
+                let logits = &head.logits(weights, features);
                 let labels = of.cut(&self.labels).expand([of.count, -1], false);
                 let losses = -label_log_probabilities(logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind);
                 losses * of.weight
             }
-            Aim::Product(by_logits) => {
-                let factors = by_logits.narrow(0, of.start, of.count).narrow(1, of.from, of.samples);
-                (logits * factors.to_kind(kind)).sum_dim_intlist([1i64, 2].as_slice(), false, kind)
-            }
+            Aim::Product(by_logits) => product(head.logits(weights, features), by_logits),
+            Aim::ProductAtHead(by_features) => product(head.inputs(features), by_features),
         }
     }
 
@@ -160,19 +178,18 @@ impl Likelihood<'_> {
         self.over(theta, first, parts, Aim::CrossEntropy, &Mixing::none(self.subspace.layout()))
     }
 
-    /// Returns the gradients `[k, P]` of the product of the logits with `by_logits: [k, b, C]`, for rows of theta and all
-    /// samples of this process.
-    pub(super) fn pulled_back(&self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
+    /// Returns the gradients `[k, P]` of a product, for rows of theta and all samples of this process.
+    pub(super) fn pulled_back(&self, theta: &Tensor, aim: Aim) -> Result<Tensor> {
         let none = Mixing::none(self.subspace.layout());
-        Ok(self.over(theta, 0, 0..self.parts.len(), Aim::Product(by_logits), &none)?.gradients)
+        Ok(self.over(theta, 0, 0..self.parts.len(), aim, &none)?.gradients)
     }
 
-    /// Returns the logits `[k, b, C]` of rows of theta for all samples of this process, without a graph.
-    fn logits(&self, theta: &Tensor) -> Result<Tensor> {
+    /// Returns what `see` gives of each portion, `[k, b, columns]` for rows of theta and all samples of this process, without
+    /// a graph.
+    fn seen(&self, theta: &Tensor, columns: i64, see: impl Fn(&Weights, &Input) -> Result<Tensor>) -> Result<Tensor> {
         let (layout, rows) = (self.subspace.layout(), theta.size()[0]);
-        let head = &self.model.head;
-        let shape = [rows, self.labels.size()[1], head.classes()];
-        let logits = Tensor::zeros(shape, (head.weight.kind(), theta.device()));
+        let shape = [rows, self.labels.size()[1], columns];
+        let all = Tensor::zeros(shape, (self.model.head.weight.kind(), theta.device()));
         self.cutter.clamp(rows as usize);
         self.cutter.run(|cut| {
             for some in in_parts(0..rows as usize, cut.members) {
@@ -182,13 +199,13 @@ impl Likelihood<'_> {
                 for samples in in_parts(0..shape[1] as usize, cut.images) {
                     let (from, samples) = (samples.start as i64, samples.len() as i64);
                     let of = Portion { particle: start, start, count, from, samples, weight: 1.0 };
-                    let found = no_grad(|| self.model.logits_of(&weights, &self.input.map(|t| of.cut(t))))?;
-                    logits.narrow(0, start, count).narrow(1, from, samples).copy_(&found);
+                    let found = no_grad(|| see(&weights, &self.input.map(|t| of.cut(t))))?;
+                    all.narrow(0, start, count).narrow(1, from, samples).copy_(&found);
                 }
             }
             Ok(())
         })?;
-        Ok(logits)
+        Ok(all)
     }
 
     /// Returns the loss of `theta: [1, P]`, which is row `row` of those in this process, on a part of the batch. It adds the

@@ -34,6 +34,8 @@ pub(super) enum Aim<'a> {
     CrossEntropy,
     /// The product of the logits with given numbers, `[k, b, C]` for the k rows and b samples of this process.
     Product(&'a Tensor),
+    /// The product of what enters the head with given numbers, `[k, b, d]`.
+    ProductAtHead(&'a Tensor),
 }
 
 /// Some particles on a part of the batch.

@@ -18,7 +18,7 @@ pub struct Segments<'a> {
 }
 
 impl Segments<'_> {
-    /// Returns `objective` of the logits `[p, B, C]`, and the gradients of its sum with respect to `leaves`. The
+    /// Returns `objective` of the features `[p, B, d]`, and the gradients of its sum with respect to `leaves`. The
     /// gradients of leaves that it does not depend on are undefined.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Segments<'_> {
         let found = leaves.iter().map(|_| Tensor::new()).collect();
         let mut sums = Sums { forward: &self.forward, leaves, found };
         let last = entered.pop().unwrap_or_else(|| start.detach()).detach().set_requires_grad(true);
-        let values = objective(&self.model.head.logits(self.weights, &network.features(self.weights, &last)));
+        let values = objective(&network.features(self.weights, &last));
         let mut flowing = sums.back(&values.sum(values.kind()), Some(&last))?;
         for (stage, x) in (first..network.stages()).zip(entered).rev() {
             let x = x.detach().set_requires_grad(true);

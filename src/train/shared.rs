@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::objective::Likelihood;
 use super::portion::Aim;
 use crate::machine::parallel::Team;
-use crate::methods::{Evaluation, Mixed, Objective, Outputs, Squared};
+use crate::methods::{Evaluation, HeadInputs, Mixed, Objective, Outputs, Squared};
 
 /// The likelihood of a batch of which every process computes a share. Theta and the results are the same in all
 /// processes.
@@ -43,6 +43,30 @@ impl Shared<'_> {
         Ok(self.team.collect(table)?.view([-1, self.own.batch as i64, columns]))
     }
 
+    /// Returns values `[n, B, K]` and labels `[n, B]` of all particles and samples, given those of this process.
+    fn collect_labelled(&self, values: Tensor, labels: Tensor) -> Result<(Tensor, Tensor)> {
+        if self.team.is_alone() {
+            return Ok((values, labels));
+        }
+        let samples = self.samples(values.device());
+        // The labels are sent as one more column, in the same message.
+        let table = Tensor::cat(&[&values, &labels.unsqueeze(2).to_kind(values.kind())], 2);
+        let all = self.collect(&table, &samples)?;
+        let columns = all.size()[2] - 1;
+        let labels = all.select(2, columns).to_kind(Kind::Int64);
+        Ok((all.narrow(2, 0, columns).contiguous(), labels))
+    }
+
+    /// Returns this process's rows of `theta: [n, P]`, and what is its own of `[n, B, K]`.
+    fn share_of(&self, theta: &Tensor, by_values: &Tensor) -> (Tensor, Tensor) {
+        let (rows, first) = self.rows(theta);
+        if self.team.is_alone() {
+            return (rows, by_values.shallow_clone());
+        }
+        let own = by_values.narrow(0, first, rows.size()[0]).index_select(1, &self.samples(theta.device()));
+        (rows, own)
+    }
+
     /// Returns the losses and gradients of all processes, given those of this process.
     fn exchange(&self, own: Evaluation) -> Result<Evaluation> {
         let (losses, gradients) = self.team.exchange(own.losses, own.gradients)?;
@@ -67,25 +91,25 @@ impl Objective for Shared<'_> {
     fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
         let (rows, _) = self.rows(theta);
         let Outputs { logits, labels } = self.own.outputs(&rows)?;
-        if self.team.is_alone() {
-            return Ok(Outputs { logits, labels });
-        }
-        let samples = self.samples(theta.device());
-        // The labels are sent as one more class, in the same message.
-        let table = Tensor::cat(&[&logits, &labels.unsqueeze(2).to_kind(logits.kind())], 2);
-        let all = self.collect(&table, &samples)?;
-        let classes = all.size()[2] - 1;
-        let labels = all.select(2, classes).to_kind(Kind::Int64);
-        Ok(Outputs { logits: all.narrow(2, 0, classes).contiguous(), labels })
+        let (logits, labels) = self.collect_labelled(logits, labels)?;
+        Ok(Outputs { logits, labels })
     }
 
     fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
-        let (rows, first) = self.rows(theta);
-        if self.team.is_alone() {
-            return self.own.pull_back(&rows, by_logits);
-        }
-        let own = by_logits.narrow(0, first, rows.size()[0]).index_select(1, &self.samples(theta.device()));
-        self.team.collect(self.own.pulled_back(&rows, &own)?)
+        let (rows, own) = self.share_of(theta, by_logits);
+        self.team.collect(self.own.pulled_back(&rows, Aim::Product(&own))?)
+    }
+
+    fn head_inputs(&mut self, theta: &Tensor) -> Result<HeadInputs> {
+        let (rows, _) = self.rows(theta);
+        let HeadInputs { features, labels } = self.own.head_inputs(&rows)?;
+        let (features, labels) = self.collect_labelled(features, labels)?;
+        Ok(HeadInputs { features, labels })
+    }
+
+    fn pull_back_head_inputs(&mut self, theta: &Tensor, by_features: &Tensor) -> Result<Tensor> {
+        let (rows, own) = self.share_of(theta, by_features);
+        self.team.collect(self.own.pulled_back(&rows, Aim::ProductAtHead(&own))?)
     }
 
     fn parts(&self) -> usize {

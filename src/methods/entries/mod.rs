@@ -17,6 +17,7 @@ mod sgld;
 pub mod svgd;
 mod swag;
 mod tfb;
+mod vbll;
 mod vogn;
 
 use crate::methods::Entry;
@@ -41,4 +42,5 @@ pub static METHODS: &[&Entry] = &[
     &tfb::ENTRY,
     &bayestune::ENTRY,
     &blob::ENTRY,
+    &vbll::ENTRY,
 ];

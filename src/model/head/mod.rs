@@ -104,16 +104,19 @@ impl Head {
         self.weight.size()[0]
     }
 
+    /// Returns what the classifier sees of features `[p, B, d]`, in the type of the head: normalised if it wants them so.
+    pub fn inputs(&self, features: &Tensor) -> Tensor {
+        let features = features.to_kind(self.weight.kind());
+        if !self.normalised {
+            return features;
+        }
+        let norm = features.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
+        features / norm
+    }
+
     /// Returns logits `[p, B, C]` in the type of the head, from features `[p, B, d]`.
     pub fn logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
-        let kind = self.weight.kind();
-        let features = features.to_kind(kind);
-        let features = if self.normalised {
-            let norm = features.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
-            features / norm
-        } else {
-            features
-        };
+        let (kind, features) = (self.weight.kind(), self.inputs(features));
         match (weights.own("head.weight"), weights.own("head.bias")) {
             (Some(weight), Some(bias)) => {
                 let weight = weight.to_kind(kind).transpose(1, 2);

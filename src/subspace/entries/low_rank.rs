@@ -1,5 +1,7 @@
 //! `[subspace.low-rank]`: W_i = W_0 + (alpha / rank) · B_i A_i on chosen linear layers (Bella, equation 3; Hu et al.
-//! 2021, arXiv 2106.09685). A starts Kaiming-uniform (a = √5), that is U(±1/√in), and B starts at 0.
+//! 2021, arXiv 2106.09685). A starts Kaiming-uniform (a = √5), that is U(±1/√in), and B starts at 0. With `gain` g, A starts
+//! Xavier-uniform, U(±g √(6 / (rank + in))): the knob by which LoRA-Ensemble (Mühlematter et al. 2024, arXiv 2405.14438) sets
+//! how different its members become.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
@@ -39,6 +41,8 @@ struct Spec {
     /// The ranges of block numbers, such as "0-5,11"; all blocks by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gain: Option<f64>,
 }
 
 impl Spec {
@@ -56,6 +60,10 @@ impl Spec {
             blocks: reader
                 .string("blocks")
                 .about("Blocks that get updates, such as `\"6-11\"`; all by default.")
+                .optional(),
+            gain: reader
+                .float("gain", Bounds::above(0.0))
+                .about("Gain g of Xavier's start of A, U(±g √(6 / (rank + in))), for more diverse particles; without it U(±1/√in).")
                 .optional(),
         };
         if spec.targets.is_empty() {
@@ -159,7 +167,7 @@ impl SubspaceSpec for Spec {
             push_head(&mut layout, head);
         }
         let head = trained_head.then(|| head.to(tch::Device::Cpu, Kind::Float));
-        Ok(Box::new(LowRankSubspace { layout, layers, scale, head }))
+        Ok(Box::new(LowRankSubspace { layout, layers, scale, gain: self.gain, head }))
     }
 }
 
@@ -167,6 +175,8 @@ struct LowRankSubspace {
     layout: Layout,
     layers: Vec<String>,
     scale: f64,
+    /// Xavier's gain at the start of A; Kaiming's start without it.
+    gain: Option<f64>,
     /// The head whose shape particles train, if they train their own.
     head: Option<Head>,
 }
@@ -181,7 +191,8 @@ impl Subspace for LowRankSubspace {
         for (index, column) in self.layout.columns.iter().take(2 * self.layers.len()).enumerate() {
             let count = column.count() as usize;
             parts.push(if index % 2 == 0 {
-                let bound = 1.0 / (column.shape[1] as f64).sqrt();
+                let (rank, inputs) = (column.shape[0] as f64, column.shape[1] as f64);
+                let bound = self.gain.map_or(1.0 / inputs.sqrt(), |gain| gain * (6.0 / (rank + inputs)).sqrt());
                 Tensor::from_slice(&uniform(seed, particle, index as u64, count, bound))
             } else {
                 Tensor::zeros([count as i64], (Kind::Float, tch::Device::Cpu))
@@ -238,19 +249,44 @@ impl Subspace for LowRankSubspace {
             parts.push(coefficients.matmul(&theta.narrow(1, block.columns.start, length)));
         }
         let head = self.head.as_ref().map(Head::again);
-        let subspace = Box::new(LowRankSubspace { layout, layers: self.layers.clone(), scale: self.scale, head });
+        let subspace =
+            Box::new(LowRankSubspace { layout, layers: self.layers.clone(), scale: self.scale, gain: self.gain, head });
         Ok(Combined { subspace, theta: Tensor::cat(&parts, 1) })
     }
 
     fn again(&self) -> Box<dyn Subspace> {
         let (layout, layers) = (self.layout.clone(), self.layers.clone());
-        Box::new(LowRankSubspace { layout, layers, scale: self.scale, head: self.head.as_ref().map(Head::again) })
+        let (scale, gain, head) = (self.scale, self.gain, self.head.as_ref().map(Head::again));
+        Box::new(LowRankSubspace { layout, layers, scale, gain, head })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// torch: nn.init.kaiming_uniform_(A, a=5 ** .5) has the bound 1/√in, nn.init.xavier_uniform_(A, gain=10) has
+    /// 10 √(6 / (rank + in)). Without a gain the draws are those of earlier versions.
+    #[test]
+    fn the_gain_scales_the_start_of_a_alone() {
+        let start = |gain: Option<f64>| {
+            let (mut layout, shape) = (Layout::default(), [2, 50]);
+            layout.push_linear("layer.A", shape);
+            layout.push("layer.B", &[30, 2]);
+            layout.close_block("layer", 0, Shape::LowRank { rank: 2, inputs: 50, outputs: 30, scale: 1.0 });
+            let subspace = LowRankSubspace { layout, layers: vec!["layer".into()], scale: 1.0, gain, head: None };
+            let theta = subspace.initial(3, 1).unwrap();
+            assert_eq!(theta.narrow(0, 100, 60).abs().max().double_value(&[]), 0.0, "B starts at 0");
+            theta.narrow(0, 0, 100)
+        };
+        let usual = start(None);
+        assert!(usual.equal(&Tensor::from_slice(&uniform(3, 1, 0, 100, 1.0 / 50f64.sqrt()))));
+        let bound = 10.0 * (6.0f64 / 52.0).sqrt();
+        let ratio = bound * 50f64.sqrt();
+        assert!(start(Some(10.0)).allclose(&(usual * ratio), 1e-5, 1e-6, false));
+        let largest = start(Some(10.0)).abs().max().double_value(&[]);
+        assert!((0.9..=1.0).contains(&(largest / bound)), "{largest} of {bound}");
+    }
 
     #[test]
     fn block_lists() {

@@ -1,0 +1,341 @@
+//! `[method.vbll]`: variational Bayesian last layers (Harrison, Willes and Snoek, ICLR 2024, arXiv 2404.11599; discriminative
+//! classification): the head's weights are Gaussian, and their bound on the likelihood is in closed form, so that training
+//! draws nothing. All other trained columns are points.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | z = W φ + b + ε, y ~ softmax(z) | φ is what enters the head; b is a point |
+//! | q(W) = N(W̄, S), S = diag(s²) + Uᵀ U | W̄ in theta, ln s and U (`rank` rows over all of W) in `Spread` |
+//! | ε ~ N(0, diag(σ²)), one variance a class | ln σ in `Spread` |
+//! | p(W) = N(0, `prior_std`² I); p(σ²) inverse Wishart with `noise_dof` ν and `noise_scale` ψ | [`Spec::regulariser`] |
+//! | E ln p(y \| φ) ≥ m_y − ln Σ_k exp(m_k + v_k / 2) | m = W̄ φ + b, v_k = φᵀ S_k φ + σ_k² ([`Spread::bound`]) |
+//! | −bound + (KL(q(W) ‖ p(W)) − ln p(σ²)) / N | what is minimised; N is `ess` |
+//!
+//! The optimizer of the config moves W̄, b and all other columns, Adam (`std_lr`) the spread. A member is a draw of W and of ε as
+//! part of the bias, so ε is one draw for all images of a member: each image's averaged probabilities have the same mean as
+//! with a draw for each image.
+//!
+//! Differences from the authors' code: there is a bias, which has no prior; the low-rank part U is shared by the classes,
+//! whose weights it correlates (the bound has each class's own variance, KL all of it), where theirs are independent; KL has
+//! its constants.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tch::{Kind, Tensor, with_grad};
+
+use crate::base::noise::{At, Noise};
+use crate::base::random::Purpose;
+use crate::base::tensor_file::State;
+use crate::methods::{
+    Entry, HeadInputs, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update,
+};
+use crate::optimizers::{Optimizer, adam};
+use crate::posterior::{Posterior, Predictive};
+use crate::schema::{Bounds, Reader};
+use crate::subspace::geometry::Inputs;
+
+pub static ENTRY: Entry = Entry {
+    key: "vbll",
+    about: "a variational Gaussian over the trained head's weights, by a bound in closed form (VBLL)",
+    paper: "VBLL",
+    update: Update::Optimizer,
+    rows: RowsAre::Gaussians,
+    particles: Particles::Any,
+    bench: &[],
+    names: &[("last-layer", "VBLL"), ("low-rank", "Low-rank VBLL"), ("full", "VBLL, full")],
+    names_of_many: &[("last-layer", "Multi-VBLL"), ("low-rank", "Low-rank Multi-VBLL"), ("full", "Multi-VBLL, full")],
+    read: |reader, _| Box::new(Spec::read(reader)),
+};
+
+/// The starting value of ln σ, as the mean of the authors' starting values.
+const LOG_NOISE_INIT: f64 = -1.0;
+
+#[derive(Serialize, Clone, Debug)]
+pub struct Spec {
+    pub particles: i64,
+    pub ess: f64,
+    pub std_lr: f64,
+    pub prior_std: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub std_init: Option<f64>,
+    pub rank: i64,
+    /// ν.
+    pub noise_dof: f64,
+    /// ψ.
+    pub noise_scale: f64,
+    pub samples: usize,
+}
+
+impl Spec {
+    fn read(reader: &Reader) -> Spec {
+        let above = || Bounds::above(0.0);
+        Spec {
+            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
+                as i64,
+            ess: reader
+                .float("ess", above())
+                .about("Effective sample size: the number of training images.")
+                .required_because("the effective sample size: the number of training images"),
+            std_lr: reader.float("std_lr", above()).about("Learning rate of Adam for the spread.").or(1e-3),
+            prior_std: reader
+                .float("prior_std", above())
+                .about("Standard deviation of the prior on the head's weights.")
+                .or(1.0),
+            std_init: reader
+                .float("std_init", above())
+                .about("Initial standard deviation of the head's weights; by default 1 / √d for d features.")
+                .optional(),
+            rank: reader
+                .count("rank", 0..=1000)
+                .about("Rank of the covariance beside its diagonal, over all weights of the head; 0 for none.")
+                .or(0) as i64,
+            noise_dof: reader
+                .float("noise_dof", above())
+                .about("Degrees of freedom of the inverse Wishart prior on the variances of the logits' noise.")
+                .or(1.0),
+            noise_scale: reader
+                .float("noise_scale", above())
+                .about("Scale of the inverse Wishart prior on the variances of the logits' noise.")
+                .or(1.0),
+            samples: reader
+                .count("samples", 1..=100_000)
+                .about("Draws per particle that predict after training.")
+                .or(10),
+        }
+    }
+
+    /// Returns KL(q(W) ‖ p(W)) and −ln p(σ²) without its constant, `[n]` each, for means `[n, C, d]`.
+    fn regulariser(&self, mean: &Tensor, spread: &Spread) -> (Tensor, Tensor) {
+        let Spread { log_std, log_noise, columns } = spread;
+        let over = |t: &Tensor| t.flatten(1, -1).sum_dim_intlist([1i64].as_slice(), false, t.kind());
+        let weights = (mean.size()[1] * mean.size()[2]) as f64;
+        let squares = over(&mean.square()) + over(&(log_std * 2.0).exp()) + over(&columns.square());
+        // Of S = D + Uᵀ U with D = diag(s²), det S = det D · det(1 + U D⁻¹ Uᵀ).
+        let scaled = (columns / log_std.exp().unsqueeze(1)).flatten(2, 3);
+        let inner =
+            scaled.matmul(&scaled.transpose(1, 2)) + Tensor::eye(columns.size()[1], (mean.kind(), mean.device()));
+        let log_det =
+            over(log_std) * 2.0 + if columns.size()[1] > 0 { inner.logdet() } else { over(&columns.square()) };
+        let kl = (squares / self.prior_std.powi(2) - weights + 2.0 * weights * self.prior_std.ln() - log_det) / 2.0;
+        let classes = mean.size()[1] as f64;
+        let noise = over(log_noise) * (self.noise_dof + classes + 1.0)
+            + over(&(log_noise * -2.0).exp()) * (self.noise_scale / 2.0);
+        (kl, noise)
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Vbll::new(self.clone(), parts))
+    }
+
+    fn predictive(&self) -> Predictive {
+        Predictive::Draws(self.samples)
+    }
+
+    /// The spread and the two moments of Adam.
+    fn kept_matrices(&self) -> u64 {
+        3 * (1 + self.rank as u64)
+    }
+
+    /// The direction, what it is pulled back from, and the spread in its graph with its gradients.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        2 + 3 * (1 + self.rank as u64)
+    }
+
+    fn matrices_of_the_posterior(&self) -> u64 {
+        if self.rank == 0 { 2 } else { 3 + self.rank as u64 }
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+/// What makes the head Gaussian.
+struct Spread {
+    /// ln s, `[n, C, d]`.
+    log_std: Tensor,
+    /// ln σ, `[n, C]`.
+    log_noise: Tensor,
+    /// U, `[n, r, C, d]`.
+    columns: Tensor,
+}
+
+impl Spread {
+    /// Returns the spread as its numbers `[n, K]` have it: ln s, then ln σ, then U.
+    fn of(numbers: &Tensor, head: Inputs) -> Spread {
+        let (n, classes, width) = (numbers.size()[0], head.outputs, head.inputs);
+        let weights = classes * width;
+        let rank = (numbers.size()[1] - weights - classes) / weights;
+        Spread {
+            log_std: numbers.narrow(1, 0, weights).reshape([n, classes, width]),
+            log_noise: numbers.narrow(1, weights, classes),
+            columns: numbers.narrow(1, weights + classes, rank * weights).reshape([n, rank, classes, width]),
+        }
+    }
+
+    /// Returns the bound on the mean negative log-likelihood of each particle, `[n]`, for features `[n, B, d]`, labels `[n, B]`,
+    /// means `[n, C, d]` and a bias `[n, C]`.
+    fn bound(&self, inputs: &HeadInputs, mean: &Tensor, bias: &Tensor) -> Tensor {
+        let HeadInputs { features, labels } = inputs;
+        let kind = features.kind();
+        let logits = features.matmul(&mean.transpose(1, 2)) + bias.unsqueeze(1);
+        let own = features.square().matmul(&(&self.log_std * 2.0).exp().transpose(1, 2));
+        let along = features.unsqueeze(1).matmul(&self.columns.transpose(2, 3));
+        let shared = along.square().sum_dim_intlist([1i64].as_slice(), false, kind);
+        let variance = own + shared + (&self.log_noise * 2.0).exp().unsqueeze(1);
+        let at_label = logits.gather(2, &labels.unsqueeze(2), false).squeeze_dim(2);
+        ((logits + variance / 2.0).logsumexp([2i64], false) - at_label).mean_dim([1i64].as_slice(), false, kind)
+    }
+}
+
+struct Vbll {
+    spec: Spec,
+    parts: Parts,
+    /// The numbers of [`Spread`], `[n, K]`, and Adam for them; `None` if the head is frozen, which the first step refuses.
+    spread: Option<(Tensor, Box<dyn Optimizer>)>,
+}
+
+/// The losses `[n]` and gradients on the batch of a step.
+struct Look {
+    losses: Tensor,
+    kl: Tensor,
+    /// For the weight and the bias of the head, `[n, C d + C]`.
+    by_head: Tensor,
+    /// For the numbers of the spread, `[n, K]`.
+    by_spread: Tensor,
+    /// For what enters the head, `[n, B, d]`.
+    by_features: Tensor,
+}
+
+impl Vbll {
+    fn new(spec: Spec, parts: Parts) -> Vbll {
+        let start = |head: Inputs| {
+            let Inputs { outputs, inputs, .. } = head;
+            let (n, weights) = (parts.theta.size()[0], outputs * inputs);
+            let width = inputs as f64;
+            let std = spec.std_init.unwrap_or(1.0 / width.sqrt());
+            let options = (parts.theta.kind(), parts.theta.device());
+            let columns = Tensor::zeros([n, spec.rank * weights], options);
+            // Steps count from 0. Where U is 0, so is its gradient.
+            let noise = Noise::new(parts.seed, Purpose::Noise).draw(At { step: -1, sample: 0, part: 0 }, &columns);
+            let log_std = Tensor::full([n, weights], std.ln(), options);
+            let log_noise = Tensor::full([n, outputs], LOG_NOISE_INIT, options);
+            let numbers = Tensor::cat(&[log_std, log_noise, noise * (std / width.sqrt())], 1);
+            let adam = adam(&[spec.std_lr], &numbers);
+            (numbers, adam)
+        };
+        let spread = parts.geometry.head().map(start);
+        Vbll { spec, parts, spread }
+    }
+
+    /// Returns the trained head and the numbers of its spread.
+    fn head(&self) -> Result<(Inputs, &Tensor)> {
+        let head = self.parts.geometry.head().zip(self.spread.as_ref().map(|(numbers, _)| numbers));
+        head.context(
+            "method.vbll: the head is frozen, and its weights are what is Gaussian: use [head.linear], or \
+             [head.checkpoint] in [subspace.full] or [subspace.last-layer]",
+        )
+    }
+
+    fn look(&self, theta: &Tensor, inputs: &HeadInputs) -> Result<Look> {
+        let (head, numbers) = self.head()?;
+        let kind = inputs.features.kind();
+        let leaf = |t: &Tensor| t.detach().to_kind(kind).set_requires_grad(true);
+        let (weights, classes) = (head.outputs * head.inputs, head.outputs);
+        let columns = leaf(&theta.narrow(1, head.start, weights + classes));
+        let (numbers, features) = (leaf(numbers), leaf(&inputs.features));
+        with_grad(|| {
+            let mean = columns.narrow(1, 0, weights).reshape([-1, classes, head.inputs]);
+            let spread = Spread::of(&numbers, head);
+            let inputs = HeadInputs { features: features.shallow_clone(), labels: inputs.labels.shallow_clone() };
+            let losses = spread.bound(&inputs, &mean, &columns.narrow(1, weights, classes));
+            let (kl, noise) = self.spec.regulariser(&mean, &spread);
+            let root = (&losses + (&kl + noise) / self.spec.ess).sum(kind);
+            let leaves = [&columns, &numbers, &features];
+            let mut found = Tensor::f_run_backward(&[root], &leaves, false, false)?.into_iter();
+            let mut next = || found.next().context("a gradient is missing");
+            let (by_head, by_spread, by_features) = (next()?, next()?, next()?);
+            Ok(Look { losses: losses.detach(), kl: kl.detach(), by_head, by_spread, by_features })
+        })
+    }
+
+    /// Returns the gradient of all columns, `[n, P]`.
+    fn direction(&self, theta: &Tensor, objective: &mut dyn Objective, look: &Look) -> Result<Tensor> {
+        let (head, _) = self.head()?;
+        let count = look.by_head.size()[1];
+        let direction = if theta.size()[1] > count {
+            objective.pull_back_head_inputs(theta, &look.by_features)?
+        } else {
+            theta.zeros_like()
+        };
+        direction.narrow(1, head.start, count).copy_(&look.by_head);
+        Ok(direction)
+    }
+}
+
+impl Method for Vbll {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        self.head()?;
+        let look = self.look(theta, &objective.head_inputs(theta)?)?;
+        let direction = self.direction(theta, objective, &look)?;
+        self.parts.apply(theta, &direction, objective, factor)?;
+        let mut diagnostics = vec![look.kl.mean(Kind::Double) / self.spec.ess];
+        let head = self.parts.geometry.head();
+        if let (Some((numbers, adam)), Some(head)) = (&mut self.spread, head) {
+            adam.step(numbers, &look.by_spread.to_kind(numbers.kind()), factor);
+            let spread = Spread::of(numbers, head);
+            diagnostics.push(spread.log_std.exp().mean(Kind::Double));
+            diagnostics.push(spread.log_noise.exp().mean(Kind::Double));
+        }
+        Ok(Step { losses: look.losses, diagnostics: Some(Tensor::stack(&diagnostics, 0)) })
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        &["kl_per_image", "mean_posterior_std", "mean_noise_std"]
+    }
+
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        let mean = theta.shallow_clone();
+        let Ok((head, numbers)) = self.head() else { return Posterior::Points { theta: mean } };
+        let Spread { log_std, log_noise, columns } = Spread::of(numbers, head);
+        let (n, rank, weights) = (theta.size()[0], columns.size()[1], head.outputs * head.inputs);
+        let std = theta.zeros_like();
+        std.narrow(1, head.start, weights).copy_(&log_std.exp().flatten(1, 2));
+        std.narrow(1, head.start + weights, head.outputs).copy_(&log_noise.exp());
+        if rank == 0 {
+            return Posterior::Gaussians { mean, std };
+        }
+        // Its covariance is (diag(std²) + Dᵀ D / (K − 1)) / 2; a row of zeros makes K − 1 the rank.
+        let deviations = Tensor::zeros([n, rank + 1, theta.size()[1]], (theta.kind(), theta.device()));
+        let low_rank = columns.flatten(2, 3) * (2.0 * rank as f64).sqrt();
+        deviations.narrow(1, 0, rank).narrow(2, head.start, weights).copy_(&low_rank);
+        Posterior::LowRankGaussians { mean, std: std * std::f64::consts::SQRT_2, deviations }
+    }
+
+    fn save(&self, state: &mut State) {
+        self.parts.optimizer.save(state);
+        if let Some((numbers, adam)) = &self.spread {
+            // The optimizer of theta may be Adam, too, whose tensors have the same names.
+            state.put_below("vbll.", |state| adam.save(state));
+            state.put("vbll.spread", numbers);
+        }
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.parts.optimizer.load(state)?;
+        if let Some((numbers, adam)) = &mut self.spread {
+            adam.load(&state.below("vbll.")?)?;
+            state.copy_into("vbll.spread", numbers)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
