@@ -223,7 +223,7 @@ fn heads_of_a_vision_transformer_train_as_natively() {
 }
 
 /// Every method with settings of a few steps; the subspace is low-rank where nothing else is said. `imported` trains nothing.
-const METHODS: [(&str, &str); 17] = [
+const METHODS: [(&str, &str); 18] = [
     ("map", "{}"),
     ("ensemble", "{particles=2}"),
     ("sam", "{}"),
@@ -241,6 +241,7 @@ const METHODS: [(&str, &str); 17] = [
     ("tfb", "{}"),
     ("bayestune", "{lr=1e-3,ess=32,search_steps=2,burn_in=1}"),
     ("blob", "{cycle=4}"),
+    ("vbll", "{ess=32}"),
 ];
 
 /// Methods that move theta themselves.
@@ -262,7 +263,7 @@ fn trains(methods: &[(&str, &str)]) {
         let plain = plain.replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "");
         place.write("tiny.toml", plain.as_bytes());
         let method = format!("method.{key}={settings}");
-        let head = if *key == "laplace" { "head={linear={}}" } else { "train.epochs=1" };
+        let head = if ["laplace", "vbll"].contains(key) { "head={linear={}}" } else { "train.epochs=1" };
         let optimizer = if NO_OPTIMIZER.contains(key) { "optimizer={none={}}" } else { "optimizer={adamw={lr=2e-3}}" };
         let more = [&method, head, optimizer, "subspace.low-rank.targets=[\"linear\",\"pointwise\"]", "train.epochs=1"];
         done(place.train(&joined(&sets("residual.pt"), &more)));
