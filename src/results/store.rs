@@ -267,6 +267,9 @@ fn parse(path: &Path) -> Result<Table> {
     let header = csv.headers().context("line 1")?;
     let mut columns: Vec<String> = header.iter().map(String::from).collect();
     check_columns(columns.iter().map(String::as_str)).context("line 1")?;
+    if let Some(damaged) = columns.iter().find(|column| row_hash::is_nearly(column)) {
+        bail!("line 1: column `{damaged}` was {} when bella wrote it; {WAY_OUT}", row_hash::COLUMN);
+    }
     let hash_column = columns.iter().position(|column| column == row_hash::COLUMN);
     hash_column.map(|column| columns.remove(column));
     let hash = RowHash::new(&columns);

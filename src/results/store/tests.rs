@@ -168,14 +168,12 @@ fn every_flipped_bit_of_a_row_is_noticed() {
     let (_folder, path) = file();
     append_row(&path, &row(&[("run", "a, b"), ("ece", "0.125")])).unwrap();
     append_row(&path, &row(&[("run", "c"), ("ece", "1e-3"), ("mi", "2")])).unwrap();
-    let (whole, table) = (fs::read(&path).unwrap(), read(&path).unwrap());
+    let whole = fs::read(&path).unwrap();
     for bit in 0..8 * whole.len() {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, &flipped).unwrap();
-        // A flip within `row_hash` of the header makes it a column of another name; the cells stay what they are.
-        let is_intact = read(&path).is_ok_and(|read| read.columns.len() == table.columns.len());
-        assert!(!is_intact, "bit {} of byte {} is not noticed", bit % 8, bit / 8);
+        assert!(read(&path).is_err(), "bit {} of byte {} is not noticed", bit % 8, bit / 8);
     }
 }
 
