@@ -1,8 +1,32 @@
 //! Finds the known word that a misspelt word probably stands for.
 
-/// Returns the word of `known` closest to `word`, if it is within two typing slips (insertions, deletions, replacements
+/// Words that other programs use, and ours.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("learning-rate", "lr"),
+    ("bs", "batch_size"),
+    ("batch", "batch_size"),
+    ("wd", "weight_decay"),
+    ("epoch", "epochs"),
+    ("num-epochs", "epochs"),
+    ("warmup", "warmup_steps"),
+    ("n-particles", "particles"),
+    ("num-particles", "particles"),
+    ("lora-alpha", "alpha"),
+    ("r", "rank"),
+    ("target-modules", "targets"),
+    ("data-dir", "root"),
+    ("model", "checkpoint"),
+    ("dataset", "data"),
+];
+
+/// Returns the word of `known` that means the same as `word`, or the one closest to `word`, if it is within two typing slips (insertions, deletions, replacements
 /// or swaps of neighbours). For words of up to four letters, it must be within one slip.
 pub fn suggest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let known: Vec<&str> = known.into_iter().collect();
+    let same = SYNONYMS.iter().filter(|(theirs, _)| letters(theirs) == letters(word));
+    if let Some(ours) = same.filter_map(|(_, ours)| known.iter().find(|k| *k == ours)).next() {
+        return Some(ours);
+    }
     let slips = known.into_iter().map(|k| (distance(word, k), k));
     let (slips, nearest) = slips.min_by_key(|(slips, _)| *slips)?;
     let allowed = if nearest.chars().count() <= 4 { 1 } else { 2 };
@@ -57,6 +81,9 @@ mod tests {
         assert_eq!(suggest("swag", known), None);
         assert_eq!(suggest("x", known), None);
         assert_eq!(suggest("x", []), None);
+        assert_eq!(suggest("learning_rate", ["lr", "weight_decay"]), Some("lr"));
+        assert_eq!(suggest("learning_rate", ["particles", "gamma"]), None);
+        assert_eq!(suggest("wd", ["lr", "weight_decay"]), Some("weight_decay"));
         assert_eq!(suggest("batch-size", ["batch_size"]), Some("batch_size"));
     }
 
