@@ -19,14 +19,13 @@ pub fn with_headings(mut labels: Vec<Rendered>, mut values: Vec<Rendered>, group
     let headings: Vec<String> = (0..rows).map(heading).collect();
     let starts: Vec<usize> = (0..rows).filter(|row| *row == 0 || headings[*row] != headings[*row - 1]).collect();
     let Some(first) = others.first().copied() else { return [labels, values] };
-    if of_group.is_empty() || starts.len() == rows {
+    // A heading of one row says no more than a cell of that row.
+    if of_group.is_empty() || 2 * starts.len() > rows {
         return [labels, values];
     }
-    for row in starts.iter().rev() {
-        for column in labels.iter_mut().chain(&mut values) {
-            column.cells.insert(*row, String::new());
-            column.best.insert(*row, false);
-        }
+    for column in labels.iter_mut().chain(&mut values) {
+        column.cells = with_gaps(std::mem::take(&mut column.cells), &starts);
+        column.best = with_gaps(std::mem::take(&mut column.best), &starts);
     }
     let named = &mut labels[first];
     named.numeric = false;
@@ -37,6 +36,19 @@ pub fn with_headings(mut labels: Vec<Rendered>, mut values: Vec<Rendered>, group
     let mut kept = (0..labels.len()).map(|label| others.contains(&label));
     labels.retain(|_| kept.next().unwrap_or(true));
     [labels, values]
+}
+
+/// Returns the items with a default before each of the places `starts`, which are sorted.
+fn with_gaps<T: Default>(items: Vec<T>, starts: &[usize]) -> Vec<T> {
+    let mut starts = starts.iter().peekable();
+    let mut found = Vec::with_capacity(items.len() + starts.len());
+    for (place, item) in items.into_iter().enumerate() {
+        if starts.next_if(|start| **start == place).is_some() {
+            found.push(T::default());
+        }
+        found.push(item);
+    }
+    found
 }
 
 /// Breaks the cells of the widest label into lines between words, if this makes room for some numbers.
