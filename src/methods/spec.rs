@@ -1,4 +1,4 @@
-//! The settings of a method, and what is fitted around its particles.
+//! The settings of a method, and the fit around its particles.
 
 use anyhow::Result;
 
@@ -87,7 +87,7 @@ pub trait MethodSpec {
     fn resolved(&self) -> toml::Table;
 }
 
-/// What is fitted around trained particles.
+/// The fit of Gaussians around trained particles.
 #[derive(Clone, Copy, Debug)]
 pub enum Fitting {
     /// Gaussians by the curvature of the loss.

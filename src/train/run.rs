@@ -89,7 +89,7 @@ pub fn run(
     Ok(Outcome::Finished(Box::new(Finished { record, posterior })))
 }
 
-/// What the training loop has left.
+/// The result of the training loop.
 enum Trained {
     Finished(Record, Posterior),
     Interrupted { steps: usize },
