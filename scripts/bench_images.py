@@ -3,7 +3,7 @@
 
     python scripts/bench_images.py --bella target/release/bella FOLDER
 
-FOLDER holds one folder a class (torchvision's ImageFolder). Both sides use two workers on two cores. The runs take turns
+FOLDER holds one folder per class (torchvision's ImageFolder). Both sides use two workers on two cores. The runs take turns
 (torchvision, bella, bella from its packed cache), so that other load on the machine meets all alike; each run times one
 pass over the images after a first one that is not counted. Needs torch, torchvision.
 """

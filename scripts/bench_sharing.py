@@ -59,7 +59,7 @@ def main():
         for name, runs in ARRANGEMENTS.items():
             measured[name].append(seconds(arguments, runs))
     alone = measured["1 run, active"]
-    print("| runs | seconds a step | cost | in single rounds |\n|---|--:|--:|---|")
+    print("| runs | seconds per step | cost | in single rounds |\n|---|--:|--:|---|")
     for name, runs in ARRANGEMENTS.items():
         costs = [taken / (len(runs) * one) for taken, one in zip(measured[name], alone)]
         each = ", ".join(f"{cost:.2f}" for cost in costs)

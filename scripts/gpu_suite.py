@@ -219,7 +219,7 @@ def pipeline(suite):
                 [row] = csv.DictReader(opened)
             rate = suite.seconds_of(float(row["step_images_per_second"] or 0))
             rows.append((f"taken by the step of n = {row['particles']} in {precision}", rate))
-    return "A particle's own images count one each." + made + "\n\n" + table(["", "images a second"], rows)
+    return "A particle's own images count once each." + made + "\n\n" + table(["", "images per second"], rows)
 
 
 def jobs(suite):

@@ -153,7 +153,7 @@ def main():
     default = Path(__file__).resolve().parent.parent / "assets" / "vit-digits.pt"
     parser.add_argument("--out", type=Path, default=default, help="file to write (default: assets/vit-digits.pt)")
     parser.add_argument("--steps", type=int, default=2500, help="training steps (default: 2500)")
-    parser.add_argument("--batch-size", type=int, default=128, help="images a step (default: 128)")
+    parser.add_argument("--batch-size", type=int, default=128, help="images per step (default: 128)")
     parser.add_argument("--lr", type=float, default=1e-3, help="largest learning rate (default: 0.001)")
     parser.add_argument("--seed", type=int, default=1, help="seed of weights and images (default: 1)")
     args = parser.parse_args()

@@ -21,7 +21,7 @@ readonly SWEEP_OPTIONS="Options of every sweep (paths are relative to the reposi
   --bella PATH     the program (default: \$BELLA, target/release/bella, or bella of the PATH)
   -- ARGUMENTS     handed to bella train and bella eval, say --threads 1 --workers 1; to bella rehearse, say --steps 5"
 
-# Cells, in step: a name for files, quoted arguments of train, and quoted commands on the trained run, one a line.
+# Cells, in step: a name for files, quoted arguments of train, and quoted commands on the trained run, one per line.
 cell_names=() cell_trains=() cell_evals=()
 
 say() { printf 'sweep: %s\n' "$*" >&2; }

@@ -1,4 +1,4 @@
-//! What follows training, end to end on the embedded digits: predictions of new images, soups, similarity, landscapes.
+//! The commands after training, end to end on the embedded digits: predictions of new images, soups, similarity, landscapes.
 
 mod common;
 

@@ -197,7 +197,7 @@ fn eval_with_config_alone_is_the_checkpoint_as_it_is() {
     assert_has(&line, &["head.linear is new and untrained"]);
 }
 
-/// Two plain images a class, at a size that has to be resized.
+/// Two plain images per class, at a size that has to be resized.
 fn photographs(place: &Place, classes: usize) {
     for class in 0..classes {
         for image in 0..2u8 {

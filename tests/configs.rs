@@ -110,7 +110,7 @@ fn label(experiment: &Experiment) -> String {
     given.unwrap_or_else(|| experiment.data.dataset.label())
 }
 
-/// What `bella train` is told of an experiment stands in its header, and names files that exist.
+/// The header of an experiment has the command that runs it, and names files that exist.
 #[test]
 fn headers_say_how_to_run() {
     for file in all(&[&EXPERIMENTS[..], &PARTS[..]].concat()) {

@@ -90,3 +90,23 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         }
     }
 }
+
+/// A file that a page or a guide names exists, so that moving a file mends the pages as well.
+#[test]
+fn source_files_that_pages_name_exist() {
+    for name in ["docs/internals.md", "docs/data.md", "docs/networks.md", "CONTRIBUTING.md"] {
+        let text = page(name);
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
+        let paths =
+            words.filter(|word| (word.starts_with("src/") || word.starts_with("tests/")) && word.ends_with(".rs"));
+        // The worked examples are of files that there could be.
+        let made_up = [
+            "src/data/sets/pets.rs",
+            "src/evaluate/attacks/entries/mifgsm.rs",
+            "src/model/head/entries/prototype.rs",
+            "src/model/vit/namings/dino.rs",
+        ];
+        let missing = paths.filter(|path| !made_up.contains(path) && !repository(path).is_file());
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "{name}");
+    }
+}

@@ -54,7 +54,7 @@ fn family(name: &str) -> PathBuf {
     fixture("folders").join(name)
 }
 
-/// What a test says besides the folder: open_clip's configs of timm's towers name an architecture, and the small ones here
+/// The settings of a test besides the folder: open_clip's configs of timm's towers name an architecture, and the small ones here
 /// have other heads than the published ones.
 fn fixed(name: &str) -> Fixed {
     let is_small = ["open-clip-eva02", "open-clip-siglip", "open-clip-timm"].contains(&name);

@@ -150,7 +150,7 @@ impl Case {
     }
 }
 
-/// What a method finds, besides the mean.
+/// The distribution that a method finds, besides its mean.
 enum Finds {
     /// A mean, and no variance that it claims.
     Mean,
@@ -327,7 +327,7 @@ fn a_gradient_that_is_not_a_number_is_never_swallowed() {
     }
 }
 
-/// What is refused before training, with the key and the rule.
+/// Such settings are refused before training, with the key and the rule.
 #[test]
 fn settings_outside_their_range_are_refused() {
     let error = |key: &str, sets: &[&str], optimizer: &str| {

@@ -106,7 +106,7 @@ fn a_dead_process_ends_the_run_and_another_number_continues_it() {
     assert!(Command::new("kill").args(["-9", last]).status().unwrap().success());
     let output = running.wait_with_output().unwrap();
     assert!(!output.status.success());
-    assert_has(&messages(&output), &["exited on signal 9", "the last checkpoint is intact"]);
+    assert_has(&messages(&output), &["exited on signal 9", "the last resume file is intact"]);
     State::read(&checkpoint).unwrap();
     let output = succeed(train(&place, 3, &long));
     assert_has(&messages(&output), &["resuming after", "2 processes, now on", "3 processes"]);

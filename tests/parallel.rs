@@ -15,7 +15,7 @@ use bella::train::{Cut, Likelihood, Shared};
 use common::{Place, assert_has, error_line, model, tiny};
 use tch::{Kind, Tensor};
 
-/// What threads share.
+/// The state that the threads share.
 struct Hub {
     slots: Mutex<Vec<Vec<u8>>>,
     barrier: Barrier,

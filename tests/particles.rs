@@ -148,7 +148,7 @@ impl Setting {
         self.model.logits(&Weights::frozen(&self.model.base), images)
     }
 
-    /// The base with W_0 + scale · B_i A_i formed, one a particle.
+    /// The base with W_0 + scale · B_i A_i formed, one per particle.
     fn merged(&self, theta: &Tensor) -> Weights<'_> {
         let layout = self.subspace.layout();
         let leaves = layout.leaves(theta, Kind::Float, false);

@@ -61,7 +61,7 @@ fn list_prints_every_key() {
     }
 }
 
-/// What runs on a GPU runs on the simulated one, too.
+/// Everything that runs on a GPU runs on the simulated one, too.
 #[test]
 fn every_entry_has_a_case_on_the_simulated_gpu() {
     let cases = std::fs::read_to_string(repository("tests/simulated-gpu/cases.py")).unwrap();

@@ -14,7 +14,7 @@ fn rehearse(place: &Place, files: &[&str], more: &[&str]) -> Command {
     command
 }
 
-/// What a rehearsal prints, which goes through `stages` stages without a fault.
+/// The output of a rehearsal that goes through `stages` stages without a fault.
 #[track_caller]
 fn fine(mut command: Command, stages: usize) -> String {
     let output = command.output().unwrap();

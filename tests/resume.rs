@@ -58,7 +58,7 @@ fn wait_for_steps(place: &Place, child: &mut Child, count: u64) -> PathBuf {
     }
 }
 
-/// What an uninterrupted run leaves: theta, and the history without its times.
+/// The results of a run: theta, and the history without its times.
 fn outcome(place: &Place) -> (Vec<u8>, Vec<Vec<String>>) {
     let run = place.run();
     let history = read(&run.join("train.csv")).unwrap();

@@ -1,4 +1,4 @@
-//! What predictions are worth, end to end on the embedded digits: foreign sets, calibration, comparisons, published
+//! The quality of predictions, end to end on the embedded digits: foreign sets, calibration, comparisons, published
 //! corrupted versions.
 
 mod common;

@@ -85,7 +85,7 @@ impl Setting {
         Tensor::diag_embed(values, 0, -2, -1)
     }
 
-    /// A and B of a low-rank block, or a dense block as it is, one a particle.
+    /// A and B of a low-rank block, or a dense block as it is, one per particle.
     fn parts(block: &Block, rows: &Tensor) -> Vec<Tensor> {
         let n = rows.size()[0];
         let columns = |from: i64, count: i64| rows.narrow(1, block.columns.start + from, count);
@@ -230,7 +230,7 @@ fn full_weights_are_mixed_as_they_are() {
     assert_eq!((&mixed.gradients - &shared).abs().max().double_value(&[]), 0.0);
 }
 
-/// Rows with (R A, B Rᵀ) in place of (A, B), R orthogonal, another one a particle and block: the same W.
+/// Rows with (R A, B Rᵀ) in place of (A, B), R orthogonal, another one for each particle and block: the same W.
 fn rotated(setting: &Setting) -> Tensor {
     let rows = setting.theta.copy();
     for (index, block) in setting.subspace.layout().blocks.iter().enumerate() {
@@ -245,7 +245,7 @@ fn rotated(setting: &Setting) -> Tensor {
     rows
 }
 
-/// First-order update of every W when theta moves by `step`: dB A + B dA, one a block.
+/// First-order update of every W when theta moves by `step`: dB A + B dA, one per block.
 fn updates(setting: &Setting, theta: &Tensor, step: &Tensor) -> Vec<Tensor> {
     let update = |block: &Block| {
         let (at, by) = (Setting::parts(block, theta), Setting::parts(block, step));

@@ -1,4 +1,4 @@
-//! What is measured of a case, how often, and the numbers that come of it.
+//! The plan of a case's measurements, and their results.
 
 use serde::{Deserialize, Serialize};
 

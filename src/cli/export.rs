@@ -26,9 +26,9 @@ use crate::subspace::combine::mean;
 use crate::subspace::{Combined, Space, Subspace};
 
 words! {
-    /// What an export is.
+    /// The format of an export.
     pub enum Format {
-        /// A folder an adapter, as PEFT reads it.
+        /// One folder per adapter, as PEFT reads it.
         Peft = "peft",
         /// The checkpoint's own folder with merged weights.
         Weights = "weights",
@@ -74,10 +74,10 @@ pub struct ExportArgs {
     pub compute: ComputeArgs,
 }
 
-/// Where models leave to, as the command line says it.
+/// The options that name the format and the folder of an export.
 #[derive(Args)]
 pub struct DoorArgs {
-    /// What to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights),
+    /// Format to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights),
     /// torchscript (all models as one archive that needs no bella) or onnx (all models as one graph). Nothing is evaluated
     /// then.
     #[arg(long, value_name = "FORMAT", requires = "output")]
@@ -104,7 +104,7 @@ pub struct DoorArgs {
     force: bool,
 }
 
-/// Where models leave to.
+/// The format and the folder of an export.
 pub struct Door {
     to: Leaving,
     output: PathBuf,
@@ -113,11 +113,11 @@ pub struct Door {
     card: Option<String>,
 }
 
-/// What leaves.
+/// The models of an export, or the one file that holds all of them.
 enum Leaving {
-    /// A folder a model, for a package.
+    /// One folder per model, for a package.
     Models(Loaded, Option<Package>),
-    /// One file of all.
+    /// One file for all models.
     Whole(Form),
 }
 
@@ -248,7 +248,7 @@ fn theta(args: &ExportArgs, opened: &Opened) -> Result<Tensor> {
             "{run}: its members drop inputs at random, which no weights do: --draws 0 exports the particles without dropout"
         ),
         (None, true) => bail!(
-            "{run}: its particles are Gaussians, and a model has one value a weight: --draws 0 exports their means, \
+            "{run}: its particles are Gaussians, and a model has one value per weight: --draws 0 exports their means, \
              --draws N so many draws from each"
         ),
         (Some(draws), true) if draws > 0 => {

@@ -50,7 +50,7 @@ pub struct ImportArgs {
     pub compute: ComputeArgs,
 }
 
-/// What was read.
+/// The models that were read.
 enum Read {
     Adapters(Vec<Adapter>),
     Models(Vec<Tuned>),
@@ -196,7 +196,7 @@ fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Read> {
     let (adapters, models): (Vec<&PathBuf>, Vec<&PathBuf>) = folders.iter().partition(|path| is_adapter(path));
     if let (Some(adapter), Some(model)) = (adapters.first(), models.first()) {
         anyhow::bail!(
-            "{} is an adapter, {} is none: import adapters and whole models apart",
+            "{} is an adapter, {} is none: import adapters and whole models in separate runs",
             adapter.display(),
             model.display()
         );

@@ -36,7 +36,7 @@ pub struct InspectArgs {
     #[arg(long)]
     heads: Option<i64>,
 
-    /// Activation, if the self-check does not find it: gelu, quick-gelu or gelu-tanh.
+    /// Activation, if the self-check does not find it.
     #[arg(long)]
     activation: Option<Activation>,
 
@@ -133,7 +133,7 @@ fn print_module(args: &InspectArgs, image_size: i64) -> Result<()> {
         println!("norms         running statistics stay as they are stored (evaluation mode)");
     }
     if module.kept_bytes() > 0 {
-        println!("memory        a graph keeps {:.2} MiB an image", module.kept_bytes() as f64 / f64::from(1 << 20));
+        println!("memory        a graph keeps {:.2} MiB per image", module.kept_bytes() as f64 / f64::from(1 << 20));
     }
     if args.parameters {
         print_parameters(&base);

@@ -11,7 +11,7 @@ words! {
     pub enum SplitName {
         /// Images to train on.
         Train = "train",
-        /// A published validation part (most sets have none: see [`super::order::stratified_validation_split`]).
+        /// Published images to validate on. Most sets have none, and hold training images out instead.
         Val = "val",
         /// Images to report on.
         Test = "test",

@@ -132,6 +132,6 @@ fn attack_part(
     let (pixels, labels) = (victim.pixels(&of(&batch.samples))?, of(&batch.labels));
     let gradient = |x: &Tensor| victim.gradient(x, &labels);
     let moved = attack.run(&Clean { pixels: &pixels, indices: &indices[part] }, &plan.epsilons, &gradient)?;
-    ensure!(moved.len() == plan.epsilons.len(), "{}: an attack must give one result an epsilon", plan.entry.key);
+    ensure!(moved.len() == plan.epsilons.len(), "{}: an attack must give one result per epsilon", plan.entry.key);
     Ok(moved)
 }

@@ -20,7 +20,7 @@ use crate::model::vit::identify::Identified;
 /// The classifiers of packages' models, which an adapter may have trained.
 const CLASSIFIERS: [&str; 2] = ["classifier", "head"];
 
-/// The checkpoint that adapters are of.
+/// The checkpoint that the adapters update.
 pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,

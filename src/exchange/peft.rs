@@ -21,13 +21,13 @@ use crate::posterior::description::alpha;
 pub const CONFIG: &str = "adapter_config.json";
 pub const WEIGHTS: &str = "adapter_model.safetensors";
 
-/// What every tensor's name begins with.
+/// The beginning of every tensor's name.
 pub const ROOT: &str = "base_model.model.";
 
 /// The entry of the weights' metadata that holds the SHA-256 of the checkpoint.
 pub const CHECKPOINT: &str = "checkpoint_sha256";
 
-/// Where the head of an exported adapter is.
+/// The place of the head of an exported adapter.
 pub enum HeadPlace {
     /// In the package's model as it is loaded.
     Own,

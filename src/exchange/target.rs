@@ -156,7 +156,7 @@ impl Family {
     }
 }
 
-/// What an exported model is for.
+/// The package that will load an exported model, and the names of parameters there.
 #[derive(Debug)]
 pub struct Target {
     pub package: Package,

@@ -30,6 +30,9 @@ pub enum Validation {
     Published,
 }
 
+const ABOUT_VALIDATION: &str =
+    "Share of the training images that is held out, or `\"val\"` for the published validation split.";
+
 impl Validation {
     /// Returns whether there are no validation images.
     pub fn is_none(self) -> bool {
@@ -47,14 +50,11 @@ impl Validation {
     /// Reads a share, or the word `"val"`.
     fn read(reader: &Reader) -> Validation {
         if !reader.is_text("validation") {
-            return Validation::HeldOut(reader.float("validation", Bounds::from_below(0.0, 1.0)).about("Share of the training images that is held out, or `\"val\"` for the published validation split.").or(0.0));
+            return Validation::HeldOut(
+                reader.float("validation", Bounds::from_below(0.0, 1.0)).about(ABOUT_VALIDATION).or(0.0),
+            );
         }
-        if reader
-            .string("validation")
-            .about("Share of the training images that is held out, or `\"val\"` for the published validation split.")
-            .optional()
-            .is_some_and(|word| word != "val")
-        {
+        if reader.string("validation").about(ABOUT_VALIDATION).optional().is_some_and(|word| word != "val") {
             reader.problem("validation", "must be a number from 0 to below 1, or \"val\" for the published split");
             return Validation::HeldOut(0.0);
         }

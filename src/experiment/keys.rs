@@ -76,9 +76,9 @@ const REGISTRIES: &[(&str, &str)] = &[
     ("checkpoint", "The checkpoint that training starts from"),
     ("head", "The classifier behind the image tower: one of these tables"),
     ("data", "The data set: one of these tables"),
-    ("subspace", "What is trained: one of these tables"),
-    ("method", "How particles move: one of these tables"),
-    ("optimizer", "How far a direction carries: one of these tables"),
+    ("subspace", "The trained parameters: one of these tables"),
+    ("method", "The rule by which particles move: one of these tables"),
+    ("optimizer", "The step along a direction: one of these tables"),
     ("train", "Training"),
 ];
 

@@ -74,8 +74,8 @@ words! {
     pub enum Batches { Independent = "independent", Shared = "shared" }
 }
 words! {
-    /// Where the output of the blocks below the first trained one is cached, one entry per image for all particles and
-    /// epochs.
+    /// The place where the output of the blocks below the first trained one is cached, one entry per image for all particles
+    /// and epochs.
     pub enum PrefixCache {
         /// In memory if it takes at most half of the free memory, else nowhere.
         Auto = "auto",

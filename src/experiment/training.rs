@@ -124,7 +124,7 @@ impl Training {
         let rates = optimizer.spec.rates();
         if rates.len() > 1 && rates.len() != particles {
             let why = format!(
-                "{}.lr has {} learning rates for {particles} particles: give one, or one a particle",
+                "{}.lr has {} learning rates for {particles} particles: give one, or one per particle",
                 optimizer.key,
                 rates.len()
             );
@@ -162,7 +162,7 @@ impl Training {
         if self.method.spec.particles() > 1 && self.subspace.spec.equal_starts(head) && shared && equal_rates {
             let why = format!(
                 "batches = \"shared\" with subspace.{} and one learning rate: all particles start equal and would stay \
-                 equal; use batches = \"independent\" or one learning rate a particle",
+                 equal; use batches = \"independent\" or one learning rate per particle",
                 self.subspace.key
             );
             root.problem("train", why);

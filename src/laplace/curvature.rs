@@ -150,7 +150,7 @@ fn directions(p: &Tensor) -> Tensor {
     (identity - v.unsqueeze(2).matmul(&rest) / first) * root.unsqueeze(2)
 }
 
-/// How `reduce` combines the tokens of an image.
+/// The way in which `reduce` combines the tokens of an image.
 #[derive(Clone, Copy)]
 enum Over {
     Mean,

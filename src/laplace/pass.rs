@@ -138,7 +138,7 @@ pub struct Use {
     pub output: Tensor,
 }
 
-/// What a forward pass has recorded, and the columns of theta that it ran with.
+/// The inputs and outputs that a forward pass has recorded, and the columns of theta that it ran with.
 struct Recorded<'a> {
     taps: Vec<Tap>,
     layout: &'a Layout,

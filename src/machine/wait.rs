@@ -35,7 +35,7 @@ const SPINS: &str = "GOMP_SPINCOUNT";
 /// inherit it, but have another ID.
 const REASON: &str = "BELLA_WAIT";
 
-/// What the machine did when this process looked.
+/// The load of the machine when this process looked.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     /// The mean number of other tasks that ran or wanted to.
@@ -138,7 +138,7 @@ fn second_life() -> Option<String> {
 
 /// Executes this program again with the same arguments and threads that wait as `wait` says.
 fn start_again(wait: Wait, reason: &str) -> Result<Infallible> {
-    let program = std::env::current_exe().context("where this program lies")?;
+    let program = std::env::current_exe().context("cannot tell where bella itself is")?;
     let mut words = std::env::args_os();
     let mut command = Command::new(program);
     command.arg0(words.next().unwrap_or_default()).args(words);

@@ -1,4 +1,4 @@
-//! What the rest of the program knows about a registered method.
+//! The facts about a registered method that the rest of the program knows.
 
 use super::spec::{Circumstances, MethodSpec};
 use crate::schema::Reader;

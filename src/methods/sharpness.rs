@@ -47,7 +47,10 @@ impl Sharpness {
             .about("Whether sharpness-aware steps are scaled by each parameter's size.")
             .or(false);
         if rho.is_none() && reader.has(ADAPTIVE) {
-            reader.problem(ADAPTIVE, "is of sharpness-aware steps, and there are none: set sharpness, or leave it out");
+            reader.problem(
+                ADAPTIVE,
+                "belongs to sharpness-aware steps, and there are none: set sharpness, or leave it out",
+            );
         }
         rho.map(|rho| Sharpness { rho, adaptive })
     }

@@ -101,7 +101,7 @@ pub struct Loaded {
 pub struct OpenedCheckpoint<'a> {
     path: &'a Path,
     fixed: Fixed,
-    /// Of an archive, which is needed for the text tower; `None` for a folder.
+    /// The archive, which is needed for the text tower; `None` for a folder.
     archive: Option<Archive>,
     pub identified: Identified,
 }

@@ -1,4 +1,4 @@
-//! What `posterior.safetensors` tells of itself in its header's metadata, as JSON, so that other programs can use it.
+//! The description of a posterior in the metadata of `posterior.safetensors`, as JSON, so that other programs can use it.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::subspace::{Layout, Shape};
 /// The version of these entries.
 const FORMAT: &str = "bella-posterior-1";
 
-/// What a posterior is of, besides its tensors. Each field is an entry of the metadata.
+/// The method, subspace, checkpoint and head of a posterior. Each field is an entry of the metadata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The key of the method, such as `svgd`.

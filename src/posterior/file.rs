@@ -1,4 +1,5 @@
-//! A posterior as tensors in a file, and `posterior.safetensors`: a posterior, with its class names and the hashes of the files it was trained from.
+//! A posterior as tensors in a file, and `posterior.safetensors`: a posterior, with its class names and the hashes of the
+//! files it was trained from.
 
 use std::path::Path;
 
@@ -99,7 +100,7 @@ pub struct Stored {
     pub classes: Vec<String>,
     /// The hashes of the files that it was trained from, concatenated.
     pub file_hashes: String,
-    /// What the file tells other programs; `None` in files of earlier versions.
+    /// The description for other programs; `None` in files of earlier versions.
     pub about: Option<Description>,
     /// The weight `[C, d]` and bias `[C]` of a head that the particles do not train, for other programs.
     pub frozen_head: Option<[Tensor; 2]>,

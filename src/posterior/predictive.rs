@@ -3,7 +3,7 @@
 use crate::schema::words;
 
 words! {
-    /// How Gaussian logits or weights become predictions.
+    /// The way in which Gaussian logits or weights become predictions.
     pub enum Output {
         /// Draws of linearised logits, one member each.
         Mc = "mc",

@@ -139,7 +139,7 @@ pub struct Record {
     pub set: Option<Vec<String>>,
 }
 
-/// What separates the classes of a set in CSV.
+/// The separator between the classes of a set in CSV.
 const BETWEEN: &str = "|";
 
 /// The columns of a record. In the record of an error, only `path` and `error` are filled. `S` is a set as the format

@@ -124,7 +124,7 @@ fn not_reached((kind, name): (Kind, String)) -> Stage {
 
 /// Returns the path of this program.
 pub fn program() -> Result<PathBuf> {
-    std::env::current_exe().context("where this program lies")
+    std::env::current_exe().context("cannot tell where bella itself is")
 }
 
 struct Runner<'a> {

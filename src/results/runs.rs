@@ -1,4 +1,4 @@
-//! What lies in a results folder: each run with its state, what distinguishes it from its neighbours, and what it takes.
+//! The runs in a results folder: each with its state, the settings that distinguish it from its neighbours, and its size.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::store::{Row, Table, read};
 use crate::run::RunFolder;
 
-/// How far a run has come.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Another process is training it at this moment.

@@ -277,6 +277,6 @@ fn report_module(opened: &Opened) {
         0 => {
             tracing::warn!("checkpoint: this system does not tell how much memory the module takes, so none is planned")
         }
-        bytes => tracing::debug!("checkpoint: a graph keeps {:.1} MiB an image", bytes as f64 / f64::from(1 << 20)),
+        bytes => tracing::debug!("checkpoint: a graph keeps {:.1} MiB per image", bytes as f64 / f64::from(1 << 20)),
     }
 }

@@ -1,4 +1,4 @@
-//! What a search has tried: a CSV file, the chosen config, and a picture of the trials.
+//! The record of a search: a CSV file, the chosen config, and a picture of the trials.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::results::store::{Row, Table, write};
 use crate::schema::{Choice, words};
 
 words! {
-    /// What became of a trial.
+    /// The state of a trial.
     pub enum State {
         /// It has not trained to the end, and was not dropped.
         Waiting = "waiting",
@@ -28,7 +28,7 @@ words! {
     }
 }
 
-/// How far a trial has come.
+/// The progress of a trial and its score.
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub state: State,

@@ -20,7 +20,7 @@ use crate::schema::Choice;
 /// The time between two looks at the children.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What each job may use of the machine.
+/// The part of the machine that each job may use.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// The device of each job; their number is that of the jobs side by side.

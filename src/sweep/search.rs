@@ -15,7 +15,7 @@ use super::trial::{Base, Refused, Trial};
 use crate::base::files::create_folder;
 use crate::base::hash::hex;
 
-/// How a search is asked for.
+/// The settings of a search.
 pub struct Request {
     pub base: Base,
     pub axes: Vec<Axis>,

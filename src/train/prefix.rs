@@ -74,7 +74,7 @@ impl Prefix {
         indices.iter().enumerate().for_each(|(row, index)| rows[*index as usize] = row as u32);
         let mut prefix = Prefix { stage, values, rows, file, hashes: Vec::new(), device: model.device };
         prefix.fill(plan)?;
-        tracing::info!("blocks 0 to {} run once an image: {gib:.2} GiB kept", stage - 1);
+        tracing::info!("blocks 0 to {} run once per image: {gib:.2} GiB kept", stage - 1);
         Ok(Some(prefix))
     }
 

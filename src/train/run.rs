@@ -72,8 +72,8 @@ pub fn run(
                 trainer.go_on(&state)?;
             }
             match to_the_end(trainer, training, session)? {
-                Trained::Finished(record, particles) => (record, particles),
-                Trained::Interrupted { steps } => return Ok(Outcome::Interrupted { steps }),
+                Outcome::Finished(trained) => (trained.record, trained.posterior),
+                interrupted => return Ok(interrupted),
             }
         }
     };
@@ -89,24 +89,19 @@ pub fn run(
     Ok(Outcome::Finished(Box::new(Finished { record, posterior })))
 }
 
-/// What the training loop has left.
-enum Trained {
-    Finished(Record, Posterior),
-    Interrupted { steps: usize },
-}
-
 /// Trains until the last epoch, an early stop or a pause. The method's state, the best particles and the cache are dropped
 /// at the end, before anything is fitted.
-fn to_the_end(mut trainer: Trainer, training: &Training, session: &Session) -> Result<Trained> {
+fn to_the_end(mut trainer: Trainer, training: &Training, session: &Session) -> Result<Outcome> {
     announce(training, &trainer, session);
     let ending = trainer.train()?;
     trainer.bar.finish_and_clear();
     if ending == Ending::Interrupted {
-        return Ok(Trained::Interrupted { steps: trainer.progress.steps });
+        return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
     }
     tracing::info!("{}", trainer.choice());
     trainer.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
-    Ok(Trained::Finished(record_of(&trainer, session), trainer.posterior()))
+    let (record, posterior) = (record_of(&trainer, session), trainer.posterior());
+    Ok(Outcome::Finished(Box::new(Finished { record, posterior })))
 }
 
 /// Assembles the state of the training loop.

@@ -14,7 +14,7 @@ use crate::predict::{Members, Predictor, Rows};
 use crate::subspace::Subspace;
 use crate::subspace::spectral::{Spectral, spectral};
 
-/// What is added to singular values, so that a direction without effect has a finite spread.
+/// The number that is added to singular values, so that a direction without effect has a finite spread.
 const SINGULAR: f64 = 1e-6;
 
 /// The model and the anchor images with which the spread is searched.

@@ -1,4 +1,4 @@
-//! Which file imports which, by what names: a name counts for the file that defines it, whatever front hands it on.
+//! The imports of each file by another, with their names: a name counts for the file that defines it, whatever front hands it on.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What the floor plan forbids.
+//! The rules of the floor plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What the integration tests share: the binary, a folder of its own for each test, tiny experiments, error lines.
+//! The things that the integration tests share: the binary, a folder of its own for each test, tiny experiments, error lines.
 #![allow(dead_code)] // each test file uses a part of it
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the cases of cases.py on the CPU and on a GPU, simulated or real, and compares every result. See run.sh.
 
-A case passes where all commands of both devices end well and results agree to rounding. Prints a line a case; logs, and what
+A case passes where all commands of both devices end well and results agree to rounding. Prints one line per case; logs, and what
 failed cases left, are in the folder of --out.
 """
 

@@ -10,7 +10,7 @@ use crate::common::Place;
 use crate::reference::{SCENARIOS, files, finished};
 use crate::{random, variable};
 
-/// What bella says about a results folder with a flipped bit.
+/// The way in which bella takes a results folder with a flipped bit.
 enum Outcome {
     Noticed,
     /// It is read as before: the bit is in a place that means nothing, such as a space of the config.

@@ -118,7 +118,7 @@ fn refused_whole(targets: &[targets::Target]) -> String {
     innocent.filter_map(line).collect()
 }
 
-/// What is wrong with the way in which an input was read or refused.
+/// The fault in how an input was read or refused, if there is one.
 fn fault(outcome: &std::thread::Result<Result<(), String>>) -> Option<String> {
     let peak = bella::machine::memory::peak_bytes(tch::Device::Cpu).unwrap_or(0);
     match outcome {

@@ -9,7 +9,7 @@ use crate::common::{self, Place};
 /// A command with the experiment that it works on.
 pub struct Scenario {
     pub name: &'static str,
-    /// What replaces the method of the tiny experiment.
+    /// The tables that replace the method of the tiny experiment.
     method: &'static str,
     sets: &'static [&'static str],
     /// A command on the trained run, if it is not the training that is tortured.
@@ -86,7 +86,7 @@ pub fn finished(output: &Output, what: &str) {
     assert_eq!(output.status.code(), Some(0), "{what}: {}", common::messages(output));
 }
 
-/// What a results folder holds, without what differs from run to run.
+/// The content of a results folder, without the values that differ from run to run.
 #[derive(Debug, PartialEq)]
 pub struct Contents {
     /// The rows of every CSV file beside the runs, sorted.
@@ -114,7 +114,7 @@ impl Contents {
         contents
     }
 
-    /// What differs from `expected`, in a line; `None` if nothing does.
+    /// The first difference from `expected`, in a line; `None` if there is none.
     pub fn difference(&self, expected: &Contents) -> Option<String> {
         if self.rows != expected.rows {
             return Some(format!("rows {:?}\ninstead of {:?}", self.rows, expected.rows));

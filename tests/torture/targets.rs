@@ -279,7 +279,7 @@ fn texts(place: &Place) -> Vec<Target> {
     vec![target("TOML", configs, read), target("results CSV", tables_of, reported)]
 }
 
-/// What bella writes, whole and without its hash, so that damage reaches what lies behind it.
+/// The files that bella writes, whole and without their hashes, so that damage reaches what lies behind it.
 fn own_files(place: &Place) -> Vec<Target> {
     let run = SCENARIOS[0].prepare();
     finished(&SCENARIOS[0].command(&run).output().unwrap(), SCENARIOS[0].name);

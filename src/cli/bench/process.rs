@@ -37,7 +37,7 @@ enum Answer {
 
 /// Measures one case in its own process.
 pub fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome> {
-    let program = std::env::current_exe().context("where this program lies")?;
+    let program = std::env::current_exe().context("cannot tell where bella itself is")?;
     let mut command = Command::new(program);
     command.args(["bench", "--alone", "--subspaces", &choices.subspace, "--methods", choices.method.word()]);
     command.args(["--particles", &choices.particles.to_string(), "--precisions", choices.precision.word()]);

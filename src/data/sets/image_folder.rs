@@ -11,7 +11,7 @@ use crate::schema::{Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder",
-    about: "image files in one folder a class, with or without train/val/test",
+    about: "image files in one folder per class, with or without train/val/test",
     fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
     read,
 };

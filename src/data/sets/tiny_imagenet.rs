@@ -64,7 +64,7 @@ impl Dataset for TinyImageNet {
             SplitName::Train => scan(&folder.join("train"), &self.wnids()?, ENTRY.key)?,
             SplitName::Test if annotations.is_file() => self.annotated(&annotations)?,
             SplitName::Test if self.folder().join("val/images").is_dir() => {
-                bail!("{}: is missing; it says which class each image is of", annotations.display())
+                bail!("{}: is missing; it gives the class of each image", annotations.display())
             }
             SplitName::Test => scan(&folder.join("val"), &self.wnids()?, ENTRY.key)?,
             SplitName::Val => bail!(

@@ -16,7 +16,7 @@ pub static ENTRY: Entry = Entry {
     key: "vtab",
     about: "VTAB-1K, one of its 19 tasks, as image lists: 800 train, 200 val (or all 1000 train), the full test set",
     fetch: "VTAB-1K as image lists (the vtab-1k archive that NOAH, SSF and others link to), unpacked: \
-            ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, a folder a task",
+            ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, one folder per task",
     read,
 };
 

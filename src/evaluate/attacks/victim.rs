@@ -204,6 +204,18 @@ fn target_loss(target: Target, weights: Option<&[f64]>, logits: &Tensor, labels:
     }
 }
 
+/// Returns pixels `[B, 3, h, w]` as an input shared by all members.
+fn all_see(pixels: &Tensor) -> Input {
+    Input::Pixels(pixels.unsqueeze(0))
+}
+
+fn finite(gradient: Tensor) -> Result<Tensor> {
+    if gradient.isfinite().all().int64_value(&[]) == 0 {
+        bail!("the gradient on the pixels is not finite: try --precision f32");
+    }
+    Ok(gradient)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,16 +237,4 @@ mod tests {
         let weighted = target_loss(Target::MeanLoss, Some(&[0.25, 0.5, 0.25]), &logits, &labels);
         assert!((weighted - other).abs().double_value(&[]) > 1e-3);
     }
-}
-
-/// Returns pixels `[B, 3, h, w]` as an input shared by all members.
-fn all_see(pixels: &Tensor) -> Input {
-    Input::Pixels(pixels.unsqueeze(0))
-}
-
-fn finite(gradient: Tensor) -> Result<Tensor> {
-    if gradient.isfinite().all().int64_value(&[]) == 0 {
-        bail!("the gradient on the pixels is not finite: try --precision f32");
-    }
-    Ok(gradient)
 }

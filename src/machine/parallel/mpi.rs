@@ -69,7 +69,7 @@ fn explain_the_end(calls: Arc<Calls>) -> Result<()> {
             if before % 2 == 1 && calls.0.load(Ordering::Relaxed) == before {
                 tracing::error!(
                     "asked to end while another process did not answer (it died, or is in a long step): the last \
-                     checkpoint is intact, and the same command continues"
+                     resume file is intact, and the same command continues"
                 );
             }
         }

@@ -31,7 +31,7 @@ use crate::schema::{Bounds, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "bbb",
-    about: "mean-field variational inference, Bayes by backprop: a Gaussian a particle (its own optimizer, Adam)",
+    about: "mean-field variational inference, Bayes by backprop: one Gaussian per particle (its own optimizer, Adam)",
     paper: "BBB",
     update: Update::Own,
     rows: RowsAre::Gaussians,
@@ -136,11 +136,11 @@ struct Bbb {
 
 /// The sums over the draws of a step.
 struct Sums {
-    /// `[n]`.
+    /// The losses, `[n]`.
     losses: Tensor,
-    /// Of g, `[n, P]`.
+    /// The gradient g, `[n, P]`.
     gradients: Tensor,
-    /// Of g ε, `[n, P]`.
+    /// The product g ε, `[n, P]`.
     products: Tensor,
 }
 

@@ -34,7 +34,7 @@ pub use settings::{Estimator, Spec};
 
 pub static ENTRY: Entry = Entry {
     key: "ivon",
-    about: "variational online Newton: a Gaussian a particle, trained at noisy weights (its own optimizer)",
+    about: "variational online Newton: one Gaussian per particle, trained at noisy weights (its own optimizer)",
     paper: "IVON@mean, IVON, Multi-IVON",
     update: Update::Own,
     rows: RowsAre::Gaussians,

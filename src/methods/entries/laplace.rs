@@ -92,7 +92,7 @@ impl Spec {
             _ => {}
         }
         if self.shape.structure != Structure::Kron && !self.shape.has_default_factors() {
-            reader.problem("structure", "tokens, wide and kept are of structure = \"kron\": leave them out");
+            reader.problem("structure", "tokens, wide and kept belong to structure = \"kron\": leave them out");
         }
         if self.parameters == Parameters::All && !["low-rank", ""].contains(&circumstances.subspace) {
             let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";

@@ -34,7 +34,7 @@ use crate::schema::{Bounds, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "vogn",
-    about: "variational online Gauss-Newton: a Gaussian a particle, its curvature from gradients of single images (its own optimizer)",
+    about: "variational online Gauss-Newton: one Gaussian per particle, its curvature from gradients of single images (its own optimizer)",
     paper: "VOGN",
     update: Update::Own,
     rows: RowsAre::Gaussians,

@@ -10,7 +10,7 @@ pub struct Class {
     pub activation: &'static str,
     pub eps: f64,
     pub patch: i64,
-    /// How it resizes position embeddings.
+    /// The way in which it resizes position embeddings.
     pub resize: Resize,
     /// Whether its classifier reads the features. Those of CLIP and SigLIP read other tokens.
     pub classifies: bool,

@@ -27,7 +27,7 @@ pub fn input_size(config: &Value) -> Option<i64> {
     config.get("input_size")?.get(1)?.as_i64()
 }
 
-/// What is known of a network besides its weights.
+/// The description of a network that lies beside its weights.
 pub struct Config {
     pub kind: Kind,
     /// The table of the image tower.

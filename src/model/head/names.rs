@@ -128,7 +128,7 @@ impl ClassNames {
 fn check_count(names: usize, classes: usize) -> Result<()> {
     ensure!(
         names == classes,
-        "{names} names for the data set's {classes} classes: give one name a class, in the order of the labels"
+        "{names} names for the data set's {classes} classes: give one name per class, in the order of the labels"
     );
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::base::tensor::first_line;
 use crate::model::archive::{Archive, tensor_of};
 use crate::model::network::{Parameters, Weights};
 
-/// Where the value of one of the module's parameters comes from.
+/// The origin of the value of one of the module's parameters.
 #[derive(Debug)]
 pub enum Source {
     /// The parameter of this name, which particles may train.

@@ -144,7 +144,7 @@ impl Trial {
         let vector = output.dim() >= 2 && output.size()[0] == size[0] && output.size()[2..].iter().all(|one| *one == 1);
         ensure!(
             vector && output.kind() == Kind::Float,
-            "its forward returns {:?} of {:?} for {} images, not one vector of f32 an image: export it with its pooling, \
+            "its forward returns {:?} of {:?} for {} images, not one vector of f32 per image: export it with its pooling, \
              and with a classifier or without",
             output.kind(),
             output.size(),

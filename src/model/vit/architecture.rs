@@ -13,7 +13,7 @@ use super::rope::Rope;
 use crate::schema::words;
 
 words! {
-    /// What timm makes one vector of the output tokens by, as its `global_pool` says.
+    /// The way in which timm pools the output tokens into one vector, its `global_pool`.
     pub enum Pool { Token = "token", Average = "avg", Map = "map" }
 }
 

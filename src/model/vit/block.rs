@@ -36,7 +36,7 @@ pub struct Blocks<'a> {
     pub places: Places<'a>,
 }
 
-/// What attention knows of the tokens' places, besides what the tokens carry.
+/// The positions of tokens as attention sees them, besides those that the tokens carry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Places<'a> {
     /// The rotary positions of the last tokens.

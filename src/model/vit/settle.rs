@@ -56,7 +56,7 @@ impl Fixed {
 }
 
 words! {
-    /// Where a trait of a network comes from.
+    /// The origin of a trait of a network.
     pub enum Source {
         SelfCheck = "self-check",
         Code = "the archive's code",
@@ -68,7 +68,7 @@ words! {
     }
 }
 
-/// Where each trait of a network comes from.
+/// The origin of each trait of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources {
     pub heads: Source,

@@ -28,13 +28,13 @@ words! {
 #[derive(Serialize, Clone, Debug)]
 pub struct Spec {
     pub particles: i64,
-    /// α.
+    /// The weight α of the diversity.
     pub diversity: f64,
-    /// σ.
+    /// The standard deviation σ of the Gaussians.
     pub std: f64,
-    /// λ at the start.
+    /// The dual variable λ at the start.
     pub lambda: f64,
-    /// α_λ.
+    /// The learning rate α_λ of λ.
     pub lambda_lr: f64,
     pub variant: Form,
     #[serde(flatten)]
@@ -46,19 +46,19 @@ pub struct Spec {
 #[serde(untagged)]
 pub enum Rule {
     Paper {
-        /// α_1.
+        /// The step size α_1 of the ascent.
         ascent_lr: f64,
         ascent_steps: usize,
-        /// ρ.
+        /// The radius ρ.
         radius: f64,
-        /// β.
+        /// The weight β of the divergence from the prior.
         kl_weight: f64,
     },
     Released {
         cost: Cost,
         /// The distance of predictions that λ keeps.
         bound: f64,
-        /// What is added to the squared gradients of the Fisher cost.
+        /// The number that is added to the squared gradients of the Fisher cost.
         #[serde(skip_serializing_if = "Option::is_none")]
         damping: Option<f64>,
     },
@@ -129,7 +129,7 @@ impl Rule {
                 reader.problem("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
             }
             Rule::Released { cost: Cost::Euclidean, damping: Some(_), .. } => {
-                reader.problem("damping", "is of cost = \"fisher\": leave it out");
+                reader.problem("damping", "belongs to cost = \"fisher\": leave it out");
             }
             _ => {}
         }

@@ -90,7 +90,7 @@ impl Spec {
     fn check(&self, reader: &Reader) {
         if self.lr.len() > 1 && self.lr.len() as i64 != self.particles {
             let why = format!(
-                "has {} learning rates for {} particles: give one, or one a particle",
+                "has {} learning rates for {} particles: give one, or one per particle",
                 self.lr.len(),
                 self.particles
             );

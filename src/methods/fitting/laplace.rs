@@ -21,7 +21,7 @@ words! {
 }
 
 words! {
-    /// What counts as one sample of a Kronecker factor.
+    /// The unit that counts as one sample of a Kronecker factor.
     pub enum Tokens {
         /// Each token.
         Expand = "expand",
@@ -75,7 +75,7 @@ impl Shape {
 }
 
 words! {
-    /// How the prior precision is chosen.
+    /// The way in which the prior precision is chosen.
     pub enum Tuning {
         /// The prior precision with the largest evidence.
         Evidence = "evidence",
@@ -86,7 +86,7 @@ words! {
     }
 }
 
-/// What is fitted after training, and how it predicts.
+/// The settings of the fit after training and of its predictions.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub parameters: Parameters,

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-/// What is fitted after training: Gaussians whose spread is as large as a tolerance on unlabelled images allows.
+/// The settings of a fit after training: Gaussians whose spread is as large as a tolerance on unlabelled images allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The largest relative change of the anchors' NLL.
