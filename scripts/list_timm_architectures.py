@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints what names and shapes of timm's vision transformers do not tell, one architecture a line, for
 src/model/vit/architectures.tsv: name, heads, activation, eps of LayerNorm, pooling, rotary positions; then what they do tell, so
-that one can be checked against the other: width, blocks, patch.
+that one can be checked against the other: width, blocks, patch; and the usual image size.
 
     pip install torch timm
     python scripts/list_timm_architectures.py > src/model/vit/architectures.tsv
@@ -51,7 +51,7 @@ def line(name):
     known = model.global_pool in ("token", "avg") or (model.global_pool == "map" and model.num_prefix_tokens == 0)
     if not plain or activation is None or rotary is None or not known:
         return None
-    sizes = [model.embed_dim, len(model.blocks), model.patch_embed.patch_size[0]]
+    sizes = [model.embed_dim, len(model.blocks), model.patch_embed.patch_size[0], model.patch_embed.img_size[0]]
     traits = [name, block.attn.num_heads, activation, f"{block.norm1.eps:g}", model.global_pool, rotary]
     return "\t".join(str(field) for field in traits + sizes)
 

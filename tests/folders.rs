@@ -5,11 +5,13 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use bella::experiment::Experiment;
 use bella::model::folder;
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Network, Parameters, Weights};
 use bella::model::vit::forward::Vit;
 use bella::model::vit::identify::{Evidence, Fixed, Identified};
+use bella::schema::Tree;
 use common::{Place, assert_has, done, error_line, fixture, messages, printed};
 use tch::{Kind, Tensor};
 
@@ -242,6 +244,66 @@ fn normalisation_and_interpolation_come_from_the_folder() {
     done(train(&place, &config, &[]));
     let resolved = std::fs::read_to_string(place.run().join("config.toml")).unwrap();
     assert_has(&resolved, &["mean = [0.5, 0.5, 0.5]", "interpolation = \"bilinear\""]);
+}
+
+/// A config that prepares images in another way than the folder asks for is told so.
+#[test]
+fn preparations_that_differ_from_the_folders_are_named() {
+    use bella::data::Resize;
+    let place = Place::new();
+    let deviations = |folder: &Path, more: &str, resize: Resize| {
+        let start =
+            format!("name = \"x\"\nseed = 1\ncheckpoint.path = {folder:?}\nhead.linear = {{}}\ndata.digits = {{}}\n");
+        let tree = Tree::parse("x.toml", &(start + more)).unwrap();
+        Experiment::read(&tree).unwrap_or_else(|e| panic!("{e}")).checkpoint.deviations(Some(resize))
+    };
+    let vit = family("hf-vit");
+    assert!(deviations(&vit, "", Resize::Stretch).is_empty());
+    let other = "checkpoint.normalize = \"imagenet\"\ncheckpoint.interpolation = \"bicubic\"";
+    let all = deviations(&vit, other, Resize::ShorterSideCrop);
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert_has(&all[0], &["checkpoint.normalize is { mean = [0.485", "asks for { mean = [0.5, 0.5, 0.5]"]);
+    assert_has(&all[1], &["checkpoint.interpolation is bicubic", "asks for bilinear"]);
+    assert_has(&all[2], &["resize is shorter-side-crop", "asks for stretch"]);
+    // DINOv2's, CLIP's of older versions, ViT's of older versions, DeiT's.
+    for (json, resize) in [
+        ("{\"size\": {\"shortest_edge\": 256}, \"do_center_crop\": true}", Resize::ShorterSideCrop),
+        ("{\"size\": 224, \"do_center_crop\": true, \"crop_size\": 224}", Resize::ShorterSideCrop),
+        ("{\"size\": 224}", Resize::Stretch),
+        ("{\"size\": {\"height\": 256, \"width\": 256}, \"do_center_crop\": true}", Resize::Stretch),
+    ] {
+        let folder = changed(&place, "hf-vit", |at| std::fs::write(at.join("preprocessor_config.json"), json).unwrap());
+        let other = if resize == Resize::Stretch { Resize::ShorterSideCrop } else { Resize::Stretch };
+        let normalize = "checkpoint.normalize = \"imagenet\"";
+        assert!(deviations(&folder, normalize, resize).is_empty(), "{json}");
+        assert_eq!(deviations(&folder, normalize, other).len(), 1, "{json}");
+    }
+}
+
+/// What transformers 4 wrote into config.json, where version 5 has other keys.
+#[test]
+fn folders_of_transformers_4_are_read() {
+    let place = Place::new();
+    for name in FAMILIES.into_iter().filter(|name| name.starts_with("hf-")) {
+        let folder = changed(&place, name, |at| {
+            let path = at.join("config.json");
+            let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let table = config.as_object_mut().unwrap();
+            table.remove("dtype");
+            table.insert("torch_dtype".into(), "float32".into());
+            table.insert("transformers_version".into(), "4.40.1".into());
+            table.insert("_name_or_path".into(), "somebody/something".into());
+            for tower in ["text_config", "vision_config"] {
+                let Some(inner) = table.get_mut(tower).and_then(|inner| inner.as_object_mut()) else { continue };
+                // Version 4 wrote the settings of text generation there, too.
+                inner.insert("top_p".into(), 1.0.into());
+                inner.insert("torchscript".into(), false.into());
+            }
+            std::fs::write(&path, serde_json::to_vec(&config).unwrap()).unwrap();
+        });
+        let found = folder::identify(&folder, &Fixed::default()).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        assert!(matches!(found.evidence, Evidence::Config { reference: Some(_) }), "{name}: {:?}", found.evidence);
+    }
 }
 
 #[test]

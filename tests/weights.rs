@@ -159,3 +159,35 @@ fn pickles_that_hold_anything_else_are_refused_in_one_line() {
     }
     assert!(!std::env::temp_dir().join("pickle_was_executed").exists());
 }
+
+/// Files under the names that their authors use, as they are downloaded, with timm's architecture; the features are timm's
+/// (tests/fixtures/authors, written by scripts/make_author_fixtures.py).
+#[test]
+fn files_of_the_authors_are_read() {
+    tch::set_num_threads(1);
+    let folder = fixture("authors");
+    let reference = Tensor::read_safetensors(folder.join("features.safetensors")).unwrap();
+    let of = |wanted: &str| reference.iter().find(|(known, _)| known == wanted).unwrap().1.shallow_clone();
+    for (name, architecture) in [
+        ("dinov2", "vit_base_patch14_dinov2"),
+        ("dinov2-registers", "vit_base_patch14_reg4_dinov2"),
+        ("dinov2-giant", "vit_giant_patch14_dinov2"),
+        ("dinov3", "vit_small_patch16_dinov3_qkvb"),
+        ("dinov3-gated", "vit_small_plus_patch16_dinov3_qkvb"),
+        ("deit3", "deit3_base_patch16_224"),
+        ("mae", "vit_base_patch16_224"),
+        ("beit", "beit_base_patch16_224"),
+        ("eva02", "eva02_base_patch14_224"),
+    ] {
+        let fixed = Fixed { architecture: Some(architecture.into()), heads: Some(2), ..Fixed::default() };
+        let found = folder::identify(&folder.join(format!("{name}.pth")), &fixed);
+        let mut found = found.unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        // DINOv3 has no learnt positions, so its size is the architecture's until another is set.
+        found.vit.resize(&mut found.base, 16).unwrap();
+        let native = tch::no_grad(|| found.vit.forward(&Weights::frozen(&found.base), &of("pixels").unsqueeze(0)));
+        let expected = of(name);
+        assert_eq!(native.squeeze_dim(0).size(), expected.size(), "{name}");
+        let difference = (native.squeeze_dim(0) - &expected).abs().max() / expected.abs().max();
+        assert!(difference.double_value(&[]) < 1e-5, "{name}: {difference}");
+    }
+}

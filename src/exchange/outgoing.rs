@@ -71,7 +71,7 @@ impl Outgoing<'_> {
 
     /// Returns whether the network may have been brought to another image size than its own.
     pub fn is_resized(&self) -> bool {
-        self.experiment.checkpoint.image_size.or(self.experiment.checkpoint.usual_size).is_some()
+        self.experiment.checkpoint.image_size.or(self.experiment.checkpoint.usual.image_size).is_some()
     }
 
     /// Returns the width of the network, which is that of the features or half of it.

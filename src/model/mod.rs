@@ -144,7 +144,7 @@ fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
     let mut opened = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?;
     let Identified { vit, base, .. } = &mut opened.identified;
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
-    let usual = spec.usual_size.filter(|size| size % vit.geometry.patch == 0);
+    let usual = spec.usual.image_size.filter(|size| size % vit.geometry.patch == 0);
     if let Some(size) = spec.image_size.or(usual) {
         vit.resize(base, size)?;
     }

@@ -1,5 +1,7 @@
 //! Turns stored bytes into the input of the network: resized, scaled and normalised.
 
+use std::fmt;
+
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
@@ -12,6 +14,12 @@ use crate::schema::{Bounds, Reader, words};
 pub struct Normalize {
     pub mean: [f64; 3],
     pub std: [f64; 3],
+}
+
+impl fmt::Display for Normalize {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{{ mean = {:?}, std = {:?} }}", self.mean, self.std)
+    }
 }
 
 impl Normalize {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::folder::{Preprocessing, content};
 use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
-use crate::data::Interpolation;
+use crate::data::{Interpolation, Resize};
 use crate::model::vit::identify::Fixed;
 use crate::schema::{Reader, words};
 
@@ -38,9 +38,9 @@ pub struct CheckpointSpec {
     pub interpolation: Interpolation,
     #[serde(flatten)]
     pub fixed: Fixed,
-    /// The image size that a folder asks for in pixels, used where `image_size` is not given.
+    /// The preparation of images that a folder asks for, used where the config says nothing.
     #[serde(skip)]
-    pub usual_size: Option<i64>,
+    pub usual: Preprocessing,
     /// The SHA-256 of the file, once it has been computed.
     #[serde(skip)]
     sha256: OnceCell<String>,
@@ -77,11 +77,29 @@ impl CheckpointSpec {
                 .about("Filter by which images get the size of the network's input.")
                 .or(usual.interpolation.unwrap_or(Interpolation::Bicubic)),
             fixed: Fixed::read(&reader),
-            usual_size: usual.image_size,
+            usual,
             sha256: OnceCell::new(),
         };
         reader.finish();
         spec
+    }
+
+    /// Says in what the preparation of images differs from what the folder asks for. `resize` is that of the data set.
+    pub fn deviations(&self, resize: Option<Resize>) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut note = |key: &str, own: String, asked: Option<String>| {
+            if let Some(asked) = asked.filter(|asked| *asked != own) {
+                found
+                    .push(format!("{key} is {own}, but the checkpoint's folder asks for {asked}: the config's counts"));
+            }
+        };
+        note("checkpoint.normalize", self.normalize.to_string(), self.usual.normalize.map(|asked| asked.to_string()));
+        let asked = self.usual.interpolation.map(|asked| asked.to_string());
+        note("checkpoint.interpolation", self.interpolation.to_string(), asked);
+        if let Some(resize) = resize {
+            note("the data set's resize", resize.to_string(), self.usual.resize.map(|asked| asked.to_string()));
+        }
+        found
     }
 
     /// Returns the SHA-256 of the file, which is read once.

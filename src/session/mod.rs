@@ -79,6 +79,8 @@ impl Session {
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
         let mut loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
         loaded.tower.check_kind(kind)?;
+        let deviations = experiment.checkpoint.deviations(experiment.data.dataset.resize());
+        deviations.iter().for_each(|deviation| tracing::warn!("{deviation}"));
         let self_check_difference = match &loaded.tower {
             Tower::Vit(identified) => report(identified),
             Tower::Module(opened) => {

@@ -152,7 +152,10 @@ impl Config {
     pub fn image_size(&self) -> Result<Option<i64>> {
         match self.kind {
             Kind::Transformers(_) => self.values.side("image_size", IMAGE_SIZE).map(Some),
-            Kind::Timm(_) | Kind::TimmInOpenClip { .. } => Ok(self.values.get("pretrained_cfg").and_then(input_size)),
+            Kind::Timm(architecture) | Kind::TimmInOpenClip { architecture, .. } => {
+                let said = self.values.get("pretrained_cfg").and_then(input_size);
+                Ok(Some(said.unwrap_or(architecture.image_size)))
+            }
             Kind::OpenClip => Ok(self.values.get("image_size").and_then(Value::as_i64)),
             Kind::Told => Ok(None),
         }

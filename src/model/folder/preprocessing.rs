@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::config::{FILES, input_size};
 use super::weights::{Place, has_weights};
-use crate::data::Interpolation;
+use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
 
 /// The file in which transformers stores the preparation of images.
@@ -18,6 +18,8 @@ pub const FILE: &str = "preprocessor_config.json";
 pub struct Preprocessing {
     pub normalize: Option<Normalize>,
     pub interpolation: Option<Interpolation>,
+    /// Whether the aspect ratio is kept.
+    pub resize: Option<Resize>,
     /// The number of pixels per side of the images that enter the network.
     pub image_size: Option<i64>,
 }
@@ -49,9 +51,19 @@ impl Preprocessing {
         };
         let crops = config.get("do_center_crop").and_then(Value::as_bool).unwrap_or(false);
         let key = if crops { "crop_size" } else { "size" };
+        let (size, sides) = (config.get("size"), ["height", "width"]);
+        let resize = match size {
+            Some(size) if size.get("shortest_edge").is_some() => Some(Resize::ShorterSideCrop),
+            // Before transformers 4.26, a number was the shorter side where a crop follows.
+            Some(size) if size.is_number() => Some(if crops { Resize::ShorterSideCrop } else { Resize::Stretch }),
+            // A square, of which a crop only takes the centre.
+            Some(size) if sides.iter().all(|side| size.get(side).is_some()) => Some(Resize::Stretch),
+            _ => None,
+        };
         Preprocessing {
             normalize: normalize(config.get("image_mean"), config.get("image_std")),
             interpolation,
+            resize,
             image_size: config.get(key).and_then(side),
         }
     }
@@ -63,7 +75,14 @@ impl Preprocessing {
             _ => None,
         };
         let normalize = normalize(config.get("mean"), config.get("std"));
-        Preprocessing { normalize, interpolation, image_size: input_size(config) }
+        let word = |key: &str| config.get(key).and_then(Value::as_str);
+        // open_clip's word, then timm's.
+        let resize = match word("resize_mode").or(word("crop_mode")) {
+            Some("shortest" | "center") => Some(Resize::ShorterSideCrop),
+            Some("squash") => Some(Resize::Stretch),
+            _ => None,
+        };
+        Preprocessing { normalize, interpolation, resize, image_size: input_size(config) }
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Architecture {
     pub width: i64,
     pub blocks: i64,
     pub patch: i64,
+    /// The number of pixels per side of its images, where nothing else tells it.
+    pub image_size: i64,
 }
 
 /// Every known architecture.
@@ -70,11 +72,11 @@ fn nearest(name: &str) -> Vec<&'static str> {
     all
 }
 
-/// Reads a line: name, heads, activation, epsilon, pooling, rotary positions, width, blocks, patch.
+/// Reads a line: name, heads, activation, epsilon, pooling, rotary positions, width, blocks, patch, image size.
 fn parse(line: &'static str) -> Option<Architecture> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let [name, heads, activation, eps, pool, rope, width, blocks, patch] = fields[..] else { return None };
-    let [heads, width, blocks, patch] = [heads, width, blocks, patch].map(|field| field.parse().ok());
+    let [name, heads, activation, eps, pool, rope, width, blocks, patch, size] = fields[..] else { return None };
+    let [heads, width, blocks, patch, size] = [heads, width, blocks, patch, size].map(|field| field.parse().ok());
     let number = |text: &str| text.parse::<f64>().ok();
     let rope = match rope.split(':').collect::<Vec<&str>>()[..] {
         ["centred", theta] => Some(Rope::Centred { theta: number(theta)? }),
@@ -82,8 +84,8 @@ fn parse(line: &'static str) -> Option<Architecture> {
         _ => None,
     };
     let (activation, eps, pool) = (activation.parse().ok()?, number(eps)?, pool.parse().ok()?);
-    let (heads, width, blocks, patch) = (heads?, width?, blocks?, patch?);
-    Some(Architecture { name, heads, activation, eps, pool, rope, width, blocks, patch })
+    let (heads, width, blocks, patch, image_size) = (heads?, width?, blocks?, patch?, size?);
+    Some(Architecture { name, heads, activation, eps, pool, rope, width, blocks, patch, image_size })
 }
 
 #[cfg(test)]

@@ -36,7 +36,9 @@ fn canonical(name: &str) -> Option<(String, Form)> {
     if let Some(rest) = name.strip_prefix("blocks.") {
         let (block, layer) = rest.split_once('.')?;
         return match layer {
-            "attn.relative_position_index" => Some((String::new(), Form::Ignored)),
+            "attn.relative_position_index" | "attn.rope.freqs_cos" | "attn.rope.freqs_sin" => {
+                Some((String::new(), Form::Ignored))
+            }
             _ => as_is(&format!("blocks.{block}.{}", in_block(layer)?)),
         };
     }
@@ -54,6 +56,8 @@ fn canonical(name: &str) -> Option<(String, Form)> {
         // A buffer that is computed anew, and a norm of DINOv3's training.
         "rope_embed.periods" | "local_cls_norm.weight" | "local_cls_norm.bias" => Some((String::new(), Form::Ignored)),
         _ if name.starts_with("rope.") && name != "rope.freqs" => Some((String::new(), Form::Ignored)),
+        // MAE's decoder, which only pretraining uses.
+        _ if name.starts_with("decoder_") => Some((String::new(), Form::Ignored)),
         "mask_token" | "rel_pos_bias.relative_position_index" => Some((String::new(), Form::Ignored)),
         "pos_embed" => Some(("position".into(), Form::Squeezed)),
         "norm_pre.weight" | "norm_pre.bias" => as_is(&name.replace("norm_pre", "ln_pre")),
