@@ -260,6 +260,12 @@ fn fine_tuned_models_come_in_whole_and_compressed() {
     let imported = import(&place, &folders, &[]);
     let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta");
     assert!(theta(&imported).equal(&theta(&run)), "full particles are the stored weights");
+    assert_eq!(import(&place, &[place.path("first")], &["--force"]), imported, "a folder of models is all of them");
+    let twice = error_line(importing(&place, &[place.path("first"), folders[0].clone()], &[]), 1);
+    assert_has(&twice, &["particle-0: is given twice"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let empty = error_line(importing(&place, &[place.path("empty")], &[]), 1);
+    assert_has(&empty, &["empty: holds neither an adapter (adapter_config.json) nor a model (model.safetensors)"]);
     let output = importing(&place, &folders, &["--rank", "16"]).output().unwrap();
     assert_has(&common::messages(&output), &["rank 16 leaves out", "no linear layers"]);
     let compressed = PathBuf::from(printed(&output).trim());
@@ -563,7 +569,8 @@ fn an_archive_leaves_as_an_archive() {
     let mut command = place.command("train", &[]);
     command.arg("--config").arg(place.path("x.toml"));
     done(command);
-    done(export(&place, &place.run(), "out", &["--to", "weights"]));
+    let output = export(&place, &place.run(), "out", &["--to", "weights"]).output().unwrap();
+    assert_has(&printed(&output), &["torch.jit.load(", "output = model.encode_image(pixels)"]);
     let [expected, head] = ["expected", "head"].map(|name| place.path("out").join(format!("{name}.safetensors")));
     let module = tch::CModule::load(place.path("out/model.pt")).unwrap();
     let pixels = tensor(&expected, "pixels");

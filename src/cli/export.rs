@@ -87,7 +87,7 @@ pub struct DoorArgs {
     #[arg(short = 'o', long, value_name = "FOLDER", requires = "to")]
     output: Option<PathBuf>,
 
-    /// Package that loads the models: timm, open-clip, transformers-4 or transformers-5 [default: the checkpoint's own].
+    /// Package that loads the models: timm, open-clip, torchvision, transformers-4 or transformers-5 [default: the checkpoint's own].
     #[arg(long = "for", value_name = "PACKAGE", requires = "to")]
     package: Option<Package>,
 
@@ -288,6 +288,9 @@ pub(super) fn leave(
 fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoing: &Outgoing) -> Result<()> {
     let session = outgoing.session;
     let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
+    if loaded == Loaded::Adapter {
+        target.expect_adapters()?;
+    }
     let (write, what): (Writer, Format) = match loaded {
         Loaded::Adapter => (peft::write, Format::Peft),
         Loaded::Weights => (weights::write, Format::Weights),
@@ -303,7 +306,7 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
             write(outgoing, &target, model, &own)?;
             expected.write(model, &own)?;
         }
-        write_card(door, &python, folder)
+        write_card(door, outgoing, &python, folder)
     })?;
     tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
     print!("{python}");
@@ -319,16 +322,19 @@ fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
     let python = whole_lines(form, &door.output);
     write_folder(&door.output, door.force, |folder| {
         whole::write(outgoing, form, &expected, folder)?;
-        write_card(door, &python, folder)
+        write_card(door, outgoing, &python, folder)
     })?;
     tracing::info!("{}: {} in one file", door.output.display(), outgoing.names.join(", "));
     print!("{python}");
     Ok(())
 }
 
-/// Writes the model card, if there is to be one. Whoever reads it has the folder under another path.
-fn write_card(door: &Door, python: &str, folder: &Path) -> Result<()> {
+/// Writes the model card, if there is to be one. Whoever reads it has the folder and the checkpoint under other paths.
+fn write_card(door: &Door, outgoing: &Outgoing, python: &str, folder: &Path) -> Result<()> {
     let Some(card) = &door.card else { return Ok(()) };
+    let checkpoint = outgoing.checkpoint();
+    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+    let python = python.replace(&checkpoint.display().to_string(), &name);
     let python =
         python.replace(&format!("{}/", door.output.display()), "").replace(&door.output.display().to_string(), ".");
     write_atomic(&folder.join(FILE), |file| Ok(file.write_all(format!("{card}{}", loading(&python)).as_bytes())?))
