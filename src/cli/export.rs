@@ -14,7 +14,7 @@ use crate::base::files::write_atomic;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
 use crate::exchange::whole::{self, Form, Numbers, Runner};
-use crate::exchange::{Loaded, check, peft, python_lines, weights, whole_lines, write_folder};
+use crate::exchange::{Loaded, check, module, peft, python_lines, weights, whole_lines, write_folder};
 use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::posterior::{Draws, Posterior, Predictive};
@@ -271,13 +271,17 @@ pub(super) fn leave(
     names: Vec<String>,
 ) -> Result<()> {
     let (experiment, session) = (&opened.experiment, &opened.session);
-    ensure!(
-        session.vit.is_some(),
-        "{}: a module (checkpoint.kind = \"module\") is not exported: only the names of vision transformers are known to \
-         other packages",
-        opened.run.id()
-    );
     let outgoing = Outgoing { experiment, session, subspace, theta, names };
+    if session.vit.is_none() {
+        let whole = matches!(door.to, Leaving::Models(Loaded::Weights, None));
+        ensure!(
+            whole,
+            "{}: a module (checkpoint.kind = \"module\") leaves by --to weights alone, as its own archive: the other ways need \
+             the names or the layers of a vision transformer",
+            opened.run.id()
+        );
+        return leave_as_modules(door, &outgoing);
+    }
     match &door.to {
         Leaving::Whole(form) => leave_together(door, *form, &outgoing),
         Leaving::Models(loaded, package) => leave_apart(door, (*loaded, *package), &outgoing),
@@ -296,6 +300,28 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
         Loaded::Weights => (weights::write, Format::Weights),
     };
     let python = python_lines(outgoing, &target, &door.output, loaded)?;
+    write_models(door, outgoing, &python, |model, folder| write(outgoing, &target, model, folder))?;
+    tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
+    print!("{python}");
+    Ok(())
+}
+
+/// Writes a module again for every model.
+fn leave_as_modules(door: &Door, outgoing: &Outgoing) -> Result<()> {
+    let python = module::lines(outgoing, &door.output)?;
+    write_models(door, outgoing, &python, |model, folder| module::write(outgoing, model, folder).map(drop))?;
+    tracing::info!("{}: modules: {}", door.output.display(), outgoing.names.join(", "));
+    print!("{python}");
+    Ok(())
+}
+
+/// Writes every model by `write` into its folder, with what is expected of it.
+fn write_models(
+    door: &Door,
+    outgoing: &Outgoing,
+    python: &str,
+    write: impl Fn(usize, &Path) -> Result<()>,
+) -> Result<()> {
     let expected = outgoing.expected()?;
     write_folder(&door.output, door.force, |folder| {
         for model in 0..outgoing.count() {
@@ -303,14 +329,11 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
             if own != folder {
                 std::fs::create_dir(&own)?;
             }
-            write(outgoing, &target, model, &own)?;
+            write(model, &own)?;
             expected.write(model, &own)?;
         }
-        write_card(door, outgoing, &python, folder)
-    })?;
-    tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
-    print!("{python}");
-    Ok(())
+        write_card(door, outgoing, python, folder)
+    })
 }
 
 /// Writes all models as one file.

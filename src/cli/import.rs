@@ -14,8 +14,8 @@ use crate::exchange::tuned::{self, Compressed, Tuned};
 use crate::exchange::{expect_head, full_row, low_rank_config, low_rank_rows};
 use crate::experiment::{Experiment, load_config, over};
 use crate::machine::device;
+use crate::model::folder::config_file;
 use crate::model::vit::identify::Identified;
-use crate::model::folder::has_weights;
 use crate::model::{Loaded, Tower};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
@@ -170,7 +170,7 @@ fn is_adapter(path: &Path) -> bool {
 
 /// Returns whether a folder holds an adapter or a whole model.
 fn is_particle(path: &Path) -> bool {
-    is_adapter(path) || (path.is_dir() && has_weights(path).unwrap_or(false))
+    is_adapter(path) || config_file(path).is_some()
 }
 
 /// Returns the given folders, with the folders of adapters or models in them in the order of their numbers and names.

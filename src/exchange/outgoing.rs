@@ -117,7 +117,9 @@ impl Outgoing<'_> {
         {
             let (a, b) = (update.a.to_kind(Kind::Double), update.b.to_kind(Kind::Double));
             let frozen = base.get(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
-            return Some((frozen + b.matmul(&a) * update.scale).to_kind(Kind::Float));
+            // The weight of a 1 × 1 convolution has two more axes.
+            let change = (b.matmul(&a) * update.scale).view_as(&frozen);
+            return Some((frozen + change).to_kind(Kind::Float));
         }
         if !layout.columns.iter().any(|column| column.name == name) {
             return None;
