@@ -271,7 +271,10 @@ pub(super) fn leave(
     names: Vec<String>,
 ) -> Result<()> {
     let (experiment, session) = (&opened.experiment, &opened.session);
-    let outgoing = Outgoing { experiment, session, subspace, theta, names };
+    // Those of the components are the models' where each component is one.
+    let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
+    let weights = weights.map(<[f64]>::to_vec);
+    let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
     if session.vit.is_none() {
         let whole = matches!(door.to, Leaving::Models(Loaded::Weights, None));
         ensure!(

@@ -22,6 +22,8 @@ pub struct Outgoing<'a> {
     pub subspace: &'a dyn Subspace,
     /// The models, `[k, P]`.
     pub theta: &'a Tensor,
+    /// The weights of the models in every average, which sum to 1; `None` if all weigh the same.
+    pub weights: Option<Vec<f64>>,
     /// The folder of each model; one model alone needs none.
     pub names: Vec<String>,
 }

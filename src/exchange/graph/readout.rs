@@ -84,14 +84,28 @@ impl Pass<'_> {
         let logits = graph.expand(&logits, members.count);
         graph.enter("predictive");
         let each = graph.keep(Operation::Softmax, &[&logits]);
-        let mean = graph.mean(&each, 0);
+        let mean = self.averaged(&each);
+        let graph = self.graph();
         let probabilities = graph.reshape(&mean, &[IMAGES, classes]);
         let total = graph.entropy(&mean);
         let own = graph.entropy(&each);
-        let expected = graph.mean(&own, 0);
+        let expected = self.averaged(&own);
+        let graph = self.graph();
         let information = graph.pair(Operation::Subtract, &total, &expected);
         let information = graph.keep(Operation::Clamp { most: None }, &[&information]);
         let information = graph.reshape(&information, &[IMAGES]);
         [logits, probabilities, information]
+    }
+
+    /// Returns the mean over members `[n, B, k]`, by their weights.
+    fn averaged(&mut self, x: &Value) -> Value {
+        let weighted = match &self.layers.members.weights {
+            Some(weights) => {
+                let weights = self.layers.stored("predictive.weights", || weights.view([-1, 1, 1]));
+                self.graph().times(x, &weights)
+            }
+            None => x.clone(),
+        };
+        self.graph().mean(&weighted, 0)
     }
 }
