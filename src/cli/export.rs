@@ -187,12 +187,6 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         let one = theta.narrow(0, i64::from(particle), 1);
         return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
     }
-    ensure!(
-        weights.is_none() || !matches!(door.to, Leaving::Whole(_)),
-        "{}: its draws have weights, and one file of all models averages them equally: export the average by --soup, one draw by \
-         --particle, or all draws by --to weights",
-        opened.run.id()
-    );
     leave(&door, &opened, (subspace, &theta), (0..count).map(name).collect())
 }
 
