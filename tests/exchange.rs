@@ -260,6 +260,12 @@ fn fine_tuned_models_come_in_whole_and_compressed() {
     let imported = import(&place, &folders, &[]);
     let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta");
     assert!(theta(&imported).equal(&theta(&run)), "full particles are the stored weights");
+    assert_eq!(import(&place, &[place.path("first")], &["--force"]), imported, "a folder of models is all of them");
+    let twice = error_line(importing(&place, &[place.path("first"), folders[0].clone()], &[]), 1);
+    assert_has(&twice, &["particle-0: is given twice"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let empty = error_line(importing(&place, &[place.path("empty")], &[]), 1);
+    assert_has(&empty, &["empty: holds neither an adapter (adapter_config.json) nor a model (model.safetensors)"]);
     let output = importing(&place, &folders, &["--rank", "16"]).output().unwrap();
     assert_has(&common::messages(&output), &["rank 16 leaves out", "no linear layers"]);
     let compressed = PathBuf::from(printed(&output).trim());
@@ -506,6 +512,30 @@ fn an_archive_prepares_images_and_has_other_numbers() {
     assert_has(&refused, &["--for: onnx needs no package"]);
 }
 
+/// A module leaves as its own archive; it has a classifier, which is the trained one then.
+#[test]
+fn a_module_leaves_as_its_own_archive() {
+    for subspace in ["full = {}", "low-rank = { rank = 2, targets = [\"linear\", \"pointwise\"] }"] {
+        let place = Place::new();
+        let text = format!(
+            "name = \"tiny\"\nseed = 1\ncheckpoint = {{ path = {:?}, kind = \"module\", image_size = 8, normalize = \"imagenet\" }}\n\
+             head.linear = {{}}\ndata.digits.subset = {{ train = 24, test = 20 }}\noptimizer.adamw.lr = 1e-2\n\
+             train = {{ epochs = 1, batch_size = 8 }}\nmethod.svgd = {{ particles = 2, gamma = 0.01 }}\nsubspace.{subspace}\n",
+            fixture("module/residual.pt")
+        );
+        let mut command = place.command("train", &[]);
+        command.arg("--config").arg(place.write("x.toml", text.as_bytes()));
+        done(command);
+        done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "1"]));
+        let expected = place.path("out/expected.safetensors");
+        let module = tch::CModule::load(place.path("out/model.pt")).unwrap();
+        let found = tch::no_grad(|| module.forward_ts(&[tensor(&expected, "pixels")]).unwrap());
+        near(&found, &tensor(&expected, "logits"));
+        let line = error_line(export(&place, &place.run(), "new", &["--to", "onnx"]), 1);
+        assert_has(&line, &["a module (checkpoint.kind = \"module\") leaves by --to weights alone"]);
+    }
+}
+
 /// A card says what the run is, what was measured, and how to load it, and names no folder of this machine.
 #[test]
 fn a_model_card_lies_beside_an_export() {
@@ -563,7 +593,8 @@ fn an_archive_leaves_as_an_archive() {
     let mut command = place.command("train", &[]);
     command.arg("--config").arg(place.path("x.toml"));
     done(command);
-    done(export(&place, &place.run(), "out", &["--to", "weights"]));
+    let output = export(&place, &place.run(), "out", &["--to", "weights"]).output().unwrap();
+    assert_has(&printed(&output), &["torch.jit.load(", "output = model.encode_image(pixels)"]);
     let [expected, head] = ["expected", "head"].map(|name| place.path("out").join(format!("{name}.safetensors")));
     let module = tch::CModule::load(place.path("out/model.pt")).unwrap();
     let pixels = tensor(&expected, "pixels");

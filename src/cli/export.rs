@@ -14,7 +14,7 @@ use crate::base::files::write_atomic;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
 use crate::exchange::whole::{self, Form, Numbers, Runner};
-use crate::exchange::{Loaded, check, peft, python_lines, weights, whole_lines, write_folder};
+use crate::exchange::{Loaded, check, module, peft, python_lines, weights, whole_lines, write_folder};
 use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::posterior::{Draws, Posterior, Predictive};
@@ -87,7 +87,7 @@ pub struct DoorArgs {
     #[arg(short = 'o', long, value_name = "FOLDER", requires = "to")]
     output: Option<PathBuf>,
 
-    /// Package that loads the models: timm, open-clip, transformers-4 or transformers-5 [default: the checkpoint's own].
+    /// Package that loads the models: timm, open-clip, torchvision, transformers-4 or transformers-5 [default: the checkpoint's own].
     #[arg(long = "for", value_name = "PACKAGE", requires = "to")]
     package: Option<Package>,
 
@@ -187,12 +187,6 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         let one = theta.narrow(0, i64::from(particle), 1);
         return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
     }
-    ensure!(
-        weights.is_none() || !matches!(door.to, Leaving::Whole(_)),
-        "{}: its draws have weights, and one file of all models averages them equally: export the average by --soup, one draw by \
-         --particle, or all draws by --to weights",
-        opened.run.id()
-    );
     leave(&door, &opened, (subspace, &theta), (0..count).map(name).collect())
 }
 
@@ -271,13 +265,20 @@ pub(super) fn leave(
     names: Vec<String>,
 ) -> Result<()> {
     let (experiment, session) = (&opened.experiment, &opened.session);
-    ensure!(
-        session.vit.is_some(),
-        "{}: a module (checkpoint.kind = \"module\") is not exported: only the names of vision transformers are known to \
-         other packages",
-        opened.run.id()
-    );
-    let outgoing = Outgoing { experiment, session, subspace, theta, names };
+    // Those of the components are the models' where each component is one.
+    let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
+    let weights = weights.map(<[f64]>::to_vec);
+    let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
+    if session.vit.is_none() {
+        let whole = matches!(door.to, Leaving::Models(Loaded::Weights, None));
+        ensure!(
+            whole,
+            "{}: a module (checkpoint.kind = \"module\") leaves by --to weights alone, as its own archive: the other ways need \
+             the names or the layers of a vision transformer",
+            opened.run.id()
+        );
+        return leave_as_modules(door, &outgoing);
+    }
     match &door.to {
         Leaving::Whole(form) => leave_together(door, *form, &outgoing),
         Leaving::Models(loaded, package) => leave_apart(door, (*loaded, *package), &outgoing),
@@ -288,11 +289,36 @@ pub(super) fn leave(
 fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoing: &Outgoing) -> Result<()> {
     let session = outgoing.session;
     let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
+    if loaded == Loaded::Adapter {
+        target.expect_adapters()?;
+    }
     let (write, what): (Writer, Format) = match loaded {
         Loaded::Adapter => (peft::write, Format::Peft),
         Loaded::Weights => (weights::write, Format::Weights),
     };
     let python = python_lines(outgoing, &target, &door.output, loaded)?;
+    write_models(door, outgoing, &python, |model, folder| write(outgoing, &target, model, folder))?;
+    tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
+    print!("{python}");
+    Ok(())
+}
+
+/// Writes a module again for every model.
+fn leave_as_modules(door: &Door, outgoing: &Outgoing) -> Result<()> {
+    let python = module::lines(outgoing, &door.output)?;
+    write_models(door, outgoing, &python, |model, folder| module::write(outgoing, model, folder).map(drop))?;
+    tracing::info!("{}: modules: {}", door.output.display(), outgoing.names.join(", "));
+    print!("{python}");
+    Ok(())
+}
+
+/// Writes every model by `write` into its folder, with what is expected of it.
+fn write_models(
+    door: &Door,
+    outgoing: &Outgoing,
+    python: &str,
+    write: impl Fn(usize, &Path) -> Result<()>,
+) -> Result<()> {
     let expected = outgoing.expected()?;
     write_folder(&door.output, door.force, |folder| {
         for model in 0..outgoing.count() {
@@ -300,14 +326,11 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
             if own != folder {
                 std::fs::create_dir(&own)?;
             }
-            write(outgoing, &target, model, &own)?;
+            write(model, &own)?;
             expected.write(model, &own)?;
         }
-        write_card(door, &python, folder)
-    })?;
-    tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
-    print!("{python}");
-    Ok(())
+        write_card(door, outgoing, python, folder)
+    })
 }
 
 /// Writes all models as one file.
@@ -319,16 +342,19 @@ fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
     let python = whole_lines(form, &door.output);
     write_folder(&door.output, door.force, |folder| {
         whole::write(outgoing, form, &expected, folder)?;
-        write_card(door, &python, folder)
+        write_card(door, outgoing, &python, folder)
     })?;
     tracing::info!("{}: {} in one file", door.output.display(), outgoing.names.join(", "));
     print!("{python}");
     Ok(())
 }
 
-/// Writes the model card, if there is to be one. Whoever reads it has the folder under another path.
-fn write_card(door: &Door, python: &str, folder: &Path) -> Result<()> {
+/// Writes the model card, if there is to be one. Whoever reads it has the folder and the checkpoint under other paths.
+fn write_card(door: &Door, outgoing: &Outgoing, python: &str, folder: &Path) -> Result<()> {
     let Some(card) = &door.card else { return Ok(()) };
+    let checkpoint = outgoing.checkpoint();
+    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+    let python = python.replace(&checkpoint.display().to_string(), &name);
     let python =
         python.replace(&format!("{}/", door.output.display()), "").replace(&door.output.display().to_string(), ".");
     write_atomic(&folder.join(FILE), |file| Ok(file.write_all(format!("{card}{}", loading(&python)).as_bytes())?))

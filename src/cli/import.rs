@@ -14,6 +14,7 @@ use crate::exchange::tuned::{self, Compressed, Tuned};
 use crate::exchange::{expect_head, full_row, low_rank_config, low_rank_rows};
 use crate::experiment::{Experiment, load_config, over};
 use crate::machine::device;
+use crate::model::folder::config_file;
 use crate::model::vit::identify::Identified;
 use crate::model::{Loaded, Tower};
 use crate::posterior::Posterior;
@@ -167,18 +168,28 @@ fn is_adapter(path: &Path) -> bool {
     path.join("adapter_config.json").is_file()
 }
 
-/// Returns the given folders, with the folders of adapters in them in the order of their numbers and names.
+/// Returns whether a folder holds an adapter or a whole model.
+fn is_particle(path: &Path) -> bool {
+    is_adapter(path) || config_file(path).is_some()
+}
+
+/// Returns the given folders, with the folders of adapters or models in them in the order of their numbers and names.
 fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in given {
         ensure!(path.is_dir(), "{}: no such folder", path.display());
-        let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
-        let mut inner: Vec<PathBuf> =
-            inner.flatten().map(|entry| entry.path()).filter(|path| is_adapter(path)).collect();
-        if is_adapter(path) || inner.is_empty() {
+        if is_particle(path) {
             all.push(path.clone());
             continue;
         }
+        let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
+        let mut inner: Vec<PathBuf> =
+            inner.flatten().map(|entry| entry.path()).filter(|path| is_particle(path)).collect();
+        ensure!(
+            !inner.is_empty(),
+            "{}: holds neither an adapter (adapter_config.json) nor a model (model.safetensors), nor folders of these",
+            path.display()
+        );
         let number = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let digits: String = name.chars().rev().take_while(char::is_ascii_digit).collect();
@@ -188,6 +199,12 @@ fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
         inner.sort_by_key(number);
         all.extend(inner);
     }
+    let twice = all.iter().enumerate().find(|(at, path)| all[..*at].contains(path));
+    ensure!(
+        twice.is_none(),
+        "{}: is given twice",
+        twice.map_or_else(String::new, |(_, path)| path.display().to_string())
+    );
     Ok(all)
 }
 

@@ -18,7 +18,7 @@ use crate::subspace::Subspace;
 const IMAGES: i64 = 4;
 
 /// The name of the file.
-const FILE: &str = "expected.safetensors";
+pub const FILE: &str = "expected.safetensors";
 
 /// Images and the logits of some models.
 pub struct Expected {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use super::expected::FILE as EXPECTED;
+
 /// Writes the folder `target` by `write`, which gets an empty folder beside it. That takes the place of `target` when it is
 /// complete; on failure nothing is left of it.
 ///
@@ -16,8 +18,7 @@ pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<(
     let staging = Staging::beside(target)?;
     write(&staging.0).with_context(|| format!("cannot write {shown}"))?;
     if target.exists() {
-        let removed = if target.is_dir() { fs::remove_dir_all(target) } else { fs::remove_file(target) };
-        removed.with_context(|| format!("cannot replace {shown}"))?;
+        fs::remove_dir_all(target).with_context(|| format!("cannot replace {shown}"))?;
     }
     fs::rename(&staging.0, target).with_context(|| format!("cannot write {shown}"))
 }
@@ -25,11 +26,24 @@ pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<(
 /// Checks before any work that `target` can be written.
 ///
 /// # Errors
-/// Fails if it exists and is not to be replaced, or if its parent is no folder that can be written to.
+/// Fails if it exists and is not to be replaced, if it is no earlier export, or if its parent is no folder that can be
+/// written to.
 pub fn check(target: &Path, replace: bool) -> Result<()> {
     let shown = target.display();
     ensure!(replace || !target.exists(), "{shown}: exists already: give another --output, or --force to replace it");
+    ensure!(
+        !target.exists() || is_export(target),
+        "{shown}: is no folder that `bella export` has written, so --force does not replace it: give another --output"
+    );
     Staging::beside(target).map(drop)
+}
+
+/// Returns whether a folder is empty or an earlier export, or holds some.
+fn is_export(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    let all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let marks = |path: &PathBuf| path.ends_with(EXPECTED) || path.join(EXPECTED).is_file();
+    all.is_empty() || all.iter().any(marks)
 }
 
 /// An empty folder, which is removed on drop unless it has been renamed.
@@ -61,7 +75,10 @@ mod tests {
     fn a_folder_is_written_whole_or_not_at_all() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("out");
-        let file = |at: &Path, text: &str| Ok(fs::write(at.join("a"), text)?);
+        let file = |at: &Path, text: &str| {
+            fs::write(at.join(EXPECTED), "")?;
+            Ok(fs::write(at.join("a"), text)?)
+        };
         write(&target, false, |at| file(at, "old")).unwrap();
         let error = write(&target, false, |at| file(at, "new")).unwrap_err().to_string();
         assert!(error.ends_with("exists already: give another --output, or --force to replace it"), "{error}");
@@ -74,6 +91,14 @@ mod tests {
         write(&target, true, |at| file(at, "new")).unwrap();
         assert_eq!(fs::read_to_string(target.join("a")).unwrap(), "new");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        let own = place.path().join("own");
+        fs::create_dir(&own).unwrap();
+        check(&own, true).unwrap();
+        fs::write(own.join("thesis.tex"), "").unwrap();
+        for kept in [own.clone(), own.join("thesis.tex")] {
+            let kept = check(&kept, true).unwrap_err().to_string();
+            assert!(kept.contains("so --force does not replace it"), "{kept}");
+        }
         let nowhere = check(&place.path().join("none/out"), true).unwrap_err().to_string();
         assert!(nowhere.contains("none/out: must be a new folder"), "{nowhere}");
     }

@@ -203,11 +203,13 @@ impl Reading<'_> {
         let packages: &[Package] = match *naming {
             "transformers" => &[Package::Transformers4, Package::Transformers5],
             "clip" => &[Package::OpenClip],
-            _ => &[Package::Timm],
+            "timm" => &[Package::Timm],
+            _ => &[Package::Torchvision],
         };
         let mut places = Vec::new();
         for package in packages {
             let target = Target::new(Some(*package), self.base.path, naming, names)?;
+            target.expect_adapters()?;
             let prefix = target.family.map_or("", |family| family.prefix[target.generation()]);
             for slot in slots {
                 for module in modules::of(slot, &target, names, gated)? {

@@ -7,6 +7,7 @@ mod graph;
 mod head;
 pub mod incoming;
 mod lora;
+pub mod module;
 mod modules;
 mod onnx;
 pub mod outgoing;

@@ -22,6 +22,8 @@ pub struct Outgoing<'a> {
     pub subspace: &'a dyn Subspace,
     /// The models, `[k, P]`.
     pub theta: &'a Tensor,
+    /// The weights of the models in every average, which sum to 1; `None` if all weigh the same.
+    pub weights: Option<Vec<f64>>,
     /// The folder of each model; one model alone needs none.
     pub names: Vec<String>,
 }
@@ -117,7 +119,9 @@ impl Outgoing<'_> {
         {
             let (a, b) = (update.a.to_kind(Kind::Double), update.b.to_kind(Kind::Double));
             let frozen = base.get(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
-            return Some((frozen + b.matmul(&a) * update.scale).to_kind(Kind::Float));
+            // The weight of a 1 × 1 convolution has two more axes.
+            let change = (b.matmul(&a) * update.scale).view_as(&frozen);
+            return Some((frozen + change).to_kind(Kind::Float));
         }
         if !layout.columns.iter().any(|column| column.name == name) {
             return None;

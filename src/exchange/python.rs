@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result;
+use tch::Kind;
 
 use super::outgoing::Outgoing;
 use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
 use super::weights::{ARCHIVE, place};
 use super::whole::{Form, Runner};
+use crate::model::archive::Archive;
 
 /// What an export is, as far as loading it differs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,7 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
         _ if is_archive => "",
         Package::Timm => "timm",
         Package::OpenClip => "open_clip",
+        Package::Torchvision => "torchvision",
         Package::Transformers4 | Package::Transformers5 => "transformers",
     };
     let package = if package.is_empty() { String::new() } else { format!(", {package}") };
@@ -54,7 +57,8 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
     text += &format!("model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n");
     text += "with torch.no_grad():\n    pixels = expected[\"pixels\"]\n";
     let beside = matches!(head, HeadPlace::Beside { .. });
-    text += &format!("    output = {}\n", call(outgoing, target, beside));
+    let call = if is_archive { archive_call(outgoing)? } else { call(outgoing, target, beside) };
+    text += &format!("    output = {call}\n");
     if let HeadPlace::Beside { normalised } = head {
         if normalised {
             text += "    output = torch.nn.functional.normalize(output, dim=-1)\n";
@@ -107,6 +111,20 @@ fn create(
             };
             format!("transformers.{class}.from_pretrained(\"{from}\"{count})")
         }
+    })
+}
+
+/// Returns the expression for what an archive itself computes, in the type of its weights.
+fn archive_call(outgoing: &Outgoing) -> Result<String> {
+    let archive = Archive::open(outgoing.checkpoint())?;
+    let method = match archive.image_method() {
+        "forward" => "model".to_string(),
+        method => format!("model.{method}"),
+    };
+    Ok(match archive.kind() {
+        Kind::Half => format!("{method}(pixels.half()).float()"),
+        Kind::BFloat16 => format!("{method}(pixels.bfloat16()).float()"),
+        _ => format!("{method}(pixels)"),
     })
 }
 

@@ -2,17 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::model::vit::stored::StoredNames;
 use crate::schema::words;
 
 words! {
-    /// The package whose models an adapter fits. transformers has renamed the layers of its models in version 5.
+    /// The package whose models leave. transformers has renamed the layers of its models in version 5; those of torchvision
+    /// leave whole only.
     pub enum Package {
         Timm = "timm",
         OpenClip = "open-clip",
+        Torchvision = "torchvision",
         Transformers4 = "transformers-4",
         Transformers5 = "transformers-5",
     }
@@ -175,10 +177,7 @@ impl Target {
             "timm" => (&[Package::Timm], Package::Timm),
             "clip" => (&[Package::OpenClip], Package::OpenClip),
             "transformers" => (&[Package::Transformers4, Package::Transformers5], Package::Transformers5),
-            _ => bail!(
-                "{shown}: has {naming} names, for which no package of adapters exists: --to weights or --to torchscript export \
-                 whole models"
-            ),
+            _ => (&[Package::Torchvision], Package::Torchvision),
         };
         let package = asked.unwrap_or(usual);
         let words: Vec<String> = known.iter().map(|package| format!("--for {package}")).collect();
@@ -197,6 +196,19 @@ impl Target {
         Ok(Target { package, family })
     }
 
+    /// Checks that adapters fit the package's models.
+    ///
+    /// # Errors
+    /// Fails if no package wraps their layers under names of their own.
+    pub fn expect_adapters(&self) -> Result<()> {
+        ensure!(
+            self.package != Package::Torchvision,
+            "adapters do not fit the layers of torchvision's models: --to weights, torchscript and onnx export whole models, and \
+             fine-tuned models can be imported"
+        );
+        Ok(())
+    }
+
     /// Returns 0 for transformers 4 and 1 for later versions.
     pub fn generation(&self) -> usize {
         usize::from(self.package != Package::Transformers4)
@@ -206,6 +218,7 @@ impl Target {
     pub fn classifier(&self) -> Option<&'static str> {
         match self.package {
             Package::Timm => Some("head"),
+            Package::Torchvision => Some("heads.head"),
             Package::OpenClip => None,
             Package::Transformers4 | Package::Transformers5 => self.family.and_then(|family| family.classifier),
         }

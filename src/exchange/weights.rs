@@ -84,6 +84,10 @@ fn write_archive(outgoing: &Outgoing, (model, place): (usize, &HeadPlace), folde
 /// Fails as [`head_place`] does.
 pub fn place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
     let head = outgoing.head(model);
+    if outgoing.is_archive()? && outgoing.session.names.name_of("head.weight").is_none() {
+        // Its own code computes features.
+        return Ok(HeadPlace::Beside { normalised: head.normalised });
+    }
     match (target.classifier(), outgoing.session.names.name_of("head.weight")) {
         (Some(classifier), Some(_)) if head.trained && !head.normalised => Ok(HeadPlace::Saved(classifier, head)),
         _ => head_place(outgoing, target, model),
@@ -144,55 +148,67 @@ fn copy_others(source: &Path, folder: &Path) -> Result<()> {
 
 /// Changes the config to the new head, classes and preparation.
 fn write_config(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values: &mut Value) {
-    let classes = &outgoing.session.classes;
     let size = outgoing.session.model.images().map(|images| images.size()).unwrap_or_default();
-    let spec = &outgoing.experiment.checkpoint;
-    let (mean, std) = (spec.normalize.mean, spec.normalize.std);
-    let interpolation = spec.interpolation.to_string();
     let in_model = !matches!(place, HeadPlace::Beside { .. });
-    match target.package {
-        Package::Timm => {
+    match (target.package, target.family) {
+        (Package::Timm, _) => {
             if in_model {
-                values["num_classes"] = json!(classes.len());
-                values["label_names"] = json!(classes);
-                if values["model_args"]["num_classes"].is_number() {
-                    values["model_args"]["num_classes"] = json!(classes.len());
-                }
-                values["pretrained_cfg"]["num_classes"] = json!(classes.len());
+                name_classes_of_timm(&outgoing.session.classes, values);
             }
             if values["model_args"]["img_size"].is_number() {
                 values["model_args"]["img_size"] = json!(size);
             }
             values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
-            values["pretrained_cfg"]["mean"] = json!(mean);
-            values["pretrained_cfg"]["std"] = json!(std);
-            values["pretrained_cfg"]["interpolation"] = json!(interpolation);
+            describe_pixels(outgoing, &mut values["pretrained_cfg"]);
         }
-        Package::OpenClip => {
+        // Its models have no config.
+        (Package::Torchvision, _) => {}
+        (Package::OpenClip, _) => {
             values["model_cfg"]["vision_cfg"]["image_size"] = json!(size);
-            for (key, value) in [("size", json!(size)), ("mean", json!(mean)), ("std", json!(std))] {
-                values["preprocess_cfg"][key] = value;
-            }
-            values["preprocess_cfg"]["interpolation"] = json!(interpolation);
+            values["preprocess_cfg"]["size"] = json!(size);
+            describe_pixels(outgoing, &mut values["preprocess_cfg"]);
         }
-        Package::Transformers4 | Package::Transformers5 => {
-            if let (true, Some(family)) = (in_model, target.family) {
-                let keys = || (0..classes.len()).map(|class| class.to_string());
-                let map = |pairs: Vec<(String, Value)>| Value::Object(pairs.into_iter().collect());
-                if matches!(place, HeadPlace::Saved(..)) {
-                    if outgoing.session.names.name_of("head.weight").is_none() {
-                        values["architectures"] = json!([family.class]);
-                    }
-                    values["num_labels"] = json!(classes.len());
-                }
-                values["id2label"] = map(keys().zip(classes.iter().map(|class| json!(class))).collect());
-                values["label2id"] =
-                    map(classes.iter().cloned().zip((0..classes.len()).map(|class| json!(class))).collect());
+        (Package::Transformers4 | Package::Transformers5, family) => {
+            if let (true, Some(family)) = (in_model, family) {
+                let own = outgoing.session.names.name_of("head.weight").is_none();
+                let class = (own && matches!(place, HeadPlace::Saved(..))).then_some(family.class);
+                name_classes_of_transformers(&outgoing.session.classes, (class, place), values);
             }
             let tower = if values["vision_config"].is_object() { &mut values["vision_config"] } else { values };
             tower["image_size"] = json!(size);
         }
     }
+}
+
+fn describe_pixels(outgoing: &Outgoing, values: &mut Value) {
+    let spec = &outgoing.experiment.checkpoint;
+    values["mean"] = json!(spec.normalize.mean);
+    values["std"] = json!(spec.normalize.std);
+    values["interpolation"] = json!(spec.interpolation.to_string());
+}
+
+fn name_classes_of_timm(classes: &[String], values: &mut Value) {
+    values["num_classes"] = json!(classes.len());
+    values["label_names"] = json!(classes);
+    if values["model_args"]["num_classes"].is_number() {
+        values["model_args"]["num_classes"] = json!(classes.len());
+    }
+    values["pretrained_cfg"]["num_classes"] = json!(classes.len());
+}
+
+/// Names the classes, and the class of the model where the checkpoint had another one.
+fn name_classes_of_transformers(classes: &[String], (class, place): (Option<&str>, &HeadPlace), values: &mut Value) {
+    if let Some(class) = class {
+        values["architectures"] = json!([class]);
+    }
+    if matches!(place, HeadPlace::Saved(..)) {
+        values["num_labels"] = json!(classes.len());
+    }
+    let numbered = || classes.iter().enumerate();
+    let names = numbered().map(|(number, class)| (number.to_string(), json!(class)));
+    let numbers = numbered().map(|(number, class)| (class.clone(), json!(number)));
+    values["id2label"] = Value::Object(names.collect());
+    values["label2id"] = Value::Object(numbers.collect());
 }
 
 /// Writes how transformers prepares images.

@@ -8,7 +8,8 @@ use serde_json::json;
 use tch::Kind;
 
 use super::expected::Expected;
-use super::graph::forward::{Built, Preparing, build};
+use super::graph::embed::Preparing;
+use super::graph::forward::{Built, build};
 use super::graph::members::Members;
 use super::onnx::Takes;
 use super::outgoing::Outgoing;

@@ -18,6 +18,8 @@ pub struct Factors {
 /// The parameters of all members by their canonical names, f32 on the CPU.
 pub struct Members {
     pub count: i64,
+    /// The weights of the members in averages, times their number; `None` if all weigh the same.
+    pub weights: Option<Tensor>,
     /// The parameters in which members differ, `[n, …]`. There are none of one member alone.
     pub own: BTreeMap<String, Tensor>,
     pub factors: BTreeMap<String, Factors>,
@@ -45,7 +47,9 @@ impl Members {
         }
         with_key_bias(&mut shared, 0);
         with_key_bias(&mut own, 1);
-        Members { count: outgoing.count() as i64, own, factors, shared, normalised: head.normalised }
+        let count = outgoing.count() as f64;
+        let weights = outgoing.weights.as_ref().map(|weights| Tensor::from_slice(weights).to_kind(Kind::Float) * count);
+        Members { count: outgoing.count() as i64, weights, own, factors, shared, normalised: head.normalised }
     }
 
     pub fn has(&self, name: &str) -> bool {

@@ -13,7 +13,7 @@ use crate::machine::memory::Need;
 use crate::model::network::{Graph, Network, Slot, SlotKind, Trained, Weights};
 use copies::Copies;
 
-pub use open::{Opened, open};
+pub use open::{Opened, open, trained_as};
 
 /// The targets of a module's slots.
 const LINEAR: &str = "linear";

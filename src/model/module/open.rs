@@ -81,11 +81,16 @@ struct Named {
     tensor: Tensor,
 }
 
-/// Returns the parameters under their own names, except that `head.` belongs to bella's own heads.
+/// Returns the name of a module's parameter among those that particles train: `head.` belongs to bella's own heads.
+pub fn trained_as(stored: &str) -> String {
+    if stored.starts_with(HEAD) { format!("module.{stored}") } else { stored.to_string() }
+}
+
+/// Returns the parameters under their own names.
 fn named(parameters: Vec<(String, Tensor, usize)>) -> Vec<Named> {
     let known: Vec<String> = parameters.iter().map(|(name, ..)| name.clone()).collect();
-    let free = |name: &str| if name.starts_with(HEAD) { format!("module.{name}") } else { name.to_string() };
-    let one = |(stored, tensor, first): (String, Tensor, usize)| Named { stored, name: free(&known[first]), tensor };
+    let one =
+        |(stored, tensor, first): (String, Tensor, usize)| Named { stored, name: trained_as(&known[first]), tensor };
     parameters.into_iter().map(one).collect()
 }
 
