@@ -209,24 +209,29 @@ stop_search() {
     exit 130
 }
 
-take_options "$@"
-take_own_options ${rest[@]+"${rest[@]}"}
-[[ $action == run ]] || refuse "--dry-run, --count: cells follow from searches, which only a run makes"
-((${#seeds[@]})) || seeds=(1 2 3)
-[[ -n $methods ]] || methods=$(all_methods)
-folder=$out/sweeps/comparison failed=0
-if [[ -z $table_only ]]; then
-    mkdir -p "$folder"
-    printf '[data.cifar100]\nroot = "%s"\nsubset = { test = %s }\n' "$(realpath "$data")" "$foreign" >"$folder/cifar100.toml"
-    config_files=() head=$(realpath "$head")
-    for file in ${configs[@]+"${configs[@]}"}; do [[ $file == --config ]] || config_files+=("$file"); done
-    common=(--set "checkpoint.path=$(realpath "$checkpoint")"
-        --set "data.cifar10.root=$(realpath "$data")" --set "data.cifar10.subset.train=$images"
-        --set "data.cifar10.subset.test=$test_images" --set "train.epochs=$epochs" --set "train.batch_size=$BATCH"
-        --set "train.warmup_steps=$((images * 4 / 5 / BATCH * epochs / 10))")
-    trap stop_search INT TERM
-    for method in $methods; do add "$method" || failed=1; done
-    run_cells comparison || failed=1
-fi
-write_table
-exit "$failed"
+# One function, so that this file may change while it runs.
+main() {
+    take_options "$@"
+    take_own_options ${rest[@]+"${rest[@]}"}
+    [[ $action == run ]] || refuse "--dry-run, --count: cells follow from searches, which only a run makes"
+    ((${#seeds[@]})) || seeds=(1 2 3)
+    [[ -n $methods ]] || methods=$(all_methods)
+    folder=$out/sweeps/comparison failed=0
+    if [[ -z $table_only ]]; then
+        mkdir -p "$folder"
+        printf '[data.cifar100]\nroot = "%s"\nsubset = { test = %s }\n' "$(realpath "$data")" "$foreign" >"$folder/cifar100.toml"
+        config_files=() head=$(realpath "$head")
+        for file in ${configs[@]+"${configs[@]}"}; do [[ $file == --config ]] || config_files+=("$file"); done
+        common=(--set "checkpoint.path=$(realpath "$checkpoint")"
+            --set "data.cifar10.root=$(realpath "$data")" --set "data.cifar10.subset.train=$images"
+            --set "data.cifar10.subset.test=$test_images" --set "train.epochs=$epochs" --set "train.batch_size=$BATCH"
+            --set "train.warmup_steps=$((images * 4 / 5 / BATCH * epochs / 10))")
+        trap stop_search INT TERM
+        for method in $methods; do add "$method" || failed=1; done
+        run_cells comparison || failed=1
+    fi
+    write_table
+    exit "$failed"
+}
+
+main "$@"

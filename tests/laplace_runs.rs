@@ -4,7 +4,7 @@ mod common;
 
 use bella::base::tensor_file::State;
 use bella::results::store::Table;
-use common::{Place, assert_has, cell, error_line, messages};
+use common::{Place, assert_has, cell, done, error_line, folder, messages, text, with};
 
 const LAPLACE: &str = "method.laplace={samples=6}";
 
@@ -64,6 +64,16 @@ fn every_structure_and_every_tuning_trains() {
         let table = place.results();
         assert!(number(&table, "", "nll_pm").is_finite(), "{sets:?}");
     }
+}
+
+/// The precision was chosen by images that the run held out; another data set has none and needs none.
+#[test]
+fn a_run_tuned_by_validation_is_evaluated_on_other_images() {
+    let sets = ["subspace.low-rank.blocks=\"0\"", "train.epochs=1", "method.laplace.tuning=\"validation\""];
+    let place = trained(&sets);
+    let images = format!("image-folder={}", text(&folder(&place, "images")));
+    done(with(place.command("eval", &[]), &["--ood", &images]));
+    done(with(place.command("eval", &[]), &["--data", &images]));
 }
 
 #[test]

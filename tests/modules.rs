@@ -240,7 +240,7 @@ const METHODS: [(&str, &str); 18] = [
     ("ibdr", "{particles=2,std=0.01}"),
     ("tfb", "{}"),
     ("bayestune", "{lr=1e-3,ess=32,search_steps=2,burn_in=1}"),
-    ("blob", "{cycle=4}"),
+    ("blob", "{cycle=4,flipout=false}"),
     ("vbll", "{ess=32}"),
 ];
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use bella::base::random::{Purpose, stream};
 use bella::data::batches::Batch;
 use bella::machine::parallel::{Network, Team, World};
-use bella::methods::{Evaluation, Objective};
+use bella::methods::{Evaluation, Objective, Signs};
 use bella::model::{Input, Model};
 use bella::subspace::Subspace;
 use bella::train::{Cut, Likelihood, Shared};
@@ -212,6 +212,16 @@ fn results(setting: &Setting, objective: &mut dyn Objective) -> Vec<Tensor> {
     let pulled = objective.pull_back(&setting.theta, &(&outputs.logits * 0.3 + 0.1)).unwrap();
     keep(Evaluation { losses: outputs.logits, gradients: pulled });
     keep(Evaluation { losses: outputs.labels.to_kind(Kind::Float), gradients: Tensor::from(0f32) });
+    let inputs = objective.head_inputs(&setting.theta).unwrap();
+    let pulled = objective.pull_back_head_inputs(&setting.theta, &(&inputs.features * 0.3 + 0.1)).unwrap();
+    keep(Evaluation { losses: inputs.features, gradients: pulled });
+    keep(Evaluation { losses: inputs.labels.to_kind(Kind::Float), gradients: Tensor::from(0f32) });
+    for part in 0..objective.parts() {
+        let (noise, signs) = (&setting.theta * 0.1, Signs { seed: 1, step: 2 });
+        let flipped = objective.evaluate_flipped(&setting.theta, &noise, signs, part).unwrap();
+        keep(flipped.own);
+        keep(Evaluation { losses: Tensor::from(0f32), gradients: flipped.by_noise });
+    }
     let mixed = objective.evaluate_mixed(&setting.theta, &setting.matrices()).unwrap();
     keep(Evaluation { losses: mixed.own.losses, gradients: mixed.gradients });
     found

@@ -6,7 +6,7 @@ use bella::analysis::similarity::similarities;
 use bella::base::noise::At;
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
-use bella::methods::{Evaluation, Objective, Outputs};
+use bella::methods::{Evaluation, Objective, Outputs, Signs};
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::posterior::{Masks, Place};
@@ -347,6 +347,48 @@ fn similarities_equal_those_of_formed_updates() {
         let distance = (all.get(i) - all.get(j)).norm().double_value(&[]);
         assert!((found[0].distances[pair] - distance).abs() < 1e-4 * (1.0 + distance));
     }
+}
+
+/// Where each part is one image, the signs of its noise can be read off: the gradient by the noise is that of the factor A
+/// times them. With the noise so signed in theta, the plain gradients are the same. Signs differ from image to image.
+#[test]
+fn flipout_gives_each_image_signs_of_its_own() {
+    let setting = Setting::clip(&low_rank());
+    let theta = setting.apart();
+    let mask = theta.zeros_like();
+    for (start, length) in Geometry::new(setting.subspace.layout()).factors_a() {
+        let _ = mask.narrow(1, start, length).fill_(1.0);
+    }
+    let mut rng = stream(8, Purpose::Noise, &[]);
+    let noise: Vec<f32> = (0..theta.numel()).map(|_| 0.05 * normal(&mut rng) as f32).collect();
+    let noise = Tensor::from_slice(&noise).view_as(&theta) * &mask;
+    let (place, batch) = (Signs { seed: 3, step: 5 }, setting.batch(1));
+    let objective = |cut| Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, 1);
+    let single = Cut { particle_chunk: 0, accumulate: BATCH as usize, recompute: false };
+    let (mut sum, mut by_noise, mut seen) = (theta.zeros_like(), theta.zeros_like(), Vec::new());
+    for image in 0..BATCH as usize {
+        let found = objective(single).evaluate_flipped(&theta, &noise, place, image).unwrap();
+        let signs = found.by_noise.sign() * found.own.gradients.sign() * &mask;
+        let plain = objective(single).evaluate_part(&(&theta + &noise * &signs), image).unwrap();
+        near(&found.own.losses, &plain.losses, 1e-5, "losses");
+        near(&found.own.gradients, &plain.gradients, 1e-4, "gradients");
+        near(&found.by_noise, &(plain.gradients * &signs), 1e-4, "gradients by the noise");
+        sum += found.own.gradients;
+        by_noise += found.by_noise;
+        seen.push(signs);
+    }
+    assert!(seen.windows(2).all(|pair| !pair[0].equal(&pair[1])), "signs differ from image to image");
+    assert!(!seen[0].get(0).equal(&seen[0].get(1)), "signs differ from particle to particle");
+    for particle_chunk in [0, 2] {
+        for recompute in [false, true] {
+            let cut = Cut { particle_chunk, accumulate: 1, recompute };
+            let found = objective(cut).evaluate_flipped(&theta, &noise, place, 0).unwrap();
+            near(&found.own.gradients, &sum, 1e-4, "gradients of the batch");
+            near(&found.by_noise, &by_noise, 1e-4, "by the noise of the batch");
+        }
+    }
+    let still = objective(Cut::WHOLE).evaluate_flipped(&theta, &noise.zeros_like(), place, 0).unwrap();
+    near(&still.own.gradients, &setting.evaluate(&theta, Cut::WHOLE, &batch, 1).gradients, 1e-5, "without noise");
 }
 
 /// Each image by itself, each particle by itself.

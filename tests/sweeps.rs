@@ -72,9 +72,22 @@ fn tables_are_made_of_configs_that_are_fine() {
     }
 }
 
+const OF_A_COMPARISON: [&str; 4] = ["--checkpoint", "clip.pt", "--head", "head.safetensors"];
+
+/// A method that is added to the registry needs its settings in the comparison.
+#[test]
+fn the_comparison_has_settings_for_every_method() {
+    let script = read(&repository("scripts/compare_methods.sh"));
+    let arms: Vec<&str> = script.lines().filter_map(|line| line.trim().split_once(')')).map(|(keys, _)| keys).collect();
+    let known = |key: &str| arms.iter().any(|keys| keys.split(" | ").any(|word| word == key));
+    for entry in bella::methods::METHODS.iter().filter(|entry| entry.key != "imported") {
+        assert!(known(entry.key), "add settings of method.{} to scripts/compare_methods.sh", entry.key);
+    }
+}
+
 #[test]
 fn bad_usage_is_refused() {
-    let cases: [(&str, &[&str], &str); 8] = [
+    let cases: [(&str, &[&str], &str); 12] = [
         ("sweep_rank", &["--ranks", "1 x"], "error: --ranks: `x` is not a number"),
         ("sweep_rank", &["--ranks", ""], "error: --ranks: no values"),
         ("sweep_rank", &["--rank", "4"], "error: unknown argument `--rank`"),
@@ -82,6 +95,14 @@ fn bad_usage_is_refused() {
         ("sweep_rank", &["--cell", "6"], "error: --cell 6: there are 5 cells"),
         ("sweep_gamma", &["--seeds", "one"], "error: --seeds: `one` is not a whole number"),
         ("sweep_gamma", &["--match", "delta-*"], "error: no cells"),
+        ("compare_methods", &["--epochs", "3"], "error: --checkpoint and --head are needed"),
+        (
+            "compare_methods",
+            &[&OF_A_COMPARISON[..], &["--images", "300"]].concat(),
+            "error: --images 300 --epochs 3: 3 steps",
+        ),
+        ("compare_methods", &[&OF_A_COMPARISON[..], &["--budget", "7"]].concat(), "error: --budget 7: at most 6"),
+        ("compare_methods", &[&OF_A_COMPARISON[..], &["--dry-run"]].concat(), "error: --dry-run, --count"),
         ("reproduce_table", &["5"], "error: 5: unknown table; known: 1, 2, 3"),
     ];
     for (script, arguments, message) in cases {

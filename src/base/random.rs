@@ -19,6 +19,8 @@ pub enum Purpose {
     Init,
     /// Noise of a training step; indices: step, sample, part, particle.
     Noise,
+    /// Signs of noise for single samples; indices: step, layer, particle.
+    Signs,
     /// Draws from a posterior, of labels from predictions, and of sketches; indices: which of them.
     Posterior,
     /// Random augmentation; indices: epoch, particle, image.
@@ -46,6 +48,7 @@ impl Purpose {
             Purpose::Validation => "validation",
             Purpose::Init => "init",
             Purpose::Noise => "noise",
+            Purpose::Signs => "signs",
             Purpose::Posterior => "posterior",
             Purpose::Augment => "augment",
             Purpose::Corruption => "corruption",

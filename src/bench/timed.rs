@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::clock::{Clock, Elapsed};
 use crate::base::tensor_file::State;
-use crate::methods::{Evaluation, HeadInputs, Mixed, Objective, Outputs, Squared};
+use crate::methods::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
 use crate::optimizers::Optimizer;
 
 /// The time spent, shared between the code that spends it and the code that reads it.
@@ -71,6 +71,10 @@ impl Objective for TimedObjective<'_> {
 
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
         during(&self.spent, theta.device(), || self.inner.evaluate_squared(theta, part))
+    }
+
+    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, signs: Signs, part: usize) -> Result<Noisy> {
+        during(&self.spent, theta.device(), || self.inner.evaluate_flipped(theta, noise, signs, part))
     }
 }
 

@@ -20,7 +20,7 @@ pub use entries::{METHODS, ivon, svgd};
 pub use entry::{Entry, Particles, RowsAre, Update, Variant};
 pub use fitting::{Course, Fitting, laplace, tfb};
 pub use method::{Method, Parts, Step};
-pub use objective::{Evaluation, HeadInputs, Mixed, Objective, Outputs, Squared};
+pub use objective::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
 pub use registry::{register, registered};
 use spec::MAX_PARTICLES;
 pub use spec::{Circumstances, MethodSpec};

@@ -20,6 +20,20 @@ pub struct Squared {
     pub squares: Tensor,
 }
 
+/// The place of the random signs of a step: a source of noise, and where in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Signs {
+    pub seed: u64,
+    pub step: i64,
+}
+
+/// The gradients of a part of the batch with noise in the factors A of low-rank updates, times its share of the batch.
+pub struct Noisy {
+    pub own: Evaluation,
+    /// The gradients with respect to the noise, `[n, P]`.
+    pub by_noise: Tensor,
+}
+
 /// Gradients mixed in weight space, and the particles' own.
 pub struct Mixed {
     pub own: Evaluation,
@@ -66,6 +80,18 @@ pub trait Objective {
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
         let _ = (theta, part);
         bail!("this objective does not know single images: it cannot square their gradients")
+    }
+
+    /// Returns the losses and gradients on one part like [`evaluate_part`](Self::evaluate_part), where each sample sees the
+    /// factors A of low-rank updates with the `noise: [n, P]` in their columns, times signs of its own (flipout): a random
+    /// sign for each row and for each column of A. The signs are a pure function of the particle, the layer and the sample's
+    /// number in the batch. Noise in other columns is not read.
+    ///
+    /// # Errors
+    /// Fails if the objective has no such layers.
+    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, signs: Signs, part: usize) -> Result<Noisy> {
+        let _ = (theta, noise, signs, part);
+        bail!("this objective does not know the layers behind theta: it cannot flip signs there")
     }
 
     /// Returns the logits of all particles `theta: [n, P]`, for a loss that joins them.

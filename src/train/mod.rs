@@ -4,6 +4,7 @@ mod around;
 pub mod chunks;
 mod epoch_end;
 mod feed;
+mod flipout;
 mod history;
 mod material;
 mod mixing;

@@ -16,7 +16,7 @@ use crate::data::batches::Batch;
 use crate::machine::memory;
 use crate::machine::memory::Cutter;
 use crate::machine::parallel::Share;
-use crate::methods::{Evaluation, HeadInputs, Mixed, Objective, Outputs, Squared};
+use crate::methods::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
@@ -24,17 +24,17 @@ use crate::subspace::Subspace;
 
 /// The mean cross-entropy of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
-    model: &'a Model,
+    pub(super) model: &'a Model,
     pub(super) subspace: &'a dyn Subspace,
     pub(super) cut: Cut,
     /// The number of particles and images that go through the network at once.
-    cutter: Rc<Cutter>,
+    pub(super) cutter: Rc<Cutter>,
     /// The input of b of the batch's B samples, with p = 1 if all particles see the same.
     input: Input,
     /// The labels, `[p, b]`.
     labels: Tensor,
     /// The range of these b samples in each part of the batch.
-    parts: Vec<Range<usize>>,
+    pub(super) parts: Vec<Range<usize>>,
     /// The size B of the batch.
     pub(super) batch: usize,
 }
@@ -74,18 +74,29 @@ impl<'a> Likelihood<'a> {
     /// Returns the values `[k]` of `aim` for the particles in `leaves` on a part of the batch, and the gradients of their
     /// sum with respect to `leaves`. Mixed gradients go into `mixing`.
     fn gradients(&self, leaves: &[Tensor], mixing: &Mixing, aim: Aim, of: Portion) -> Result<(Tensor, Vec<Tensor>)> {
+        let weights = self.subspace.weights(&self.model.base, leaves);
+        self.backward(weights, &leaves.iter().collect::<Vec<_>>(), mixing, aim, of)
+    }
+
+    /// Returns the same with these weights.
+    pub(super) fn backward(
+        &self,
+        mut weights: Weights,
+        leaves: &[&Tensor],
+        mixing: &Mixing,
+        aim: Aim,
+        of: Portion,
+    ) -> Result<(Tensor, Vec<Tensor>)> {
         let input = self.input.map(|t| of.cut(t));
-        let mut weights = self.subspace.weights(&self.model.base, leaves);
         let forward = mixing.forward(&mut weights, of.particle, of.count);
         let losses = |features: &Tensor| self.value(aim, (&weights, features), of);
-        let leaves: Vec<&Tensor> = leaves.iter().collect();
         if self.cut.recompute {
             let first = self.model.network.first_stage(self.subspace.layout());
             let segments = Segments { model: self.model, weights: &weights, forward, first };
-            return segments.gradients(&input, &leaves, losses);
+            return segments.gradients(&input, leaves, losses);
         }
         let losses = losses(&self.model.features_of(&weights, &input)?);
-        let gradients = forward.back(&losses.sum(losses.kind()), &leaves)?;
+        let gradients = forward.back(&losses.sum(losses.kind()), leaves)?;
         Ok((losses.detach(), gradients))
     }
 }
@@ -136,6 +147,11 @@ impl Objective for Likelihood<'_> {
 
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
         self.evaluated(theta, 0, part..part + 1)
+    }
+
+    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, signs: Signs, part: usize) -> Result<Noisy> {
+        let numbers = Tensor::arange(self.batch as i64, (Kind::Int64, theta.device()));
+        self.flipped((theta, noise), (0, &numbers), signs, part)
     }
 
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {

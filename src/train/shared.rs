@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::objective::Likelihood;
 use super::portion::Aim;
 use crate::machine::parallel::Team;
-use crate::methods::{Evaluation, HeadInputs, Mixed, Objective, Outputs, Squared};
+use crate::methods::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
 
 /// The likelihood of a batch of which every process computes a share. Theta and the results are the same in all
 /// processes.
@@ -41,6 +41,16 @@ impl Shared<'_> {
         let table = Tensor::zeros([rows, self.own.batch as i64, columns], (own.kind(), own.device()));
         let table = table.index_copy(1, samples, own).flatten(1, 2);
         Ok(self.team.collect(table)?.view([-1, self.own.batch as i64, columns]))
+    }
+
+    /// Returns the losses, the gradients and other numbers `[n, P]` of all processes, given those of this process.
+    fn exchange_both(&self, own: Evaluation, others: Tensor) -> Result<(Evaluation, Tensor)> {
+        let parameters = others.size()[1];
+        // Both travel in one message, side by side.
+        let both = Evaluation { losses: own.losses, gradients: Tensor::cat(&[own.gradients, others], 1) };
+        let Evaluation { losses, gradients } = self.exchange(both)?;
+        let half = |start: i64| gradients.narrow(1, start, parameters).contiguous();
+        Ok((Evaluation { losses, gradients: half(0) }, half(parameters)))
     }
 
     /// Returns values `[n, B, K]` and labels `[n, B]` of all particles and samples, given those of this process.
@@ -127,11 +137,15 @@ impl Objective for Shared<'_> {
     fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
         let (rows, _) = self.rows(theta);
         let Squared { own, squares } = self.own.evaluate_squared(&rows, part)?;
-        let parameters = squares.size()[1];
-        // Both travel in one message, side by side.
-        let both = Evaluation { losses: own.losses, gradients: Tensor::cat(&[own.gradients, squares], 1) };
-        let Evaluation { losses, gradients } = self.exchange(both)?;
-        let half = |start: i64| gradients.narrow(1, start, parameters).contiguous();
-        Ok(Squared { own: Evaluation { losses, gradients: half(0) }, squares: half(parameters) })
+        let (own, squares) = self.exchange_both(own, squares)?;
+        Ok(Squared { own, squares })
+    }
+
+    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, signs: Signs, part: usize) -> Result<Noisy> {
+        let ((rows, first), (noise, _)) = (self.rows(theta), self.rows(noise));
+        let numbers = self.samples(theta.device());
+        let Noisy { own, by_noise } = self.own.flipped((&rows, &noise), (first, &numbers), signs, part)?;
+        let (own, by_noise) = self.exchange_both(own, by_noise)?;
+        Ok(Noisy { own, by_noise })
     }
 }

@@ -5,14 +5,16 @@
 //! |---|---|
 //! | q(A) = N(M, Ω²), Ω = G² | M in theta; G starts at U(ε/√2, ε), ε is `init` |
 //! | prior N(0, β²) on A alone | β is `prior_std` |
-//! | ∇_M = g, ∇_B, ∇_G = 2 G g E | gradients of the mean loss at A = M + Ω E; M and B by the optimizer, G by Adam with `std_lr` |
+//! | ∇_M, ∇_B, ∇_G = 2 G E ∘ ∇_(Ω E) | gradients of the mean loss at A = M + Ω E; M and B by the optimizer, G by Adam with `std_lr` |
 //! | KL = Σ ln(β / Ω) + (Ω² + M²) / (2 β²) − ½ | [`divergence`] |
 //! | M ← M − η π_i M / β², G ← G − η π_i (2 G³ / β² − 2 / G) | its gradient step after that; η is `kl_lr` |
 //! | π_i = 2^i / (2^(m+1) − 1), i = 1 … m, and again from 1 | m is `cycle` |
 //!
-//! Differences from the authors' code: E is drawn once for each part of a batch (`train.accumulate`), where flipout gives
-//! every token other signs; both have the same mean, and more parts come closer to its variance. The KL divergence is exact,
-//! there 10⁻⁶ is added in both logarithms and to 2 β².
+//! With `flipout` each image sees Ω E ∘ (q rᵀ) with random signs q and r of its own, so that the images' gradients are less
+//! correlated; without it all images of a part of a batch see Ω E itself. E is drawn once for each part.
+//!
+//! Differences from the authors' code: signs are drawn for each image, as the paper says, where the code draws them for each
+//! token. The KL divergence is exact, there 10⁻⁶ is added in both logarithms and to 2 β².
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -22,8 +24,8 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step,
-    Update,
+    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Noisy, Objective, Particles, Parts, RowsAre,
+    Signs, Step, Update,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -53,6 +55,7 @@ pub struct Spec {
     pub init: f64,
     /// m.
     pub cycle: i64,
+    pub flipout: bool,
     pub samples: usize,
 }
 
@@ -87,6 +90,10 @@ impl Spec {
                     "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch \
                      size for N training images",
                 ) as i64,
+            flipout: reader
+                .boolean("flipout")
+                .about("Whether each image sees the noise with random signs of its own.")
+                .or(true),
             samples: reader
                 .count("samples", 1..=100_000)
                 .about("Draws per particle that predict after training.")
@@ -113,9 +120,9 @@ impl MethodSpec for Spec {
         3
     }
 
-    /// The noise, the noisy factors in theta, the gradients, and the sums of two of them.
+    /// The noise, the noisy factors in theta, the gradients by both, and the sums of two of them.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
-        6
+        7
     }
 
     fn matrices_of_the_posterior(&self) -> u64 {
@@ -161,6 +168,17 @@ impl Blob {
         2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
     }
 
+    /// Returns the gradients on a part of the batch with the noise Ω E, `[n, P]`.
+    fn at(&self, theta: &Tensor, noise: &Tensor, objective: &mut dyn Objective, part: usize) -> Result<Noisy> {
+        if self.spec.flipout {
+            let signs = Signs { seed: self.parts.seed, step: self.steps };
+            return objective.evaluate_flipped(theta, noise, signs, part);
+        }
+        let own = objective.evaluate_part(&(theta + noise), part)?;
+        let by_noise = own.gradients.shallow_clone();
+        Ok(Noisy { own, by_noise })
+    }
+
     /// Follows the gradient of the KL divergence.
     fn pull(&mut self, theta: &Tensor, factor: f64) {
         let rate = self.spec.kl_lr * factor * self.kl_weight();
@@ -202,9 +220,9 @@ impl Method for Blob {
         let mut sums: Option<(Tensor, Tensor, Tensor)> = None;
         for part in 0..objective.parts() {
             let noise = self.noise.draw(At { step: self.steps, sample: 0, part: part as i64 }, &self.roots);
-            let noisy = spread(&self.columns, &(&std * &noise), theta) + &*theta;
-            let Evaluation { losses, gradients } = objective.evaluate_part(&noisy, part)?;
-            let products = take(&self.columns, &gradients) * noise;
+            let found = self.at(theta, &spread(&self.columns, &(&std * &noise), theta), objective, part)?;
+            let Evaluation { losses, gradients } = found.own;
+            let products = take(&self.columns, &found.by_noise) * noise;
             sums = Some(match sums {
                 None => (losses, gradients, products),
                 Some((l, g, p)) => (l + losses, g + gradients, p + products),

@@ -13,21 +13,52 @@ pub struct LowRank {
     pub scale: f64,
 }
 
+/// Noise in the factor A of which each sample b sees E ∘ (q_b r_bᵀ), with random signs q_b and r_b of its own (flipout; Wen et
+/// al. 2018, arXiv 1803.04386).
+#[derive(Debug)]
+pub struct Flipped {
+    /// The noise E, `[n, rank, in]`.
+    pub noise: Tensor,
+    /// The signs r, `[n, B, in]`.
+    pub inputs: Tensor,
+    /// The signs q, `[n, B, rank]`.
+    pub outputs: Tensor,
+}
+
+impl Flipped {
+    /// Returns ((x ∘ r) Eᵀ) ∘ q, `[n, M, rank]`, for `x: [p, M, in]` with the M / B tokens of each sample one after the other.
+    fn product(&self, x: &Tensor) -> Tensor {
+        let (n, batch, inputs) = self.inputs.size3().expect("signs have three axes");
+        let signed = x.view([x.size()[0], batch, -1, inputs]) * self.inputs.unsqueeze(2);
+        let low = signed.flatten(1, 2).bmm(&self.noise.transpose(1, 2));
+        (low.view([n, batch, -1, low.size()[2]]) * self.outputs.unsqueeze(2)).flatten(1, 2)
+    }
+
+    /// Returns the same noise, sharing its tensors.
+    pub(super) fn again(&self) -> Flipped {
+        let Flipped { noise, inputs, outputs } = self;
+        Flipped { noise: noise.shallow_clone(), inputs: inputs.shallow_clone(), outputs: outputs.shallow_clone() }
+    }
+}
+
 impl LowRank {
-    /// Returns `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`.
-    pub(super) fn add_to(&self, y: Tensor, x: &Tensor) -> Tensor {
+    /// Returns `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`, where A has noise if `flipped` says so.
+    pub(super) fn add_to(&self, y: Tensor, x: &Tensor, flipped: Option<&Flipped>) -> Tensor {
         let (particles, rank, inputs) = (self.a.size()[0], self.a.size()[1], self.a.size()[2]);
         let b = self.b.transpose(1, 2) * self.scale;
-        if x.size()[0] == particles {
-            let low = x.bmm(&self.a.transpose(1, 2));
-            // Not in place: `y` is a view of the frozen product, and autograd would copy it three times in the backward
-            // pass.
-            return y.baddbmm(&low, &b, 1.0, 1.0);
-        }
-        // One product with the A of all particles reads x once instead of n times.
-        let rows = x.size()[1];
-        let low = x.squeeze_dim(0).matmul(&self.a.reshape([particles * rank, inputs]).tr());
-        let low = low.view([rows, particles, rank]).transpose(0, 1);
+        let low = if x.size()[0] == particles {
+            x.bmm(&self.a.transpose(1, 2))
+        } else {
+            // One product with the A of all particles reads x once instead of n times.
+            let rows = x.size()[1];
+            let low = x.squeeze_dim(0).matmul(&self.a.reshape([particles * rank, inputs]).tr());
+            low.view([rows, particles, rank]).transpose(0, 1)
+        };
+        let low = match flipped {
+            Some(flipped) => low + flipped.product(x),
+            None => low,
+        };
+        // Not in place: `y` is a view of the frozen product, and autograd would copy it three times in the backward pass.
         y.expand([particles, -1, -1], false).baddbmm(&low, &b, 1.0, 1.0)
     }
 
@@ -49,5 +80,42 @@ impl LowRank {
     /// Returns output rows `start..start + length` of the update.
     pub(super) fn rows(&self, start: i64, length: i64) -> LowRank {
         LowRank { a: self.a.shallow_clone(), b: self.b.narrow(1, start, length), scale: self.scale }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Kind;
+
+    /// One layer of one particle with `signs` for as many samples, all of which have two tokens of the same input.
+    fn outputs(x: &Tensor, noise: &Tensor, inputs: Tensor, outputs: Tensor) -> (Tensor, Tensor) {
+        let batch = inputs.size()[1];
+        let a = Tensor::from_slice(&[0.5, -0.2, 0.1, 0.3, 0.7, -0.4]).view([1, 2, 3]);
+        let update = LowRank { a, b: Tensor::eye(2, tch::kind::DOUBLE_CPU).unsqueeze(0), scale: 2.0 };
+        let x = x.repeat([1, 2 * batch, 1]);
+        let y = Tensor::zeros([1, 2 * batch, 2], tch::kind::DOUBLE_CPU);
+        let flipped = Flipped { noise: noise.shallow_clone(), inputs, outputs };
+        let plain = update.add_to(y.copy(), &x, None);
+        (update.add_to(y, &x, Some(&flipped)).view([batch, 2, 2]), plain.view([batch, 2, 2]))
+    }
+
+    /// Over all signs the mean of an output is that without noise, and its variance is s² Σ_j E_kj² x_j²; the tokens of a sample
+    /// share its signs. `python3 -c "E=[.3,-.1,.2]; x=[1,-2,.5]; print(4*sum((e*v)**2 for e, v in zip(E, x)))"`: 0.56
+    #[test]
+    fn signs_keep_the_mean_and_the_variance() {
+        let x = Tensor::from_slice(&[1.0, -2.0, 0.5]).view([1, 1, 3]);
+        let noise = Tensor::from_slice(&[0.3, -0.1, 0.2, 0.05, 0.4, -0.3]).view([1, 2, 3]);
+        let all = Tensor::arange(32, (Kind::Int64, tch::Device::Cpu)).unsqueeze(1);
+        let bits = all.bitwise_right_shift(&Tensor::arange(5, (Kind::Int64, tch::Device::Cpu))).remainder(2);
+        let signs = (bits * 2 - 1).to_kind(Kind::Double).unsqueeze(0);
+        let (found, plain) = outputs(&x, &noise, signs.narrow(2, 0, 3), signs.narrow(2, 3, 2));
+        assert!(found.select(1, 0).equal(&found.select(1, 1)), "tokens of a sample share its signs");
+        let apart = (found - plain).select(1, 0);
+        let mean = apart.mean_dim([0i64].as_slice(), false, Kind::Double);
+        assert!(mean.abs().max().double_value(&[]) < 1e-14);
+        let variance = apart.square().mean_dim([0i64].as_slice(), false, Kind::Double);
+        let expected = Tensor::from_slice(&[0.56, 4.0 * (0.05f64.powi(2) + 0.8f64.powi(2) + 0.15f64.powi(2))]);
+        assert!(variance.allclose(&expected, 1e-12, 1e-12, false), "{variance}");
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use tch::{Kind, Tensor};
 
 use super::Parameters;
-use super::low_rank::LowRank;
+use super::low_rank::{Flipped, LowRank};
 
 /// A parameter of a layer.
 #[derive(Debug)]
@@ -93,6 +93,7 @@ pub struct Linear {
     weight: Param,
     bias: Option<Param>,
     low_rank: Option<LowRank>,
+    flipped: Option<Flipped>,
     recorder: Option<Recorder>,
 }
 
@@ -108,7 +109,7 @@ impl Linear {
             Param::PerParticle(weight) => self.per_particle(&x, weight),
         };
         let y = match &self.low_rank {
-            Some(update) => update.add_to(y, &x),
+            Some(update) => update.add_to(y, &x, self.flipped.as_ref()),
             None => y,
         };
         let (particles, outputs) = (y.size()[0], y.size()[2]);
@@ -148,6 +149,7 @@ impl Linear {
             weight: self.weight.rows(start, length),
             bias: self.bias.as_ref().map(|b| b.rows(start, length)),
             low_rank: self.low_rank.as_ref().map(|l| l.rows(start, length)),
+            flipped: self.flipped.as_ref().map(Flipped::again),
             recorder: self.recorder.as_ref().map(|r| Recorder {
                 tape: r.tape.clone(),
                 layer: r.layer.clone(),
@@ -182,13 +184,14 @@ pub struct Weights<'a> {
     base: &'a Parameters,
     own: HashMap<String, Tensor>,
     updates: HashMap<String, LowRank>,
+    flips: HashMap<String, Flipped>,
     tape: Option<Tape>,
 }
 
 impl<'a> Weights<'a> {
     /// Returns the weights of the checkpoint without training.
     pub fn frozen(base: &'a Parameters) -> Weights<'a> {
-        Weights { base, own: HashMap::new(), updates: HashMap::new(), tape: None }
+        Weights { base, own: HashMap::new(), updates: HashMap::new(), flips: HashMap::new(), tape: None }
     }
 
     /// Replaces the parameter `name` by one per particle, `[n, …shape]`.
@@ -199,6 +202,11 @@ impl<'a> Weights<'a> {
     /// Adds a low-rank update to the weight of the linear layer `layer`.
     pub fn update(&mut self, layer: &str, update: LowRank) {
         self.updates.insert(layer.to_string(), update);
+    }
+
+    /// Adds noise to the factor A of the low-rank update of `layer`, which a forward pass of as many samples sees.
+    pub fn flip(&mut self, layer: &str, flipped: Flipped) {
+        self.flips.insert(layer.to_string(), flipped);
     }
 
     /// Records on `tape` every use of an updated linear layer, and of a head that particles train.
@@ -274,6 +282,7 @@ impl<'a> Weights<'a> {
             weight: self.required(&format!("{layer}.weight")),
             bias: self.optional(&format!("{layer}.bias")),
             low_rank: self.updates.get(layer).map(LowRank::again),
+            flipped: self.flips.get(layer).map(Flipped::again),
             recorder: self.tape.as_ref().filter(|_| self.updates.contains_key(layer)).map(|tape| Recorder {
                 tape: tape.clone(),
                 layer: layer.to_string(),

@@ -45,6 +45,13 @@ impl Objective for Cubic {
         2
     }
 
+    /// As if all signs of outputs were −1, and those of inputs 1.
+    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, _: Signs, part: usize) -> Result<Noisy> {
+        let own = self.evaluate_part(&(theta - noise), part)?;
+        let by_noise = own.gradients.neg();
+        Ok(Noisy { own, by_noise })
+    }
+
     fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
         let Evaluation { losses, gradients } = self.evaluate(theta)?;
         let share = (part + 1) as f64 / 3.0;
@@ -58,6 +65,10 @@ fn start() -> Tensor {
 }
 
 fn method() -> Blob {
+    method_with(false)
+}
+
+fn method_with(flipout: bool) -> Blob {
     let mut layout = Layout::default();
     for block in ["first", "second"] {
         let from = layout.parameters();
@@ -72,7 +83,8 @@ fn method() -> Blob {
     }
     let geometry = Geometry::new(&layout);
     let parts = Parts { theta: start(), seed: 1, optimizer: Box::new(Plain), geometry, clip_norm: None };
-    let spec = Spec { particles: 2, std_lr: 0.01, kl_lr: 0.001, prior_std: 0.2, init: 0.05, cycle: 3, samples: 1 };
+    let spec =
+        Spec { particles: 2, std_lr: 0.01, kl_lr: 0.001, prior_std: 0.2, init: 0.05, cycle: 3, flipout, samples: 1 };
     Blob::new(spec, parts)
 }
 
@@ -109,7 +121,13 @@ fn the_weights_of_a_cycle_double() {
 /// autograd.
 #[test]
 fn a_step_follows_the_loss_and_then_the_divergence() {
-    let (mut blob, mut theta, mut objective) = (method(), start(), Cubic::new());
+    for flipout in [false, true] {
+        check_step(flipout);
+    }
+}
+
+fn check_step(flipout: bool) {
+    let (mut blob, mut theta, mut objective) = (method_with(flipout), start(), Cubic::new());
     let columns = [(0, RANK * INPUTS), (RANK * (INPUTS + OUTPUTS) + 2, RANK * INPUTS)];
     assert_eq!(blob.columns, columns);
     let roots = blob.roots.copy();
@@ -117,6 +135,7 @@ fn a_step_follows_the_loss_and_then_the_divergence() {
     let (mut gradients, mut by_roots) = (theta.zeros_like(), roots.zeros_like());
     for part in 0..2 {
         let noise = Noise::new(1, Purpose::Noise).draw(At { step: 0, sample: 0, part }, &roots);
+        let noise = if flipout { noise.neg() } else { noise };
         let noisy = theta.copy();
         let width = RANK * INPUTS;
         for (place, (start, length)) in columns.iter().enumerate() {
