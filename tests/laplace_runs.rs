@@ -116,7 +116,7 @@ fn bad_settings_are_refused() {
         (&["method.laplace.structure=\"kfac\""], &["kron, diag, full"]),
         (
             &["method.laplace.structure=\"diag\"", "method.laplace.kept=3"],
-            &["method.laplace.structure", "are of", "kron"],
+            &["method.laplace.structure", "belong to", "kron"],
         ),
     ] {
         let mut all = vec![LAPLACE];

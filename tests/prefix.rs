@@ -1,4 +1,4 @@
-//! Blocks below the first trained one run once an image: training from their kept output is the same training.
+//! Blocks below the first trained one run once per image: training from their kept output is the same training.
 
 mod common;
 
@@ -23,10 +23,10 @@ fn trained(cache: &str, sets: &[&str]) -> (Tensor, String) {
 fn training_from_the_cache_is_the_same_training() {
     for sets in [&[][..], &["train.batches=\"shared\""], &["train.recompute=true", "train.particle_chunk=1"]] {
         let (off, said) = trained("off", sets);
-        assert!(!said.contains("run once an image"), "{said}");
+        assert!(!said.contains("run once per image"), "{said}");
         for place in ["auto", "memory", "disk"] {
             let (theta, said) = trained(place, sets);
-            assert_has(&said, &["blocks 0 to 1 run once an image"]);
+            assert_has(&said, &["blocks 0 to 1 run once per image"]);
             let difference = (&theta - &off).abs().max().double_value(&[]);
             assert!(difference < 1e-5, "{place} {sets:?}: {difference}");
         }
@@ -38,7 +38,7 @@ fn nothing_is_kept_where_the_first_block_is_trained() {
     let place = Place::with_tiny();
     let output = place.train(&[]).arg("--no-eval").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert!(!messages(&output).contains("run once an image"));
+    assert!(!messages(&output).contains("run once per image"));
     let line = error_line(Place::with_tiny().train(&["train.prefix_cache=\"memory\""]), 1);
     assert_has(&line, &["train.prefix_cache", "the first block is trained", "leave it out"]);
     done(place.train(&["train.particle_chunk=\"auto\""]));
@@ -52,7 +52,7 @@ fn augmented_images_are_not_kept() {
     let augmented = ["subspace.low-rank.blocks=\"2-3\"", "data.digits.augment={crop=\"fixed\",flip=0.5}"];
     let output = place.train(&augmented).arg("--no-eval").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    assert!(!messages(&output).contains("run once an image"));
+    assert!(!messages(&output).contains("run once per image"));
     let asked = [&augmented[..], &["train.prefix_cache=\"memory\""]].concat();
     let place = Place::with_tiny();
     assert_has(&error_line(place.train(&asked), 1), &["train.prefix_cache", "augment"]);
