@@ -70,7 +70,8 @@ impl DeviceChoice {
             DeviceChoice::Auto => match open_cuda(0, local_rank) {
                 Ok(device) => Ok(device),
                 Err(reason) => {
-                    tracing::info!("computing on the CPU ({reason:#})");
+                    tracing::info!("computing on the CPU: no GPU can be used (-v says why)");
+                    tracing::debug!("{reason:#}");
                     Ok(Device::Cpu)
                 }
             },
