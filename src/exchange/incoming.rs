@@ -43,7 +43,7 @@ struct Place<'a> {
     path: String,
     slot: &'a Slot,
     part: Part,
-    /// How often PEFT adds the update.
+    /// The number of times that PEFT adds the update.
     times: f64,
 }
 

@@ -24,7 +24,7 @@ pub struct Module {
     /// The path that `target_modules` names. PEFT wraps an attention with both of its layers.
     pub wrapped: String,
     pub part: Part,
-    /// How often PEFT adds the update. In its wrapper of `nn.MultiheadAttention`, `merge` adds that of `out_proj` itself and
+    /// The number of times that PEFT adds the update. In its wrapper of `nn.MultiheadAttention`, `merge` adds that of `out_proj` itself and
     /// calls `out_proj.merge`, which adds it again (every release up to 0.21; huggingface/peft pull request 3774).
     pub times: f64,
 }

@@ -39,7 +39,7 @@ pub enum Runner {
     Onnx,
 }
 
-/// What a file is to be.
+/// The kind of a file, the type of its numbers, and whether it prepares images.
 #[derive(Clone, Copy)]
 pub struct Form {
     pub runner: Runner,

@@ -18,7 +18,7 @@ pub struct Training {
     pub train: TrainSpec,
 }
 
-/// What the data set of a config is for.
+/// The purpose of the data set of a config.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Images {
     /// Training and what follows it.

@@ -9,6 +9,7 @@ mod entry;
 mod fitting;
 mod independent;
 pub mod kernel;
+mod keys;
 mod method;
 mod objective;
 mod registry;

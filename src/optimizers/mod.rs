@@ -3,6 +3,7 @@
 
 pub mod curvature;
 mod entries;
+pub mod keys;
 use anyhow::Result;
 use tch::Tensor;
 

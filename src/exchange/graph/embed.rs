@@ -1,4 +1,4 @@
-//! From pixels or bytes to the tokens that the first block reads.
+//! The start of a forward pass: pixels or bytes become the tokens that the first block reads.
 
 use tch::{Kind, Tensor};
 

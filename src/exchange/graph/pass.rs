@@ -1,4 +1,4 @@
-//! What all parts of a forward pass use while they write it as a graph.
+//! The state that all parts of a forward pass share while they write it as a graph.
 
 use tch::Kind;
 

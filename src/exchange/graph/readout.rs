@@ -1,4 +1,4 @@
-//! From the tokens of the last block to features, logits and what follows from them.
+//! The end of a forward pass: the tokens of the last block become features, logits and what follows from them.
 
 use tch::Kind;
 

@@ -18,7 +18,7 @@ pub struct Value {
     pub shape: Vec<i64>,
 }
 
-/// What a node computes of its inputs.
+/// The operation by which a node computes its output from its inputs.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// x Wᵀ + b of `[…, in]`, `[out, in]` and, if there is one, `[out]`.

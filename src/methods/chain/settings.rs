@@ -4,9 +4,9 @@ use std::f64::consts::PI;
 
 use serde::Serialize;
 
-use crate::methods::MAX_PARTICLES;
 use crate::methods::sharpness::Sharpness;
 use crate::methods::snapshots::Schedule;
+use crate::methods::{MAX_PARTICLES, keys};
 use crate::schema::{Bounds, Reader, words};
 
 words! {
@@ -55,10 +55,7 @@ impl Settings {
                 .float("lr", Bounds::above(0.0))
                 .about("Step size on the mean loss, times the schedule.")
                 .required(),
-            ess: reader
-                .float("ess", Bounds::above(0.0))
-                .about("Effective sample size: the number of training images.")
-                .required_because("the effective sample size: the number of training images"),
+            ess: keys::ess(reader),
             temperature: reader
                 .float("temperature", Bounds::at_least(0.0))
                 .about("Temperature of the posterior; below 1 it is colder than Bayes' rule says.")

@@ -24,6 +24,7 @@ use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+    keys,
 };
 use crate::schema::{Bounds, Reader};
 
@@ -81,10 +82,7 @@ impl Spec {
                 .float("lr", Bounds::above(0.0))
                 .about("Step size of the search on the mean loss, times the schedule.")
                 .required(),
-            ess: reader
-                .float("ess", Bounds::above(0.0))
-                .about("Effective sample size: the number of training images.")
-                .required_because("the effective sample size: the number of training images"),
+            ess: keys::ess(reader),
             temperature: reader
                 .float("temperature", Bounds::at_least(0.0))
                 .about("Temperature of the parameters' noise in the search.")

@@ -23,7 +23,7 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, keys,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -56,13 +56,9 @@ struct Spec {
 
 impl Spec {
     fn read(reader: &Reader) -> Spec {
-        let ess = reader
-            .float("ess", Bounds::above(0.0))
-            .about("Effective sample size: the number of training images.")
-            .required_because("the effective sample size: the number of training images");
+        let ess = keys::ess(reader);
         Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
-                as i64,
+            particles: keys::gaussians(reader),
             lr: reader
                 .float("lr", Bounds::above(0.0))
                 .about("Learning rate of Adam, for means and deviations.")

@@ -24,8 +24,8 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Noisy, Objective, Particles, Parts, RowsAre,
-    Signs, Step, Update,
+    Circumstances, Entry, Evaluation, Method, MethodSpec, Noisy, Objective, Particles, Parts, RowsAre, Signs, Step,
+    Update, keys,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -65,8 +65,7 @@ impl Spec {
             reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
         }
         Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
-                as i64,
+            particles: keys::gaussians(reader),
             std_lr: reader
                 .float("std_lr", Bounds::above(0.0))
                 .about("Learning rate of Adam for the roots G of the standard deviations.")

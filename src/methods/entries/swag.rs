@@ -19,9 +19,7 @@ use tch::Tensor;
 use crate::base::tensor_file::State;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::snapshots::{Last, Schedule};
-use crate::methods::{
-    Entry, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
-};
+use crate::methods::{Entry, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, keys};
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::Reader;
 
@@ -54,8 +52,7 @@ pub struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
-                as i64,
+            particles: keys::gaussians(reader),
             schedule: Schedule::read(reader),
             columns: reader
                 .count("columns", 2..=10_000)

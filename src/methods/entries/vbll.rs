@@ -26,9 +26,7 @@ use tch::{Kind, Tensor, with_grad};
 use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
-use crate::methods::{
-    Entry, HeadInputs, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update,
-};
+use crate::methods::{Entry, HeadInputs, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, keys};
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::{Bounds, Reader};
@@ -70,12 +68,8 @@ impl Spec {
     fn read(reader: &Reader) -> Spec {
         let above = || Bounds::above(0.0);
         Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
-                as i64,
-            ess: reader
-                .float("ess", above())
-                .about("Effective sample size: the number of training images.")
-                .required_because("the effective sample size: the number of training images"),
+            particles: keys::gaussians(reader),
+            ess: keys::ess(reader),
             std_lr: reader.float("std_lr", above()).about("Learning rate of Adam for the spread.").or(1e-3),
             prior_std: reader
                 .float("prior_std", above())

@@ -26,8 +26,7 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Squared, Step, Update,
-    Variant,
+    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Squared, Step, Update, Variant, keys,
 };
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::{Bounds, Reader};
@@ -64,8 +63,7 @@ struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
-                as i64,
+            particles: keys::gaussians(reader),
             lr: reader.float("lr", Bounds::above(0.0)).about("Learning rate.").required(),
             ess: reader
                 .float("ess", Bounds::above(0.0))
@@ -74,10 +72,7 @@ impl Spec {
                     "the effective sample size: the number of training images, or more for a cold posterior",
                 ),
             hess_init: reader.float("hess_init", Bounds::above(0.0)).about("Initial value of the Hessian.").or(1.0),
-            beta1: reader
-                .float("beta1", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the gradient's running mean.")
-                .or(0.9),
+            beta1: crate::optimizers::keys::beta1(reader),
             beta2: reader
                 .float("beta2", Bounds::from_below(0.0, 1.0))
                 .about("Decay of the Hessian's running mean.")

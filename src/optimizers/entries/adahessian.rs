@@ -13,7 +13,7 @@ use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, keys, rate_column};
 use crate::schema::{Bounds, Reader};
 
 pub static ENTRY: Entry = Entry {
@@ -41,10 +41,7 @@ impl Spec {
                 .float("weight_decay", Bounds::at_least(0.0))
                 .about("Weight decay, apart from the gradient.")
                 .or(0.0),
-            beta1: reader
-                .float("beta1", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the gradient's running mean.")
-                .or(0.9),
+            beta1: keys::beta1(reader),
             beta2: reader
                 .float("beta2", Bounds::from_below(0.0, 1.0))
                 .about("Decay of the squared curvature's running mean.")

@@ -7,7 +7,7 @@ use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, keys, rate_column};
 use crate::schema::{Bounds, Reader};
 
 pub static ENTRY: Entry =
@@ -31,10 +31,7 @@ impl Spec {
                 .float("weight_decay", Bounds::at_least(0.0))
                 .about("Weight decay, apart from the gradient.")
                 .or(0.01),
-            beta1: reader
-                .float("beta1", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the gradient's running mean.")
-                .or(0.9),
+            beta1: keys::beta1(reader),
             beta2: reader
                 .float("beta2", Bounds::from_below(0.0, 1.0))
                 .about("Decay of the squared gradient's running mean.")

@@ -25,8 +25,9 @@ pub struct RowHash<'a> {
 }
 
 impl<'a> RowHash<'a> {
+    /// `columns` are those of the table in memory, without that of the hashes.
     pub fn new(columns: &'a [String]) -> Self {
-        let mut sorted: Vec<usize> = (0..columns.len()).filter(|column| columns[*column] != COLUMN).collect();
+        let mut sorted: Vec<usize> = (0..columns.len()).collect();
         sorted.sort_by_key(|column| &columns[*column]);
         RowHash { columns, sorted }
     }

@@ -84,11 +84,8 @@ pub(super) fn rendered(table: &Table, chosen: &[String], group_by: &[String]) ->
     let kinds: Vec<Kind> = columns.iter().enumerate().map(kind).collect();
     let of_both = columns.iter().any(|column| column.average() == Some(Average::Logit))
         && columns.iter().any(|column| column.average() == Some(Average::Probability));
-    let mut found: Vec<_> = columns
-        .iter()
-        .zip(kinds)
-        .map(|(column, kind)| column.short(column.render(table, &groups), kind, of_both))
-        .collect();
+    let mut found: Vec<_> =
+        columns.iter().zip(kinds).map(|(column, kind)| column.render(table, &groups, kind, of_both)).collect();
     found.sort_by_key(|column| match (column.kind, column.average) {
         (Kind::Label, _) => 0,
         (Kind::Metric, Some(Average::Logit)) => 1,
@@ -161,28 +158,28 @@ impl<'a> Column<'a> {
         if self.unit == Some(Unit::Fraction) { " [%]" } else { "" }
     }
 
-    /// Gives the column a short title.
-    fn short(&self, column: Rendered, kind: Kind, of_both: bool) -> Rendered {
+    /// Returns the name for readers, with the unit.
+    fn short_title(&self, kind: Kind, of_both: bool) -> String {
         let plain = || if kind == Kind::Cost { self.name.replace('_', " ") } else { self.name.to_string() };
         let name = self.short.map_or_else(plain, String::from);
         let scaled = if self.name.contains("_ts_") { " scaled" } else { "" };
         let average = self.average().filter(|_| of_both).map_or(String::new(), |of| format!(" {}", of.suffix()));
-        Rendered { title: format!("{name}{scaled}{average}{}", self.percent()), kind, ..column }
+        format!("{name}{scaled}{average}{}", self.percent())
     }
 
     fn texts(&self, table: &Table) -> Vec<String> {
         table.rows.iter().map(|row| self.format(&row[self.index], row[self.index].parse().ok())).collect()
     }
 
-    fn render(&self, table: &Table, groups: &[Vec<&str>]) -> Rendered {
+    fn render(&self, table: &Table, groups: &[Vec<&str>], kind: Kind, of_both: bool) -> Rendered {
         let values: Vec<_> = table.rows.iter().map(|row| row[self.index].parse::<f64>().ok()).collect();
         Rendered {
             name: self.name.to_string(),
-            title: self.title(),
+            title: self.short_title(kind, of_both),
             cells: self.texts(table),
             best: best_of_groups(self.better, &values, groups),
             numeric: self.numeric,
-            kind: Kind::Label,
+            kind,
             average: self.average(),
         }
     }

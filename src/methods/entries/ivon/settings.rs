@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::methods::MAX_PARTICLES;
+use crate::methods::keys;
+use crate::optimizers;
 use crate::schema::{Bounds, Reader, words};
 
 words! {
@@ -39,8 +40,7 @@ pub struct Spec {
 impl Spec {
     pub fn read(reader: &Reader) -> Spec {
         let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians in the mixture.").or(1)
-                as i64,
+            particles: keys::gaussians(reader),
             lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
             ess: reader
                 .float("ess", Bounds::above(0.0))
@@ -49,10 +49,7 @@ impl Spec {
                     "the effective sample size λ: the number of training images, or more for a cold posterior",
                 ),
             hess_init: reader.float("hess_init", Bounds::above(0.0)).about("Initial value of the Hessian.").or(1.0),
-            beta1: reader
-                .float("beta1", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the gradient's running mean.")
-                .or(0.9),
+            beta1: optimizers::keys::beta1(reader),
             beta2: reader
                 .float("beta2", Bounds::from_below(0.0, 1.0))
                 .about("Decay of the Hessian's running mean.")
