@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor, no_grad};
+use tch::{Device, Kind, Tensor, no_grad};
 
 use super::mixing::Mixing;
 use super::portion::{Aim, Cut, Portion};
 use super::recompute::Segments;
-use crate::base::tensor::{ROOM_TO_TRAIN, label_log_probabilities};
+use crate::base::tensor::{ROOM_TO_TRAIN, label_log_probabilities, upload};
 use crate::data::batches::Batch;
 use crate::machine::memory;
 use crate::machine::memory::Cutter;
@@ -150,7 +150,7 @@ impl Objective for Likelihood<'_> {
     }
 
     fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, signs: Signs, part: usize) -> Result<Noisy> {
-        let numbers = Tensor::arange(self.batch as i64, (Kind::Int64, theta.device()));
+        let numbers = upload(&Tensor::arange(self.batch as i64, (Kind::Int64, Device::Cpu)), theta.device());
         self.flipped((theta, noise), (0, &numbers), signs, part)
     }
 

@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::objective::Likelihood;
 use super::portion::Aim;
+use crate::base::tensor::upload;
 use crate::machine::parallel::Team;
 use crate::methods::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
 
@@ -32,7 +33,7 @@ impl Shared<'_> {
     /// Returns the numbers in the batch of the samples of this process, `[b]`.
     fn samples(&self, device: Device) -> Tensor {
         let own = self.own.cut.samples(self.team.share(), self.own.batch).into_iter().flatten();
-        Tensor::from_slice(&own.map(|sample| sample as i64).collect::<Vec<_>>()).to_device(device)
+        upload(&Tensor::from_slice(&own.map(|sample| sample as i64).collect::<Vec<_>>()), device)
     }
 
     /// Returns `[n, B, K]` of all particles and samples, given `[k, b, K]` of this process.

@@ -119,9 +119,12 @@ case("mc-dropout-low", config(LOW, DROPOUT), FGSM, **NOISE)
 case("mc-dropout-full", config(FULL, DROPOUT, SGD), **NOISE)
 IBDR = "[method.ibdr]\nparticles = 3\nstd = 0.01\ndiversity = 0.02\nascent_lr = 0.05\nradius = 0.05\nkl_weight = 1e-4\n"
 case("ibdr", config(LOW, IBDR), **NOISE)
-case("tfb", config(LOW, "[method.tfb]\ntolerance = 0.01\nanchors = 40\nsamples = 4\n"), **NOISE)
-case("bayestune", config(LOW, "[method.bayestune]\nsearch_steps = 3\nlr = 0.01\ness = 200\nshare = 0.05\n"), **NOISE)
-case("blob", config(LOW, "[method.blob]\nstd_lr = 1e-4\nkl_lr = 0.02\nprior_std = 0.2\ninit = 0.05\ncycle = 5\nsamples = 4\n"), **NOISE)
+case("tfb", config(LOW, "[method.tfb]\ntolerance = 0.05\nanchors = 40\nsamples = 4\n"), **NOISE)
+BAYESTUNE = "[method.bayestune]\nsearch_steps = 3\nlr = 0.01\ness = 200\nshare = 0.05\n"
+case("bayestune", config(LOW, BAYESTUNE), **NOISE)
+BLOB = "[method.blob]\nstd_lr = 1e-4\nkl_lr = 0.02\nprior_std = 0.2\ninit = 0.05\ncycle = 5\nsamples = 4\n"
+case("blob", config(LOW, BLOB), FGSM, **NOISE)
+case("blob-plain", config(LOW, BLOB + "flipout = false\n"), **NOISE)
 VBLL = "[method.vbll]\ness = 200\nstd_lr = 1e-2\nrank = 2\nsamples = 4\n"
 case("vbll-low", config(LOW, VBLL, base=HEAD), FGSM, **NOISE)
 case("vbll-last-layer", config("[subspace.last-layer]\n", VBLL, base=HEAD), **NOISE)
@@ -168,8 +171,14 @@ for archive, size in [("timm_scripted.pt", 8), ("timm_layer_scale.pt", 8), ("tor
     case(f"net-{archive.split('.')[0]}", config(LOW, SVGD, base=text), FGSM)
 FOLDERS = ["hf-vit", "hf-deit-distilled", "hf-mae", "hf-dinov2-registers", "hf-dinov2-swiglu", "hf-dinov3-gated", "hf-siglip", "hf-clip"]
 FOLDERS += ["timm-dinov3", "timm-mean", "timm-siglip", "open-clip", "hf-beit", "hf-data2vec", "timm-eva", "timm-eva02-clip", "open-clip-eva02"]
+
+
+def in_folder(folder):
+    return f'name = "net"\nseed = 1\n[checkpoint]\npath = "{FIXTURES}/folders/{folder}"\nnormalize = "imagenet"\n[head.linear]\n[data.digits]\n{SMALL}'
+
+
 for folder in FOLDERS:
-    text = f'name = "net"\nseed = 1\n[checkpoint]\npath = "{FIXTURES}/folders/{folder}"\nnormalize = "imagenet"\n[head.linear]\n[data.digits]\n{SMALL}'
+    text = in_folder(folder)
     case(f"net-{folder}", config("[subspace.low-rank]\nrank = 2\n", SVGD, base=text), FGSM)
 for precision, bits in [("f32", {}), ("bf16", ROUGH)]:
     train = f'precision = "{precision}"\n'
@@ -181,6 +190,15 @@ ZERO_SHOT = [["eval", "-c", "CONFIG"], ["eval", "-c", "CONFIG", "--precision", "
 case("zero-shot", CLIP, *ZERO_SHOT, train=False, **ROUGH)
 
 # Commands.
+CONFORMAL = ["eval", "RUN", "--conformal", "0.2"]
+case("conformal", config(LOW, SVGD), CONFORMAL, [*CONFORMAL, "--conformal-thresholds", "class-wise", "--conformal-draw", "random"])
+PEFT = "[subspace.low-rank]\nrank = 2\n"
+GOES = [["export", "RUN", "--to", form, "-o", "FILE"] for form in ("peft", "weights")]
+GOES += [["export", "RUN", "--to", form, "-o", "FILE", "--preprocess"] for form in ("torchscript", "onnx")]
+BACK = ["import", "-c", "CONFIG", "-s", "name=back", "MADE0"]
+case("export", config(PEFT, SVGD, base=in_folder("timm-vit")), *GOES)
+# The id of an imported run depends on the adapters' bits, so the two devices' runs have different names.
+case("import", config(PEFT, SVGD, base=in_folder("timm-vit")), GOES[0], BACK, compare=False)
 for subspace in ("low", "full"):
     merges = [["merge", "ALL", "--by", "mean"], ["merge", "ALL", "--by", "posterior", "--prior", "1"], ["merge", "ALL", "--by", "squared-gradients", "--images", "40"]]
     case(f"merge-{subspace}", config(LOW if subspace == "low" else FULL, IVON, NONE), *merges, seeds=2, **NOISE)
@@ -204,6 +222,8 @@ for method, text in [("sgld", SGLD + "samples = 2\n"), ("psgld", PSGLD + "sample
     case(f"waits-{method}", config(LOW, text, NONE, STEPS + LAST), waits=True)
 case("waits-sam", config(LOW, "[method.sam]\nrho = 0.05\n", ADAM, STEPS), waits=True)
 case("waits-mc-dropout", config(LOW, DROPOUT, ADAM, STEPS), waits=True)
+for method, text in [("ibdr", IBDR), ("blob", BLOB), ("vbll", VBLL), ("bayestune", BAYESTUNE)]:
+    case(f"waits-{method}", config(LOW, text, ADAM, STEPS, base=HEAD if method == "vbll" else BASE), waits=True)
 case("waits-adahessian", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n", STEPS), waits=True)
 case("waits-swag", config(LOW, SWAG, ADAM, STEPS + LAST), waits=True)
 

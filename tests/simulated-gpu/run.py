@@ -25,11 +25,11 @@ LATE = "NOT RUN for lack of time"
 
 
 def commands(spec, place, folder, device, made):
-    """The commands of a case with its words filled in."""
+    """The commands of a case with its words filled in; FILE is a command's own file, MADE0 that of the first one."""
     runs = sorted(str(file.parent) for file in folder.rglob("posterior.safetensors"))
     for index, command in enumerate(spec["commands"]):
         words = {"RUN": runs[:1], "ALL": runs, "CONFIG": [str(place / "config.toml")]}
-        filled = [part for word in command for part in words.get(word, [str(word).replace("DATA", str(made)).replace("FILE", str(folder / f"file{index}"))])]
+        filled = [part for word in command for part in words.get(word, [str(word).replace("DATA", str(made)).replace("FILE", str(folder / f"file{index}")).replace("MADE", str(folder / "file"))])]
         # A processor without bf16 instructions refuses it: bf16 on the GPU is held against f32 on the CPU.
         yield ["f32" if device == "cpu" and part == "bf16" else part for part in filled]
 
