@@ -179,6 +179,10 @@ fn adapters_come_back_bit_for_bit() {
     for name in ["timm-vit", "hf-vit", "hf-dinov2-registers"] {
         round_trip(name, ALL_LAYERS, &[]);
     }
+}
+
+#[test]
+fn adapters_for_either_generation_of_transformers_come_back_bit_for_bit() {
     round_trip("hf-vit", ALL_LAYERS, &["--for", "transformers-4"]);
     let gated = "subspace.low-rank = { rank = 2, targets = [\"mlp.gate\", \"mlp.fc\", \"mlp.proj\"], blocks = \"1\" }";
     for package in ["transformers-4", "transformers-5"] {
@@ -473,21 +477,55 @@ fn archive_of_all(name: &str, subspace: &str) {
     done(export(&place, &run, "out", &["--to", "torchscript"]));
     let (expected, archive) = (place.path("out/expected.safetensors"), place.path("out/posterior.pt"));
     let (pixels, logits) = (tensor(&expected, "pixels"), tensor(&expected, "logits"));
-    let [found, probabilities, information] = outputs(&archive, &pixels);
-    near(&found, &logits);
-    assert_eq!((found.size(), information.size()), (vec![2, 4, 10], vec![4]));
-    near(&probabilities, &logits.softmax(-1, Kind::Float).mean_dim([0i64].as_slice(), false, Kind::Float));
-    let shape = bella::predictions::Shape { members: 2, samples: 4, classes: 10 };
-    let values = Vec::<f32>::try_from(&logits.reshape([-1])).unwrap();
-    let predictions = bella::predictions::Predictions::unlabelled(shape, values).unwrap();
-    let spread = bella::metrics::Uncertainty::compute(&predictions).unwrap().spread.unwrap();
-    for (image, expected) in spread.mutual_information.iter().enumerate() {
-        let difference = (information.double_value(&[image as i64]) - expected).abs();
-        assert!(difference < 1e-5, "{name}: {difference:.1e}");
-    }
+    let parts = outputs(&archive, &pixels);
+    near(&parts[0], &logits);
+    assert_eq!((parts[0].size(), parts[2].size()), (vec![2, 4, 10], vec![4]));
+    averages(&parts, &logits, &[1.0, 1.0]);
     let many = Tensor::cat(&[&pixels, &pixels.narrow(0, 0, 3)], 0);
     near(&outputs(&archive, &many)[0].narrow(1, 4, 3), &logits.narrow(1, 0, 3));
     near(&outputs(&archive, &pixels.narrow(0, 1, 1))[0], &logits.narrow(1, 1, 1));
+}
+
+/// The mean probabilities and the mutual information are those of the logits `[m, B, C]` with the members' weights.
+fn averages([_, probabilities, information]: &[Tensor; 3], logits: &Tensor, weights: &[f64]) {
+    let (members, samples, classes) = logits.size3().unwrap();
+    let shares = Tensor::from_slice(weights).to_kind(Kind::Float).view([-1, 1, 1]) / weights.iter().sum::<f64>();
+    near(
+        probabilities,
+        &(logits.softmax(-1, Kind::Float) * shares).sum_dim_intlist([0i64].as_slice(), false, Kind::Float),
+    );
+    let shape = [members, samples, classes].map(|size| size as usize);
+    let shape = bella::predictions::Shape { members: shape[0], samples: shape[1], classes: shape[2] };
+    let values = Vec::<f32>::try_from(&logits.reshape([-1])).unwrap();
+    let predictions = bella::predictions::Predictions::unlabelled(shape, values).unwrap();
+    let predictions = predictions.with_weights(weights.to_vec()).unwrap();
+    let spread = bella::metrics::Uncertainty::compute(&predictions).unwrap().spread.unwrap();
+    for (image, expected) in spread.mutual_information.iter().enumerate() {
+        let difference = (information.double_value(&[image as i64]) - expected).abs();
+        assert!(difference < 1e-5, "{weights:?}: {difference:.1e}");
+    }
+}
+
+/// Draws that do not weigh the same keep their weights in the archive.
+#[test]
+fn weighted_draws_leave_with_their_weights() {
+    let place = Place::new();
+    let method =
+        "method.sgld = { lr = 0.05, ess = 24, start = 1, every = 1, weights = \"step-size\" }\noptimizer.none = {}";
+    let text = std::fs::read_to_string(config(&place, "timm-vit", &format!("{ALL_LAYERS}\n{method}"))).unwrap();
+    let text = text
+        .replace("optimizer.adamw.lr = 1e-2\n", "")
+        .replace("batch_size = 8", "batch_size = 8, select = \"last-epoch\"");
+    let mut command = place.command("train", &[]);
+    command.arg("--config").arg(place.write("x.toml", text.as_bytes()));
+    done(command);
+    let run = place.run();
+    done(export(&place, &run, "out", &["--to", "torchscript"]));
+    let (expected, archive) = (place.path("out/expected.safetensors"), place.path("out/posterior.pt"));
+    let stored = tensor(&run.join("posterior.safetensors"), "weights");
+    let weights = Vec::<f64>::try_from(&stored.to_kind(Kind::Double)).unwrap();
+    assert!(weights.iter().any(|weight| (weight - weights[0]).abs() > 1e-3), "{weights:?}");
+    averages(&outputs(&archive, &tensor(&expected, "pixels")), &tensor(&expected, "logits"), &weights);
 }
 
 /// Bytes of another size go in where the preprocessing is in the file; numbers in half precision give nearly the same.
