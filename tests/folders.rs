@@ -278,6 +278,12 @@ fn preparations_that_differ_from_the_folders_are_named() {
         assert!(deviations(&folder, normalize, resize).is_empty(), "{json}");
         assert_eq!(deviations(&folder, normalize, other).len(), 1, "{json}");
     }
+    let json = "{\"size\": {\"shortest_edge\": 256}, \"do_center_crop\": true, \"crop_size\": 224}";
+    let folder = changed(&place, "hf-vit", |at| std::fs::write(at.join("preprocessor_config.json"), json).unwrap());
+    let all =
+        deviations(&folder, "checkpoint.normalize = \"imagenet\"\ncheckpoint.crop_pct = 0.9", Resize::ShorterSideCrop);
+    assert_eq!(all, ["checkpoint.crop_pct is 0.9, but the checkpoint's folder asks for 0.875: the config's counts"]);
+    assert!(deviations(&folder, "checkpoint.normalize = \"imagenet\"", Resize::ShorterSideCrop).is_empty());
 }
 
 /// What transformers 4 wrote into config.json, where version 5 has other keys.

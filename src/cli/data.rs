@@ -104,6 +104,7 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
     let request = Request {
         image_size: 32,
         interpolation: Interpolation::Bicubic,
+        crop_pct: 1.0,
         cache: None,
         memory_bytes: 0,
         workers,

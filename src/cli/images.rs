@@ -36,6 +36,10 @@ pub struct ImagesArgs {
     #[arg(long, default_value = "bicubic")]
     interpolation: Interpolation,
 
+    /// Share of the resized shorter side that the centre crop keeps, as timm's crop_pct.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_share)]
+    crop_pct: f64,
+
     /// Write the pixels to this file, as bytes [N, 3, size, size].
     #[arg(short = 'o', long, value_name = "FILE.npy")]
     output: Option<PathBuf>,
@@ -70,6 +74,7 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
     let request = Request {
         image_size: args.size as usize,
         interpolation: args.interpolation,
+        crop_pct: args.crop_pct,
         cache: args.cache.as_deref(),
         memory_bytes: 0,
         workers,
@@ -84,6 +89,11 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
         tracing::info!("{}: {} images of {} x {}", output.display(), files.paths.len(), args.size, args.size);
     }
     if args.epochs > 0 { time(args, files, workers) } else { Ok(()) }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok().filter(|share| (0.1..=1.0).contains(share));
+    share.ok_or_else(|| "must be a number from 0.1 to 1".to_string())
 }
 
 /// Writes every image as bytes, in order.

@@ -162,9 +162,7 @@ fn predict(
 ) -> Result<usize> {
     let Predicting { opened, predictor, batch_size, .. } = model;
     let side = opened.session.model.images()?.size() as usize;
-    let interpolation = opened.session.model.images()?.interpolation();
-    let how =
-        Decode { resize: args.resize.unwrap_or_else(|| as_trained(opened)), interpolation, height: side, width: side };
+    let how = preparation(args, opened, side)?;
     let cutter = predictor.plan(*batch_size, *batch_size)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
@@ -192,6 +190,14 @@ fn predict(
     }
     bar.finish_and_clear();
     Ok(failed)
+}
+
+/// Returns how images become squares of `side` pixels.
+fn preparation(args: &PredictArgs, opened: &Opened, side: usize) -> Result<Decode> {
+    let interpolation = opened.session.model.images()?.interpolation();
+    let resize = args.resize.unwrap_or_else(|| as_trained(opened));
+    let shorter_side = resize.shorter_side(side, opened.experiment.checkpoint.crop_pct);
+    Ok(Decode { resize, interpolation, height: side, width: side, shorter_side })
 }
 
 /// Returns how the run's own images were resized. Images that are stored at one size are stretched.

@@ -74,6 +74,9 @@ impl Expected {
         let mut hash = Sha256::new();
         hash.update(MAGIC);
         hash.update(format!("{:?} {:?} {} {}", decode.resize, decode.interpolation, decode.height, decode.width));
+        if decode.shorter_side != decode.width {
+            hash.update(format!(" of {}", decode.shorter_side));
+        }
         for path in paths {
             let failed = || format!("{}: cannot read", path.display());
             let meta = path.metadata().with_context(failed)?;

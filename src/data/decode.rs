@@ -40,6 +40,20 @@ pub struct Decode {
     pub height: usize,
     /// The number of columns of the result.
     pub width: usize,
+    /// The length in pixels to which the shorter side (of squares, either side) is resized before the centre is cut out.
+    pub shorter_side: usize,
+}
+
+impl Resize {
+    /// Returns the length to which the shorter side is resized, so that a centre crop of `size` pixels keeps the share
+    /// `crop_pct` of it. It is rounded down like timm's.
+    pub fn shorter_side(self, size: usize, crop_pct: f64) -> usize {
+        match self {
+            // 224 / (224 / 248) is a little less than 248.
+            Resize::ShorterSideCrop | Resize::Stretch => ((size as f64 / crop_pct + 1e-6) as usize).max(size),
+            Resize::None => size,
+        }
+    }
 }
 
 impl Decode {
@@ -61,7 +75,8 @@ impl Decode {
             }
         };
         ensure!(height > 0 && width > 0, "{}: an image of {height} x {width} pixels", first.display());
-        Ok(Decode { resize, interpolation: request.interpolation, height, width })
+        let shorter_side = resize.shorter_side(width, request.crop_pct);
+        Ok(Decode { resize, interpolation: request.interpolation, height, width, shorter_side })
     }
 
     /// Returns the number of bytes of one decoded image.
@@ -82,26 +97,30 @@ impl Decode {
     fn sized(&self, image: RgbImage) -> Result<RgbImage> {
         let (width, height) = (image.width() as usize, image.height() as usize);
         match self.resize {
-            _ if (width, height) == (self.width, self.height) => Ok(image),
+            _ if (width, height) == (self.width, self.height) && self.shorter_side == self.width => Ok(image),
             Resize::None => bail!(
                 "{width} x {height} pixels, but the first image of the set has {} x {}; set resize = \"shorter-side-crop\"",
                 self.width,
                 self.height
             ),
             Resize::Stretch => {
-                let (width, height) = (self.width as u32, self.height as u32);
-                resize(image, (width, height), Window { left: 0, top: 0, width, height }, self.interpolation)
+                let (across, down) = (self.shorter_side, self.shorter_side + self.height - self.width);
+                resize(image, (across as u32, down as u32), self.centre(across, down), self.interpolation)
             }
             Resize::ShorterSideCrop => {
-                let side = self.width;
+                let side = self.shorter_side;
                 let longer = |long: usize, short: usize| side * long / short;
                 let (w, h) =
                     if width <= height { (side, longer(height, width)) } else { (longer(width, height), side) };
-                let (left, top) = (centred(w - side), centred(h - side));
-                let window = Window { left, top, width: side as u32, height: side as u32 };
-                resize(image, (w as u32, h as u32), window, self.interpolation)
+                resize(image, (w as u32, h as u32), self.centre(w, h), self.interpolation)
             }
         }
+    }
+
+    /// Returns the part that is cut out of a resized image.
+    fn centre(&self, width: usize, height: usize) -> Window {
+        let (left, top) = (centred(width - self.width), centred(height - self.height));
+        Window { left, top, width: self.width as u32, height: self.height as u32 }
     }
 }
 

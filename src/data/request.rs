@@ -11,6 +11,8 @@ pub struct Request<'a> {
     pub image_size: usize,
     /// The filter that resizes decoded images.
     pub interpolation: Interpolation,
+    /// The share of the resized shorter side that the centre crop keeps, in (0, 1].
+    pub crop_pct: f64,
     /// The folder in which decoded images are kept on disk, if they are. It never changes a result.
     pub cache: Option<&'a Path>,
     /// The memory in bytes for decoded images. If all images of a split fit, its files are decoded only once.

@@ -27,6 +27,7 @@ pub fn mistakes(entry: &Entry, extra: &str) -> String {
 pub const REQUEST: Request = Request {
     image_size: 4,
     interpolation: Interpolation::Bicubic,
+    crop_pct: 1.0,
     cache: None,
     memory_bytes: 0,
     workers: 2,

@@ -11,7 +11,7 @@ use super::outgoing::Outgoing;
 use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
 use crate::base::tensor_file::State;
-use crate::data::Interpolation;
+use crate::data::{Interpolation, Resize};
 use crate::model::archive::Archive;
 use crate::model::folder::{PREPARATION, config_file, read_weights};
 
@@ -159,6 +159,7 @@ fn write_config(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
                 values["model_args"]["img_size"] = json!(size);
             }
             values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
+            values["pretrained_cfg"]["crop_pct"] = json!(outgoing.experiment.checkpoint.crop_pct);
             describe_pixels(outgoing, &mut values["pretrained_cfg"]);
         }
         // Its models have no config.
@@ -225,8 +226,10 @@ fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Resul
         Interpolation::Bicubic => 3,
     };
     let crops = values["do_center_crop"].as_bool().unwrap_or(false);
-    if crops {
-        values["size"] = json!({ "shortest_edge": size });
+    if crops || spec.crop_pct < 1.0 {
+        let shorter_side = Resize::ShorterSideCrop.shorter_side(size as usize, spec.crop_pct);
+        values["size"] = json!({ "shortest_edge": shorter_side });
+        values["do_center_crop"] = json!(true);
         values["crop_size"] = side;
     } else {
         values["size"] = side;

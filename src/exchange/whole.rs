@@ -67,8 +67,7 @@ pub fn write(outgoing: &Outgoing, form: Form, expected: &Expected, folder: &Path
 
 fn write_onnx(outgoing: &Outgoing, built: &Built, prepares: bool, folder: &Path) -> Result<()> {
     let images = outgoing.session.model.images()?;
-    let normalize = outgoing.experiment.checkpoint.normalize;
-    let preprocessing = Preprocessing::new(images.size(), normalize, images.interpolation());
+    let preprocessing = Preprocessing::new(images.size(), &outgoing.experiment.checkpoint);
     let described = [
         ("members", json!(outgoing.names).to_string()),
         ("classes", json!(outgoing.session.classes).to_string()),

@@ -11,7 +11,7 @@ use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Resize};
 use crate::model::vit::identify::Fixed;
-use crate::schema::{Reader, words};
+use crate::schema::{Bounds, Reader, words};
 
 words! {
     /// The forward pass that runs a checkpoint.
@@ -36,6 +36,9 @@ pub struct CheckpointSpec {
     /// The filter that resizes images to the network's input.
     #[serde(skip_serializing_if = "is_bicubic")]
     pub interpolation: Interpolation,
+    /// The share of the resized shorter side that the centre crop keeps.
+    #[serde(skip_serializing_if = "is_all")]
+    pub crop_pct: f64,
     #[serde(flatten)]
     pub fixed: Fixed,
     /// The preparation of images that a folder asks for, used where the config says nothing.
@@ -76,6 +79,12 @@ impl CheckpointSpec {
                 .choice("interpolation")
                 .about("Filter by which images get the size of the network's input.")
                 .or(usual.interpolation.unwrap_or(Interpolation::Bicubic)),
+            crop_pct: reader
+                .float("crop_pct", Bounds::between(0.1, 1.0))
+                .about(
+                    "Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.",
+                )
+                .or(usual.crop_pct.unwrap_or(1.0)),
             fixed: Fixed::read(&reader),
             usual,
             sha256: OnceCell::new(),
@@ -96,6 +105,7 @@ impl CheckpointSpec {
         note("checkpoint.normalize", self.normalize.to_string(), self.usual.normalize.map(|asked| asked.to_string()));
         let asked = self.usual.interpolation.map(|asked| asked.to_string());
         note("checkpoint.interpolation", self.interpolation.to_string(), asked);
+        note("checkpoint.crop_pct", self.crop_pct.to_string(), self.usual.crop_pct.map(|asked| asked.to_string()));
         if let Some(resize) = resize {
             note("the data set's resize", resize.to_string(), self.usual.resize.map(|asked| asked.to_string()));
         }
@@ -139,6 +149,10 @@ fn is_native(kind: &Kind) -> bool {
 }
 
 /// Tells serde to omit the default, so that runs keep their identity.
+fn is_all(crop_pct: &f64) -> bool {
+    *crop_pct == 1.0
+}
+
 fn is_bicubic(interpolation: &Interpolation) -> bool {
     *interpolation == Interpolation::Bicubic
 }

@@ -4,9 +4,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::base::tensor_file::State;
-use crate::data::Interpolation;
-use crate::model::Normalize;
 use crate::model::vit::stored::{Piece, StoredNames};
+use crate::model::{CheckpointSpec, Normalize};
 use crate::subspace::{Layout, Shape};
 
 /// The version of these entries.
@@ -55,11 +54,17 @@ pub struct Preprocessing {
     pub std: [f64; 3],
     /// The filter that resizes images.
     pub interpolation: String,
+    /// The share of the resized shorter side that the centre crop keeps, if it is not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crop_pct: Option<f64>,
 }
 
 impl Preprocessing {
-    pub fn new(image_size: i64, Normalize { mean, std }: Normalize, interpolation: Interpolation) -> Preprocessing {
-        Preprocessing { image_size, mean, std, interpolation: interpolation.to_string() }
+    /// Returns the preparation for a checkpoint whose images have `image_size` pixels per side.
+    pub fn new(image_size: i64, checkpoint: &CheckpointSpec) -> Preprocessing {
+        let Normalize { mean, std } = checkpoint.normalize;
+        let crop_pct = Some(checkpoint.crop_pct).filter(|share| *share < 1.0);
+        Preprocessing { image_size, mean, std, interpolation: checkpoint.interpolation.to_string(), crop_pct }
     }
 }
 

@@ -75,7 +75,10 @@ impl Card<'_> {
             ("classes", classes.join(", ")),
             (
                 "pixels",
-                format!("in [0, 1], minus {mean:?}, divided by {std:?}; resized by {}", checkpoint.interpolation),
+                format!(
+                    "in [0, 1], minus {mean:?}, divided by {std:?}; resized by {}, crop_pct {}",
+                    checkpoint.interpolation, checkpoint.crop_pct
+                ),
             ),
         ];
         text += "\n| | |\n|---|---|\n";

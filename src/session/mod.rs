@@ -198,6 +198,7 @@ impl Session {
         let split = load(&Request {
             image_size: self.model.images()?.size() as usize,
             interpolation: experiment.checkpoint.interpolation,
+            crop_pct: experiment.checkpoint.crop_pct,
             cache,
             memory_bytes,
             workers: self.settings.workers,

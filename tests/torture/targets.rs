@@ -76,6 +76,7 @@ fn checked(config: &str) -> Result<(), String> {
     let request = Request {
         image_size: 8,
         interpolation: Interpolation::Bicubic,
+        crop_pct: 1.0,
         cache: None,
         memory_bytes: 0,
         workers: 1,

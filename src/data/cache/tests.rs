@@ -12,13 +12,14 @@ fn files(folder: &Path) -> Files {
         RgbImage::from_fn(9, 7, |x, y| Rgb([20 * i, x as u8, y as u8])).save(path(i)).unwrap();
     }
     std::fs::write(path(3), "damaged").unwrap();
-    let decode = Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 4, width: 6 };
+    let decode =
+        Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 4, width: 6, shorter_side: 6 };
     Files::new((0..5).map(path).collect(), decode)
 }
 
 fn request(cache: &Path) -> Request<'_> {
     let (interpolation, progress) = (Interpolation::Bicubic, &|_, _| ());
-    Request { image_size: 4, interpolation, cache: Some(cache), memory_bytes: 0, workers: 2, progress }
+    Request { image_size: 4, interpolation, crop_pct: 1.0, cache: Some(cache), memory_bytes: 0, workers: 2, progress }
 }
 
 fn packed(folder: &Path) -> Vec<PathBuf> {

@@ -19,11 +19,12 @@ fn saved(folder: &Path, name: &str, image: impl Into<DynamicImage>) -> PathBuf {
 }
 
 fn square(resize: Resize) -> Decode {
-    Decode { resize, interpolation: Interpolation::Bicubic, height: 8, width: 8 }
+    Decode { resize, interpolation: Interpolation::Bicubic, height: 8, width: 8, shorter_side: 8 }
 }
 
 fn stored() -> Decode {
-    Decode { resize: Resize::None, interpolation: Interpolation::Bicubic, height: H as usize, width: W as usize }
+    let (height, width) = (H as usize, W as usize);
+    Decode { resize: Resize::None, interpolation: Interpolation::Bicubic, height, width, shorter_side: width }
 }
 
 /// Asserts equality up to one step of 255, because the fixed-point weights have another precision.
@@ -56,6 +57,34 @@ fn resizing_is_pillows() {
         [[2, 6, 12, 17, 22, 28, 34, 42], [10, 38, 68, 100, 138, 152, 181, 154], [18, 73, 133, 192, 171, 94, 128, 144]];
     let found = square(Resize::Stretch).file(&path).unwrap();
     assert_close(&found[128..152], blue.as_flattened());
+}
+
+/// With `crop_pct`, the shorter side becomes longer than the crop, also of images that have the crop's size.
+#[test]
+fn a_share_of_the_resized_image_is_torchvisions() {
+    let folder = tempfile::tempdir().unwrap();
+    let decode =
+        Decode { shorter_side: Resize::ShorterSideCrop.shorter_side(8, 0.8), ..square(Resize::ShorterSideCrop) };
+    let path = saved(folder.path(), "a.png", picture());
+    // Compose([Resize(10, BICUBIC), CenterCrop(8)])(Image.fromarray(a)), numpy.array(…)[:3, :, 1]
+    let green = [
+        [135, 222, 139, 135, 214, 144, 134, 184],
+        [138, 232, 149, 139, 229, 147, 138, 188],
+        [151, 151, 68, 141, 82, 157, 141, 191],
+    ];
+    assert_close(&decode.file(&path).unwrap()[64..88], green.as_flattened());
+    // The same of Image.fromarray(a[:8, :8]).
+    let green = [[5, 13, 28, 50, 78, 112, 153, 204], [8, 16, 31, 53, 81, 115, 156, 207]];
+    let path = saved(folder.path(), "b.png", image::imageops::crop_imm(&picture(), 0, 0, 8, 8).to_image());
+    assert_close(&decode.file(&path).unwrap()[64..80], green.as_flattened());
+    // Compose([Resize((10, 10), BICUBIC), CenterCrop(8)])(Image.fromarray(a)), numpy.array(…)[:2, :, 2]
+    let blue = [[22, 41, 59, 77, 94, 120, 146, 167], [43, 79, 114, 150, 205, 163, 119, 165]];
+    let decode = Decode { resize: Resize::Stretch, ..decode };
+    assert_close(&decode.file(&folder.path().join("a.png")).unwrap()[128..144], blue.as_flattened());
+    for (size, crop_pct, side) in [(224, 0.875, 256), (224, 0.9, 248), (224, 224.0 / 248.0, 248), (518, 1.0, 518)] {
+        assert_eq!(Resize::ShorterSideCrop.shorter_side(size, crop_pct), side);
+        assert_eq!(Resize::None.shorter_side(size, crop_pct), size);
+    }
 }
 
 #[test]
@@ -160,7 +189,7 @@ fn long_images_are_decoded() {
 
 fn request() -> Request<'static> {
     let (interpolation, progress) = (Interpolation::Bicubic, &|_, _| ());
-    Request { image_size: 8, interpolation, cache: None, memory_bytes: 0, workers: 1, progress }
+    Request { image_size: 8, interpolation, crop_pct: 1.0, cache: None, memory_bytes: 0, workers: 1, progress }
 }
 
 #[test]

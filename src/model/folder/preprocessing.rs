@@ -13,6 +13,9 @@ use crate::model::Normalize;
 /// The file in which transformers stores the preparation of images.
 pub const FILE: &str = "preprocessor_config.json";
 
+/// timm's `crop_pct` for a network that says none.
+const TIMM_CROP_PCT: f64 = 0.875;
+
 /// The preparation of images that a folder asks for. Keys that it leaves out are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Preprocessing {
@@ -20,6 +23,8 @@ pub struct Preprocessing {
     pub interpolation: Option<Interpolation>,
     /// Whether the aspect ratio is kept.
     pub resize: Option<Resize>,
+    /// The share of the resized shorter side that the centre crop keeps.
+    pub crop_pct: Option<f64>,
     /// The number of pixels per side of the images that enter the network.
     pub image_size: Option<i64>,
 }
@@ -38,7 +43,10 @@ impl Preprocessing {
         }
         let found = FILES.iter().find_map(|name| {
             let config = json(name)?;
-            ["preprocess_cfg", "pretrained_cfg"].iter().find_map(|key| config.get(key).map(Preprocessing::of_timm))
+            config
+                .get("preprocess_cfg")
+                .map(Preprocessing::of_open_clip)
+                .or(config.get("pretrained_cfg").map(Preprocessing::of_timm))
         });
         found.unwrap_or_default()
     }
@@ -60,15 +68,22 @@ impl Preprocessing {
             Some(size) if sides.iter().all(|side| size.get(side).is_some()) => Some(Resize::Stretch),
             _ => None,
         };
+        let cropped = config.get("crop_size").and_then(side).zip(size.and_then(side)).filter(|_| crops);
         Preprocessing {
             normalize: normalize(config.get("image_mean"), config.get("image_std")),
             interpolation,
             resize,
+            crop_pct: cropped.map(|(crop, side)| crop as f64 / side as f64).filter(is_share),
             image_size: config.get(key).and_then(side),
         }
     }
 
     fn of_timm(config: &Value) -> Preprocessing {
+        let crop_pct = config.get("crop_pct").map_or(Some(TIMM_CROP_PCT), Value::as_f64).filter(is_share);
+        Preprocessing { crop_pct, ..Preprocessing::of_open_clip(config) }
+    }
+
+    fn of_open_clip(config: &Value) -> Preprocessing {
         let interpolation = match config.get("interpolation").and_then(Value::as_str) {
             Some("bilinear") => Some(Interpolation::Bilinear),
             Some("bicubic") => Some(Interpolation::Bicubic),
@@ -82,8 +97,12 @@ impl Preprocessing {
             Some("squash") => Some(Resize::Stretch),
             _ => None,
         };
-        Preprocessing { normalize, interpolation, resize, image_size: input_size(config) }
+        Preprocessing { normalize, interpolation, resize, crop_pct: None, image_size: input_size(config) }
     }
+}
+
+fn is_share(value: &f64) -> bool {
+    (0.1..=1.0).contains(value)
 }
 
 /// Returns the number of pixels per side from `224`, `{"height": 224, "width": 224}` or `{"shortest_edge": 224}`.

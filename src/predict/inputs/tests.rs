@@ -74,7 +74,13 @@ fn a_damaged_file_is_one_error() {
     let inputs = collect(&[root.path().to_path_buf(), root.path().join("gone")], &mut &b""[..]).unwrap();
     let decoded = decode(
         &inputs,
-        Decode { resize: Resize::ShorterSideCrop, interpolation: Interpolation::Bicubic, height: 2, width: 2 },
+        Decode {
+            resize: Resize::ShorterSideCrop,
+            interpolation: Interpolation::Bicubic,
+            height: 2,
+            width: 2,
+            shorter_side: 2,
+        },
     );
     assert!(decoded[0].as_ref().unwrap_err().contains("bad.png"));
     assert_eq!(decoded[1], Ok([[9; 4], [8; 4], [7; 4]].concat()));

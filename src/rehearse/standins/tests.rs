@@ -8,6 +8,7 @@ use crate::schema::{Reader, Tree};
 const REQUEST: Request = Request {
     image_size: 16,
     interpolation: Interpolation::Bicubic,
+    crop_pct: 1.0,
     cache: None,
     memory_bytes: 1 << 20,
     workers: 1,
