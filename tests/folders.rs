@@ -286,6 +286,36 @@ fn preparations_that_differ_from_the_folders_are_named() {
     assert!(deviations(&folder, "checkpoint.normalize = \"imagenet\"", Resize::ShorterSideCrop).is_empty());
 }
 
+/// A classifier is not taken for one of other classes, or of the same ones in another order, without a word.
+#[test]
+fn classes_in_another_order_are_refused() {
+    let place = Place::new();
+    let folder = changed(&place, "hf-vit", |at| {
+        let path = at.join("config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        config["id2label"] = serde_json::json!({ "0": "Fox", "1": "Bear", "2": "polar bear" });
+        std::fs::write(path, config.to_string()).unwrap();
+    });
+    for class in ["bear", "fox", "polar_bear"] {
+        let image = place.write(&format!("animals/{class}/a.png"), &[]);
+        image::RgbImage::from_pixel(12, 10, image::Rgb([90, 128, 200])).save(image).unwrap();
+    }
+    let text = format!(
+        "name = \"x\"\nseed = 1\ncheckpoint = {{ path = {folder:?}, normalize = \"imagenet\" }}\nhead.checkpoint = {{}}\n\
+         data.image-folder = {{ root = {:?}, train = \".\", test = \".\" }}\n",
+        place.path("animals")
+    );
+    let config = place.write("x.toml", text.as_bytes());
+    let eval = |more: &str| {
+        let mut command = place.command("eval", &[]);
+        command.arg("--config").arg(&config).args(["--set", more]);
+        command
+    };
+    let line = error_line(eval("seed=1"), 1);
+    assert_has(&line, &["classes in another order: set classes = [\"fox\", \"bear\", \"polar_bear\"]"]);
+    done(eval("data.image-folder.classes=[\"fox\", \"bear\", \"polar_bear\"]"));
+}
+
 /// What transformers 4 wrote into config.json, where version 5 has other keys.
 #[test]
 fn folders_of_transformers_4_are_read() {

@@ -8,6 +8,7 @@
 //! beside the weights, the native features must agree with it.
 
 mod agreement;
+pub mod class_names;
 mod classes;
 mod config;
 mod looks;

@@ -1,8 +1,9 @@
 //! `[head.checkpoint]`: the classifier that the checkpoint carries (timm, torchvision).
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::tensor::snapshot;
+use crate::model::folder::class_names::{Agreement, class_names};
 use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
 
 pub static ENTRY: Entry = Entry {
@@ -12,6 +13,26 @@ pub static ENTRY: Entry = Entry {
 };
 
 struct Own;
+
+/// Checks that the classifier's classes are the data set's, as far as the checkpoint's folder names them.
+fn check_order(surroundings: &Surroundings) -> Result<()> {
+    let (path, data) = (surroundings.checkpoint.path, surroundings.classes);
+    let Some(names) = class_names(path).filter(|names| names.len() == data.len()) else { return Ok(()) };
+    match Agreement::of(&names, data) {
+        Agreement::Same => {}
+        Agreement::OtherOrder(ordered) => bail!(
+            "head.checkpoint: {} has the data set's classes in another order: set classes = {} in the data set's table",
+            path.display(),
+            toml::Value::from(ordered)
+        ),
+        Agreement::OtherNames(class) => tracing::warn!(
+            "head.checkpoint: class {class} is `{}` in the checkpoint's folder and `{}` in the data set: they are taken for the same",
+            names[class],
+            data[class]
+        ),
+    }
+    Ok(())
+}
 
 impl HeadSpec for Own {
     fn build(&self, surroundings: &Surroundings) -> Result<Head> {
@@ -24,6 +45,7 @@ impl HeadSpec for Own {
             "head.checkpoint: the checkpoint's classifier has {classes} classes, but the data set has {}: use [head.linear]",
             surroundings.classes.len()
         );
+        check_order(surroundings)?;
         Ok(Head {
             weight: snapshot(&own.weight),
             bias: snapshot(&own.bias),
