@@ -12,7 +12,7 @@ use bella::model::network::{Network, Parameters, Weights};
 use bella::model::vit::forward::Vit;
 use bella::model::vit::identify::{Evidence, Fixed, Identified};
 use bella::schema::Tree;
-use common::{Place, assert_has, done, error_line, fixture, messages, printed};
+use common::{Place, assert_has, done, error_line, fixture, printed};
 use tch::{Kind, Tensor};
 
 const FAMILIES: [&str; 34] = [
@@ -313,6 +313,8 @@ fn classes_in_another_order_are_refused() {
     };
     let line = error_line(eval("seed=1"), 1);
     assert_has(&line, &["classes in another order: set classes = [\"fox\", \"bear\", \"polar_bear\"]"]);
+    let output = common::bella(&["inspect", folder.to_str().unwrap()]).output().unwrap();
+    assert_has(&printed(&output), &["classes       Fox, Bear, polar bear"]);
     done(eval("data.image-folder.classes=[\"fox\", \"bear\", \"polar_bear\"]"));
 }
 
@@ -361,7 +363,8 @@ fn inspect_says_what_a_folder_is_and_how_that_was_checked() {
         &printed(&output),
         &["eps 1e-6 (timm's architecture)", "learnt + rotary, indexed, base 10000, scaled to 16 (timm's architecture)"],
     );
-    let _ = messages(&output);
+    let output = common::bella(&["inspect", family("timm-mean").to_str().unwrap()]).output().unwrap();
+    assert_has(&printed(&output), &["preparation   16 x 16 px, crop_pct 0.875, bicubic, { mean = [0.5, 0.5, 0.5]"]);
 }
 
 /// A copy of a folder, changed.

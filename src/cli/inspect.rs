@@ -8,6 +8,8 @@ use tch::Kind;
 
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
+use crate::model::folder::Preprocessing;
+use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
 use crate::model::module::{self, Opened};
 use crate::model::network::{Network, Parameters, SlotKind};
@@ -80,6 +82,8 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("file          {}", args.file.display());
     println!("naming        {naming}");
     println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, vit.tokens());
+    let asked = Preprocessing::of(&args.file).line();
+    println!("preparation   {}", asked.unwrap_or("nothing says it: checkpoint.normalize is needed".into()));
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);
     let (heads, traits) = (vit.traits.heads, vit.traits);
     println!("heads         {heads} of width {} ({})", geometry.width / heads, sources.heads);
@@ -89,6 +93,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
     println!("own head      {}", head.as_ref().map_or("none".into(), |h| format!("{} classes", h.weight.size()[0])));
+    if let Some(names) = class_names(&args.file).filter(|_| head.is_some()) {
+        println!("classes       {}", few(&names));
+    }
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
@@ -98,6 +105,14 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         print_parameters(base);
     }
     Ok(())
+}
+
+/// Returns the first names of a long list.
+fn few(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names[..names.len() - more].join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 /// Names the ways in which tokens get their places.

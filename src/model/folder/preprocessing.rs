@@ -19,6 +19,8 @@ const TIMM_CROP_PCT: f64 = 0.875;
 /// The preparation of images that a folder asks for. Keys that it leaves out are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Preprocessing {
+    /// The file that asks for it.
+    pub file: Option<&'static str>,
     pub normalize: Option<Normalize>,
     pub interpolation: Option<Interpolation>,
     /// Whether the aspect ratio is kept.
@@ -39,16 +41,28 @@ impl Preprocessing {
             serde_json::from_str(&std::fs::read_to_string(folder.join(name)).ok()?).ok()
         };
         if let Some(found) = json(FILE) {
-            return Preprocessing::of_transformers(&found);
+            return Preprocessing { file: Some(FILE), ..Preprocessing::of_transformers(&found) };
         }
-        let found = FILES.iter().find_map(|name| {
+        let found = FILES.into_iter().find_map(|name| {
             let config = json(name)?;
-            config
-                .get("preprocess_cfg")
-                .map(Preprocessing::of_open_clip)
-                .or(config.get("pretrained_cfg").map(Preprocessing::of_timm))
+            let open_clip = config.get("preprocess_cfg").map(Preprocessing::of_open_clip);
+            let found = open_clip.or(config.get("pretrained_cfg").map(Preprocessing::of_timm))?;
+            Some(Preprocessing { file: Some(name), ..found })
         });
         found.unwrap_or_default()
+    }
+
+    /// Returns what is asked for as one line, and the file that asks; `None` if no file does.
+    pub fn line(&self) -> Option<String> {
+        let said = [
+            self.image_size.map(|size| format!("{size} x {size} px")),
+            self.resize.map(|resize| resize.to_string()),
+            self.crop_pct.map(|share| format!("crop_pct {share}")),
+            self.interpolation.map(|filter| filter.to_string()),
+            self.normalize.map(|normalize| normalize.to_string()),
+        ];
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        self.file.map(|file| format!("{} ({file})", said.join(", ")))
     }
 
     fn of_transformers(config: &Value) -> Preprocessing {
@@ -70,6 +84,7 @@ impl Preprocessing {
         };
         let cropped = config.get("crop_size").and_then(side).zip(size.and_then(side)).filter(|_| crops);
         Preprocessing {
+            file: None,
             normalize: normalize(config.get("image_mean"), config.get("image_std")),
             interpolation,
             resize,
@@ -97,7 +112,7 @@ impl Preprocessing {
             Some("squash") => Some(Resize::Stretch),
             _ => None,
         };
-        Preprocessing { normalize, interpolation, resize, crop_pct: None, image_size: input_size(config) }
+        Preprocessing { file: None, normalize, interpolation, resize, crop_pct: None, image_size: input_size(config) }
     }
 }
 
