@@ -65,6 +65,20 @@ pub fn bar(length: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
+/// Returns a progress bar with a line of numbers below it, for work that has more to tell than its length; hidden unless
+/// standard error is a terminal.
+pub fn bar_with_numbers(what: &'static str) -> ProgressBar {
+    let bar = bar(0, what);
+    let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {elapsed_precise}\n{msg}";
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Returns the number of characters in a line of the terminal that shows progress bars.
+pub fn bar_width() -> usize {
+    usize::from(console::Term::stderr().size().1)
+}
+
 /// The format of lines on the terminal: the level before the text, except for information; no time and no module.
 struct Plain;
 

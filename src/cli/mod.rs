@@ -29,6 +29,7 @@ mod soup;
 mod sweep;
 mod tokenize;
 mod train;
+mod watch;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,6 +68,7 @@ enum Command {
     Sweep(sweep::SweepArgs),
     Eval(eval::EvalArgs),
     Runs(runs::RunsArgs),
+    Watch(watch::WatchArgs),
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
     Compare(compare::CompareArgs),
@@ -180,6 +182,7 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         | Command::List(_)
         | Command::Sweep(_)
         | Command::Runs(_)
+        | Command::Watch(_)
         | Command::Completions(_) => None,
     }
 }
@@ -224,6 +227,7 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Sweep(args) => sweep::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Runs(args) => runs::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Compare(args) => compare::run(&args),

@@ -4,6 +4,7 @@
 
 pub mod aggregate;
 pub mod card;
+pub mod curves;
 pub mod export;
 pub mod figures;
 pub mod html;

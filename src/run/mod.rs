@@ -4,7 +4,7 @@ mod record;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sha2::{Digest, Sha256};
@@ -35,6 +35,11 @@ impl RunFolder {
     /// Returns the folder of an experiment's run below `results`.
     pub fn of(results: &Path, experiment: &Experiment) -> Result<RunFolder> {
         Ok(RunFolder { path: results.join("runs").join(&experiment.name).join(experiment.run_id()?) })
+    }
+
+    /// Returns the run whose folder lies at `path`.
+    pub fn at(path: PathBuf) -> RunFolder {
+        RunFolder { path }
     }
 
     /// Finds the run that the user names by its folder, by the start of its id, or not at all (the latest finished
@@ -100,7 +105,7 @@ impl RunFolder {
     pub fn lock(&self) -> Result<RunLock> {
         let path = self.path.join("lock");
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        match file.try_lock() {
+        match patiently(&file) {
             Ok(()) => {
                 self.remove_leftovers();
                 Ok(RunLock { _file: file })
@@ -115,7 +120,7 @@ impl RunFolder {
     /// Returns whether another process is training this run.
     pub fn is_locked(&self) -> bool {
         let file = File::open(self.path.join("lock"));
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// Removes the files that a killed process has left: temporary files, and the cache of the first blocks.
@@ -273,6 +278,17 @@ impl RunFolder {
     pub fn record(&self) -> PathBuf {
         self.path.join("run.json")
     }
+}
+
+/// Locks a file. A process that only asks whether the file is locked holds it for a moment, which is waited for.
+fn patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..20 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Removes a file, unless there is none.

@@ -5,6 +5,7 @@ pub mod chunks;
 mod epoch_end;
 mod feed;
 mod flipout;
+mod gauge;
 mod history;
 mod material;
 mod mixing;

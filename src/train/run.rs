@@ -9,6 +9,7 @@ use tch::{Device, Tensor};
 
 use super::around;
 use super::chunks::{Step, state_bytes};
+use super::gauge::Gauge;
 use super::material::Material;
 use super::prefix::{Plan, Prefix};
 use super::progress::Progress;
@@ -138,7 +139,8 @@ fn assemble<'a>(
         team,
         stop: watch.stop.clone(),
         until_epoch: watch.until_epoch,
-        bar: crate::base::logging::bar(0, "training"),
+        bar: crate::base::logging::bar_with_numbers("training"),
+        gauge: Gauge::new(),
         cutter,
         prefix,
     })
