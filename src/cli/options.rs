@@ -23,9 +23,9 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Reads the experiment, with one more override.
-    pub fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
-        let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
+    /// Reads the experiment, with further overrides.
+    pub fn read(&self, further: impl IntoIterator<Item = String>) -> Result<Experiment, Problems> {
+        let sets: Vec<String> = self.sets.iter().cloned().chain(further).collect();
         Experiment::read(&load_config(&self.configs, &sets)?)
     }
 }

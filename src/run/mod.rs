@@ -20,6 +20,9 @@ pub use record::Record;
 /// bytes that file systems allow.
 const LONGEST_STEM: usize = 180;
 
+/// The start of the names of TensorBoard's event files.
+const EVENTS: &str = "events.out.tfevents.";
+
 /// The folder of one run.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
@@ -229,6 +232,28 @@ impl RunFolder {
         self.path.join("train.csv")
     }
 
+    /// Returns the path of the log of the command of `train.on_epoch`.
+    pub fn hook_log(&self) -> PathBuf {
+        self.path.join("on_epoch.log")
+    }
+
+    /// Returns TensorBoard's event files, in the order in which they were written.
+    pub fn event_files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let is_of_events = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(EVENTS));
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_events).collect();
+        files.sort();
+        files
+    }
+
+    /// Returns the path of a further event file, which sorts behind the ones that exist.
+    pub fn next_event_file(&self) -> PathBuf {
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let taken: Vec<PathBuf> = self.event_files();
+        let name = |number: usize| self.path.join(format!("{EVENTS}{seconds:010}.bella.{number:06}"));
+        (taken.len()..).map(name).find(|path| taken.last().is_none_or(|last| path > last)).unwrap_or_else(|| name(0))
+    }
+
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.csv")
     }
@@ -268,10 +293,19 @@ impl RunFolder {
             self.metrics(),
             self.record(),
         ];
-        for file in files.into_iter().chain(predictions.map(|entry| entry.path())) {
+        let logs = self.event_files().into_iter().chain([self.hook_log()]);
+        for file in files.into_iter().chain(logs).chain(predictions.map(|entry| entry.path())) {
             remove(&file)?;
         }
         Ok(())
+    }
+
+    /// Removes the folder of a run that failed before its first step, with the folders around it that are empty then.
+    pub fn discard(&self) {
+        if std::fs::remove_dir_all(&self.path).is_ok() {
+            let around = self.path.ancestors().skip(1).take(2);
+            around.take_while(|folder| std::fs::remove_dir(folder).is_ok()).for_each(drop);
+        }
     }
 
     /// Returns the path of run.json.

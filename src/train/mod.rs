@@ -4,6 +4,7 @@ mod around;
 pub mod chunks;
 mod epoch_end;
 mod feed;
+mod followers;
 mod flipout;
 mod gauge;
 mod history;

@@ -1,5 +1,6 @@
 //! A whole training run: assembled, resumed if it was interrupted, trained, fitted and stored.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,6 +10,7 @@ use tch::{Device, Tensor};
 
 use super::around;
 use super::chunks::{Step, state_bytes};
+use super::followers::Followers;
 use super::gauge::Gauge;
 use super::material::Material;
 use super::prefix::{Plan, Prefix};
@@ -32,6 +34,8 @@ pub struct Watch<'a> {
     pub trained: &'a dyn Fn() -> Result<()>,
     /// The epoch after which training pauses, with the resume file saved; `None` trains to the end.
     pub until_epoch: Option<usize>,
+    /// Set when the first step begins.
+    pub began: &'a Cell<bool>,
 }
 
 /// A run that is finished and stored.
@@ -65,13 +69,18 @@ pub fn run(
     around::announce(training, session)?;
     let course = training.method.spec.course();
     let (record, particles) = match course {
-        Course::Fit { run, .. } => around::adopt(run, experiment, session)?,
+        Course::Fit { run, .. } => {
+            let adopted = around::adopt(run, experiment, session)?;
+            watch.began.set(true);
+            adopted
+        }
         Course::Train | Course::TrainThenFit(_) => {
             let mut trainer = assemble(experiment, session, &material, (folder, watch))?;
             if let Some(state) = state {
                 // Once it is read, the resume file takes no memory.
                 trainer.go_on(&state)?;
             }
+            watch.began.set(true);
             match to_the_end(trainer, training, session)? {
                 Outcome::Finished(trained) => (trained.record, trained.posterior),
                 interrupted => return Ok(interrupted),
@@ -96,6 +105,7 @@ fn to_the_end(mut trainer: Trainer, training: &Training, session: &Session) -> R
     announce(training, &trainer, session);
     let ending = trainer.train()?;
     trainer.bar.finish_and_clear();
+    trainer.followers.finish();
     if ending == Ending::Interrupted {
         return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
     }
@@ -125,6 +135,10 @@ fn assemble<'a>(
     let cutter = plan_step(training, session, material, team.share().rows.len())?;
     let theta = session.initial_theta(experiment.seed, particles)?;
     let method = method(training, subspace, &theta, experiment.seed);
+    let followers = match world.leads() {
+        true => Followers::of(experiment, spec, folder, spec.epochs * material.batches(spec.batch_size)),
+        false => Followers::none(),
+    };
     Ok(Trainer {
         spec,
         seed: experiment.seed,
@@ -141,6 +155,7 @@ fn assemble<'a>(
         until_epoch: watch.until_epoch,
         bar: crate::base::logging::bar_with_numbers("training"),
         gauge: Gauge::new(),
+        followers,
         cutter,
         prefix,
     })

@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 use tch::Tensor;
 
 use super::feed::Feed;
+use super::followers::Followers;
 use super::gauge::{Gauge, Left, Reading};
 use super::material::Material;
 use super::objective::Likelihood;
@@ -59,6 +60,7 @@ pub(super) struct Trainer<'a> {
     pub(super) progress: Progress,
     pub(super) bar: ProgressBar,
     pub(super) gauge: Gauge,
+    pub(super) followers: Followers,
     /// The number of particles and images that go through the network at once.
     pub(super) cutter: Rc<Cutter>,
     /// The cached input of the first trained stage, if there is a cache.
@@ -105,6 +107,7 @@ impl<'a> Trainer<'a> {
     pub(super) fn train(&mut self) -> Result<Ending> {
         let now = Instant::now();
         let mut clock = Clock { started: now, saved: now, told: now, images: 0, steps: 0, seconds: 0.0 };
+        self.followers.start(self.folder, &self.progress);
         self.bar.set_length(self.total_steps() as u64);
         self.bar.set_position(self.progress.steps as u64);
         while self.progress.epoch < self.spec.epochs && !self.has_stalled() {
@@ -318,8 +321,10 @@ impl<'a> Trainer<'a> {
                 self.progress.epoch + 1
             );
         }
-        let last = &values[values.len() - particles..];
-        let loss = last.iter().sum::<f64>() / particles as f64;
+        let means: Vec<f64> =
+            values.chunks(particles).map(|losses| losses.iter().sum::<f64>() / particles as f64).collect();
+        self.tell_followers(&means);
+        let loss = means[count - 1];
         let reading = self.reading(loss, clock);
         self.bar.set_message(reading.line(crate::base::logging::bar_width()));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
@@ -327,6 +332,13 @@ impl<'a> Trainer<'a> {
             clock.told = Instant::now();
         }
         Ok(())
+    }
+
+    /// Hands the mean losses of the last steps to those who follow the run.
+    fn tell_followers(&mut self, losses: &[f64]) {
+        let (spec, total) = (self.spec, self.total_steps());
+        let rate = |steps: usize| schedule::factor(spec.schedule, steps, spec.warmup_steps, total);
+        self.followers.steps(self.progress.steps + 1 - losses.len(), losses, rate);
     }
 
     /// Returns what is known at this moment, with the mean loss of the last step.
