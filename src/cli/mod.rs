@@ -12,6 +12,7 @@ mod failure;
 mod head;
 mod images;
 mod import;
+mod init;
 mod inspect;
 mod landscape;
 mod list;
@@ -82,6 +83,7 @@ enum Command {
     Images(images::ImagesArgs),
     Bench(bench::BenchArgs),
     Rehearse(rehearse::RehearseArgs),
+    Init(init::InitArgs),
     Inspect(inspect::InspectArgs),
     Head(head::HeadArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -173,6 +175,7 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         | Command::Compare(_)
         | Command::Images(_)
         | Command::Rehearse(_)
+        | Command::Init(_)
         | Command::Inspect(_)
         | Command::Head(_)
         | Command::Tokenize(_)
@@ -241,6 +244,7 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Images(args) => images::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Rehearse(args) => rehearse::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Head(args) => head::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),

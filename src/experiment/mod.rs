@@ -3,6 +3,7 @@
 
 mod chosen;
 mod data;
+mod doubts;
 mod identity;
 pub mod keys;
 mod layers;

@@ -81,7 +81,7 @@ pub fn run(
                 trainer.go_on(&state)?;
             }
             watch.began.set(true);
-            match to_the_end(trainer, training, session)? {
+            match to_the_end(trainer, (experiment, training), session)? {
                 Outcome::Finished(trained) => (trained.record, trained.posterior),
                 interrupted => return Ok(interrupted),
             }
@@ -101,8 +101,12 @@ pub fn run(
 
 /// Trains until the last epoch, an early stop or a pause. The method's state, the best particles and the cache are dropped
 /// at the end, before anything is fitted.
-fn to_the_end(mut trainer: Trainer, training: &Training, session: &Session) -> Result<Outcome> {
-    announce(training, &trainer, session);
+fn to_the_end(
+    mut trainer: Trainer,
+    (experiment, training): (&Experiment, &Training),
+    session: &Session,
+) -> Result<Outcome> {
+    announce((experiment, training), &trainer, session);
     let ending = trainer.train()?;
     trainer.bar.finish_and_clear();
     trainer.followers.finish();
@@ -235,7 +239,7 @@ fn prefix(
     Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
 }
 
-fn announce(training: &Training, trainer: &Trainer, session: &Session) {
+fn announce((experiment, training): (&Experiment, &Training), trainer: &Trainer, session: &Session) {
     let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
     let holdout = &trainer.material.holdout;
     tracing::info!(
@@ -258,10 +262,7 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
             share.members
         );
     }
-    let (steps, warmup) = (trainer.total_steps(), trainer.spec.warmup_steps);
-    if warmup >= steps {
-        tracing::warn!("train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value");
-    }
+    experiment.doubts(holdout.train.len()).iter().for_each(|doubt| tracing::warn!("{doubt}"));
 }
 
 /// Returns the content of `run.json` for a run that has been trained.
