@@ -27,7 +27,7 @@ const SECONDS: f64 = 60.0;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The most bytes of what the command wrote last that a warning shows.
-const LAST_BYTES: u64 = 400;
+const LAST_BYTES: u64 = 200;
 
 /// The command with the facts of the run.
 pub struct Hook {
