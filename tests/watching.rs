@@ -118,3 +118,25 @@ fn a_run_that_fails_before_its_first_step_leaves_no_folder() {
     assert_has(&messages(&output), &["5000"]);
     assert!(!place.path("results/runs").exists());
 }
+
+/// A command that waits for the content of a file ends by a signal with a message and the exit code of a stopped training.
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_every_command_alike() {
+    let place = Place::new();
+    let fifo = place.path("waits.toml");
+    std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    for (command, signal) in [(&["check"][..], "INT"), (&["train", "-c"], "TERM"), (&["score"], "USR1")] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+        child.args(command).arg(&fifo).envs(common::preload()).stderr(std::process::Stdio::piped());
+        let child = child.spawn().unwrap();
+        // This returns when the command has opened the file, so that it listens to signals.
+        let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        std::process::Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        let output = child.wait_with_output().unwrap();
+        drop(writer);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", messages(&output));
+        let said = messages(&output);
+        assert!(said.ends_with("error: stopped; what was finished before is saved\n"), "{command:?}: {said}");
+    }
+}

@@ -25,6 +25,7 @@ mod report;
 mod runs;
 mod score;
 mod sensitivity;
+mod signals;
 mod similarity;
 mod soup;
 mod sweep;
@@ -120,6 +121,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         settle_waiting(compute);
     }
     report_file_sizes();
+    if processes() == 1
+        && let Err(error) = signals::end_at_once("stopped; what was finished before is saved", || {})
+    {
+        tracing::debug!("signals are not caught: {error:#}");
+    }
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
         // All processes fail alike, and one message is enough.

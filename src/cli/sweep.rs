@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::failure::{Stopped, Usage};
 use super::options::ComputeArgs;
-use super::train::signals;
+use super::signals;
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
 use crate::machine::parallel::World;

@@ -2,8 +2,6 @@
 //!
 //! If several processes train together, only the first one writes; otherwise all of them do the same.
 
-pub(super) mod signals;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -14,6 +12,7 @@ use tch::Device;
 
 use super::failure::{Stopped, Usage};
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
+use super::signals;
 use crate::base::files::create_folder;
 use crate::evaluate::{IMAGES, after_training, experiment_csv};
 use crate::experiment::{Experiment, LogFormat};
@@ -85,6 +84,10 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
     world.agree("the run", &run.id())?;
     let is_new = !run.path().exists();
     let _lock = if world.leads() { Some(open_run(args, &experiment, &run)?) } else { None };
+    if world.size() == 1 && is_new {
+        let unused = run.clone();
+        signals::end_at_once("stopped before the first step: nothing was trained", move || unused.discard())?;
+    }
     tracing::info!("run: {}", run.path().display());
     if world.any(world.leads() && run.is_finished()) {
         tracing::info!("this run is finished (--force repeats it)");
