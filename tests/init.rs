@@ -73,7 +73,11 @@ fn every_method_is_a_config_without_doubts() {
         let training = experiment.training.unwrap();
         training.method.spec.check_steps(training.train.epochs * 799usize.div_ceil(training.train.batch_size)).unwrap();
     }
-    assert!(write(&checkpoint, &images, &METHODS[0], ("a", "a")).unwrap().contains("[head.checkpoint] # the checkpoint's own"));
+    assert!(
+        write(&checkpoint, &images, &METHODS[0], ("a", "a"))
+            .unwrap()
+            .contains("[head.checkpoint] # the checkpoint's own")
+    );
 }
 
 #[test]

@@ -18,7 +18,10 @@ fn the_curves_of_runs_are_drawn() {
     place.train(&[]).arg("--no-eval").assert().success();
     place.train(&["seed=4"]).arg("--no-eval").assert().success();
     let one = printed(&watch(&place, &["low-rank-svgd-s3"]));
-    assert_has(&one, &["low-rank-svgd-s3-", "trained, 2 of 2 epochs\n", "training loss: ", "validation accuracy (%): "]);
+    assert_has(
+        &one,
+        &["low-rank-svgd-s3-", "trained, 2 of 2 epochs\n", "training loss: ", "validation accuracy (%): "],
+    );
     let two = printed(&watch(&place, &["low-rank-svgd-s3", "low-rank-svgd-s4", "--columns", "bandwidth"]));
     assert_has(&two, &["a low-rank-svgd-s3-", "b low-rank-svgd-s4-", "bandwidth\n"]);
     assert!(!two.contains("training loss"), "{two}");
@@ -123,15 +126,24 @@ fn a_run_that_fails_before_its_first_step_leaves_no_folder() {
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_every_command_alike() {
+    use std::os::unix::fs::OpenOptionsExt;
+
     let place = Place::new();
     let fifo = place.path("waits.toml");
     std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
-    for (command, signal) in [(&["check"][..], "INT"), (&["train", "-c"], "TERM"), (&["score"], "USR1")] {
+    for (command, signal) in [(&["check"][..], "INT"), (&["train", "-c"], "TERM"), (&["data", "check", "-c"], "USR1")] {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
         child.args(command).arg(&fifo).envs(common::preload()).stderr(std::process::Stdio::piped());
-        let child = child.spawn().unwrap();
-        // This returns when the command has opened the file, so that it listens to signals.
-        let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        let mut child = child.spawn().unwrap();
+        // It can be opened for writing when the command has opened it, so that it listens to signals.
+        let open = || std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&fifo).ok();
+        let writer = loop {
+            assert!(child.try_wait().unwrap().is_none(), "{command:?} does not read the file");
+            if let Some(writer) = open() {
+                break writer;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
         std::process::Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
         let output = child.wait_with_output().unwrap();
         drop(writer);

@@ -221,7 +221,10 @@ mod tests {
 
     #[test]
     fn long_lines_break_between_words() {
-        assert_eq!(wrapped("epoch 1/9  loss 0.4641  accuracy 90.00 %", 24), "epoch 1/9  loss 0.4641\n  accuracy 90.00 %");
+        assert_eq!(
+            wrapped("epoch 1/9  loss 0.4641  accuracy 90.00 %", 24),
+            "epoch 1/9  loss 0.4641\n  accuracy 90.00 %"
+        );
         assert_eq!(wrapped("run: results/a-very-long-folder", 12), "run:\n  results/a-very-long-folder");
         assert_eq!(wrapped("short", 80), "short");
     }

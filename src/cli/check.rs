@@ -39,7 +39,7 @@ pub struct CheckArgs {
     merge: bool,
 
     /// Override a key in each config.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     sets: Vec<String>,
 
     /// Print the resolved config.

@@ -27,11 +27,11 @@ pub struct InitArgs {
     checkpoint: Option<PathBuf>,
 
     /// Images: a folder of class folders, a CSV list, or KEY=ROOT of a data set that bella knows.
-    #[arg(long, value_name = "DATA")]
+    #[arg(long, value_name = "DATA", add = super::completions::of_data_sets())]
     data: Option<String>,
 
     /// Method: the name of a file in configs/methods.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = super::completions::of_methods())]
     method: Option<String>,
 
     /// File to write [default: the name of the images' folder, with .toml].

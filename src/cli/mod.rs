@@ -4,6 +4,7 @@ mod attack;
 mod bench;
 mod check;
 mod compare;
+mod completions;
 mod conformal;
 mod data;
 mod eval;
@@ -41,7 +42,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
 
 use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
@@ -92,14 +94,7 @@ enum Command {
     Data(data::DataArgs),
     Report(report::ReportArgs),
     List(list::ListArgs),
-    Completions(CompletionsArgs),
-}
-
-/// Print shell completions.
-#[derive(Args)]
-#[command(after_help = "Example:\n  bella completions bash > ~/.local/share/bash-completion/completions/bella")]
-struct CompletionsArgs {
-    shell: clap_complete::Shell,
+    Completions(completions::CompletionsArgs),
 }
 
 /// Runs the command line of this process. The exit code is 0 for success, 1 for failure, and 2 for bad usage or a bad
@@ -112,6 +107,8 @@ pub fn main() -> ExitCode {
 /// Runs a command line whose first word is the name of the program. A program built on this library calls it after it
 /// has registered its own methods.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // The shell asks for completions by a variable; the process ends with the answer.
+    CompleteEnv::with_factory(Cli::command).var(completions::ASKED_BY).complete();
     crate::machine::memory::keep_freed();
     let words: Vec<OsString> = words.into_iter().collect();
     let of_process = std::env::args_os().eq(words.iter().cloned());
@@ -258,10 +255,6 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Data(args) => data::run(&args),
         Command::Report(args) => report::run(&args),
         Command::List(args) => list::run(&args),
-        Command::Completions(args) => {
-            let mut script = Vec::new();
-            clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut script);
-            Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
-        }
+        Command::Completions(args) => completions::run(&args),
     }
 }

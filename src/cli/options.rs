@@ -18,7 +18,7 @@ pub struct ConfigArgs {
     pub configs: Vec<PathBuf>,
 
     /// Override a key, after all files: `--set method.svgd.particles=20`.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     pub sets: Vec<String>,
 }
 

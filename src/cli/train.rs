@@ -48,7 +48,7 @@ pub struct TrainArgs {
     force: bool,
 
     /// Finished run around whose particles Gaussians are fitted instead of training (method.laplace.from).
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", add = super::completions::of_runs())]
     from: Option<String>,
 
     /// Pause after this epoch; the same command without this option goes on to the end.

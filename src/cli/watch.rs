@@ -23,7 +23,7 @@ use crate::run::RunFolder;
     bella watch --once --columns train_loss,bandwidth")]
 pub struct WatchArgs {
     /// Runs: folders or the start of ids [default: all that are training, else the latest one].
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = super::completions::of_runs())]
     runs: Vec<String>,
 
     /// Draw once instead of until the runs end.

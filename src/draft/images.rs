@@ -37,7 +37,8 @@ impl Images {
     /// Fails if the layout is not known, or if the files of the training split cannot be listed.
     pub fn look(named: &str, seed: u64) -> Result<Images> {
         let (key, lines, root) = recognised(named)?;
-        let validation = if has_published_validation(&key, &lines)? { "\"val\"".to_string() } else { SHARE.to_string() };
+        let validation =
+            if has_published_validation(&key, &lines)? { "\"val\"".to_string() } else { SHARE.to_string() };
         let table = format!("{lines}validation = {validation}\n");
         let spec = read(&key, &table)?;
         let classes = spec.dataset.classes()?;
@@ -91,7 +92,9 @@ fn recognised(named: &str) -> Result<(String, String, Option<PathBuf>)> {
     }
     let keys = DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
     if !path.is_dir() {
-        bail!("{named}: no such folder, and no data set of that name; for a known one: KEY=ROOT, with KEY one of {keys}");
+        bail!(
+            "{named}: no such folder, and no data set of that name; for a known one: KEY=ROOT, with KEY one of {keys}"
+        );
     }
     if path.join("list.csv").is_file() {
         return Ok(rooted("list", path, ""));
@@ -101,8 +104,11 @@ fn recognised(named: &str) -> Result<(String, String, Option<PathBuf>)> {
             return Ok(rooted(key, path, ""));
         }
     }
-    folders(path, "<class>/<images>")
-        .with_context(|| format!("{named}: no layout that bella knows; a data set of its own is named by KEY=ROOT, with KEY one of {keys}"))?;
+    folders(path, "<class>/<images>").with_context(|| {
+        format!(
+            "{named}: no layout that bella knows; a data set of its own is named by KEY=ROOT, with KEY one of {keys}"
+        )
+    })?;
     Ok(rooted("image-folder", path, share_of("image-folder", path)))
 }
 

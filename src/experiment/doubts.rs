@@ -27,12 +27,16 @@ impl Experiment {
         if let Some(ess) = training.method.spec.resolved().get("ess").and_then(as_number)
             && (ess > FAR * images as f64 || ess * FAR < images as f64)
         {
-            doubts.push(format!("method.{key}.ess = {ess}, but there are {images} training images: it is usually their number"));
+            doubts.push(format!(
+                "method.{key}.ess = {ess}, but there are {images} training images: it is usually their number"
+            ));
         }
         let steps = training.train.epochs * images.div_ceil(training.train.batch_size);
         let warmup = training.train.warmup_steps;
         if warmup >= steps {
-            doubts.push(format!("train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value"));
+            doubts.push(format!(
+                "train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value"
+            ));
         }
         doubts
     }

@@ -142,9 +142,8 @@ impl Canvas {
         for pair in places.windows(2) {
             let [(row, column), (to_row, to_column)] = [pair[0], pair[1]];
             let steps = (to_row - row).abs().max((to_column - column).abs()).max(1);
-            let between = |from: i64, to: i64, step: i64| {
-                from + (((to - from) * step) as f64 / steps as f64).round() as i64
-            };
+            let between =
+                |from: i64, to: i64, step: i64| from + (((to - from) * step) as f64 / steps as f64).round() as i64;
             (0..=steps).for_each(|step| self.dot(curve, between(row, to_row, step), between(column, to_column, step)));
         }
     }
@@ -199,7 +198,10 @@ mod tests {
     fn dots_join_the_corners() {
         let chart = TextChart { title: String::new(), along: "x", curves: vec![vec![(0.0, 0.0), (1.0, 1.0)]] };
         let lines = chart.lines((9, 3), Ink::Dots).unwrap();
-        assert_eq!(lines[1..4].iter().map(|line| &line[..]).collect::<Vec<_>>(), ["0.8 │  ⢀⠎", "    │ ⢠⠃ ", "0.0 │⡰⠁  "]);
+        assert_eq!(
+            lines[1..4].iter().map(|line| &line[..]).collect::<Vec<_>>(),
+            ["0.8 │  ⢀⠎", "    │ ⢠⠃ ", "0.0 │⡰⠁  "]
+        );
     }
 
     #[test]

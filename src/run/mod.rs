@@ -240,7 +240,8 @@ impl RunFolder {
     /// Returns TensorBoard's event files, in the order in which they were written.
     pub fn event_files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let is_of_events = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(EVENTS));
+        let is_of_events =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(EVENTS));
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_events).collect();
         files.sort();
         files

@@ -143,9 +143,21 @@ mod tests {
             What::Summary(Summary { value: vec![Value { tag: tag.into(), simple_value: Some(value) }] })
         };
         let cases = [
-            (0, What::FileVersion("brain.Event:2".into()), "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c"),
-            (301, What::SessionLog(SessionLog { status: START }), "100000000000000095fbfe1809000000000000f83f10ad023a020801d17949d4"),
-            (7, summary("step/loss", 0.0), "1f00000000000000514b441809000000000000f83f10072a120a100a09737465702f6c6f73731500000000c9b4d3ed"),
+            (
+                0,
+                What::FileVersion("brain.Event:2".into()),
+                "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c",
+            ),
+            (
+                301,
+                What::SessionLog(SessionLog { status: START }),
+                "100000000000000095fbfe1809000000000000f83f10ad023a020801d17949d4",
+            ),
+            (
+                7,
+                summary("step/loss", 0.0),
+                "1f00000000000000514b441809000000000000f83f10072a120a100a09737465702f6c6f73731500000000c9b4d3ed",
+            ),
             (7, summary("a", 0.1), "1700000000000000e7cef81e09000000000000f83f10072a0a0a080a016115cdcccc3d7cebf2d5"),
         ];
         for (step, what, expected) in cases {

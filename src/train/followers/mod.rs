@@ -58,11 +58,13 @@ impl Followers {
     /// Tells of steps, of which the first is number `first`, counted from 1, by their mean losses over particles.
     pub fn steps(&mut self, first: usize, losses: &[f64], rate_factor: impl Fn(usize) -> f64) {
         let every = self.every;
-        let logged = losses.iter().enumerate().map(|(at, loss)| (first + at, *loss)).filter(|(step, _)| step % every == 0);
+        let logged =
+            losses.iter().enumerate().map(|(at, loss)| (first + at, *loss)).filter(|(step, _)| step % every == 0);
         let logged: Vec<_> = logged.collect();
         self.log(|file| {
             logged.iter().try_for_each(|(step, loss)| {
-                let scalars = [("step/loss".to_string(), *loss), ("step/rate_factor".to_string(), rate_factor(step - 1))];
+                let scalars =
+                    [("step/loss".to_string(), *loss), ("step/rate_factor".to_string(), rate_factor(step - 1))];
                 file.write(*step, &scalars)
             })
         });
