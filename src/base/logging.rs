@@ -76,8 +76,7 @@ pub fn bar_with_numbers(what: &'static str) -> ProgressBar {
 
 /// Returns the number of characters in a line of the terminal that shows progress bars.
 pub fn bar_width() -> usize {
-    // The terminal writes the letters of Ctrl-C behind the line.
-    usize::from(console::Term::stderr().size().1).saturating_sub(3)
+    usize::from(console::Term::stderr().size().1)
 }
 
 /// The format of lines on the terminal: the level before the text, except for information; no time and no module.

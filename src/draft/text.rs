@@ -45,7 +45,7 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     if !method.has_phases {
         writeln!(text, "early_stop = {} # epochs without a lower validation NLL", epochs.div_ceil(3).max(3))?;
     }
-    writeln!(text, "precision = \"auto\" # bf16 on a GPU that has it")?;
+    writeln!(text, "precision = \"auto\" # bf16 where this machine computes it natively")?;
     Ok(text)
 }
 

@@ -12,10 +12,13 @@ pub fn describe(row: &EpochRow, epochs: usize) -> String {
     if let (Some(nll), Some(accuracy)) = (row.validation_nll, row.validation_accuracy) {
         text += &format!("  validation NLL {nll:.4}, accuracy {:.2} %", accuracy * 100.0);
     }
-    for (name, value) in &row.diagnostics {
-        text += &format!("  {name} {value:.3e}");
-    }
     text + &row.images_per_second.map_or(String::new(), |rate| format!("  {rate:.0} images/s"))
+}
+
+/// Returns the line of the method's diagnostics, for the run's log; `None` if it has none.
+pub fn describe_diagnostics(row: &EpochRow) -> Option<String> {
+    let values: Vec<String> = row.diagnostics.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect();
+    (!values.is_empty()).then(|| format!("epoch {}: {}", row.epoch, values.join("  ")))
 }
 
 /// Writes the whole of `train.csv`, as happens after every epoch.
