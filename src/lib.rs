@@ -55,6 +55,9 @@ pub mod run;
 // A model with its images, on its device.
 pub mod session;
 
+// A first config for the user's own checkpoint and images.
+pub mod draft;
+
 // Models that leave for other programs, and adapters that come in from them.
 pub mod exchange;
 

@@ -79,6 +79,9 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         "docs/results.md",
         "docs/exchange.md",
         "docs/clusters.md",
+        "docs/watching.md",
+        "docs/terminal.md",
+        "docs/comparison.md",
         "docs/internals.md",
     ] {
         let folder = std::path::Path::new(name).parent().unwrap();

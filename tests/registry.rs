@@ -94,10 +94,36 @@ fn every_command_has_help_with_an_example() {
         "report",
         "list",
         "completions",
+        "init",
+        "watch",
+        "sweep",
     ] {
         let output = common::bella(&[command, "--help"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command}");
         common::assert_has(&common::printed(&output), &["Usage: bella", "Example", &format!("bella {command}")]);
     }
-    common::assert_has(&common::printed(&common::bella(&["completions", "bash"]).output().unwrap()), &["_bella()"]);
+    common::assert_has(
+        &common::printed(&common::bella(&["completions", "bash"]).output().unwrap()),
+        &["_bella()", "BELLA_COMPLETE"],
+    );
+}
+
+/// The shell asks by a variable, with the words of the line and the number of the one that is typed.
+#[test]
+fn runs_keys_and_data_sets_are_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("results/runs/mine/low-rank-svgd-s1-0123456789");
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(run.join("config.toml"), "").unwrap();
+    let complete = |words: &[&str]| {
+        let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_bella"));
+        command.current_dir(folder.path()).env("BELLA_COMPLETE", "bash").env("_CLAP_IFS", "\n");
+        command.env("_CLAP_COMPLETE_INDEX", words.len().to_string()).args(["--", "bella"]).args(words);
+        common::printed(&command.output().unwrap())
+    };
+    assert_eq!(complete(&["runs", "show", "low"]), "low-rank-svgd-s1-0123456789");
+    assert_eq!(complete(&["train", "--set", "method.svgd.gam"]), "method.svgd.gamma=");
+    assert_eq!(complete(&["train", "--set", "data.digits.valid"]), "data.digits.validation=");
+    assert_eq!(complete(&["eval", "--data", "cifar100-"]), "cifar100-c=");
+    assert_eq!(complete(&["init", "--method", "multi-s"]), "multi-swag");
 }

@@ -166,3 +166,20 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     let id = run.file_name().unwrap().to_str().unwrap();
     assert!(problems.contains(&format!("bella train --out . --config runs/tiny/{id}/config.toml")), "{problems}");
 }
+
+#[test]
+fn a_notebook_reads_the_folder_from_where_it_lies() {
+    let folder = folder();
+    let (code, _, messages) = report(folder.path(), &["--notebook", "notes/report.ipynb"]);
+    assert_eq!(code, Some(1), "{messages}");
+    assert!(messages.contains("notes"), "{messages}");
+    fs::create_dir(folder.path().join("notes")).unwrap();
+    let (code, _, messages) = report(folder.path(), &["--notebook", "notes/report.ipynb"]);
+    assert!(code == Some(0) && messages.contains("notebook: notes/report.ipynb"), "{messages}");
+    let text = fs::read_to_string(folder.path().join("notes/report.ipynb")).unwrap();
+    let notebook: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let sources = notebook["cells"].as_array().unwrap().iter().map(|cell| cell["source"].to_string());
+    assert!(sources.into_iter().any(|source| source.contains(r#"Path(\"../results\")"#)), "{text}");
+    let (code, _, messages) = report(folder.path(), &["results/e.csv", "--notebook", "notes/report.ipynb"]);
+    assert!(code == Some(2) && messages.contains("--notebook reads a results folder"), "{messages}");
+}

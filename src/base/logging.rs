@@ -65,6 +65,20 @@ pub fn bar(length: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
+/// Returns a progress bar with a line of numbers below it, for work that has more to tell than its length; hidden unless
+/// standard error is a terminal.
+pub fn bar_with_numbers(what: &'static str) -> ProgressBar {
+    let bar = bar(0, what);
+    let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {elapsed_precise}\n{msg}";
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Returns the number of characters in a line of the terminal that shows progress bars.
+pub fn bar_width() -> usize {
+    usize::from(console::Term::stderr().size().1)
+}
+
 /// The format of lines on the terminal: the level before the text, except for information; no time and no module.
 struct Plain;
 
@@ -93,7 +107,13 @@ where
         }
         let mut text = String::new();
         context.field_format().format_fields(fmt::format::Writer::new(&mut text), event)?;
-        writeln!(writer, "{}", shown(&text))
+        let text = shown(&text);
+        // A command within a warning or an error stays on one line, so that it can be copied.
+        let width = io::stderr().is_terminal().then(|| usize::from(console::Term::stderr().size().1));
+        match width.filter(|_| level == Level::INFO) {
+            Some(width) => writeln!(writer, "{}", wrapped(&text, width)),
+            None => writeln!(writer, "{text}"),
+        }
     }
 }
 
@@ -117,6 +137,27 @@ fn shown(text: &str) -> String {
     }
     let (start, end) = (&letters[..LONGEST * 2 / 3], &letters[letters.len() - LONGEST / 3..]);
     format!("{} […] {}", write(start), write(end))
+}
+
+/// Returns a text with line breaks between words, so that its lines have at most `width` characters if words permit. All
+/// lines but the first are indented.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut used) = (String::new(), 0);
+    for word in text.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if used + length > width && used > 2 {
+            lines.truncate(lines.trim_end_matches(' ').len());
+            lines += "\n  ";
+            used = 2;
+            // Two spaces that divide numbers would indent the line further.
+            if length == 0 {
+                continue;
+            }
+        }
+        lines += word;
+        used += word.chars().count();
+    }
+    lines
 }
 
 #[derive(Clone, Copy)]
@@ -175,5 +216,15 @@ mod tests {
         let long = shown(&format!("start {} end", "ü".repeat(5000)));
         assert!(long.starts_with("start ü") && long.contains(" […] ") && long.ends_with("ü end"));
         assert_eq!(long.chars().count(), LONGEST + 5);
+    }
+
+    #[test]
+    fn long_lines_break_between_words() {
+        assert_eq!(
+            wrapped("epoch 1/9  loss 0.4641  accuracy 90.00 %", 24),
+            "epoch 1/9  loss 0.4641\n  accuracy 90.00 %"
+        );
+        assert_eq!(wrapped("run: results/a-very-long-folder", 12), "run:\n  results/a-very-long-folder");
+        assert_eq!(wrapped("short", 80), "short");
     }
 }

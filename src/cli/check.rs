@@ -12,7 +12,7 @@ use crate::experiment::{Experiment, is_part, load_config, over};
 use crate::machine::memory::Cut;
 use crate::results::verify::{Verified, verify};
 use crate::schema::{Problems, Tree};
-use crate::session::Session;
+use crate::session::{Session, Settings};
 use crate::train::{self, Material};
 
 /// The experiment over which a partial config is checked.
@@ -39,7 +39,7 @@ pub struct CheckArgs {
     merge: bool,
 
     /// Override a key in each config.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     sets: Vec<String>,
 
     /// Print the resolved config.
@@ -82,7 +82,10 @@ fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
             let text = format!("{shown}: is a part: give the experiment that it belongs to as well, with --merge");
             return Err(Usage(text).into());
         }
-        open(&experiment, &args.compute).with_context(|| shown.clone())?;
+        open(&experiment, args.compute.settings()).with_context(|| shown.clone())?;
+    }
+    if let Some(images) = experiment.published_training_images().filter(|_| !part && !args.deep) {
+        experiment.doubts(images).iter().for_each(|doubt| tracing::warn!("{shown}: {doubt}"));
     }
     println!("{shown}: {}", if part { "fine, to merge after an experiment" } else { "fine" });
     if args.print {
@@ -92,8 +95,7 @@ fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
 }
 
 /// Opens everything that training or evaluation would open, in their order, and prints what a training step would take.
-fn open(experiment: &Experiment, compute: &ComputeArgs) -> Result<()> {
-    let settings = compute.settings();
+pub(super) fn open(experiment: &Experiment, settings: Settings) -> Result<()> {
     let device = settings.device.open()?;
     let session = Session::open(experiment, settings, device, experiment.data.dataset.classes()?)?;
     let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
@@ -101,6 +103,7 @@ fn open(experiment: &Experiment, compute: &ComputeArgs) -> Result<()> {
     if let Some(material) = material {
         let Cut { members, images } = train::plan(experiment, &session, &material)?;
         let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
+        experiment.doubts(trained).iter().for_each(|doubt| tracing::warn!("{doubt}"));
         println!("training: {trained} images, validation: {held_out} images");
         println!("a step: {members} particles x {images} images go through the network at once");
     }

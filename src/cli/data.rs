@@ -36,7 +36,11 @@ enum DataCommand {
     bella data check domainnet=data/pacs --partial --set 'data.domainnet={train=\"photo\"}'")]
 struct CheckArgs {
     /// Data sets: KEY=ROOT, or TOML files with a [data.*] table.
-    #[arg(value_name = "KEY=ROOT|FILE", required_unless_present = "configs")]
+    #[arg(
+        value_name = "KEY=ROOT|FILE",
+        required_unless_present = "configs",
+        add = super::completions::of_data_sets()
+    )]
     data: Vec<String>,
 
     /// TOML experiment of which only [data.*] is read; several merge left to right.

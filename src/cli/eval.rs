@@ -39,6 +39,7 @@ use crate::results::store::Row;
 )]
 pub struct EvalArgs {
     /// Runs: folders or the start of ids [default: the latest finished run].
+    #[arg(add = super::completions::of_runs())]
     runs: Vec<String>,
 
     /// TOML experiment whose checkpoint is evaluated without training; several merge left to right.

@@ -49,6 +49,7 @@ words! {
     bella export low-rank-svgd-s1 --to weights --soup --output model")]
 pub struct ExportArgs {
     /// Run: its folder or the start of its id [default: the latest finished run].
+    #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 
     #[command(flatten)]

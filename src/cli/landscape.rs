@@ -19,6 +19,7 @@ use crate::results::store::{self, Table};
 #[command(after_help = "Example:\n  bella landscape low-rank-svgd-s1 --particles 0,1,2 --grid 21 --samples 2000")]
 pub struct LandscapeArgs {
     /// Run: its folder or the start of its id [default: the latest finished run].
+    #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 
     /// Three particles, counted from 0.

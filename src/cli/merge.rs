@@ -25,7 +25,7 @@ use crate::subspace::Space;
     bella merge full-map-s1 full-map-s2 --by mean --to weights --output model")]
 pub struct MergeArgs {
     /// Runs: folders or the start of ids. Head and test set are those of the first. All particles are merged.
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., add = super::completions::of_runs())]
     runs: Vec<String>,
 
     /// Measure of how certain a model is about a parameter.

@@ -4,6 +4,7 @@ mod attack;
 mod bench;
 mod check;
 mod compare;
+mod completions;
 mod conformal;
 mod data;
 mod eval;
@@ -12,6 +13,7 @@ mod failure;
 mod head;
 mod images;
 mod import;
+mod init;
 mod inspect;
 mod landscape;
 mod list;
@@ -24,11 +26,13 @@ mod report;
 mod runs;
 mod score;
 mod sensitivity;
+mod signals;
 mod similarity;
 mod soup;
 mod sweep;
 mod tokenize;
 mod train;
+mod watch;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +42,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
 
 use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
@@ -67,6 +72,7 @@ enum Command {
     Sweep(sweep::SweepArgs),
     Eval(eval::EvalArgs),
     Runs(runs::RunsArgs),
+    Watch(watch::WatchArgs),
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
     Compare(compare::CompareArgs),
@@ -80,6 +86,7 @@ enum Command {
     Images(images::ImagesArgs),
     Bench(bench::BenchArgs),
     Rehearse(rehearse::RehearseArgs),
+    Init(init::InitArgs),
     Inspect(inspect::InspectArgs),
     Head(head::HeadArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -87,14 +94,7 @@ enum Command {
     Data(data::DataArgs),
     Report(report::ReportArgs),
     List(list::ListArgs),
-    Completions(CompletionsArgs),
-}
-
-/// Print shell completions.
-#[derive(Args)]
-#[command(after_help = "Example:\n  bella completions bash > ~/.local/share/bash-completion/completions/bella")]
-struct CompletionsArgs {
-    shell: clap_complete::Shell,
+    Completions(completions::CompletionsArgs),
 }
 
 /// Runs the command line of this process. The exit code is 0 for success, 1 for failure, and 2 for bad usage or a bad
@@ -107,6 +107,8 @@ pub fn main() -> ExitCode {
 /// Runs a command line whose first word is the name of the program. A program built on this library calls it after it
 /// has registered its own methods.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // The shell asks for completions by a variable; the process ends with the answer.
+    CompleteEnv::with_factory(Cli::command).var(completions::ASKED_BY).complete();
     crate::machine::memory::keep_freed();
     let words: Vec<OsString> = words.into_iter().collect();
     let of_process = std::env::args_os().eq(words.iter().cloned());
@@ -116,6 +118,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         settle_waiting(compute);
     }
     report_file_sizes();
+    if processes() == 1
+        && let Err(error) = signals::end_at_once("stopped; what was finished before is saved", || {})
+    {
+        tracing::debug!("signals are not caught: {error:#}");
+    }
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
         // All processes fail alike, and one message is enough.
@@ -171,6 +178,7 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         | Command::Compare(_)
         | Command::Images(_)
         | Command::Rehearse(_)
+        | Command::Init(_)
         | Command::Inspect(_)
         | Command::Head(_)
         | Command::Tokenize(_)
@@ -180,6 +188,7 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         | Command::List(_)
         | Command::Sweep(_)
         | Command::Runs(_)
+        | Command::Watch(_)
         | Command::Completions(_) => None,
     }
 }
@@ -224,6 +233,7 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Sweep(args) => sweep::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Runs(args) => runs::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Compare(args) => compare::run(&args),
@@ -237,6 +247,7 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Images(args) => images::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Rehearse(args) => rehearse::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Head(args) => head::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
@@ -244,10 +255,6 @@ fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
         Command::Data(args) => data::run(&args),
         Command::Report(args) => report::run(&args),
         Command::List(args) => list::run(&args),
-        Command::Completions(args) => {
-            let mut script = Vec::new();
-            clap_complete::generate(args.shell, &mut Cli::command(), "bella", &mut script);
-            Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
-        }
+        Command::Completions(args) => completions::run(&args),
     }
 }

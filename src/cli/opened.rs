@@ -22,11 +22,11 @@ use crate::session::Session;
 #[derive(Args, Clone, Default)]
 pub(super) struct Overrides {
     /// Another test set: KEY=ROOT, or a TOML file with a [data.*] table.
-    #[arg(long, value_name = "KEY=ROOT|FILE")]
+    #[arg(long, value_name = "KEY=ROOT|FILE", add = super::completions::of_data_sets())]
     pub data: Option<String>,
 
     /// Override a key of data.*, train.particle_chunk or train.precision.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     pub sets: Vec<String>,
 
     /// Number type to compute in: f32, bf16, f64 or auto [default: as in training; f32 for a checkpoint without

@@ -18,14 +18,14 @@ pub struct ConfigArgs {
     pub configs: Vec<PathBuf>,
 
     /// Override a key, after all files: `--set method.svgd.particles=20`.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     pub sets: Vec<String>,
 }
 
 impl ConfigArgs {
-    /// Reads the experiment, with one more override.
-    pub fn read(&self, set: Option<String>) -> Result<Experiment, Problems> {
-        let sets: Vec<String> = self.sets.iter().cloned().chain(set).collect();
+    /// Reads the experiment, with further overrides.
+    pub fn read(&self, further: impl IntoIterator<Item = String>) -> Result<Experiment, Problems> {
+        let sets: Vec<String> = self.sets.iter().cloned().chain(further).collect();
         Experiment::read(&load_config(&self.configs, &sets)?)
     }
 }

@@ -34,6 +34,7 @@ use crate::predict::{Members, Predictor};
     bella predict low-rank-svgd-s1 photos/ --conformal 0.1    # sets that hold the class with probability 0.9")]
 pub struct PredictArgs {
     /// Run: its folder, the start of its id, or `latest`.
+    #[arg(add = super::completions::of_runs())]
     run: String,
 
     /// Image files, folders, or - for a list of paths on standard input.

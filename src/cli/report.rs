@@ -9,6 +9,7 @@ use super::failure::Usage;
 use super::options::TableArgs;
 use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
+use crate::report::notebook::notebook;
 use crate::report::tables::{self, RenderedTable, overview, result_columns};
 use crate::report::{Sources, figures, html};
 use crate::results::images::distinguish;
@@ -22,7 +23,7 @@ const MOST_NAMED: usize = 1000;
 /// Print results beside the papers' numbers; write tables, figures and a page.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella report\n  bella report --table bella-1 --format latex\n  \
-    bella report --out report --html results/report.html\n  bella report results/cifar10.csv --seeds\n  \
+    bella report --out report --html results/report.html\n  bella report --notebook report.ipynb\n  bella report results/cifar10.csv --seeds\n  \
     bella report results/quickstart.csv --picture results/quickstart.svg")]
 pub struct ReportArgs {
     /// Results folder, or results files [default: results].
@@ -49,6 +50,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
 
+    /// Write a Jupyter notebook that reads the results folder and draws the main tables and figures again.
+    #[arg(long, value_name = "FILE.ipynb")]
+    notebook: Option<PathBuf>,
+
     /// Draw accuracy, NLL and ECE of every run and condition to this file.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
@@ -70,6 +75,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         crate::report::picture::draw(&sources.results, picture)?;
         tracing::info!("picture: {}", picture.display());
     }
+    args.write_notebook()?;
     args.write_files(&sources)
 }
 
@@ -85,6 +91,19 @@ impl ReportArgs {
             let why = format!("--out {}: holds the results that are reported; name another folder", out.display());
             return Err(Usage(why).into());
         }
+        Ok(())
+    }
+
+    /// Writes the notebook, which reads a folder by itself.
+    fn write_notebook(&self) -> Result<()> {
+        let Some(file) = &self.notebook else { return Ok(()) };
+        let folder = match &self.paths[..] {
+            [] => Path::new("results"),
+            [folder] if folder.is_dir() => folder,
+            _ => return Err(Usage("--notebook reads a results folder: name the folder instead of files".into()).into()),
+        };
+        export::write(file, &notebook(folder, file)?)?;
+        tracing::info!("notebook: {}", file.display());
         Ok(())
     }
 

@@ -32,6 +32,7 @@ enum What {
     /// Show the state, the cost and the results of a run.
     Show {
         /// Run: its folder or the start of its id.
+        #[arg(add = super::completions::of_runs())]
         run: String,
 
         #[command(flatten)]
@@ -40,14 +41,16 @@ enum What {
     /// Print the settings in which two runs differ.
     Diff {
         /// Run: its folder or the start of its id.
+        #[arg(add = super::completions::of_runs())]
         a: String,
         /// The other run.
+        #[arg(add = super::completions::of_runs())]
         b: String,
     },
     /// Remove runs with all their files. Their rows in the results files stay.
     Rm {
         /// Runs: folders or the start of ids.
-        #[arg(required = true)]
+        #[arg(required = true, add = super::completions::of_runs())]
         runs: Vec<String>,
     },
 }

@@ -19,6 +19,7 @@ use crate::subspace::combine::mean;
 )]
 pub struct SoupArgs {
     /// Run: its folder or the start of its id [default: the latest finished run].
+    #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 
     /// Quantity to average: the updates of the weights (exact), or the factors of low-rank particles.

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::failure::{Stopped, Usage};
 use super::options::ComputeArgs;
-use super::train::signals;
+use super::signals;
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
 use crate::machine::parallel::World;
@@ -34,7 +34,7 @@ pub struct SweepArgs {
 
     /// Key and values to try: KEY=A,B,… (every combination), KEY=LOW..HIGH (drawn, uniform in the logarithm) or
     /// KEY=uniform:LOW..HIGH; may be repeated.
-    #[arg(long, required = true, value_name = "KEY=VALUES")]
+    #[arg(long, required = true, value_name = "KEY=VALUES", add = super::completions::of_keys())]
     over: Vec<Axis>,
 
     /// Most trials: a larger grid is cut down to this many at random, and ranges give this many draws [default: the
@@ -55,7 +55,7 @@ pub struct SweepArgs {
     jobs: u16,
 
     /// Override a key in every trial: `--set train.epochs=3`.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     sets: Vec<String>,
 
     /// Print the trials and when they are judged, and train nothing.

@@ -2,8 +2,7 @@
 //!
 //! If several processes train together, only the first one writes; otherwise all of them do the same.
 
-pub(super) mod signals;
-
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -13,9 +12,10 @@ use tch::Device;
 
 use super::failure::{Stopped, Usage};
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
+use super::signals;
 use crate::base::files::create_folder;
 use crate::evaluate::{IMAGES, after_training, experiment_csv};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, LogFormat};
 use crate::machine::memory;
 use crate::machine::parallel::World;
 use crate::posterior::Stored;
@@ -48,12 +48,16 @@ pub struct TrainArgs {
     force: bool,
 
     /// Finished run around whose particles Gaussians are fitted instead of training (method.laplace.from).
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", add = super::completions::of_runs())]
     from: Option<String>,
 
     /// Pause after this epoch; the same command without this option goes on to the end.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     until_epoch: Option<u32>,
+
+    /// Log training in the run's folder in this format as well (train.log).
+    #[arg(long, value_name = "FORMAT")]
+    log: Vec<LogFormat>,
 
     /// Skip the evaluation on the test split.
     #[arg(long)]
@@ -68,7 +72,9 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
         return Err(Usage("train needs a config: bella train --config configs/quickstart.toml".into()).into());
     }
     let from = args.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
-    let experiment = args.config.read(from)?;
+    let formats: Vec<String> = args.log.iter().map(|format| format!("\"{format}\"")).collect();
+    let log = (!formats.is_empty()).then(|| format!("train.log=[{}]", formats.join(",")));
+    let experiment = args.config.read(from.into_iter().chain(log))?;
     if experiment.training.is_none() {
         let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
         return Err(Usage(missing.into()).into());
@@ -76,7 +82,12 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
     let settings = args.compute.settings();
     let run = RunFolder::of(&settings.out, &experiment)?;
     world.agree("the run", &run.id())?;
+    let is_new = !run.path().exists();
     let _lock = if world.leads() { Some(open_run(args, &experiment, &run)?) } else { None };
+    if world.size() == 1 && is_new {
+        let unused = run.clone();
+        signals::end_at_once("stopped before the first step: nothing was trained", move || unused.discard())?;
+    }
     tracing::info!("run: {}", run.path().display());
     if world.any(world.leads() && run.is_finished()) {
         tracing::info!("this run is finished (--force repeats it)");
@@ -84,7 +95,12 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
             args.no_eval || !world.any(world.leads() && !show_stored(&experiment, &settings, &run, &args.table)?);
         return if shown { Ok(()) } else { evaluate_finished(&experiment, (settings, world), &run, &args.table) };
     }
-    train(&experiment, (settings, world), &run, args)
+    let (began, leads) = (Cell::new(false), world.leads());
+    let trained = train(&experiment, (settings, world), (&run, &began), args);
+    if trained.is_err() && is_new && leads && !began.get() {
+        run.discard();
+    }
+    trained
 }
 
 /// Prepares the folder of the run and locks it against other processes.
@@ -106,7 +122,7 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
 fn train(
     experiment: &Experiment,
     (mut settings, world): (Settings, Rc<World>),
-    run: &RunFolder,
+    (run, began): (&RunFolder, &Cell<bool>),
     args: &TrainArgs,
 ) -> Result<()> {
     let no_eval = args.no_eval;
@@ -120,7 +136,7 @@ fn train(
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
     let trained = || signals::end(saved.clone(), session.world.leads());
     let until_epoch = args.until_epoch.map(|epoch| epoch as usize);
-    let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch };
+    let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch, began };
     let Finished { record, posterior } = match train::run(experiment, &session, material, (run, state), &watch)? {
         Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {

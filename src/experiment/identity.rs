@@ -6,8 +6,9 @@ use sha2::{Digest, Sha256};
 use super::Experiment;
 use crate::base::hash::{file_sha256, hex};
 
-/// The keys that do not change a reported number: the locations of files, and how the work is split.
-const IRRELEVANT: [&[&str]; 12] = [
+/// The keys that do not change a reported number: the locations of files, how the work is split, and
+/// who is told of it.
+const IRRELEVANT: [&[&str]; 15] = [
     &["name"],
     &["checkpoint", "path"],
     &["head", "*", "weights"],
@@ -19,6 +20,9 @@ const IRRELEVANT: [&[&str]; 12] = [
     &["train", "prefix_cache"],
     &["train", "eval_batch_size"],
     &["train", "save_minutes"],
+    &["train", "log"],
+    &["train", "on_epoch"],
+    &["train", "on_epoch_seconds"],
     // The name of the key in earlier versions.
     &["train", "checkpoint_minutes"],
 ];

@@ -3,6 +3,7 @@
 
 mod chosen;
 mod data;
+mod doubts;
 mod identity;
 pub mod keys;
 mod layers;
@@ -23,7 +24,7 @@ use chosen::choose;
 pub use data::{DataSpec, Validation};
 pub use identity::{digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
-pub use train_table::{Batches, PrefixCache, Schedule, Selection, TrainSpec};
+pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Training;
 

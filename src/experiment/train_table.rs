@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::data::Validation;
 use crate::machine::{Chunk, Precision};
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Bounds, CommandLine, Reader, words};
 
 /// The table `[train]`.
 #[derive(Serialize)]
@@ -35,6 +35,15 @@ pub struct TrainSpec {
     /// The number of epochs without a lower validation NLL after which training ends; `None` for all epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<usize>,
+    /// The formats in which training is logged beside `train.csv`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<LogFormat>,
+    /// The command that gets the row of each epoch as JSON on its standard input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_epoch: Option<CommandLine>,
+    /// The seconds after which that command is stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_epoch_seconds: Option<f64>,
 }
 
 /// The number of parts that a batch is split into.
@@ -68,6 +77,10 @@ impl Serialize for Accumulate {
 words! {
     /// The learning rate over time, after a linear warm-up.
     pub enum Schedule { Cosine = "cosine", Constant = "constant" }
+}
+words! {
+    /// A format in which training is logged.
+    pub enum LogFormat { TensorBoard = "tensorboard" }
 }
 words! {
     /// The order in which particles see the images: each in its own order, or all in the same one.
@@ -168,6 +181,19 @@ impl TrainSpec {
                 .count("early_stop", 1..=1_000_000)
                 .about("Epochs without a lower validation NLL after which training ends before its last epoch.")
                 .optional(),
+            log: reader
+                .choices("log")
+                .about("Formats in which training is logged in the run's folder, beside `train.csv`.")
+                .optional()
+                .unwrap_or_default(),
+            on_epoch: reader
+                .command("on_epoch")
+                .about("Command that gets the row of each epoch as JSON on its standard input.")
+                .optional(),
+            on_epoch_seconds: reader
+                .float("on_epoch_seconds", Bounds::above(0.0))
+                .about("Seconds after which the command of `on_epoch` is stopped; 60 if nothing is set.")
+                .optional(),
         };
         spec.check(&reader, validation);
         reader.finish();
@@ -180,6 +206,9 @@ impl TrainSpec {
         }
         if self.early_stop.is_some() && validation.is_none() {
             reader.problem("early_stop", "needs validation images: set data.*.validation, say to 0.2");
+        }
+        if self.on_epoch_seconds.is_some() && self.on_epoch.is_none() {
+            reader.problem("on_epoch_seconds", "has no meaning without on_epoch");
         }
     }
 }

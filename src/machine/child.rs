@@ -31,3 +31,27 @@ pub fn ask_to_end(child: &mut Child) {
 pub fn ask_to_end(child: &mut Child) {
     let _ = child.kill();
 }
+
+/// Makes a command the first of a process group of its own, which does not get the signals of the terminal.
+#[cfg(unix)]
+pub fn own_group(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    command.process_group(0);
+}
+
+/// Does nothing, since this system has no process groups.
+#[cfg(not(unix))]
+pub fn own_group(_: &mut Command) {}
+
+/// Ends a child of its own group, together with the processes that it has started.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn end_group(child: &mut Child) {
+    // SAFETY: the child has not been waited for, so its number belongs to no other group.
+    unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+}
+
+/// Ends a child alone, since this system has no other way.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn end_group(child: &mut Child) {
+    let _ = child.kill();
+}

@@ -12,6 +12,7 @@ mod legend;
 mod map;
 mod panel;
 pub mod raster;
+pub mod terminal;
 pub mod text;
 
 pub use axis::{Axis, Scale, Ticks};

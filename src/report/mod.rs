@@ -4,9 +4,11 @@
 
 pub mod aggregate;
 pub mod card;
+pub mod curves;
 pub mod export;
 pub mod figures;
 pub mod html;
+pub mod notebook;
 pub mod paper;
 pub mod picture;
 pub mod sources;

@@ -4,7 +4,7 @@ mod record;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sha2::{Digest, Sha256};
@@ -19,6 +19,9 @@ pub use record::Record;
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.
 const LONGEST_STEM: usize = 180;
+
+/// The start of the names of TensorBoard's event files.
+const EVENTS: &str = "events.out.tfevents.";
 
 /// The folder of one run.
 #[derive(Clone, Debug)]
@@ -35,6 +38,11 @@ impl RunFolder {
     /// Returns the folder of an experiment's run below `results`.
     pub fn of(results: &Path, experiment: &Experiment) -> Result<RunFolder> {
         Ok(RunFolder { path: results.join("runs").join(&experiment.name).join(experiment.run_id()?) })
+    }
+
+    /// Returns the run whose folder lies at `path`.
+    pub fn at(path: PathBuf) -> RunFolder {
+        RunFolder { path }
     }
 
     /// Finds the run that the user names by its folder, by the start of its id, or not at all (the latest finished
@@ -100,7 +108,7 @@ impl RunFolder {
     pub fn lock(&self) -> Result<RunLock> {
         let path = self.path.join("lock");
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        match file.try_lock() {
+        match patiently(&file) {
             Ok(()) => {
                 self.remove_leftovers();
                 Ok(RunLock { _file: file })
@@ -115,7 +123,7 @@ impl RunFolder {
     /// Returns whether another process is training this run.
     pub fn is_locked(&self) -> bool {
         let file = File::open(self.path.join("lock"));
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// Removes the files that a killed process has left: temporary files, and the cache of the first blocks.
@@ -224,6 +232,29 @@ impl RunFolder {
         self.path.join("train.csv")
     }
 
+    /// Returns the path of the log of the command of `train.on_epoch`.
+    pub fn hook_log(&self) -> PathBuf {
+        self.path.join("on_epoch.log")
+    }
+
+    /// Returns TensorBoard's event files, in the order in which they were written.
+    pub fn event_files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let is_of_events =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(EVENTS));
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_events).collect();
+        files.sort();
+        files
+    }
+
+    /// Returns the path of a further event file, which sorts behind the ones that exist.
+    pub fn next_event_file(&self) -> PathBuf {
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let taken: Vec<PathBuf> = self.event_files();
+        let name = |number: usize| self.path.join(format!("{EVENTS}{seconds:010}.bella.{number:06}"));
+        (taken.len()..).map(name).find(|path| taken.last().is_none_or(|last| path > last)).unwrap_or_else(|| name(0))
+    }
+
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.csv")
     }
@@ -263,16 +294,36 @@ impl RunFolder {
             self.metrics(),
             self.record(),
         ];
-        for file in files.into_iter().chain(predictions.map(|entry| entry.path())) {
+        let logs = self.event_files().into_iter().chain([self.hook_log()]);
+        for file in files.into_iter().chain(logs).chain(predictions.map(|entry| entry.path())) {
             remove(&file)?;
         }
         Ok(())
+    }
+
+    /// Removes the folder of a run that failed before its first step, with the folders around it that are empty then.
+    pub fn discard(&self) {
+        if std::fs::remove_dir_all(&self.path).is_ok() {
+            let around = self.path.ancestors().skip(1).take(2);
+            around.take_while(|folder| std::fs::remove_dir(folder).is_ok()).for_each(drop);
+        }
     }
 
     /// Returns the path of run.json.
     pub fn record(&self) -> PathBuf {
         self.path.join("run.json")
     }
+}
+
+/// Locks a file. A process that only asks whether the file is locked holds it for a moment, which is waited for.
+fn patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..20 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Removes a file, unless there is none.

@@ -19,7 +19,7 @@ pub(crate) use choice::words;
 pub use choice::{Choice, UnknownWord, possible_value};
 pub use node::{Node, Origin, Table, Value};
 pub use problems::{Problem, Problems, one_line};
-pub use reader::{Field, Reader};
+pub use reader::{CommandLine, Field, Reader};
 pub use suggest::{hint, suggest};
 pub use survey::{Absence, Asked, Given, Survey};
 pub use tree::Tree;

@@ -20,6 +20,7 @@ use super::survey::{Note, Survey};
 use super::tree::Tree;
 pub use field::Field;
 use field::State;
+pub use lists::CommandLine;
 
 type Shared = Rc<RefCell<Problems>>;
 

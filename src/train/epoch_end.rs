@@ -45,6 +45,8 @@ impl Trainer<'_> {
         }
         self.warn(&row);
         tracing::info!("{}", history::describe(&row, self.spec.epochs));
+        history::describe_diagnostics(&row).iter().for_each(|line| tracing::debug!("{line}"));
+        self.followers.epoch(&row);
         self.progress.finish_epoch(row);
         if self.world.leads() { history::write(self.folder, &self.progress.rows) } else { Ok(()) }
     }

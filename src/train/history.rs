@@ -12,10 +12,13 @@ pub fn describe(row: &EpochRow, epochs: usize) -> String {
     if let (Some(nll), Some(accuracy)) = (row.validation_nll, row.validation_accuracy) {
         text += &format!("  validation NLL {nll:.4}, accuracy {:.2} %", accuracy * 100.0);
     }
-    for (name, value) in &row.diagnostics {
-        text += &format!("  {name} {value:.3e}");
-    }
     text + &row.images_per_second.map_or(String::new(), |rate| format!("  {rate:.0} images/s"))
+}
+
+/// Returns the line of the method's diagnostics, for the run's log; `None` if it has none.
+pub fn describe_diagnostics(row: &EpochRow) -> Option<String> {
+    let values: Vec<String> = row.diagnostics.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect();
+    (!values.is_empty()).then(|| format!("epoch {}: {}", row.epoch, values.join("  ")))
 }
 
 /// Writes the whole of `train.csv`, as happens after every epoch.
@@ -25,17 +28,25 @@ pub fn write(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
     store::write(&run.history(), &table)
 }
 
+/// Returns the row of `train.csv` of an epoch.
 fn cells(row: &EpochRow) -> Row {
     let mut cells = Row::new();
-    cells.push("epoch", row.epoch.to_string());
-    cells.push("step", row.step.to_string());
-    cells.push_number("rate_factor", Some(row.rate_factor));
-    cells.push_number("train_loss", Some(row.train_loss));
-    cells.push_number("validation_nll_lm", row.validation_nll);
-    cells.push_number("validation_accuracy_lm", row.validation_accuracy);
-    cells.push_number("validation_ece_lm", row.validation_ece);
-    row.diagnostics.iter().for_each(|(name, value)| cells.push_number(name, Some(*value)));
-    cells.push_number("wall_seconds", Some(row.wall_seconds));
-    cells.push_number("images_per_second", row.images_per_second);
+    values(row).into_iter().for_each(|(column, value)| cells.push_number(column, value));
     cells
+}
+
+/// Returns the values of an epoch by the columns of `train.csv`.
+pub fn values(row: &EpochRow) -> Vec<(&str, Option<f64>)> {
+    let mut values = vec![
+        ("epoch", Some(row.epoch as f64)),
+        ("step", Some(row.step as f64)),
+        ("rate_factor", Some(row.rate_factor)),
+        ("train_loss", Some(row.train_loss)),
+        ("validation_nll_lm", row.validation_nll),
+        ("validation_accuracy_lm", row.validation_accuracy),
+        ("validation_ece_lm", row.validation_ece),
+    ];
+    values.extend(row.diagnostics.iter().map(|(name, value)| (name.as_str(), Some(*value))));
+    values.extend([("wall_seconds", Some(row.wall_seconds)), ("images_per_second", row.images_per_second)]);
+    values
 }

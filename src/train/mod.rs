@@ -5,6 +5,8 @@ pub mod chunks;
 mod epoch_end;
 mod feed;
 mod flipout;
+mod followers;
+mod gauge;
 mod history;
 mod material;
 mod mixing;

@@ -1,5 +1,6 @@
 //! A whole training run: assembled, resumed if it was interrupted, trained, fitted and stored.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,6 +10,8 @@ use tch::{Device, Tensor};
 
 use super::around;
 use super::chunks::{Step, state_bytes};
+use super::followers::Followers;
+use super::gauge::Gauge;
 use super::material::Material;
 use super::prefix::{Plan, Prefix};
 use super::progress::Progress;
@@ -31,6 +34,8 @@ pub struct Watch<'a> {
     pub trained: &'a dyn Fn() -> Result<()>,
     /// The epoch after which training pauses, with the resume file saved; `None` trains to the end.
     pub until_epoch: Option<usize>,
+    /// Set when the first step begins.
+    pub began: &'a Cell<bool>,
 }
 
 /// A run that is finished and stored.
@@ -64,14 +69,19 @@ pub fn run(
     around::announce(training, session)?;
     let course = training.method.spec.course();
     let (record, particles) = match course {
-        Course::Fit { run, .. } => around::adopt(run, experiment, session)?,
+        Course::Fit { run, .. } => {
+            let adopted = around::adopt(run, experiment, session)?;
+            watch.began.set(true);
+            adopted
+        }
         Course::Train | Course::TrainThenFit(_) => {
             let mut trainer = assemble(experiment, session, &material, (folder, watch))?;
             if let Some(state) = state {
                 // Once it is read, the resume file takes no memory.
                 trainer.go_on(&state)?;
             }
-            match to_the_end(trainer, training, session)? {
+            watch.began.set(true);
+            match to_the_end(trainer, (experiment, training), session)? {
                 Outcome::Finished(trained) => (trained.record, trained.posterior),
                 interrupted => return Ok(interrupted),
             }
@@ -91,10 +101,15 @@ pub fn run(
 
 /// Trains until the last epoch, an early stop or a pause. The method's state, the best particles and the cache are dropped
 /// at the end, before anything is fitted.
-fn to_the_end(mut trainer: Trainer, training: &Training, session: &Session) -> Result<Outcome> {
-    announce(training, &trainer, session);
+fn to_the_end(
+    mut trainer: Trainer,
+    (experiment, training): (&Experiment, &Training),
+    session: &Session,
+) -> Result<Outcome> {
+    announce((experiment, training), &trainer, session);
     let ending = trainer.train()?;
     trainer.bar.finish_and_clear();
+    trainer.followers.finish();
     if ending == Ending::Interrupted {
         return Ok(Outcome::Interrupted { steps: trainer.progress.steps });
     }
@@ -124,6 +139,10 @@ fn assemble<'a>(
     let cutter = plan_step(training, session, material, team.share().rows.len())?;
     let theta = session.initial_theta(experiment.seed, particles)?;
     let method = method(training, subspace, &theta, experiment.seed);
+    let followers = match world.leads() {
+        true => Followers::of(experiment, spec, folder, spec.epochs * material.batches(spec.batch_size)),
+        false => Followers::none(),
+    };
     Ok(Trainer {
         spec,
         seed: experiment.seed,
@@ -138,7 +157,9 @@ fn assemble<'a>(
         team,
         stop: watch.stop.clone(),
         until_epoch: watch.until_epoch,
-        bar: crate::base::logging::bar(0, "training"),
+        bar: crate::base::logging::bar_with_numbers("training"),
+        gauge: Gauge::new(),
+        followers,
         cutter,
         prefix,
     })
@@ -218,7 +239,7 @@ fn prefix(
     Ok(Prefix::build(&plan, spec.prefix_cache)?.map(Rc::new))
 }
 
-fn announce(training: &Training, trainer: &Trainer, session: &Session) {
+fn announce((experiment, training): (&Experiment, &Training), trainer: &Trainer, session: &Session) {
     let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
     let holdout = &trainer.material.holdout;
     tracing::info!(
@@ -241,10 +262,7 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
             share.members
         );
     }
-    let (steps, warmup) = (trainer.total_steps(), trainer.spec.warmup_steps);
-    if warmup >= steps {
-        tracing::warn!("train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value");
-    }
+    experiment.doubts(holdout.train.len()).iter().for_each(|doubt| tracing::warn!("{doubt}"));
 }
 
 /// Returns the content of `run.json` for a run that has been trained.

@@ -11,6 +11,8 @@ use indicatif::ProgressBar;
 use tch::Tensor;
 
 use super::feed::Feed;
+use super::followers::Followers;
+use super::gauge::{Gauge, Left, Reading};
 use super::material::Material;
 use super::objective::Likelihood;
 use super::portion::Cut;
@@ -21,7 +23,7 @@ use super::shared::Shared;
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
 use crate::data::order::epoch_order;
 use crate::experiment::{Batches, Selection, TrainSpec};
-use crate::machine::memory::Cutter;
+use crate::machine::memory::{self, Cutter};
 use crate::machine::parallel::{Team, World};
 use crate::methods::{Method, Step};
 use crate::model::Model;
@@ -34,6 +36,9 @@ const LOOK_EVERY: usize = 20;
 
 /// The seconds between two lines of progress if there is no progress bar.
 const TELL_EVERY_SECONDS: u64 = 30;
+
+/// The characters of such a line behind the number of the step.
+const LINE: usize = 100;
 
 /// The state of the training loop.
 pub(super) struct Trainer<'a> {
@@ -54,6 +59,8 @@ pub(super) struct Trainer<'a> {
     pub(super) until_epoch: Option<usize>,
     pub(super) progress: Progress,
     pub(super) bar: ProgressBar,
+    pub(super) gauge: Gauge,
+    pub(super) followers: Followers,
     /// The number of particles and images that go through the network at once.
     pub(super) cutter: Rc<Cutter>,
     /// The cached input of the first trained stage, if there is a cache.
@@ -81,6 +88,7 @@ pub(super) struct Clock {
     /// The images of the current epoch since this process started, counted once for each particle. `seconds` is the
     /// time spent on them.
     pub(super) images: u64,
+    pub(super) steps: usize,
     pub(super) seconds: f64,
 }
 
@@ -97,11 +105,11 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// Fails if a loss is not finite, if a batch cannot be read, or if the resume file cannot be written.
     pub(super) fn train(&mut self) -> Result<Ending> {
-        let mut clock =
-            Clock { started: Instant::now(), saved: Instant::now(), told: Instant::now(), images: 0, seconds: 0.0 };
+        let now = Instant::now();
+        let mut clock = Clock { started: now, saved: now, told: now, images: 0, steps: 0, seconds: 0.0 };
+        self.followers.start(self.folder, &self.progress);
         self.bar.set_length(self.total_steps() as u64);
         self.bar.set_position(self.progress.steps as u64);
-        self.bar.reset_eta();
         while self.progress.epoch < self.spec.epochs && !self.has_stalled() {
             if self.until_epoch.is_some_and(|until| self.progress.epoch >= until) {
                 return Ok(Ending::Interrupted);
@@ -109,8 +117,10 @@ impl<'a> Trainer<'a> {
             if self.epoch(&mut clock)? == Ending::Interrupted {
                 return Ok(Ending::Interrupted);
             }
+            let ended = Instant::now();
             self.close_epoch(&clock)?;
             self.save(&mut clock)?;
+            self.gauge.closed(ended.elapsed());
             if self.stopping() && self.progress.epoch < self.spec.epochs {
                 return Ok(Ending::Interrupted);
             }
@@ -233,7 +243,7 @@ impl<'a> Trainer<'a> {
     fn epoch(&mut self, clock: &mut Clock) -> Result<Ending> {
         let mut unseen: Vec<Tensor> = Vec::new();
         let every = if self.theta.device() == tch::Device::Cpu { 1 } else { LOOK_EVERY };
-        (clock.images, clock.seconds) = (0, 0.0);
+        (clock.images, clock.steps, clock.seconds) = (0, 0, 0.0);
         let mut began = Instant::now();
         for feed in self.feeds() {
             let feed = feed?;
@@ -248,6 +258,7 @@ impl<'a> Trainer<'a> {
             // Saving and validation do not count as training time of an image.
             clock.seconds += began.elapsed().as_secs_f64();
             clock.images += images;
+            clock.steps += 1;
             let due = clock.saved.elapsed().as_secs_f64() > self.spec.save_minutes * 60.0;
             let stopping = self.stopping();
             if due || stopping {
@@ -310,15 +321,44 @@ impl<'a> Trainer<'a> {
                 self.progress.epoch + 1
             );
         }
-        let last = &values[values.len() - particles..];
-        let loss = last.iter().sum::<f64>() / particles as f64;
-        // An epoch's first step is not timed, so after it there is no rate yet.
-        let rate = clock.rate().map_or(String::new(), |rate| format!("  {rate:.0} images/s"));
-        self.bar.set_message(format!("loss {loss:.4}{rate}"));
+        let means: Vec<f64> =
+            values.chunks(particles).map(|losses| losses.iter().sum::<f64>() / particles as f64).collect();
+        self.tell_followers(&means);
+        let loss = means[count - 1];
+        let reading = self.reading(loss, clock);
+        self.bar.set_message(reading.line(crate::base::logging::bar_width()));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
-            tracing::info!("step {}/{}  loss {loss:.4}{rate}", self.progress.steps, self.total_steps());
+            tracing::info!("step {}/{}  {}", self.progress.steps, self.total_steps(), reading.line(LINE));
             clock.told = Instant::now();
         }
         Ok(())
+    }
+
+    /// Hands the mean losses of the last steps to those who follow the run.
+    fn tell_followers(&mut self, losses: &[f64]) {
+        let (spec, total) = (self.spec, self.total_steps());
+        let rate = |steps: usize| schedule::factor(spec.schedule, steps, spec.warmup_steps, total);
+        self.followers.steps(self.progress.steps + 1 - losses.len(), losses, rate);
+    }
+
+    /// Returns what is known at this moment, with the mean loss of the last step.
+    fn reading(&mut self, loss: f64, clock: &Clock) -> Reading {
+        self.gauge.stepped(clock.steps, clock.seconds);
+        let (steps_per_epoch, device) = (self.steps_per_epoch(), self.theta.device());
+        let work = Left {
+            steps: steps_per_epoch - self.progress.step,
+            epochs: self.spec.epochs - self.progress.epoch - 1,
+            steps_per_epoch,
+        };
+        let last = self.progress.rows.last();
+        Reading {
+            loss,
+            validation: last.and_then(|row| Some((row.validation_nll?, row.validation_accuracy?))),
+            // An epoch's first step is not timed, so after it there is no rate yet.
+            images_per_second: clock.rate(),
+            left: self.gauge.left(work),
+            held: self.gauge.held(|| memory::held_bytes(device)),
+            is_gpu: device != tch::Device::Cpu,
+        }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
 use serde::Serialize;
 
+use crate::data::read::held_out;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::{Request, Resize, Split, SplitName};
 use crate::schema::Reader;
@@ -49,6 +50,24 @@ impl ClassFolders {
         request: &Request,
     ) -> Result<Split> {
         self.files.load(scan(folder, classes, self.key)?, (split, &part), request)
+    }
+
+    /// Reads the images of the class folders in `folder` that belong to a split, as [`held_out::draw`] divides them into
+    /// test images (`share`) and training images.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_drawn(
+        &self,
+        folder: &Path,
+        classes: &[String],
+        (share, seed): (f64, u64),
+        (split, request): (SplitName, &Request),
+    ) -> Result<Split> {
+        let mut listing = scan(folder, classes, self.key)?;
+        let (test, train) = held_out::draw(&listing, folder, share, seed);
+        listing.select(if split == SplitName::Test { &test } else { &train });
+        self.files.load(listing, (split, &split.to_string()), request)
     }
 }
 

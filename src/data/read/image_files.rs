@@ -37,7 +37,8 @@ pub struct Listing {
 }
 
 impl Listing {
-    fn select(&mut self, indices: &[u32]) {
+    /// Keeps the files at `indices`, in that order.
+    pub fn select(&mut self, indices: &[u32]) {
         let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
         self.paths = indices.iter().map(|&i| std::mem::take(&mut self.paths[i as usize])).collect();
         self.labels = pick(&self.labels);

@@ -4,6 +4,7 @@ pub mod cifar;
 pub mod cifar_c;
 pub mod class_folders;
 pub mod columns;
+pub mod held_out;
 pub mod image_files;
 pub mod mat;
 pub mod npy;

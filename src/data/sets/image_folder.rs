@@ -1,4 +1,5 @@
-//! Image files in folders named after their classes: `root/<class>/…` or `root/{train,val,test}/<class>/…`.
+//! Image files in folders named after their classes: `root/<class>/…` or `root/{train,val,test}/<class>/…`. A share of
+//! them may be drawn as the test split.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use crate::data::read::class_folders::{self, ClassFolders};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Bounds, Choice, Reader};
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder",
@@ -24,16 +25,53 @@ struct ImageFolder {
     #[serde(skip_serializing_if = "Option::is_none")]
     val: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    test: Option<String>,
+    test: Option<TestImages>,
+    /// The seed by which test images are drawn. It is not that of the experiment, so that all seeds of an experiment have
+    /// the same test images.
+    #[serde(skip_serializing_if = "is_zero")]
+    split_seed: u64,
     #[serde(flatten)]
     folders: ClassFolders,
 }
 
+/// The images to report on.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum TestImages {
+    /// Those in a folder.
+    Folder(String),
+    /// A share of each class, which is not trained on.
+    Share(f64),
+}
+
+/// Makes serde omit the default.
+fn is_zero(seed: &u64) -> bool {
+    *seed == 0
+}
+
+const ABOUT_TEST: &str = "Folder of this split below `root`, or the share of each class that is drawn for it from class \
+                          folders without a split.";
+
 fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let root = reader.path("root").required_because("the folder that holds the class folders, or train and test");
-    let [train, val, test] =
-        SplitName::ALL.map(|split| reader.string(split.word()).about("Folder of this split below `root`.").optional());
-    Box::new(ImageFolder { root, train, val, test, folders: ClassFolders::read(ENTRY.key, reader) })
+    let [train, val] = [SplitName::Train, SplitName::Val]
+        .map(|split| reader.string(split.word()).about("Folder of this split below `root`.").optional());
+    let test = read_test(reader);
+    let split_seed = reader
+        .integer("split_seed", 0..=i64::MAX)
+        .about("Seed by which test images are drawn where `test` is a share; every `seed` has the same ones.")
+        .or(0) as u64;
+    if split_seed != 0 && !matches!(test, Some(TestImages::Share(_))) {
+        reader.problem("split_seed", "has no meaning unless test is a share, such as test = 0.2");
+    }
+    Box::new(ImageFolder { root, train, val, test, split_seed, folders: ClassFolders::read(ENTRY.key, reader) })
+}
+
+fn read_test(reader: &Reader) -> Option<TestImages> {
+    if reader.is_text("test") {
+        return reader.string("test").about(ABOUT_TEST).optional().map(TestImages::Folder);
+    }
+    reader.float("test", Bounds::between(0.01, 0.9)).about(ABOUT_TEST).optional().map(TestImages::Share)
 }
 
 impl Dataset for ImageFolder {
@@ -42,7 +80,7 @@ impl Dataset for ImageFolder {
     }
 
     fn label(&self) -> String {
-        class_folders::label(ENTRY.key, &self.root, self.test.as_deref().unwrap_or_default())
+        class_folders::label(ENTRY.key, &self.root, self.configured(SplitName::Test).unwrap_or_default())
     }
 
     fn resize(&self) -> Option<Resize> {
@@ -53,16 +91,26 @@ impl Dataset for ImageFolder {
         if let Some(given) = &self.folders.classes {
             return Ok(given.clone());
         }
+        if let Some((folder, _)) = self.drawn()? {
+            return class_folders::folders(&folder, "<class>/<images>");
+        }
         let first = SplitName::ALL.into_iter().find_map(|split| self.folder(split).ok());
         class_folders::folders(first.as_ref().unwrap_or(&self.root), "<class>/<images>")
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
+        if self.drawn()?.is_some() {
+            return Ok(SplitName::ALL.into_iter().filter(|split| self.is_there(*split)).collect());
+        }
         let found: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.folder(*split).is_ok()).collect();
         if found.is_empty() { self.folder(SplitName::Test).map(|_| found) } else { Ok(found) }
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        if let Some((folder, share)) = self.drawn()?.filter(|_| split != SplitName::Val) {
+            let (classes, drawn) = (self.classes()?, (share, self.split_seed));
+            return self.folders.load_drawn(&folder, &classes, drawn, (split, request));
+        }
         self.folders.load(&self.folder(split)?, &self.classes()?, (split, split.to_string()), request)
     }
 
@@ -76,8 +124,37 @@ impl ImageFolder {
         match split {
             SplitName::Train => self.train.as_deref(),
             SplitName::Val => self.val.as_deref(),
-            SplitName::Test => self.test.as_deref(),
+            SplitName::Test => match &self.test {
+                Some(TestImages::Folder(name)) => Some(name),
+                Some(TestImages::Share(_)) | None => None,
+            },
         }
+    }
+
+    /// Returns the folder of the class folders from which the test split is drawn, with its share; `None` if it is not
+    /// drawn.
+    ///
+    /// # Errors
+    /// Fails if there is no root, or if it has a test split of its own.
+    fn drawn(&self) -> Result<Option<(PathBuf, f64)>> {
+        let Some(TestImages::Share(share)) = self.test else { return Ok(None) };
+        let own = self.root.join(SplitName::Test.word());
+        ensure!(
+            !own.is_dir(),
+            "{}: is a test split already; leave data.image-folder.test = {share} out",
+            own.display()
+        );
+        let train = self.root.join(self.train.as_deref().unwrap_or(SplitName::Train.word()));
+        if self.train.is_some() || train.is_dir() {
+            return Ok(Some((self.folder(SplitName::Train)?, share)));
+        }
+        ensure!(self.root.is_dir(), "{}: no such folder; set data.image-folder.root", self.root.display());
+        Ok(Some((self.root.clone(), share)))
+    }
+
+    /// Returns whether a split exists where the test split is drawn.
+    fn is_there(&self, split: SplitName) -> bool {
+        split != SplitName::Val || self.folder(split).is_ok()
     }
 
     /// Returns the folder of a split. If there is no folder of any split, the root as a whole is a test set.
@@ -98,8 +175,9 @@ impl ImageFolder {
         match (others.is_empty(), split) {
             (true, SplitName::Test) => Ok(self.root.clone()),
             (true, _) => bail!(
-                "{root}: no folder `{split}`, so the class folders in it are one test set; make {root}/{split}, or name \
-                 a folder with data.image-folder.{split}"
+                "{root}: no folder `{split}`, so the class folders in it are one test set; set \
+                 data.image-folder.test = 0.2 to train on all but a share, or make {root}/{split}, or name a folder with \
+                 data.image-folder.{split}"
             ),
             (false, _) => bail!(
                 "{root}: no folder `{split}`, only {}; name a folder with data.image-folder.{split}",

@@ -33,6 +33,11 @@ impl Surface {
         Surface { width: None, ..self }
     }
 
+    /// Returns whether the surface shows colours: a terminal does unless the variable `NO_COLOR` forbids it.
+    pub fn has_color(self) -> bool {
+        self.is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    }
+
     pub(super) fn limit(self) -> usize {
         self.width.map_or(usize::MAX, usize::from)
     }

@@ -2,11 +2,23 @@
 
 use std::ops::RangeInclusive;
 
+use serde::Serialize;
+
 use super::field::State;
 use super::{Field, Reader, text, word, word_rule};
 use crate::schema::bounds::{self, Bounds};
 use crate::schema::choice::Choice;
 use crate::schema::node::{Node, Value};
+
+/// A command of the user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum CommandLine {
+    /// A line for the shell.
+    Shell(String),
+    /// A program and its arguments.
+    Program(Vec<String>),
+}
 
 impl Reader<'_> {
     /// Reads a list of at least one number, each within `bounds`.
@@ -40,6 +52,18 @@ impl Reader<'_> {
     /// Reads a list of at least one text, none of them empty.
     pub fn strings(&self, key: &str) -> Field<Vec<String>> {
         self.list(key, "a list of texts in quotes".to_owned(), text)
+    }
+
+    /// Reads a command: one text for the shell, or a list of a program and its arguments.
+    pub fn command(&self, key: &str) -> Field<CommandLine> {
+        let rule = "a shell command in quotes, or a list of a program and its arguments";
+        if let Some(Node { value: Value::Array(_), .. }) = self.node(key) {
+            return self.list(key, rule.to_owned(), text).map(CommandLine::Program);
+        }
+        self.field(key, rule.to_owned(), |value| match value {
+            Value::String(_) => text(value).map(CommandLine::Shell),
+            _ => Err(format!("must be {rule}")),
+        })
     }
 
     /// Reads a list of at least one of the words of `E`.

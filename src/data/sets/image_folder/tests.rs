@@ -134,3 +134,44 @@ fn folders_that_do_not_fit_are_refused() {
     assert!(error(&*set(root.path(), ""), SplitName::Val).contains("val: no class folders in it"));
     assert!(error(&*set(&root.path().join("gone"), ""), SplitName::Test).contains("gone: no such folder"));
 }
+
+#[test]
+fn a_share_of_class_folders_is_the_test_split() {
+    let root = tempfile::tempdir().unwrap();
+    for file in 0..10 {
+        put(root.path(), &format!("ant/{file}.png"), file);
+        put(root.path(), &format!("cat/deep/{file}.png"), 100 + file);
+    }
+    let drawn = set(root.path(), "test = 0.3");
+    assert_eq!(drawn.splits().unwrap(), [SplitName::Train, SplitName::Test]);
+    assert_eq!(drawn.classes().unwrap(), ["ant", "cat"]);
+    let grays = |set: &dyn Dataset, split| -> Vec<u8> {
+        let Images::Packed(packed) = load(set, split, usize::MAX).unwrap().images else { panic!("they fit") };
+        packed.pixels.chunks(packed.pixels.len() / packed.len()).map(|image| image[0]).collect()
+    };
+    let (test, train) = (grays(&*drawn, SplitName::Test), grays(&*drawn, SplitName::Train));
+    assert_eq!((test.len(), train.len()), (6, 14));
+    assert!(test.iter().all(|gray| !train.contains(gray)), "{test:?} {train:?}");
+    let again = set(root.path(), "test = 0.3");
+    assert_eq!(grays(&*again, SplitName::Test), test);
+    let other = set(root.path(), "test = 0.3\nsplit_seed = 1");
+    assert_ne!(grays(&*other, SplitName::Test), test);
+    let resolved = toml::to_string(&other.resolved()).unwrap();
+    assert!(resolved.contains("test = 0.3") && resolved.contains("split_seed = 1"), "{resolved}");
+    assert!(!toml::to_string(&drawn.resolved()).unwrap().contains("split_seed"));
+}
+
+#[test]
+fn a_test_split_is_not_drawn_beside_one() {
+    let root = two_classes();
+    assert!(error(&*set(root.path(), "test = 0.2"), SplitName::Test).contains("is a test split already"));
+    std::fs::remove_dir_all(root.path().join("test")).unwrap();
+    put(root.path(), "train/ant/u.png", 5);
+    let drawn = set(root.path(), "test = 0.2");
+    // A folder `train` alone holds the images of both.
+    assert_eq!(load(&*drawn, SplitName::Test, usize::MAX).unwrap().len(), 1);
+    assert_eq!(load(&*drawn, SplitName::Train, usize::MAX).unwrap().len(), 1);
+    assert!(error(&*drawn, SplitName::Val).contains("no folder `val`"));
+    let flat = set(&root.path().join("train"), "");
+    assert!(error(&*flat, SplitName::Train).contains("set data.image-folder.test = 0.2"));
+}

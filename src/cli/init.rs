@@ -1,0 +1,172 @@
+//! `bella init`: writes a first config for the user's own checkpoint and images.
+
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::failure::Usage;
+use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
+use crate::experiment::Experiment;
+use crate::machine::device::DeviceChoice;
+use crate::schema::Tree;
+use crate::session::Settings;
+
+/// Write a first config for your own checkpoint and images, with comments.
+///
+/// Checkpoint and images are opened as training opens them, so what is written trains. What is not given as an option is
+/// asked for.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella init\n  \
+    bella init --checkpoint vit-small/ --data photos/ --method bella-svgd --output photos.toml\n  \
+    bella init --checkpoint ViT-B-32.pt --data cifar10=data")]
+pub struct InitArgs {
+    /// Network to start from: a publisher's folder, a file of weights or a TorchScript archive.
+    #[arg(long, value_name = "PATH")]
+    checkpoint: Option<PathBuf>,
+
+    /// Images: a folder of class folders, a CSV list, or KEY=ROOT of a data set that bella knows.
+    #[arg(long, value_name = "DATA", add = super::completions::of_data_sets())]
+    data: Option<String>,
+
+    /// Method: the name of a file in configs/methods.
+    #[arg(long, value_name = "NAME", add = super::completions::of_methods())]
+    method: Option<String>,
+
+    /// File to write [default: the name of the images' folder, with .toml].
+    #[arg(long, alias = "out", value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replace the file if there is one.
+    #[arg(long)]
+    force: bool,
+
+    /// Load the checkpoint whatever its code calls; only for archives whose origin you know.
+    #[arg(long)]
+    trust: bool,
+}
+
+pub fn run(args: &InitArgs) -> Result<()> {
+    if args.trust {
+        crate::model::archive::trust();
+    }
+    if let Some(file) = &args.output {
+        check_free(file, args.force)?;
+    }
+    let recipe = args.method.as_deref().map(recipe).transpose()?;
+    let checkpoint = answer("Checkpoint (a folder or a file)", "--checkpoint", given(&args.checkpoint), |path| {
+        Checkpoint::look(Path::new(path))
+    })?;
+    tracing::info!("checkpoint: {}", checkpoint.about);
+    let question = "Images (a folder of class folders, or KEY=ROOT)";
+    let images = answer(question, "--data", args.data.clone(), |named| Images::look(named, SEED))?;
+    tracing::info!("images: {}, {}", images.key, images.about);
+    let recipe = match recipe {
+        Some(recipe) => recipe,
+        None => ask_for_method()?,
+    };
+    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", name_of(&images))));
+    check_free(&file, args.force)?;
+    let stem = file.file_stem().map_or_else(|| name_of(&images), |stem| usable(&stem.to_string_lossy()));
+    let text = write(&checkpoint, &images, recipe, (&stem, &file.to_string_lossy()))?;
+    let shown = file.display().to_string();
+    let experiment = Experiment::read(&Tree::parse(&shown, &text)?)?;
+    super::check::open(&experiment, settings())?;
+    std::fs::write(&file, text).with_context(|| format!("{shown}: cannot write"))?;
+    println!("{shown}: written and checked; train it with: bella train --config {shown}");
+    Ok(())
+}
+
+fn given(path: &Option<PathBuf>) -> Option<String> {
+    path.as_ref().map(|path| path.to_string_lossy().into_owned())
+}
+
+/// Looks at what an option gives, or asks until something can be looked at.
+///
+/// # Errors
+/// Fails if the option gives something else, or if nobody can be asked.
+fn answer<T>(question: &str, option: &str, given: Option<String>, look: impl Fn(&str) -> Result<T>) -> Result<T> {
+    if let Some(given) = given {
+        return look(&given).with_context(|| option.to_string());
+    }
+    loop {
+        match look(&ask(question, option)?) {
+            Ok(found) => return Ok(found),
+            Err(error) => tracing::error!("{error:#}"),
+        }
+    }
+}
+
+/// Asks a question on the terminal and returns the answer, which may be empty.
+///
+/// # Errors
+/// Fails if there is no terminal, or if its input ends.
+fn ask(question: &str, option: &str) -> Result<String> {
+    if !stdin().is_terminal() || !stderr().is_terminal() {
+        return Err(Usage(format!("{option} is needed where no terminal can ask for it")).into());
+    }
+    let mut out = stderr().lock();
+    write!(out, "{question}: ")?;
+    out.flush()?;
+    let mut line = String::new();
+    if stdin().lock().read_line(&mut line)? == 0 {
+        return Err(Usage("the input ended before the last question was answered".into()).into());
+    }
+    Ok(line.trim().to_string())
+}
+
+/// Asks for a method, of which the first is the default.
+fn ask_for_method() -> Result<&'static Recipe> {
+    let usual = &METHODS[0];
+    if !stdin().is_terminal() || !stderr().is_terminal() {
+        return Ok(usual);
+    }
+    METHODS.iter().for_each(|method| eprintln!("  {:<16}{}", method.name, method.about()));
+    answer(&format!("Method [{}]", usual.name), "--method", None, |name| {
+        if name.is_empty() { Ok(usual) } else { recipe(name) }
+    })
+}
+
+fn recipe(name: &str) -> Result<&'static Recipe> {
+    Recipe::named(name).with_context(|| Usage(unknown_method(name)))
+}
+
+fn unknown_method(name: &str) -> String {
+    let known: Vec<&str> = METHODS.iter().map(|recipe| recipe.name).collect();
+    let hint = crate::schema::hint(name, known.iter().copied());
+    format!("--method {name}: unknown; known: {}{hint}", known.join(", "))
+}
+
+/// Refuses a file that exists.
+fn check_free(file: &Path, force: bool) -> Result<()> {
+    match file.exists() && !force {
+        true => Err(Usage(format!("{}: exists already; --force replaces it", file.display())).into()),
+        false => Ok(()),
+    }
+}
+
+/// Returns a name for the experiment: that of the images' folder, or of their data set.
+fn name_of(images: &Images) -> String {
+    let folder = images.root.as_ref().and_then(|root| root.canonicalize().ok());
+    let name = folder.as_ref().and_then(|root| root.file_name()).map(|name| name.to_string_lossy().into_owned());
+    let is_own = ["image-folder", "list"].contains(&images.key.as_str());
+    usable(&name.filter(|_| is_own).unwrap_or_else(|| images.key.clone()))
+}
+
+/// Returns a text that can name a file and an experiment.
+fn usable(text: &str) -> String {
+    let safe = text.replace(|letter: char| !(letter.is_ascii_alphanumeric() || "-_.".contains(letter)), "-");
+    let safe = safe.trim_start_matches('.').to_string();
+    if safe.is_empty() { "experiment".into() } else { safe }
+}
+
+fn settings() -> Settings {
+    Settings {
+        device: DeviceChoice::Auto,
+        threads: None,
+        workers: std::thread::available_parallelism().map_or(1, usize::from),
+        precision: None,
+        out: PathBuf::from("results"),
+    }
+}

@@ -1,0 +1,129 @@
+//! What a set of images is, as far as a first config depends on it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::base::small::counted;
+use crate::data::read::class_folders::folders;
+use crate::data::{DATASETS, Interpolation, Request, SplitName};
+use crate::experiment::{DataSpec, Validation};
+use crate::schema::{Choice, Tree};
+
+/// The share of the images that is drawn as the test split where there is none, and the share held out of the others.
+const SHARE: f64 = 0.2;
+
+/// A data set whose files have been listed.
+#[derive(Clone, Debug)]
+pub struct Images {
+    /// The registry key.
+    pub key: String,
+    /// The keys of its table, as lines of TOML.
+    pub table: String,
+    /// The place of the files; `None` for the embedded set.
+    pub root: Option<PathBuf>,
+    pub classes: Vec<String>,
+    /// The number of images that are trained on, those held out not counted.
+    pub train: usize,
+    /// The numbers of images of each split, in words.
+    pub about: String,
+}
+
+impl Images {
+    /// Looks at what the user names: `KEY=ROOT` of a known data set, `KEY` of one without files, a folder of class
+    /// folders, or a folder or a file with a list.
+    ///
+    /// # Errors
+    /// Fails if the layout is not known, or if the files of the training split cannot be listed.
+    pub fn look(named: &str, seed: u64) -> Result<Images> {
+        let (key, lines, root) = recognised(named)?;
+        let validation =
+            if has_published_validation(&key, &lines)? { "\"val\"".to_string() } else { SHARE.to_string() };
+        let table = format!("{lines}validation = {validation}\n");
+        let spec = read(&key, &table)?;
+        let classes = spec.dataset.classes()?;
+        ensure!(classes.len() > 1, "{named}: {} class: at least two are needed", classes.len());
+        let request = Request {
+            image_size: 32,
+            interpolation: Interpolation::Bicubic,
+            cache: None,
+            // Files are listed, not decoded.
+            memory_bytes: 0,
+            workers: 1,
+            progress: &|_, _| {},
+        };
+        let load = |split: SplitName| {
+            let loaded = spec.dataset.load(split, &request);
+            loaded.with_context(|| format!("the {split} split of data.{key}"))
+        };
+        let holdout = spec.validation.holdout(seed, &load(SplitName::Train)?.labels);
+        let held_out = match spec.validation {
+            Validation::Published => load(SplitName::Val)?.len(),
+            Validation::HeldOut(_) => holdout.validation.len(),
+        };
+        let train = holdout.train.len();
+        let about = format!(
+            "{}, {train} training, {held_out} validation and {} test images",
+            counted(classes.len(), "class", "classes"),
+            load(SplitName::Test)?.len()
+        );
+        Ok(Images { key, table, root, classes, train, about })
+    }
+}
+
+/// Returns the registry key, the lines of the table without `validation`, and the root.
+fn recognised(named: &str) -> Result<(String, String, Option<PathBuf>)> {
+    let known = |key: &str| DATASETS.iter().any(|entry| entry.key == key);
+    let rooted = |key: &str, root: &Path, more: &str| {
+        let line = format!("root = {}\n{more}", toml::Value::from(root.to_string_lossy().into_owned()));
+        (key.to_string(), line, Some(root.to_path_buf()))
+    };
+    if let Some((key, root)) = named.split_once('=').filter(|(key, _)| known(key)) {
+        return Ok(rooted(key, Path::new(root), share_of(key, Path::new(root))));
+    }
+    if known(named) && !Path::new(named).exists() {
+        return Ok((named.to_string(), String::new(), None));
+    }
+    let path = Path::new(named);
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if path.is_file() && file.ends_with(".csv") {
+        let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        return Ok(rooted("list", root, &format!("list = {}\n", toml::Value::from(file))));
+    }
+    let keys = DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
+    if !path.is_dir() {
+        bail!(
+            "{named}: no such folder, and no data set of that name; for a known one: KEY=ROOT, with KEY one of {keys}"
+        );
+    }
+    if path.join("list.csv").is_file() {
+        return Ok(rooted("list", path, ""));
+    }
+    for (marker, key) in [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100")] {
+        if path.join(marker).is_dir() {
+            return Ok(rooted(key, path, ""));
+        }
+    }
+    folders(path, "<class>/<images>").with_context(|| {
+        format!(
+            "{named}: no layout that bella knows; a data set of its own is named by KEY=ROOT, with KEY one of {keys}"
+        )
+    })?;
+    Ok(rooted("image-folder", path, share_of("image-folder", path)))
+}
+
+/// Returns the line that draws a test split, for class folders that have none.
+fn share_of(key: &str, root: &Path) -> &'static str {
+    let is_flat = key == "image-folder" && !root.join(SplitName::Test.word()).is_dir();
+    if is_flat { "test = 0.2 # this share of each class is the test split, the same for every seed\n" } else { "" }
+}
+
+fn has_published_validation(key: &str, lines: &str) -> Result<bool> {
+    let splits = read(key, lines)?.dataset.splits()?;
+    Ok(splits.contains(&SplitName::Val))
+}
+
+fn read(key: &str, table: &str) -> Result<DataSpec> {
+    let tree = Tree::parse("--data", &format!("[data.{key}]\n{table}"))?;
+    Ok(DataSpec::alone(tree)?)
+}

@@ -1,0 +1,143 @@
+//! The training curves of runs as text, from their `train.csv`, for `bella watch`.
+
+use std::fmt::Write;
+
+use crate::plot::terminal::{Ink, TextChart, letter};
+use crate::results::runs::{State, Summary};
+use crate::results::store::{Table, read};
+
+/// A column of `train.csv` with the words for it and the factor that converts it to their unit.
+struct Quantity<'a> {
+    column: &'a str,
+    words: &'a str,
+    factor: f64,
+}
+
+/// The quantities that are shown unless others are asked for.
+const SHOWN: [Quantity<'static>; 5] = [
+    Quantity { column: "train_loss", words: "training loss", factor: 1.0 },
+    Quantity { column: "validation_nll_lm", words: "validation NLL", factor: 1.0 },
+    Quantity { column: "validation_accuracy_lm", words: "validation accuracy (%)", factor: 100.0 },
+    Quantity { column: "images_per_second", words: "images/s", factor: 1.0 },
+    Quantity { column: "rate_factor", words: "share of the learning rate", factor: 1.0 },
+];
+
+/// The number of characters that a chart needs beside another one.
+const NARROWEST: usize = 38;
+const GAP: usize = 2;
+
+/// The room for a drawing.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    pub width: usize,
+    /// The number of lines; `None` for as many as needed.
+    pub height: Option<usize>,
+    pub color: bool,
+    /// Whether only ASCII is drawn.
+    pub plain: bool,
+}
+
+/// A run with its rows of `train.csv`.
+pub struct Watched {
+    pub run: Summary,
+    pub history: Table,
+}
+
+impl Watched {
+    /// Reads what there is at this moment; a run that has finished no epoch has no rows.
+    pub fn read(run: Summary) -> Watched {
+        let history = read(&run.folder.history()).unwrap_or_default();
+        Watched { run, history }
+    }
+
+    pub fn is_training(&self) -> bool {
+        matches!(self.run.state, State::Training { .. })
+    }
+
+    /// Returns the finite values of a column by epoch.
+    fn curve(&self, quantity: &Quantity) -> Vec<(f64, f64)> {
+        let number = |row: usize, column: &str| self.history.get(row, column)?.parse::<f64>().ok();
+        let point = |row: usize| Some((number(row, "epoch")?, quantity.factor * number(row, quantity.column)?));
+        (0..self.history.rows.len()).filter_map(point).filter(|(_, value)| value.is_finite()).collect()
+    }
+
+    fn line(&self) -> String {
+        let done = self.history.rows.len();
+        let of = self.run.settings.get("train.epochs").map_or(String::new(), |epochs| format!(" of {epochs}"));
+        let state = match &self.run.state {
+            State::Training { .. } => "training",
+            State::Trained => "trained",
+            State::Interrupted { .. } => "interrupted",
+            State::NotSaved => "not saved",
+            State::Checkpoint => "checkpoint, which is not trained",
+        };
+        format!("{}: {state}, {done}{of} epochs", self.run.folder.id())
+    }
+}
+
+/// Draws the curves of runs: a line for each run, and a chart for each quantity that one of them has. `columns` of
+/// `train.csv` replace the usual quantities.
+pub fn draw(runs: &[Watched], columns: &[String], room: Room) -> String {
+    let ink = match (room.plain, room.color, runs.len()) {
+        (true, _, _) | (false, false, 2..) => Ink::Letters,
+        (false, true, _) => Ink::Color,
+        (false, false, _) => Ink::Dots,
+    };
+    let mut text = String::new();
+    for (at, run) in runs.iter().enumerate() {
+        let mark = if runs.len() > 1 { format!("{} ", letter(at)) } else { String::new() };
+        let line: String = format!("{mark}{}", run.line()).chars().take(room.width).collect();
+        let _ = writeln!(text, "{}", ink.paint(at, &line));
+    }
+    let asked: Vec<Quantity> = columns.iter().map(|column| named(column)).collect();
+    let quantities = if columns.is_empty() { &SHOWN[..] } else { &asked };
+    let charts: Vec<TextChart> = quantities.iter().filter_map(|quantity| chart(runs, quantity)).collect();
+    if charts.is_empty() {
+        return text + "no epoch is finished yet\n";
+    }
+    text + &side_by_side(&charts, runs.len(), room, ink)
+}
+
+/// Returns the quantity of a column that the user asked for.
+fn named(column: &str) -> Quantity<'_> {
+    let known = SHOWN.iter().find(|quantity| quantity.column == column);
+    known.map_or(Quantity { column, words: column, factor: 1.0 }, |one| Quantity { column, ..*one })
+}
+
+fn chart(runs: &[Watched], quantity: &Quantity) -> Option<TextChart<'static>> {
+    let curves: Vec<_> = runs.iter().map(|run| run.curve(quantity)).collect();
+    curves.iter().flatten().next()?;
+    let mut title = quantity.words.to_string();
+    if let [curve] = &curves[..] {
+        title += &curve.last().map_or(String::new(), |(_, value)| format!(": {}", rounded(*value)));
+    }
+    Some(TextChart { title, along: "epoch", curves })
+}
+
+/// Returns a number with about four digits.
+fn rounded(value: f64) -> String {
+    let decimals = (3.0 - value.abs().max(1e-9).log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// Sets charts side by side, as many as fit in the width.
+fn side_by_side(charts: &[TextChart], heads: usize, room: Room, ink: Ink) -> String {
+    let across = ((room.width + GAP) / (NARROWEST + GAP)).clamp(1, charts.len().min(3));
+    let width = (room.width + GAP) / across - GAP;
+    let down = charts.len().div_ceil(across);
+    // A chart has a title and two lines of its axis; a line is left for the cursor.
+    let each = room.height.map_or(11, |height| height.saturating_sub(heads + 1) / down);
+    let size = (width, each.saturating_sub(3).clamp(3, 10));
+    let drawn: Vec<_> = charts.iter().filter_map(|chart| chart.lines(size, ink)).collect();
+    let mut text = String::new();
+    for beside in drawn.chunks(across) {
+        for line in 0..size.1 + 3 {
+            let cells: Vec<&str> = beside.iter().map(|chart| chart[line].as_str()).collect();
+            let _ = writeln!(text, "{}", cells.join(&" ".repeat(GAP)).trim_end());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
