@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::decode::Resize;
+use super::inputs::Medium;
 use super::published::Published;
 use super::request::Request;
 use super::split::{Split, SplitName};
@@ -54,6 +55,11 @@ pub trait Dataset: Send + Sync {
     /// Returns the sizes that the publisher states. Empty for a user's own images.
     fn published(&self) -> Published {
         Published::default()
+    }
+
+    /// Returns what its samples are.
+    fn medium(&self) -> Medium {
+        Medium::Images
     }
 
     /// Returns the way image files are resized for the network. `None` for a set that is stored as pixels.

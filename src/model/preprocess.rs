@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::data::Interpolation;
+use crate::model::language::Tokenizer;
 use crate::schema::{Bounds, Reader, words};
 
 /// The mean and standard deviation of each colour channel, for pixels in [0, 1].
@@ -73,6 +74,8 @@ const WHAT_NORMALIZE: &str =
 pub enum Preparation {
     /// Images are stored as bytes; the network takes normalised images of its own size.
     Images(Preprocess),
+    /// The network takes the tokens of texts, which this tokenizer gives.
+    Texts(Tokenizer),
     /// The network takes samples as they are stored, such as token ids with their mask.
     AsStored,
 }
@@ -82,7 +85,7 @@ impl Preparation {
     pub fn prepare(&self, stored: &Tensor) -> Tensor {
         match self {
             Preparation::Images(preprocess) => preprocess.images(stored),
-            Preparation::AsStored => stored.shallow_clone(),
+            Preparation::Texts(_) | Preparation::AsStored => stored.shallow_clone(),
         }
     }
 }

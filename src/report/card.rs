@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::tables::RenderedTable;
 use crate::experiment::Experiment;
 use crate::methods::METHODS;
+use crate::model::Normalize;
 use crate::metrics::{self, Average};
 use crate::results::runs::{Summary, rows};
 use crate::results::store::Table;
@@ -68,15 +69,14 @@ impl Card<'_> {
             let _ = write!(text, "\nThis is {part}; the numbers below are those of all particles together.\n");
         }
         let sha256 = checkpoint.sha256().map_or("unknown".into(), str::to_string);
-        let (mean, std) = (checkpoint.normalize.mean, checkpoint.normalize.std);
+        let pixels = checkpoint.normalize.map_or("none: the network reads texts".into(), |Normalize { mean, std }| {
+            format!("in [0, 1], minus {mean:?}, divided by {std:?}; resized by {}", checkpoint.interpolation)
+        });
         let facts = [
             ("checkpoint", format!("`{shown}`, SHA-256 `{sha256}`")),
             ("data", format!("`{}`", data.label)),
             ("classes", classes.join(", ")),
-            (
-                "pixels",
-                format!("in [0, 1], minus {mean:?}, divided by {std:?}; resized by {}", checkpoint.interpolation),
-            ),
+            ("pixels", pixels),
         ];
         text += "\n| | |\n|---|---|\n";
         let line = |(what, fact): &(&str, String)| format!("| {what} | {} |\n", fact.replace('|', "\\|"));

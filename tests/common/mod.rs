@@ -203,7 +203,7 @@ pub fn model(text: &str, kind: Kind) -> (Model, Box<dyn Subspace>) {
     let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu).unwrap();
     let spec = &experiment.training.as_ref().unwrap().subspace.spec;
     let subspace = spec.build(loaded.tower.network(), loaded.tower.base(), &loaded.head).unwrap();
-    (loaded.into_model(Device::Cpu, kind), subspace)
+    (loaded.into_model(Device::Cpu, kind).unwrap(), subspace)
 }
 
 /// The bytes of one tensor of a safetensors file.
