@@ -128,7 +128,12 @@ fn label_words_are_rows_of_the_output_matrix() {
             weights.record(&Default::default());
         }
         let all = head(&opened);
-        let head = Head { weight: all.weight.index_select(0, rows), bias: all.bias.index_select(0, rows), rows: Some(rows.shallow_clone()), ..all };
+        let head = Head {
+            weight: all.weight.index_select(0, rows),
+            bias: all.bias.index_select(0, rows),
+            rows: Some(rows.shallow_clone()),
+            ..all
+        };
         head.logits(&weights, &opened.language.forward(&weights, &reference.samples("right")))
     };
     for layers in [&LAYERS[..], &LAYERS[..7], &LAYERS[7..]] {

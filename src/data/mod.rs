@@ -21,9 +21,9 @@ pub mod sets;
 mod split;
 pub mod stream;
 pub mod subset;
-mod texts;
 #[cfg(test)]
 mod testing;
+mod texts;
 pub mod versions;
 
 pub use augment::Augment;

@@ -74,7 +74,6 @@ impl Tower {
         }
     }
 
-
     /// Checks that the network computes in the type `kind`.
     ///
     /// # Errors
@@ -274,7 +273,9 @@ impl Model {
     pub fn images(&self) -> Result<&Preprocess> {
         match &self.preparation {
             Preparation::Images(preprocess) => Ok(preprocess),
-            Preparation::Texts(_) | Preparation::AsStored => bail!("this network takes no images, which this command needs"),
+            Preparation::Texts(_) | Preparation::AsStored => {
+                bail!("this network takes no images, which this command needs")
+            }
         }
     }
 

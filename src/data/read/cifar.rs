@@ -64,8 +64,14 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
         }
     }
     let images = Inputs::Packed(Packed { pixels, height: SIDE, width: SIDE });
-    let all =
-        Split { name: format!("{name}/{split}"), inputs: images, labels, groups: None, corrupt_skipped: 0, decoded_from: None };
+    let all = Split {
+        name: format!("{name}/{split}"),
+        inputs: images,
+        labels,
+        groups: None,
+        corrupt_skipped: 0,
+        decoded_from: None,
+    };
     let kept = chosen(subset, split, &all.labels).with_context(|| format!("data.{name}"))?;
     Ok(match kept {
         Some(indices) => all.select(&indices),

@@ -5,6 +5,8 @@ pub mod cifar_c;
 pub mod class_folders;
 pub mod columns;
 pub mod image_files;
+pub mod json_lines;
 pub mod mat;
 pub mod npy;
+pub mod questions;
 pub mod wordnet;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::model::network::Weights;
 use crate::model::language::{self, OUTPUT};
+use crate::model::network::Weights;
 use crate::model::vit::OwnHead;
 use crate::model::vit::identify::IdentifiedText;
 use crate::schema::Reader;

@@ -159,10 +159,7 @@ fn refuse_others(values: &Values) -> Result<()> {
         "{shown}: hidden_act = \"{activation}\" is none that bella computes for a language network; known: silu"
     );
     let partial = values.get("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0);
-    ensure!(
-        partial == 1.0,
-        "{shown}: partial_rotary_factor = {partial}: bella turns all channels of a head; known: 1"
-    );
+    ensure!(partial == 1.0, "{shown}: partial_rotary_factor = {partial}: bella turns all channels of a head; known: 1");
     Ok(())
 }
 

@@ -62,7 +62,10 @@ fn config(place: &Place) -> Result<(&'static Family, Geometry)> {
     let model_type = values.text("model_type").unwrap_or_default();
     let Some(family) = family(model_type) else {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
-        bail!("{shown}: model_type = \"{model_type}\" is no language network that bella reads; known: {}", known.join(", "))
+        bail!(
+            "{shown}: model_type = \"{model_type}\" is no language network that bella reads; known: {}",
+            known.join(", ")
+        )
     };
     Ok((family, Geometry::read(&values, family)?))
 }

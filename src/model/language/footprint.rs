@@ -48,7 +48,11 @@ impl Pass<'_> {
             Graph::Weights { recompute, .. } => {
                 let trained = blocks - self.first as u64;
                 let entered = self.geometry.width as u64 + 1;
-                if recompute { trained * entered + self.block().min(trained * self.block()) } else { trained * self.block() }
+                if recompute {
+                    trained * entered + self.block().min(trained * self.block())
+                } else {
+                    trained * self.block()
+                }
             }
         }
     }

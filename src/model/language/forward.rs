@@ -40,8 +40,7 @@ impl Network for Language {
             ("mlp.proj", mlp, width),
         ];
         let slot = |stage, (target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs);
-        let mut all: Vec<Slot> =
-            (0..blocks).flat_map(|stage| layers.map(|layer| slot(stage, layer))).collect();
+        let mut all: Vec<Slot> = (0..blocks).flat_map(|stage| layers.map(|layer| slot(stage, layer))).collect();
         let (name, target, kind) = (OUTPUT.to_string(), OUTPUT.to_string(), SlotKind::Linear);
         all.push(Slot { name, target, kind, inputs: width, outputs: vocabulary, stage: blocks });
         all

@@ -16,10 +16,17 @@ pub struct Rope {
 pub enum Scaling {
     None,
     /// All frequencies are divided by the factor.
-    Linear { factor: f64 },
+    Linear {
+        factor: f64,
+    },
     /// That of Llama 3.1. Let λ = 2π/f be a wavelength in tokens. Frequencies with λ > `original` / `low` are divided by
     /// the factor, those with λ < `original` / `high` stay, and those between are interpolated.
-    Llama3 { factor: f64, low: f64, high: f64, original: f64 },
+    Llama3 {
+        factor: f64,
+        low: f64,
+        high: f64,
+        original: f64,
+    },
 }
 
 /// The cosines and sines of the angles of the first positions, `[T, D]` each.
@@ -101,8 +108,16 @@ mod tests {
     fn llama_3_scales_as_transformers_does() {
         let scaling = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64.0 };
         let found = Rope { theta: 1e4, scaling }.frequencies(16);
-        let expected = [1.0, 0.24438458681106567, 0.013042256236076355, 0.0039528473280370235, 0.00125, 3.9528473280370235e-4,
-            1.25e-4, 3.9528473280370235e-5];
+        let expected = [
+            1.0,
+            0.24438458681106567,
+            0.013042256236076355,
+            0.0039528473280370235,
+            0.00125,
+            3.9528473280370235e-4,
+            1.25e-4,
+            3.9528473280370235e-5,
+        ];
         for (found, expected) in found.iter().zip(expected) {
             assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
         }

@@ -46,7 +46,8 @@ impl HeadSpec for LabelWords {
             );
             ids.push(i64::from(id));
         }
-        let output = language.base.get("lm_head.weight").context("head.label-words: the network has no output matrix")?;
+        let output =
+            language.base.get("lm_head.weight").context("head.label-words: the network has no output matrix")?;
         let rows = Tensor::from_slice(&ids);
         let weight = output.index_select(0, &rows).to_kind(Kind::Float);
         let bias = Tensor::zeros([ids.len() as i64], (Kind::Float, weight.device()));
