@@ -44,7 +44,7 @@ def docstrings(package):
         except BaseException:
             continue
         for member in [module, *(m for _, m in inspect.getmembers(module, lambda m: inspect.isclass(m) or inspect.isroutine(m)))]:
-            if getattr(member, "__module__", info.name).startswith(package.__name__):
+            if (getattr(member, "__module__", None) or info.name).startswith(package.__name__):
                 found.add(inspect.getdoc(member) or "")
     return found
 

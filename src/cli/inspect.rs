@@ -1,5 +1,7 @@
 //! `bella inspect`: prints what a checkpoint is, and how it was checked.
 
+mod language;
+
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -9,6 +11,7 @@ use tch::Kind;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::head::{Head, Training};
+use crate::model::language::is_language;
 use crate::model::module::{self, Opened};
 use crate::model::network::{Network, Parameters, SlotKind};
 use crate::model::vit::Activation;
@@ -71,6 +74,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     }
     if let (true, Some(size)) = (args.module, args.image_size) {
         return print_module(args, size);
+    }
+    if is_language(&args.file) {
+        return language::print(args);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
