@@ -28,7 +28,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 SOURCES = {"A": "pydoc_data", "B": "numpy", "C": "torch", "D": "transformers"}
 HIDDEN = re.compile(r"\b(numpy|np|ndarray|torch|pytorch|tensor|transformers|huggingface|python)(s?)\b", re.IGNORECASE)
 PASSAGE, TRAIN, TEST = 12, 400, 1000
-BATCH, LENGTH = 16, 128
+BATCH, LENGTH = 8, 128
 
 
 def docstrings(package):
@@ -85,7 +85,7 @@ def pretrain(model, ids, steps):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 200 == 0 or step + 1 == steps:
+        if step % 100 == 0 or step + 1 == steps:
             rows = held[:len(held) // LENGTH * LENGTH].view(-1, LENGTH)[:64]
             with torch.no_grad():
                 loss = model(input_ids=rows, labels=rows).loss
@@ -102,7 +102,7 @@ def passages(texts, count, rng):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1000)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.manual_seed(0)

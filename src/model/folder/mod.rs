@@ -31,6 +31,7 @@ use crate::model::vit::{Named, check_readout, heads_fit, recognise};
 use config::Config;
 use weights::REFERENCE;
 
+pub use classes::LANGUAGE;
 pub use config::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use preprocessing::Preprocessing;

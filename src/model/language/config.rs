@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::rope::{Rope, Scaling};
-use crate::model::folder::Values;
+use crate::model::folder::{LANGUAGE, Values};
 use crate::schema::hint;
 
 /// A model type of transformers that bella computes natively.
@@ -37,7 +37,7 @@ enum Window {
 /// Every known family.
 pub const FAMILIES: &[Family] = &[
     Family {
-        model_type: "llama",
+        model_type: LANGUAGE[0],
         about: "Llama 2 and 3, Vicuna",
         vocabulary: 32_000,
         mlp: 11_008,
@@ -47,7 +47,7 @@ pub const FAMILIES: &[Family] = &[
         window: Window::None,
     },
     Family {
-        model_type: "mistral",
+        model_type: LANGUAGE[1],
         about: "Mistral",
         vocabulary: 32_000,
         mlp: 14_336,
@@ -57,7 +57,7 @@ pub const FAMILIES: &[Family] = &[
         window: Window::Always(4096),
     },
     Family {
-        model_type: "qwen2",
+        model_type: LANGUAGE[2],
         about: "Qwen 2 and 2.5",
         vocabulary: 151_936,
         mlp: 22_016,

@@ -16,6 +16,8 @@ pub struct Tokenizer {
     path: PathBuf,
     start: Option<Edge>,
     end: Option<Edge>,
+    /// The token of what the vocabulary does not know.
+    unknown: Option<u32>,
     /// The most tokens of a prompt.
     tokens: usize,
 }
@@ -51,14 +53,17 @@ impl Tokenizer {
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| anyhow!("{shown}: {error}"))?;
         let settings = read_settings(&settings)?;
-        let edge = |token: &str, added: &str| {
+        let special = |token: &str| {
             let token = settings.get(token)?;
-            let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
+            tokenizer.token_to_id(token.as_str().or_else(|| token.get("content")?.as_str())?)
+        };
+        let edge = |token: &str, added: &str| {
             let added = settings.get(added).and_then(Value::as_bool);
-            Some(Edge { id: tokenizer.token_to_id(text)?, added })
+            special(token).map(|id| Edge { id, added })
         };
         let (start, end) = (edge("bos_token", "add_bos_token"), edge("eos_token", "add_eos_token"));
-        Ok(Tokenizer { tokenizer, path, start, end, tokens })
+        let unknown = special("unk_token");
+        Ok(Tokenizer { tokenizer, path, start, end, unknown, tokens })
     }
 
     /// Returns the tokens of a text with the special tokens at its edges.
@@ -92,9 +97,12 @@ impl Tokenizer {
     /// Returns the token of a word.
     ///
     /// # Errors
-    /// Fails if the word is none or several tokens.
+    /// Fails if the tokenizer does not know the word, or if the word is none or several tokens.
     pub fn token_of(&self, word: &str) -> Result<u32> {
         match self.encode(word, false)?[..] {
+            [id] if Some(id) == self.unknown => {
+                bail!("the label word `{word}` is unknown to this tokenizer: choose words that are in its vocabulary")
+            }
             [id] => Ok(id),
             ref all => {
                 let parts: Vec<String> =
