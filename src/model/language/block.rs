@@ -48,6 +48,25 @@ pub enum Rows {
     Last,
 }
 
+/// The positions of tokens in their texts.
+#[derive(Clone, Copy)]
+pub enum Places<'a> {
+    /// One after the other, from here on.
+    From(i64),
+    /// One token of each text, at these positions `[p, B]`.
+    At(&'a Tensor),
+}
+
+impl Places<'_> {
+    /// Turns queries or keys `[p, B, heads, T, D]`.
+    fn turn(self, table: &Table, x: &Tensor) -> Tensor {
+        match self {
+            Places::From(first) => table.turn(x, first),
+            Places::At(positions) => table.turn_at(x, positions),
+        }
+    }
+}
+
 /// A block of a network.
 pub struct Block<'a> {
     pub geometry: &'a Geometry,
@@ -59,46 +78,63 @@ pub struct Block<'a> {
 impl Block<'_> {
     /// Runs the block.
     pub fn forward(&self, weights: &Weights, texts: Texts) -> Texts {
-        let name = |layer: &str| format!("blocks.{}.{layer}", self.index);
-        let eps = self.geometry.eps;
-        let normed = weights.rms_norm(&name("ln_1")).forward(&texts.hidden, eps);
-        let (attended, x, mask) = match self.rows {
-            Rows::All => (self.attend(weights, &normed, &texts), texts.hidden, texts.mask),
-            Rows::Last => {
-                let x = texts.at_last(&texts.hidden);
-                (self.attend_last(weights, &normed, &texts), x, texts.mask.narrow(2, 0, 1))
+        let normed = self.normed(weights, &texts.hidden);
+        let kept = self.keys_and_values(weights, &normed, Places::From(0));
+        self.forward_with(weights, texts, &normed, &kept)
+    }
+
+    /// Runs the block with its normalised input, keys and values.
+    pub fn forward_with(&self, weights: &Weights, texts: Texts, normed: &Tensor, [key, value]: &[Tensor; 2]) -> Texts {
+        match self.rows {
+            Rows::All => {
+                let query = self.query(weights, normed, Places::From(0));
+                // Padding stays zero, so that no layer after it sees anything there.
+                let read = self.read(&query, (key, value), None) * &texts.mask;
+                Texts { hidden: self.rest(weights, &texts.hidden, &read), mask: texts.mask }
             }
-        };
-        let x = x + weights.linear(&name("attn.proj")).forward(&attended);
-        let normed = weights.rms_norm(&name("ln_2")).forward(&x, eps);
-        let gate = weights.linear(&name("mlp.gate")).forward(&normed).silu();
-        let hidden = gate * weights.linear(&name("mlp.fc")).forward(&normed);
-        Texts { hidden: x + weights.linear(&name("mlp.proj")).forward(&hidden), mask }
+            Rows::Last => {
+                let query = self.query(weights, &texts.at_last(normed), Places::At(&texts.last()));
+                let seen = texts.mask.to_kind(Kind::Bool).unsqueeze(2).transpose(3, 4);
+                let read = self.read(&query, (key, value), Some(&seen));
+                let x = texts.at_last(&texts.hidden);
+                Texts { hidden: self.rest(weights, &x, &read), mask: texts.mask.narrow(2, 0, 1) }
+            }
+        }
+    }
+
+    fn name(&self, layer: &str) -> String {
+        format!("blocks.{}.{layer}", self.index)
+    }
+
+    /// Returns the normalised input of attention, `[p', B, T, d]`.
+    pub fn normed(&self, weights: &Weights, x: &Tensor) -> Tensor {
+        weights.rms_norm(&self.name("ln_1")).forward(x, self.geometry.eps)
+    }
+
+    /// Returns the hidden states after attention, which has read `read: [p, B, T, heads · D]`, and the MLP.
+    pub fn rest(&self, weights: &Weights, x: &Tensor, read: &Tensor) -> Tensor {
+        let x = x + weights.linear(&self.name("attn.proj")).forward(read);
+        let normed = weights.rms_norm(&self.name("ln_2")).forward(&x, self.geometry.eps);
+        let gate = weights.linear(&self.name("mlp.gate")).forward(&normed).silu();
+        let hidden = gate * weights.linear(&self.name("mlp.fc")).forward(&normed);
+        x + weights.linear(&self.name("mlp.proj")).forward(&hidden)
     }
 
     /// Returns the outputs `[p', B, heads, T, D]` of one of the layers `q`, `k` and `v`.
     fn heads_of(&self, weights: &Weights, layer: &str, x: &Tensor) -> Tensor {
-        let name = format!("blocks.{}.attn.{layer}", self.index);
-        weights.linear(&name).forward(x).unflatten(3, [-1, self.geometry.channels]).transpose(2, 3)
+        let layer = weights.linear(&self.name(&format!("attn.{layer}")));
+        layer.forward(x).unflatten(3, [-1, self.geometry.channels]).transpose(2, 3)
     }
 
-    /// Computes attention of every token to itself and earlier ones, `[p', B, T, heads · D]`.
-    fn attend(&self, weights: &Weights, x: &Tensor, texts: &Texts) -> Tensor {
-        let query = self.table.turn(&self.heads_of(weights, "q", x), 0);
-        let key = self.table.turn(&self.heads_of(weights, "k", x), 0);
-        let value = self.heads_of(weights, "v", x);
-        // Padding stays zero, so that no layer after it sees anything there.
-        self.read(&query, (&key, &value), None) * &texts.mask
+    /// Returns the queries of tokens at `places`, `[p', B, heads, T, D]`.
+    pub fn query(&self, weights: &Weights, x: &Tensor, places: Places) -> Tensor {
+        places.turn(self.table, &self.heads_of(weights, "q", x))
     }
 
-    /// Computes attention of the last token of each text, `[p', B, 1, heads · D]`.
-    fn attend_last(&self, weights: &Weights, x: &Tensor, texts: &Texts) -> Tensor {
-        let query = self.heads_of(weights, "q", &texts.at_last(x));
-        let query = self.table.turn_at(&query, &texts.last());
-        let key = self.table.turn(&self.heads_of(weights, "k", x), 0);
-        let value = self.heads_of(weights, "v", x);
-        let seen = texts.mask.to_kind(Kind::Bool).unsqueeze(2).transpose(3, 4);
-        self.read(&query, (&key, &value), Some(&seen))
+    /// Returns the keys and values of tokens at `places`, `[p', B, key heads, T, D]` each.
+    pub fn keys_and_values(&self, weights: &Weights, x: &Tensor, places: Places) -> [Tensor; 2] {
+        let keys = places.turn(self.table, &self.heads_of(weights, "k", x));
+        [keys, self.heads_of(weights, "v", x)]
     }
 
     /// Returns what queries `[p, B, heads, Tq, D]` read, `[n, B, Tq, heads · D]`. Without `seen: [p, B, 1, 1, T]`, the

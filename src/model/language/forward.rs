@@ -14,7 +14,7 @@ use super::footprint::Pass;
 use super::rope::Table;
 use super::{EMBEDDING, Geometry, OUTPUT};
 use crate::machine::memory::Need;
-use crate::model::network::{Graph, Network, Slot, SlotKind, Weights};
+use crate::model::network::{Autoregressive, Graph, Network, Slot, SlotKind, Weights};
 
 /// A network of the Llama family.
 #[derive(Debug)]
@@ -72,13 +72,7 @@ impl Network for Language {
     /// Returns the embeddings with the mask, `[p', B, T, d + 1]`, of prompts `[p, B, 2, T]`.
     fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor {
         let (ids, mask) = aligned(samples);
-        let table = weights.param(&format!("{EMBEDDING}.weight"));
-        let particles = table.size()[0];
-        let offsets = Tensor::arange(particles, (Kind::Int64, ids.device())).view([-1, 1, 1]);
-        let ids = ids + offsets * self.geometry.vocabulary;
-        let rows = Tensor::embedding(&table.flatten(0, 1), &ids, -1, false, false);
-        let mask = mask.unsqueeze(3).to_kind(rows.kind());
-        Texts { hidden: rows * &mask, mask }.joined()
+        self.entered(weights, &ids, &mask)
     }
 
     /// Runs one block. The last block computes nothing but the last token.
@@ -92,6 +86,10 @@ impl Network for Language {
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
         let Texts { hidden, .. } = Texts::split(x, self.geometry.width);
         weights.rms_norm("ln_post").forward(&hidden, self.geometry.eps).select(2, 0)
+    }
+
+    fn autoregressive(&self) -> Option<&dyn Autoregressive> {
+        Some(self)
     }
 
     fn need(&self, graph: Graph, kind: Kind) -> Need {
@@ -109,6 +107,16 @@ impl Language {
         Language { geometry, tokens, table: RefCell::new(None) }
     }
 
+    /// Returns the embeddings with the mask, `[p', B, T, d + 1]`, of tokens with their mask, `[p, B, T]` each.
+    pub(super) fn entered(&self, weights: &Weights, ids: &Tensor, mask: &Tensor) -> Tensor {
+        let table = weights.param(&format!("{EMBEDDING}.weight"));
+        let offsets = Tensor::arange(table.size()[0], (Kind::Int64, ids.device())).view([-1, 1, 1]);
+        let ids = ids + offsets * self.geometry.vocabulary;
+        let rows = Tensor::embedding(&table.flatten(0, 1), &ids, -1, false, false);
+        let mask = mask.unsqueeze(3).to_kind(rows.kind());
+        Texts { hidden: rows * &mask, mask }.joined()
+    }
+
     /// Returns a table of at least `positions` rotary positions; it is made anew only for longer texts.
     pub(super) fn table(&self, positions: i64, options: (Kind, Device)) -> Rc<Table> {
         let Geometry { rope, channels, .. } = self.geometry;
@@ -119,7 +127,7 @@ impl Language {
 }
 
 /// Returns ids and mask, `[p, B, T]` each, of prompts `[p, B, 2, T]`, with the padding in front of a text moved behind it.
-fn aligned(samples: &Tensor) -> (Tensor, Tensor) {
+pub(super) fn aligned(samples: &Tensor) -> (Tensor, Tensor) {
     let samples = samples.to_kind(Kind::Int64);
     let (ids, mask) = (samples.select(2, 0), samples.select(2, 1));
     let length = mask.size()[2];

@@ -13,6 +13,7 @@ mod footprint;
 pub mod forward;
 pub mod rope;
 pub mod tokens;
+mod writing;
 
 pub use config::{Family, Geometry};
 pub use folder::{Opened, is_language, open};
