@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Place, assert_has, cells, done, error_line, fixture, number, table, with};
+use common::{Place, assert_has, cells, done, error_line, fixture, messages, number, printed, table, with};
 
 /// Sentences of the fixtures' words, as JSON lines.
 fn sentences(count: usize, first: usize) -> String {
@@ -159,6 +159,37 @@ fn prompts_labels_and_keys_that_do_not_fit_are_refused_in_one_line() {
             0 => drop(done(command)),
             code => assert_has(&error_line(command, code), parts),
         }
+    }
+}
+
+/// Lines need no label; a written token has its entropy, and two particles tell more than one.
+#[test]
+fn a_run_predicts_classes_and_writes_texts() {
+    let place = place(TRAINED);
+    done(place.train(&["train.epochs=1"]));
+    let file = place.write("new.jsonl", b"{\"text\": \"the big cat\"}\n\n{\"text\": \"the small tree sleeps\"}\n");
+    let run = place.run().display().to_string();
+    let predict = |more: &[&str]| {
+        let output = with(place.command("predict", &[]), &[&[run.as_str(), file.to_str().unwrap()], more].concat());
+        let output = { output }.output().unwrap();
+        assert!(output.status.success(), "{}", messages(&output));
+        printed(&output)
+    };
+    let classes = predict(&[]);
+    assert_eq!(classes.lines().count(), 3);
+    assert_has(&classes, &["new.jsonl:1,", "new.jsonl:3,", "path,class,probability"]);
+    let written = predict(&["--generate", "4", "--format", "jsonl"]);
+    let first: serde_json::Value = serde_json::from_str(written.lines().next().unwrap()).unwrap();
+    assert_eq!(first["tokens"].as_array().unwrap().len(), 4, "{first}");
+    assert!(first["tokens"][0]["mutual_information"].as_f64().unwrap() > 0.0, "{first}");
+    let table = predict(&["--generate", "4"]);
+    assert_has(&table, &["path,text,tokens,mean_entropy,mean_mutual_information", ",4,"]);
+    for (more, code, rule) in [
+        (&["--generate", "200"][..], 1, "exceed the network's context of 128 tokens"),
+        (&["--contact-sheet", "x.png"], 2, "--contact-sheet is for runs on images"),
+    ] {
+        let command = with(place.command("predict", &[]), &[&[run.as_str(), file.to_str().unwrap()], more].concat());
+        assert_has(&error_line(command, code), &[rule]);
     }
 }
 

@@ -93,9 +93,7 @@ impl SampleSet {
                 Store::Resident(tensor.to_device(device))
             }
             Inputs::Texts(Texts { tokens: Some(tokens), .. }) => {
-                let size = [labels.len() as i64, 2, tokens.longest() as i64];
-                let samples = Tensor::from_slice(&tokens.numbers).view(size).to_device(device);
-                Store::Tokens { samples, lengths: tokens.lengths }
+                Store::Tokens { samples: tokens.tensor().to_device(device), lengths: tokens.lengths }
             }
             Inputs::Texts(_) => bail!("{}: its texts need the tokenizer of a language network", split.name),
             images => Store::Streamed(Arc::new(Source { images, views })),

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use super::decode::Resize;
 use super::inputs::Medium;
 use super::published::Published;
+use super::read::json_lines::Line;
 use super::request::Request;
 use super::split::{Split, SplitName};
 use super::versions::Version;
@@ -43,6 +44,19 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     /// Fails if the set does not have the split, files are missing or malformed, or a label is out of range.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split>;
+
+    /// Returns the prompt of one line of a file of texts, which need not have a label.
+    ///
+    /// # Errors
+    /// Fails if the line lacks what the prompt needs, or if the set has no texts.
+    fn prompt(&self, line: &Line) -> Result<String> {
+        bail!("{line}: {} has no texts", self.key())
+    }
+
+    /// Returns whether the end-of-text token follows its prompts.
+    fn ends_prompts(&self) -> bool {
+        false
+    }
 
     /// Returns the splits that the set has.
     ///

@@ -1,5 +1,7 @@
 //! The texts of a split: prompts, and their tokens once a tokenizer has seen them.
 
+use tch::Tensor;
+
 /// The prompts of a split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompts {
@@ -42,6 +44,11 @@ impl Tokens {
     /// Returns the number of tokens of the longest prompt, T.
     pub fn longest(&self) -> usize {
         self.lengths.iter().max().copied().unwrap_or(0) as usize
+    }
+
+    /// Returns the numbers as a tensor `[N, 2, T]` on the CPU.
+    pub fn tensor(&self) -> Tensor {
+        Tensor::from_slice(&self.numbers).view([self.lengths.len() as i64, 2, self.longest() as i64])
     }
 
     fn select(&self, indices: &[u32]) -> Tokens {

@@ -35,8 +35,6 @@ pub struct Question {
     pub stem: String,
     /// The label and the text of each choice.
     pub choices: Vec<(String, String)>,
-    /// The label of the right choice.
-    pub answer: String,
 }
 
 impl Question {
@@ -44,7 +42,7 @@ impl Question {
     /// of data sets (`question` or `question_stem`, `choices.text`, `choices.label`).
     ///
     /// # Errors
-    /// Fails if a key is missing, or if a choice is malformed.
+    /// Fails if a key is missing, if a choice is malformed, or if there are more than five.
     pub fn read(line: &Line) -> Result<Question> {
         let stem = ["question.stem", "question_stem", "question"].into_iter().find(|key| line.find(key).is_some());
         let stem = line.text(stem.unwrap_or("question"))?;
@@ -64,35 +62,38 @@ impl Question {
         };
         let choices: Vec<(String, String)> =
             choices.with_context(|| format!("{line}: its choices are no list of labels and texts"))?;
-        let answer = line.text("answerKey")?;
-        ensure!(
-            choices.iter().any(|(label, _)| *label == answer),
-            "{line}: answerKey = \"{answer}\" is none of its choices"
-        );
-        Ok(Question { stem, choices, answer })
+        let count = choices.len();
+        ensure!(count <= LETTERS.len(), "{line}: has {count} choices: must be at most {}", LETTERS.len());
+        Ok(Question { stem, choices })
     }
 
-    /// Returns the prompt, and the number of the right choice from 0 on.
-    ///
-    /// # Errors
-    /// Fails if there are more than five choices, or if the right one is labelled by neither a letter nor a number.
-    pub fn sample(&self, wording: Wording, heading: &str, line: &Line) -> Result<Sample> {
-        let (answer, count) = (&self.answer, self.choices.len());
-        ensure!(count <= LETTERS.len(), "{line}: has {count} choices: must be at most {}", LETTERS.len());
-        let class = class_of(answer).with_context(|| {
-            format!("{line}: answerKey = \"{answer}\" must be a letter from A to E or a number from 1 to 5")
-        })?;
+    /// Returns the prompt; `heading` stands over the choices.
+    pub fn prompt(&self, wording: Wording, heading: &str) -> String {
         let choice = |((label, text), letter): (&(String, String), &str)| match wording {
             // The published program swaps label and text, and keeps numbers as labels.
             Wording::Published => format!("{text}) {label}"),
             Wording::Corrected => format!("{letter}) {text}"),
         };
         let choices: Vec<String> = self.choices.iter().zip(LETTERS).map(choice).collect();
-        let class = match wording {
+        prompt(&self.stem, heading, &choices.join("\n"))
+    }
+
+    /// Returns the prompt, and the number of the right choice of `line` from 0 on.
+    ///
+    /// # Errors
+    /// Fails if the line has no `answerKey` that is the label of a choice, or if that is neither a letter nor a number.
+    pub fn sample(&self, wording: Wording, heading: &str, line: &Line) -> Result<Sample> {
+        let answer = line.text("answerKey")?;
+        let place = self.choices.iter().position(|(label, _)| *label == answer);
+        let place = place.with_context(|| format!("{line}: answerKey = \"{answer}\" is none of its choices"))?;
+        let class = class_of(&answer).with_context(|| {
+            format!("{line}: answerKey = \"{answer}\" must be a letter from A to E or a number from 1 to 5")
+        })?;
+        let label = match wording {
             Wording::Published => class,
-            Wording::Corrected => self.choices.iter().position(|(label, _)| label == answer).unwrap_or(class),
+            Wording::Corrected => place,
         };
-        Ok(Sample { text: prompt(&self.stem, heading, &choices.join("\n")), label: class as u32 })
+        Ok(Sample { text: self.prompt(wording, heading), label: label as u32 })
     }
 }
 

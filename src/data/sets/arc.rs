@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::data::read::json_lines;
+use crate::data::read::json_lines::{self, Line};
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Choice, Reader, words};
@@ -55,6 +55,10 @@ impl Dataset for Arc {
 
     fn medium(&self) -> Medium {
         Medium::Texts
+    }
+
+    fn prompt(&self, line: &Line) -> Result<String> {
+        Ok(Question::read(line)?.prompt(self.prompts, "Choices"))
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {

@@ -40,18 +40,12 @@ impl BoolQ {
         let answer = line.get("answer")?;
         let answer = answer.as_bool().or(answer.as_u64().filter(|bit| *bit < 2).map(|bit| bit == 1));
         let answer = answer.with_context(|| format!("{line}: answer = {}: must be true or false", shown(line)))?;
-        let passage: String = line.text("passage")?.chars().take(PASSAGE).collect();
-        let text = format!(
-            "Read the passage below and answer the question with the words 'true' or 'false'.\n\nPassage: {passage}\n\
-             Question: {}\nAnswer (true or false):",
-            line.text("question")?
-        );
         // The classes are True and False. The published program numbers a true answer 1, which is False.
         let label = match self.prompts {
             Wording::Published => u32::from(answer),
             Wording::Corrected => u32::from(!answer),
         };
-        Ok(Sample { text, label })
+        Ok(Sample { text: self.prompt(line)?, label })
     }
 }
 
@@ -76,6 +70,20 @@ impl Dataset for BoolQ {
         Published::new(2, &[(SplitName::Train, 9427), (SplitName::Test, 3270)])
     }
 
+    fn prompt(&self, line: &Line) -> Result<String> {
+        let passage: String = line.text("passage")?.chars().take(PASSAGE).collect();
+        Ok(format!(
+            "Read the passage below and answer the question with the words 'true' or 'false'.\n\nPassage: {passage}\n\
+             Question: {}\nAnswer (true or false):",
+            line.text("question")?
+        ))
+    }
+
+    /// In the published program the tokenizer ends these prompts.
+    fn ends_prompts(&self) -> bool {
+        self.prompts == Wording::Published
+    }
+
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let file = match split {
             SplitName::Train => "train.jsonl",
@@ -84,9 +92,7 @@ impl Dataset for BoolQ {
         };
         let lines = json_lines::read(&self.root.join(file))?;
         let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
-        // In the published program the tokenizer ends these prompts.
-        let ended = self.prompts == Wording::Published;
-        json_lines::split((ENTRY.key, split), samples, ended, self.subset)
+        json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
 
     fn resolved(&self) -> toml::Table {

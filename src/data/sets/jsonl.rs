@@ -65,6 +65,10 @@ impl Jsonl {
         })
     }
 
+    fn template(&self) -> Result<Template> {
+        Template::parse(&self.prompt).map_err(|why| anyhow::anyhow!("data.jsonl.prompt: {why}"))
+    }
+
     fn sample(&self, template: &Template, line: &Line) -> Result<Sample> {
         let label = line.text(&self.label_key)?;
         let number = || label.parse().ok().filter(|number: &usize| *number < self.labels.len());
@@ -89,6 +93,10 @@ impl Dataset for Jsonl {
         Medium::Texts
     }
 
+    fn prompt(&self, line: &Line) -> Result<String> {
+        self.template()?.fill(line)
+    }
+
     fn splits(&self) -> Result<Vec<SplitName>> {
         let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.path(*split).is_file()).collect();
         ensure!(!there.is_empty(), "{}: has neither {} nor {}", self.root.display(), self.train, self.test);
@@ -96,7 +104,7 @@ impl Dataset for Jsonl {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let template = Template::parse(&self.prompt).map_err(|why| anyhow::anyhow!("data.jsonl.prompt: {why}"))?;
+        let template = self.template()?;
         let lines = json_lines::read(&self.path(split))?;
         let samples = lines.iter().map(|line| self.sample(&template, line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, false, self.subset)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::data::read::json_lines;
+use crate::data::read::json_lines::{self, Line};
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
@@ -32,6 +32,16 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     Box::new(OpenBookQa { root, prompts, test_on, subset: Subset::read(reader) })
 }
 
+impl OpenBookQa {
+    /// Returns what stands over the choices.
+    fn heading(&self) -> &'static str {
+        match self.prompts {
+            Wording::Published => "Chioces",
+            Wording::Corrected => "Choices",
+        }
+    }
+}
+
 impl Dataset for OpenBookQa {
     fn key(&self) -> &'static str {
         ENTRY.key
@@ -43,6 +53,10 @@ impl Dataset for OpenBookQa {
 
     fn medium(&self) -> Medium {
         Medium::Texts
+    }
+
+    fn prompt(&self, line: &Line) -> Result<String> {
+        Ok(Question::read(line)?.prompt(self.prompts, self.heading()))
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -61,11 +75,7 @@ impl Dataset for OpenBookQa {
             )
         };
         let lines = json_lines::read(&self.root.join("Data/Main").join(format!("{}.jsonl", part.to_lowercase())))?;
-        let heading = match self.prompts {
-            Wording::Published => "Chioces",
-            Wording::Corrected => "Choices",
-        };
-        let sample = |line| Question::read(line)?.sample(self.prompts, heading, line);
+        let sample = |line| Question::read(line)?.sample(self.prompts, self.heading(), line);
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, false, self.subset)
     }

@@ -38,12 +38,15 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     Box::new(Winogrande { root, size, prompts: Wording::read(reader), subset: Subset::read(reader) })
 }
 
-fn sample(line: &Line) -> Result<Sample> {
+fn prompt_of(line: &Line) -> Result<String> {
     let choices = format!("A) {}\nB) {}", line.text("option1")?, line.text("option2")?);
+    Ok(prompt(&line.text("sentence")?, "Choices", &choices))
+}
+
+fn sample(line: &Line) -> Result<Sample> {
     let answer = line.text("answer")?;
     ensure!(["1", "2"].contains(&answer.as_str()), "{line}: answer = \"{answer}\": must be 1 or 2");
-    let text = prompt(&line.text("sentence")?, "Choices", &choices);
-    Ok(Sample { text, label: u32::from(answer == "2") })
+    Ok(Sample { text: prompt_of(line)?, label: u32::from(answer == "2") })
 }
 
 impl Dataset for Winogrande {
@@ -74,6 +77,15 @@ impl Dataset for Winogrande {
         Published::new(2, &[(SplitName::Train, train), (SplitName::Test, 1267)])
     }
 
+    fn prompt(&self, line: &Line) -> Result<String> {
+        prompt_of(line)
+    }
+
+    /// In the published program the tokenizer ends these prompts.
+    fn ends_prompts(&self) -> bool {
+        self.prompts == Wording::Published
+    }
+
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let file = match split {
             SplitName::Train => format!("train_{}.jsonl", self.size.word()),
@@ -82,9 +94,7 @@ impl Dataset for Winogrande {
         };
         let lines = json_lines::read(&self.root.join(file))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
-        // In the published program the tokenizer ends these prompts.
-        let ended = self.prompts == Wording::Published;
-        json_lines::split((ENTRY.key, split), samples, ended, self.subset)
+        json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
 
     fn resolved(&self) -> toml::Table {

@@ -135,6 +135,14 @@ impl Tokenizer {
     /// Fails if a prompt is empty or longer than the network reads, or if the end-of-text token is asked for and there is
     /// none.
     pub fn prompts(&self, name: &str, prompts: &Prompts) -> Result<Tokens> {
+        Ok(Tokens::new(&self.each(name, prompts)?))
+    }
+
+    /// Returns the token ids of each prompt of the set `name`.
+    ///
+    /// # Errors
+    /// Fails as [`prompts`](Self::prompts) does.
+    pub fn each(&self, name: &str, prompts: &Prompts) -> Result<Vec<Vec<u32>>> {
         let end = match (prompts.ended, self.end()) {
             (true, None) => bail!(
                 "{name}: its prompts end with the end-of-text token, and {} names none (eos_token)",
@@ -155,8 +163,7 @@ impl Tokenizer {
             );
             Ok(ids)
         };
-        let all: Result<Vec<Vec<u32>>> = prompts.texts.par_iter().enumerate().map(one).collect();
-        Ok(Tokens::new(&all?))
+        prompts.texts.par_iter().enumerate().map(one).collect()
     }
 }
 
