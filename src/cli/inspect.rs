@@ -1,13 +1,14 @@
 //! `bella inspect`: prints what a checkpoint is, and how it was checked.
 
+mod kind;
 mod language;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
-use tch::Kind;
 
+use self::kind::kind_name;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::head::{Head, Training};
@@ -76,7 +77,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         return print_module(args, size);
     }
     if is_language(&args.file) {
-        return language::print(args);
+        return print_language(args);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
@@ -102,6 +103,21 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     print_trainable(&opened.identified, args.rank)?;
     if args.parameters {
         print_parameters(base);
+    }
+    Ok(())
+}
+
+/// Prints a language network, of which the options of a vision transformer say nothing.
+fn print_language(args: &InspectArgs) -> Result<()> {
+    let InspectArgs { architecture, heads, activation, eps, .. } = args;
+    ensure!(
+        architecture.is_none() && heads.is_none() && activation.is_none() && eps.is_none(),
+        "{}: a language network's config.json says everything: leave --architecture, --heads, --activation and --eps out",
+        args.file.display()
+    );
+    let opened = language::print(&args.file, args.rank)?;
+    if args.parameters {
+        print_parameters(&opened.base);
     }
     Ok(())
 }
@@ -250,15 +266,5 @@ fn print_evidence(evidence: &Evidence) {
             println!("self-check    not possible: the archive's own forward does not run here ({reason})");
             println!("              heads, activation and eps are read from its code");
         }
-    }
-}
-
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Float => "f32",
-        Kind::Half => "f16",
-        Kind::BFloat16 => "bf16",
-        Kind::Double => "f64",
-        _ => "another type",
     }
 }

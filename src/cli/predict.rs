@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
+use self::texts::Asked;
 use super::conformal::ConformalArgs;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
@@ -104,14 +105,32 @@ impl PredictArgs {
     }
 }
 
+impl PredictArgs {
+    /// Refuses options that mean nothing to a run on texts.
+    fn check_texts(&self) -> Result<()> {
+        let only_images = [
+            ("--resize", self.resize.is_some()),
+            ("--contact-sheet", self.contact_sheet.is_some()),
+            ("--conformal", self.conformal.single()?.is_some()),
+        ];
+        match only_images.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Usage(format!("{option} is for runs on images: leave it out")).into()),
+            None => Ok(()),
+        }
+    }
+}
+
 pub fn run(args: &PredictArgs) -> Result<()> {
     args.check()?;
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
-    let reads_texts = opened.experiment.checkpoint.medium == Medium::Texts;
+    let reads_texts = opened.experiment.checkpoint.kind.medium() == Medium::Texts;
     if args.generate.is_some() && !reads_texts {
         return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
+    }
+    if reads_texts {
+        args.check_texts()?;
     }
     // The inputs are looked up before the output is created.
     let inputs = if reads_texts { Vec::new() } else { collect(&args.paths, &mut std::io::stdin().lock())? };
@@ -122,7 +141,9 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         None => Box::new(std::io::stdout()),
     };
     if reads_texts {
-        return texts::run(args, &opened, out);
+        let PredictArgs { paths, format, generate, batch_size, .. } = args;
+        let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size };
+        return texts::run(&asked, &opened, out);
     }
     let mut extremes = Extremes::default();
     let prepared = opened.prepare(opened.experiment.predictive())?;

@@ -4,8 +4,8 @@ use anyhow::{Result, bail};
 
 use super::decode::Resize;
 use super::inputs::Medium;
+use super::lines::Line;
 use super::published::Published;
-use super::read::json_lines::Line;
 use super::request::Request;
 use super::split::{Split, SplitName};
 use super::versions::Version;

@@ -12,6 +12,7 @@ mod decode;
 mod fingerprint;
 mod inputs;
 pub mod labels;
+pub mod lines;
 pub mod order;
 mod published;
 pub mod read;

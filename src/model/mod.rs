@@ -6,6 +6,7 @@ pub mod head;
 pub mod language;
 pub mod module;
 pub mod network;
+mod preparation;
 mod preprocess;
 mod spec;
 pub mod vit;
@@ -24,7 +25,8 @@ use crate::model::network::{Graph, Network, Parameters, Weights};
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::{OwnHead, Traits};
 
-pub use preprocess::{Normalize, Preparation, Preprocess};
+pub use preparation::Preparation;
+pub use preprocess::{Normalize, Preprocess};
 pub use spec::{CheckpointSpec, Kind as CheckpointKind};
 
 /// A network with its weights and its head, on one device and in one compute type.
@@ -162,7 +164,7 @@ impl Loaded {
             let tower = Tower::Module(module::open(&checkpoint.path, size)?);
             return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }
-        if checkpoint.medium == Medium::Texts {
+        if checkpoint.kind.medium() == Medium::Texts {
             let tower = Tower::Language(language::open(&checkpoint.path, checkpoint.max_tokens)?);
             return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }

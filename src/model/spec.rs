@@ -17,10 +17,22 @@ use crate::schema::{Reader, words};
 words! {
     /// The forward pass that runs a checkpoint.
     pub enum Kind {
-        /// bella's own, for vision transformers and language networks.
+        /// bella's own, for vision transformers.
         Native = "native",
         /// The forward of the TorchScript module itself.
         Module = "module",
+        /// bella's own, for language networks.
+        Language = "language",
+    }
+}
+
+impl Kind {
+    /// Returns what the network takes.
+    pub fn medium(self) -> Medium {
+        match self {
+            Kind::Native | Kind::Module => Medium::Images,
+            Kind::Language => Medium::Texts,
+        }
     }
 }
 
@@ -44,9 +56,6 @@ pub struct CheckpointSpec {
     pub max_tokens: Option<i64>,
     #[serde(flatten)]
     pub fixed: Fixed,
-    /// What the network takes.
-    #[serde(skip)]
-    pub medium: Medium,
     /// The preparation of images that a folder asks for, used where the config says nothing.
     #[serde(skip)]
     pub usual: Preprocessing,
@@ -69,11 +78,11 @@ impl CheckpointSpec {
         let kind = reader
             .choice("kind")
             .about(
-                "Forward pass: `native` for vision transformers and language networks, `module` for the own one of any \
-                 TorchScript module.",
+                "Forward pass: `native` for vision transformers, `language` for language networks (the default where the folder \
+                 is one's), `module` for the own one of any TorchScript module.",
             )
-            .or(Kind::Native);
-        let medium = if kind == Kind::Native && is_language(&path) { Medium::Texts } else { Medium::Images };
+            .or_else(|| if is_language(&path) { Kind::Language } else { Kind::Native });
+        let medium = kind.medium();
         check_module(&reader, kind, &path);
         check_medium(&reader, medium);
         let spec = CheckpointSpec {
@@ -96,7 +105,6 @@ impl CheckpointSpec {
                 .about("Most tokens of a prompt of a language network; 512, or its context if that is shorter, by default.")
                 .optional(),
             fixed: Fixed::read(&reader),
-            medium,
             usual,
             sha256: OnceCell::new(),
         };
@@ -150,7 +158,7 @@ impl CheckpointSpec {
 
 /// Reports keys that a module needs, and those that mean nothing to it.
 fn check_module(reader: &Reader, kind: Kind, path: &Path) {
-    if kind == Kind::Native {
+    if kind != Kind::Module {
         return;
     }
     if path.is_dir() {
@@ -167,7 +175,7 @@ fn check_module(reader: &Reader, kind: Kind, path: &Path) {
 /// Reports keys that mean nothing to what the network takes.
 fn check_medium(reader: &Reader, medium: Medium) {
     let (keys, why): (&[&str], &str) = match medium {
-        Medium::Images => (&["max_tokens"], "is for language networks, and path names none: leave it out"),
+        Medium::Images => (&["max_tokens"], "is for language networks: leave it out, or set kind = \"language\""),
         Medium::Texts => (
             &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
             "means nothing to a language network, whose config.json says everything: leave it out",

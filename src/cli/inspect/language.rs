@@ -1,23 +1,19 @@
 //! What `bella inspect` prints of a language network.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
-use super::{InspectArgs, kind_name, print_parameters};
+use super::kind::kind_name;
 use crate::model::language::rope::Scaling;
-use crate::model::language::{Geometry, open};
+use crate::model::language::{Geometry, Opened, open};
 use crate::model::network::Network;
+use std::path::Path;
 
-pub fn print(args: &InspectArgs) -> Result<()> {
-    let InspectArgs { architecture, heads, activation, eps, .. } = args;
-    ensure!(
-        architecture.is_none() && heads.is_none() && activation.is_none() && eps.is_none(),
-        "{}: a language network's config.json says everything: leave --architecture, --heads, --activation and --eps out",
-        args.file.display()
-    );
-    let opened = open(&args.file, None)?;
+/// Prints the network at `path`, with the number of trainable parameters at a rank, and opens it for what else is printed.
+pub fn print(path: &Path, rank: i64) -> Result<Opened> {
+    let opened = open(path, None)?;
     let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, rope, tied, .. } =
         opened.language.geometry;
-    println!("file          {}", args.file.display());
+    println!("file          {}", path.display());
     println!("network       {} ({}), a language network", opened.family.model_type, opened.family.about);
     println!("transformer   width {width}, {blocks} blocks, gated MLP {mlp}");
     println!("heads         {heads} of width {channels}, {key_heads} of keys and values");
@@ -41,10 +37,7 @@ pub fn print(args: &InspectArgs) -> Result<()> {
         .filter(|slot| ["attn.q", "attn.v"].contains(&slot.target.as_str()))
         .map(|slot| slot.inputs + slot.outputs)
         .sum();
-    let counts: Vec<String> = [1, 3, 5, 20].iter().map(|n| format!("n = {n}: {}", n * args.rank * per_rank)).collect();
-    println!("low rank {:<4} queries and values of every block, {}", args.rank, counts.join(", "));
-    if args.parameters {
-        print_parameters(&opened.base);
-    }
-    Ok(())
+    let counts: Vec<String> = [1, 3, 5, 20].iter().map(|n| format!("n = {n}: {}", n * rank * per_rank)).collect();
+    println!("low rank {:<4} queries and values of every block, {}", rank, counts.join(", "));
+    Ok(opened)
 }

@@ -1,16 +1,14 @@
 //! `bella predict` of a run on texts: the classes of prompts, or with `--generate` the texts that the members write together.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
-use super::PredictArgs;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
-use crate::cli::failure::Usage;
 use crate::cli::opened::Opened;
-use crate::data::read::json_lines;
+use crate::data::lines::read_lines;
 use crate::data::{Prompts, Tokens};
 use crate::metrics::Uncertainty;
 use crate::model::language::Tokenizer;
@@ -19,20 +17,23 @@ use crate::predict::Predictor;
 use crate::predict::generate::{Stop, Written};
 use crate::predict::inputs::{Format, Prediction, Record, Writer};
 
+/// What is asked of a run on texts.
+pub struct Asked<'a> {
+    /// Files of JSON lines.
+    pub paths: &'a [PathBuf],
+    pub format: Format,
+    /// The most tokens to write after each prompt; `None` to predict classes.
+    pub generate: Option<u32>,
+    /// The number of prompts per forward pass; that of the config by default.
+    pub batch_size: Option<u32>,
+}
+
 /// Writes a record for each line of the files of JSON lines that the command names.
-pub fn run(args: &PredictArgs, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
+pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let Preparation::Texts(tokenizer) = &opened.session.model.preparation else { bail!("this run reads no texts") };
-    let only_images = [
-        ("--resize", args.resize.is_some()),
-        ("--contact-sheet", args.contact_sheet.is_some()),
-        ("--conformal", args.conformal.single()?.is_some()),
-    ];
-    if let Some((option, _)) = only_images.iter().find(|(_, given)| *given) {
-        return Err(Usage(format!("{option} is for runs on images: leave it out")).into());
-    }
     let mut named = Vec::new();
-    for path in &args.paths {
-        for line in json_lines::read(path)? {
+    for path in args.paths {
+        for line in read_lines(path)? {
             named.push((line.to_string(), opened.experiment.data.dataset.prompt(&line)?));
         }
     }
@@ -49,7 +50,7 @@ pub fn run(args: &PredictArgs, opened: &Opened, out: Box<dyn Write>) -> Result<(
 
 /// Writes the predicted class of each prompt.
 fn classify(
-    args: &PredictArgs,
+    args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
     (names, prompts): (&[String], &[Vec<u32>]),
@@ -101,7 +102,7 @@ struct Token {
 
 /// Writes the text that follows each prompt.
 fn generate(
-    args: &PredictArgs,
+    args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
     (names, prompts, tokens): (&[String], &[Vec<u32>], usize),

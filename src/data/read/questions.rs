@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::json_lines::{Line, Sample};
+use super::json_lines::Sample;
+use crate::data::lines::Line;
 use crate::data::{Published, SplitName};
 use crate::schema::{Reader, words};
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::data::read::json_lines::{self, Line};
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Choice, Reader, words};
@@ -82,7 +83,7 @@ impl Dataset for Arc {
             Part::Easy => "ARC-Easy",
             Part::Challenge => "ARC-Challenge",
         };
-        let lines = json_lines::read(&self.root.join(name).join(format!("{name}-{part}.jsonl")))?;
+        let lines = read_lines(&self.root.join(name).join(format!("{name}-{part}.jsonl")))?;
         let sample = |line| Question::read(line)?.sample(self.prompts, "Choices", line);
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, false, self.subset)

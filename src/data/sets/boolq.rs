@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::data::read::json_lines::{self, Line, Sample};
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::Wording;
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
@@ -90,7 +91,7 @@ impl Dataset for BoolQ {
             SplitName::Test => "dev.jsonl",
             SplitName::Val => bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1"),
         };
-        let lines = json_lines::read(&self.root.join(file))?;
+        let lines = read_lines(&self.root.join(file))?;
         let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use crate::data::read::json_lines::{self, Line, Sample};
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines::{self, Sample};
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
@@ -105,7 +106,7 @@ impl Dataset for Jsonl {
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let template = self.template()?;
-        let lines = json_lines::read(&self.path(split))?;
+        let lines = read_lines(&self.path(split))?;
         let samples = lines.iter().map(|line| self.sample(&template, line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, false, self.subset)
     }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::data::read::json_lines::{self, Line};
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
@@ -74,7 +75,7 @@ impl Dataset for OpenBookQa {
                  data.openbookqa.test_on to \"test\""
             )
         };
-        let lines = json_lines::read(&self.root.join("Data/Main").join(format!("{}.jsonl", part.to_lowercase())))?;
+        let lines = read_lines(&self.root.join("Data/Main").join(format!("{}.jsonl", part.to_lowercase())))?;
         let sample = |line| Question::read(line)?.sample(self.prompts, self.heading(), line);
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, false, self.subset)

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
-use crate::data::read::json_lines::{self, Line, Sample};
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Choice, Reader, words};
@@ -92,7 +93,7 @@ impl Dataset for Winogrande {
             SplitName::Test => "dev.jsonl".to_string(),
             SplitName::Val => bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1"),
         };
-        let lines = json_lines::read(&self.root.join(file))?;
+        let lines = read_lines(&self.root.join(file))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
