@@ -219,7 +219,23 @@ impl Setting {
              [method.laplace]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
             fixture(archive)
         );
-        let (model, subspace) = model(&text, Kind::Double);
+        Setting::of(&text)
+    }
+
+    /// A language network with updates of every layer, the output matrix among them, which is also that of the embeddings.
+    fn language() -> Setting {
+        let folder = fixture("language").join("llama-linear");
+        Setting::of(&format!(
+            "name = \"x\"\nseed = 1\n[checkpoint]\npath = {folder:?}\n[head.label-words]\n\
+             [data.jsonl]\nroot = \"x\"\nprompt = \"{{text}}\"\nlabels = [\"yes\", \"no\", \"A\"]\n\
+             [subspace.low-rank]\nrank = 2\ntargets = [\"attn.q\", \"attn.k\", \"attn.v\", \"attn.proj\", \"mlp.gate\", \
+             \"mlp.fc\", \"mlp.proj\", \"lm_head\"]\n\
+             [method.laplace]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n"
+        ))
+    }
+
+    fn of(text: &str) -> Setting {
+        let (model, subspace) = model(text, Kind::Double);
         let start = subspace.initial(1, 0).unwrap().to_kind(Kind::Double);
         let mut rng = stream(5, Purpose::Noise, &[]);
         let noise: Vec<f64> = (0..start.numel()).map(|_| 0.1 * normal(&mut rng)).collect();
@@ -266,6 +282,19 @@ fn jacobians_of_a_vision_transformer_equal_those_of_autograd() {
         let ours = Tensor::cat(&ours.iter().map(|j| j.flatten(2, 3)).collect::<Vec<_>>(), 2);
         near(&ours, &setting.dense(&images).1, 1e-10, "Jacobians");
     }
+}
+
+/// Three prompts of 6, 2 and 4 tokens; each label word is a use of its own of the output matrix.
+#[test]
+fn jacobians_of_a_language_network_equal_those_of_autograd() {
+    let setting = Setting::language();
+    let ids = [1, 5, 9, 22, 7, 40, 1, 33, 0, 0, 0, 0, 1, 12, 13, 14, 0, 0];
+    let mask = Tensor::from_slice(&ids).gt(0).to_kind(Kind::Int64);
+    let samples = Tensor::stack(&[Tensor::from_slice(&ids), mask], 0).view([2, 3, 6]).transpose(0, 1).unsqueeze(0);
+    let maps = Maps::all(&*setting.subspace).unwrap();
+    let ours: Vec<Tensor> = setting.pass(&maps, &samples).jacobians(|_| true).unwrap();
+    let ours = Tensor::cat(&ours.iter().map(|j| j.flatten(2, 3)).collect::<Vec<_>>(), 2);
+    near(&ours, &setting.dense(&samples).1, 1e-10, "Jacobians");
 }
 
 #[test]

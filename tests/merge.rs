@@ -5,7 +5,7 @@ mod common;
 
 use bella::analysis::merge::fisher::squared_gradients;
 use bella::data::batches::{Batch, SampleSet, in_order};
-use bella::data::{Images, Packed, Split};
+use bella::data::{Inputs, Packed, Split};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Maps, Pass};
 use bella::laplace::{Curvature, Shape, Structure, Tokens};
@@ -76,7 +76,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
     let pixels = Vec::<u8>::try_from(pixels.to_kind(Kind::Uint8)).unwrap();
     let split = Split {
         name: "x/train".into(),
-        images: Images::Packed(Packed { pixels, height: 32, width: 32 }),
+        inputs: Inputs::Packed(Packed { pixels, height: 32, width: 32 }),
         labels: vec![0; IMAGES as usize],
         groups: None,
         corrupt_skipped: 0,

@@ -119,6 +119,7 @@ fn model() -> Model {
             weight: Tensor::zeros([2, WIDTH], (Kind::Float, Device::Cpu)),
             bias: Tensor::zeros([2], (Kind::Float, Device::Cpu)),
             normalised: false,
+            rows: None,
             training: Training::Always,
         },
         preparation: Preparation::AsStored,

@@ -70,6 +70,7 @@ impl Source<'_> {
             weight: weight / norm * LOGIT_SCALE,
             bias: Tensor::zeros([CLASSES], (Kind::Float, Device::Cpu)),
             normalised: true,
+            rows: None,
             training: HeadTraining::Never,
         };
         let place = (device, kind);

@@ -141,5 +141,6 @@ fn line(part: &Part) -> String {
     let groups = part.groups.map_or(String::new(), |count| format!(", {count} groups"));
     let (least, most) = part.per_class;
     let each = if least == most { least.to_string() } else { format!("{least} to {most}") };
-    format!("{:8} {} images{published}, {each} in each of {} classes{groups}", part.name, part.images, part.classes)
+    let Part { name, images, medium, classes, .. } = part;
+    format!("{name:8} {images} {medium}{published}, {each} in each of {classes} classes{groups}")
 }

@@ -276,7 +276,7 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     if !tests.corruptions.is_empty() {
         let mut rows = Vec::new();
         for applied in &tests.corruptions {
-            let corrupted = split.with_images(split.images.corrupted(*applied)?);
+            let corrupted = split.with_inputs(split.inputs.corrupted(*applied)?);
             let images = images(opened, corrupted, fingerprint)?;
             rows.push(evaluation.plain(&images, &Condition::Corrupted(*applied))?.0);
         }

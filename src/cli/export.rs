@@ -11,6 +11,7 @@ use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::base::files::write_atomic;
+use crate::data::Medium;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
 use crate::exchange::whole::{self, Form, Numbers, Runner};
@@ -270,6 +271,11 @@ pub(super) fn leave(
     let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
     let weights = weights.map(<[f64]>::to_vec);
     let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
+    ensure!(
+        experiment.checkpoint.kind.medium() == Medium::Images,
+        "{}: runs of language networks are not exported: only networks of images leave bella",
+        opened.run.id()
+    );
     if session.vit.is_none() {
         let whole = matches!(door.to, Leaving::Models(Loaded::Weights, None));
         ensure!(

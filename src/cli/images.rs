@@ -11,7 +11,7 @@ use tch::{Device, Kind};
 use super::failure::Usage;
 use crate::base::files::{expect_writable, write_atomic};
 use crate::data::batches::{SampleSet, in_order};
-use crate::data::{Decode, Files, Images, Interpolation, Request, Resize, Split};
+use crate::data::{Decode, Files, Inputs, Interpolation, Request, Resize, Split};
 use crate::model::{Normalize, Preprocess};
 use crate::predict::inputs::collect;
 
@@ -101,7 +101,7 @@ fn write(output: &std::path::Path, files: &Files, workers: usize) -> Result<()> 
     let indices: Vec<u32> = (0..files.paths.len() as u32).collect();
     let side = [files.decode.height as u64, files.decode.width as u64];
     let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build().context("starting threads")?;
-    let images = Images::Files(files.clone());
+    let images = Inputs::Files(files.clone());
     write_atomic(output, |out| {
         let shape = [indices.len() as u64, 3, side[0], side[1]];
         let mut npy = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out).begin_nd()?;
@@ -118,7 +118,7 @@ fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
     let count = files.paths.len();
     let split = Split {
         name: "images".into(),
-        images: Images::Files(files),
+        inputs: Inputs::Files(files),
         labels: vec![0; count],
         groups: None,
         corrupt_skipped: 0,

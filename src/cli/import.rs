@@ -73,7 +73,7 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     let classes = plain.data.dataset.classes()?;
     let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &classes, device)?;
     let Tower::Vit(identified) = &loaded.tower else {
-        bail!("checkpoint.kind = \"module\": adapters and models are imported for vision transformers only");
+        bail!("adapters and models are imported for vision transformers only, and checkpoint.path is another network");
     };
     let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, identified };
     let read = read(&expanded(&args.adapters)?, &base, args.rank)?;

@@ -1,16 +1,20 @@
 //! `bella inspect`: prints what a checkpoint is, and how it was checked.
 
+mod kind;
+mod language;
+
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
-use tch::Kind;
 
+use self::kind::kind_name;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::folder::Preprocessing;
 use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
+use crate::model::language::is_language;
 use crate::model::module::{self, Opened};
 use crate::model::network::{Network, Parameters, SlotKind};
 use crate::model::vit::Activation;
@@ -74,6 +78,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if let (true, Some(size)) = (args.module, args.image_size) {
         return print_module(args, size);
     }
+    if is_language(&args.file) {
+        return print_language(args);
+    }
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
     let opened = OpenedCheckpoint::open(&args.file, fixed)?;
@@ -113,6 +120,21 @@ fn few(names: &[String]) -> String {
     let more = names.len().saturating_sub(SHOWN);
     let shown = names[..names.len() - more].join(", ");
     if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+/// Prints a language network, of which the options of a vision transformer say nothing.
+fn print_language(args: &InspectArgs) -> Result<()> {
+    let InspectArgs { architecture, heads, activation, eps, .. } = args;
+    ensure!(
+        architecture.is_none() && heads.is_none() && activation.is_none() && eps.is_none(),
+        "{}: a language network's config.json says everything: leave --architecture, --heads, --activation and --eps out",
+        args.file.display()
+    );
+    let opened = language::print(&args.file, args.rank)?;
+    if args.parameters {
+        print_parameters(&opened.base);
+    }
+    Ok(())
 }
 
 /// Names the ways in which tokens get their places.
@@ -217,7 +239,7 @@ fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
     let spec = root.close(spec)?;
     let weight = tch::Tensor::zeros([1, identified.vit.geometry.output], tch::kind::FLOAT_CPU);
     let bias = tch::Tensor::zeros([1], tch::kind::FLOAT_CPU);
-    let head = Head { weight, bias, normalised: true, training: Training::Never };
+    let head = Head { weight, bias, normalised: true, training: Training::Never, rows: None };
     let parameters = spec.build(&identified.vit, &identified.base, &head)?.layout().parameters();
     let counts: Vec<String> = [1, 3, 5, 20, 100].iter().map(|n| format!("n = {n}: {}", n * parameters)).collect();
     println!("low rank {rank:<4} both MLP layers of every block, {}", counts.join(", "));
@@ -259,15 +281,5 @@ fn print_evidence(evidence: &Evidence) {
             println!("self-check    not possible: the archive's own forward does not run here ({reason})");
             println!("              heads, activation and eps are read from its code");
         }
-    }
-}
-
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Float => "f32",
-        Kind::Half => "f16",
-        Kind::BFloat16 => "bf16",
-        Kind::Double => "f64",
-        _ => "another type",
     }
 }

@@ -1,5 +1,7 @@
 //! `bella predict`: predicts the classes of new images, with uncertainties.
 
+mod texts;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -7,13 +9,14 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
+use self::texts::Asked;
 use super::conformal::ConformalArgs;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::base::files::expect_writable;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
-use crate::data::{Decode, Resize};
+use crate::data::{Decode, Medium, Resize};
 use crate::evaluate::labelled;
 use crate::machine::Precision;
 use crate::machine::memory::Cutter;
@@ -23,21 +26,24 @@ use crate::plot::contact_sheet::{Section, Tile, draw};
 use crate::predict::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
 use crate::predict::{Members, Predictor};
 
-/// Predict the classes of images, with the uncertainty of each prediction.
+/// Predict the classes of images or texts, with the uncertainty of each prediction.
 ///
 /// There is one record per image: path, class, probability, predictive entropy, mutual information, disagreement of
-/// members, error; with --conformal also the set of classes, the most probable first.
+/// members, error; with --conformal also the set of classes, the most probable first. Texts come in files of JSON lines, of
+/// which the run's own template makes prompts. With --generate, the members write a text after each prompt together: every
+/// token is the most probable one by their averaged probabilities, and has an entropy and a mutual information.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
     bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png\n  \
-    bella predict low-rank-svgd-s1 photos/ --conformal 0.1    # sets that hold the class with probability 0.9")]
+    bella predict low-rank-svgd-s1 photos/ --conformal 0.1    # sets that hold the class with probability 0.9\n  \
+    bella predict low-rank-svgd-s1 questions.jsonl --generate 20 --format jsonl")]
 pub struct PredictArgs {
     /// Run: its folder, the start of its id, or `latest`.
     #[arg(add = super::completions::of_runs())]
     run: String,
 
-    /// Image files, folders, or - for a list of paths on standard input.
+    /// Image files, folders, or - for a list of paths on standard input; files of JSON lines for a run on texts.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
@@ -64,7 +70,11 @@ pub struct PredictArgs {
     #[arg(long)]
     resize: Option<Resize>,
 
-    /// Images per forward pass.
+    /// Write texts of at most N tokens after the prompts, instead of classes; for a run on texts.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    generate: Option<u32>,
+
+    /// Images or prompts per forward pass.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch_size: Option<u32>,
 
@@ -96,18 +106,46 @@ impl PredictArgs {
     }
 }
 
+impl PredictArgs {
+    /// Refuses options that mean nothing to a run on texts.
+    fn check_texts(&self) -> Result<()> {
+        let only_images = [
+            ("--resize", self.resize.is_some()),
+            ("--contact-sheet", self.contact_sheet.is_some()),
+            ("--conformal", self.conformal.single()?.is_some()),
+        ];
+        match only_images.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Usage(format!("{option} is for runs on images: leave it out")).into()),
+            None => Ok(()),
+        }
+    }
+}
+
 pub fn run(args: &PredictArgs) -> Result<()> {
     args.check()?;
-    let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
+    let reads_texts = opened.experiment.checkpoint.kind.medium() == Medium::Texts;
+    if args.generate.is_some() && !reads_texts {
+        return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
+    }
+    if reads_texts {
+        args.check_texts()?;
+    }
+    // The inputs are looked up before the output is created.
+    let inputs = if reads_texts { Vec::new() } else { collect(&args.paths, &mut std::io::stdin().lock())? };
     let out: Box<dyn Write> = match &args.output {
         Some(path) => {
             Box::new(std::fs::File::create(path).with_context(|| format!("{}: cannot create", path.display()))?)
         }
         None => Box::new(std::io::stdout()),
     };
+    if reads_texts {
+        let PredictArgs { paths, format, generate, batch_size, .. } = args;
+        let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size };
+        return texts::run(&asked, &opened, out);
+    }
     let mut extremes = Extremes::default();
     let prepared = opened.prepare(opened.experiment.predictive())?;
     let model = Predicting::new(args, &opened, prepared.members(), inputs.len())?;

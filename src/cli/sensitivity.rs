@@ -112,8 +112,8 @@ fn picture(opened: &Opened, split: &Split, found: &[Sensitivity], replaced: &BTr
 }
 
 fn tile(opened: &Opened, split: &Split, one: &Sensitivity, replaced: &BTreeSet<u32>) -> Result<Tile> {
-    let (height, width) = split.images.size();
-    let pixels = split.images.image(one.index as usize)?;
+    let (height, width) = split.inputs.size();
+    let pixels = split.inputs.image(one.index as usize)?;
     let noted = if replaced.contains(&one.index) { " (replaced)" } else { "" };
     let lines = vec![
         format!("{}{noted}", opened.session.classes[one.label as usize]),

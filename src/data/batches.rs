@@ -4,13 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::{first_line, upload};
 use crate::data::augment::Views;
 use crate::data::stream::{Pick, Source, View, stream};
-use crate::data::{Fingerprint, Images, Packed, Split};
+use crate::data::{Fingerprint, Inputs, Packed, Split, Texts};
 
 /// Labelled samples, ready to be served in batches.
 pub struct SampleSet {
@@ -37,6 +37,9 @@ pub struct SplitFacts {
 enum Store {
     /// The samples on the device, `[N, …]`; images are u8 `[N, 3, h, w]`.
     Resident(Tensor),
+    /// Token ids with their mask on the device, `[N, 2, T]`, and the number of tokens of each text. A batch is as long as
+    /// its longest text.
+    Tokens { samples: Tensor, lengths: Vec<u32> },
     /// Image files, or images in memory that are augmented.
     Streamed(Arc<Source>),
 }
@@ -82,13 +85,17 @@ impl SampleSet {
     /// Takes images to train on. `views` creates the random views of [`SampleSet::training_batches`].
     pub fn training(split: Split, device: Device, workers: usize, views: Option<Views>) -> Result<SampleSet> {
         let labels: Vec<i64> = split.labels.iter().map(|label| i64::from(*label)).collect();
-        let store = match split.images {
-            Images::Packed(Packed { pixels, height, width }) if views.is_none() => {
+        let store = match split.inputs {
+            Inputs::Packed(Packed { pixels, height, width }) if views.is_none() => {
                 let size = [labels.len() as i64, 3, height as i64, width as i64];
                 let tensor =
                     Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
                 Store::Resident(tensor.to_device(device))
             }
+            Inputs::Texts(Texts { tokens: Some(tokens), .. }) => {
+                Store::Tokens { samples: tokens.tensor().to_device(device), lengths: tokens.lengths }
+            }
+            Inputs::Texts(_) => bail!("{}: its texts need the tokenizer of a language network", split.name),
             images => Store::Streamed(Arc::new(Source { images, views })),
         };
         let labels = Tensor::from_slice(&labels).to_device(device);
@@ -132,6 +139,11 @@ impl SampleSet {
             Store::Resident(samples) => Box::new(plan.into_iter().map(move |indices| {
                 let (index, labels) = self.select(&indices);
                 Ok(Batch { samples: samples.index_select(0, &index), labels })
+            })),
+            Store::Tokens { samples, lengths } => Box::new(plan.into_iter().map(move |indices| {
+                let (index, labels) = self.select(&indices);
+                let longest = indices.iter().map(|i| lengths[*i as usize]).max().unwrap_or(0);
+                Ok(Batch { samples: samples.narrow(2, 0, i64::from(longest)).index_select(0, &index), labels })
             })),
             Store::Streamed(source) => {
                 const AHEAD: usize = 4;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::dataset::Dataset;
-use super::images::Images;
+use super::inputs::{Inputs, Medium};
 use super::read::class_folders::repeated;
 use super::request::Request;
 use super::split::{Split, SplitName};
@@ -51,6 +51,7 @@ pub struct Part {
     /// The name, such as `train` or `gaussian_noise:3`.
     pub name: String,
     pub images: usize,
+    pub medium: Medium,
     /// The published number of images, if it is known.
     pub published: Option<usize>,
     /// The number of classes with at least one image.
@@ -128,13 +129,13 @@ impl Findings {
         if let Some(wanted) = published.filter(|&count| count != part.images)
             && scope.extent == Extent::Whole
         {
-            self.faults.push(format!("{}: {} images, but {wanted} are published", part.name, part.images));
+            self.faults.push(format!("{}: {} {}, but {wanted} are published", part.name, part.images, part.medium));
         }
         if split.corrupt_skipped > 0 {
             self.faults.push(format!("{}: {} files cannot be decoded", part.name, split.corrupt_skipped));
         }
         if scope.decoding == Decoding::All
-            && let Images::Files(files) = &split.images
+            && let Inputs::Files(files) = &split.inputs
         {
             match files.decode_all(request.workers, request.progress, |_, _| ()) {
                 Ok(failures) => self.faults.extend(failures.into_iter().map(|(_, e)| format!("{}: {e:#}", part.name))),
@@ -153,6 +154,7 @@ impl Part {
         Part {
             name,
             images: split.len(),
+            medium: split.inputs.medium(),
             published,
             classes: counts.len(),
             per_class: (extreme(counts.values().min()), extreme(counts.values().max())),

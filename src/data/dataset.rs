@@ -3,6 +3,8 @@
 use anyhow::{Result, bail};
 
 use super::decode::Resize;
+use super::inputs::Medium;
+use super::lines::Line;
 use super::published::Published;
 use super::request::Request;
 use super::split::{Split, SplitName};
@@ -43,6 +45,19 @@ pub trait Dataset: Send + Sync {
     /// Fails if the set does not have the split, files are missing or malformed, or a label is out of range.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split>;
 
+    /// Returns the prompt of one line of a file of texts, which need not have a label.
+    ///
+    /// # Errors
+    /// Fails if the line lacks what the prompt needs, or if the set has no texts.
+    fn prompt(&self, line: &Line) -> Result<String> {
+        bail!("{line}: {} has no texts", self.key())
+    }
+
+    /// Returns whether the end-of-text token follows its prompts.
+    fn ends_prompts(&self) -> bool {
+        false
+    }
+
     /// Returns the splits that the set has.
     ///
     /// # Errors
@@ -54,6 +69,11 @@ pub trait Dataset: Send + Sync {
     /// Returns the sizes that the publisher states. Empty for a user's own images.
     fn published(&self) -> Published {
         Published::default()
+    }
+
+    /// Returns what its samples are.
+    fn medium(&self) -> Medium {
+        Medium::Images
     }
 
     /// Returns the way image files are resized for the network. `None` for a set that is stored as pixels.

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::images::{Files, Images};
+use super::inputs::{Files, Inputs};
 use crate::base::hash::hex;
 use crate::schema::words;
 
@@ -23,13 +23,13 @@ impl SplitName {
     pub const ALL: [SplitName; 3] = [SplitName::Train, SplitName::Val, SplitName::Test];
 }
 
-/// One loaded split: N images with their labels.
+/// One loaded split: N inputs with their labels.
 #[derive(Clone, Debug)]
 pub struct Split {
     /// The key of the data set and the split, such as `cifar10/test`.
     pub name: String,
-    /// The N images: bytes `[N, 3, H, W]` in memory, or files to decode.
-    pub images: Images,
+    /// The N inputs: bytes `[N, 3, H, W]` in memory, files to decode, or texts.
+    pub inputs: Inputs,
     /// The labels, `[N]`, each below the number of classes.
     pub labels: Vec<u32>,
     /// The groups (hospital, slide) that the images belong to, if the set has groups.
@@ -56,21 +56,25 @@ impl Split {
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
-        match &self.images {
-            Images::Packed(packed) => hash.update(&packed.pixels),
-            Images::Files(files) => files.paths.iter().for_each(|path| {
+        match &self.inputs {
+            Inputs::Packed(packed) => hash.update(&packed.pixels),
+            Inputs::Files(files) => files.paths.iter().for_each(|path| {
                 hash.update(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
                 hash.update(path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
+            }),
+            Inputs::Texts(texts) => texts.prompts.texts.iter().for_each(|text| {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
             }),
         }
         hex(hash.finalize())
     }
 
     /// Returns the same split with other versions of its images.
-    pub fn with_images(&self, images: Images) -> Split {
+    pub fn with_inputs(&self, inputs: Inputs) -> Split {
         let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
         let (corrupt_skipped, decoded_from) = (self.corrupt_skipped, self.decoded_from.clone());
-        Split { name, images, labels, groups, corrupt_skipped, decoded_from }
+        Split { name, inputs, labels, groups, corrupt_skipped, decoded_from }
     }
 
     /// Returns the images at `indices`, in that order, as a split of its own.
@@ -78,7 +82,7 @@ impl Split {
         let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
         Split {
             name: self.name.clone(),
-            images: self.images.select(indices),
+            inputs: self.inputs.select(indices),
             labels: pick(&self.labels),
             groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
             corrupt_skipped: self.corrupt_skipped,

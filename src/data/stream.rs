@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use anyhow::{Result, anyhow};
 
 use super::augment::Views;
-use super::images::Images;
+use super::inputs::Inputs;
 
 /// Images with the views in which training sees them.
 pub struct Source {
-    pub images: Images,
+    pub images: Inputs,
     /// The random views. `None` if the images are not augmented.
     pub views: Option<Views>,
 }

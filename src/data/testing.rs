@@ -59,7 +59,7 @@ pub fn write(root: &Path, file: &str, text: &str) {
 /// Returns the gray of every image of a split.
 pub fn grays(split: &Split) -> Vec<u8> {
     let all: Vec<u32> = (0..split.len() as u32).collect();
-    split.images.gather(&all).unwrap().chunks(48).map(|image| image[0]).collect()
+    split.inputs.gather(&all).unwrap().chunks(48).map(|image| image[0]).collect()
 }
 
 /// Returns the path of a file in tests/fixtures/data.

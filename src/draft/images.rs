@@ -46,6 +46,7 @@ impl Images {
         let request = Request {
             image_size: 32,
             interpolation: Interpolation::Bicubic,
+            crop_pct: 1.0,
             cache: None,
             // Files are listed, not decoded.
             memory_bytes: 0,

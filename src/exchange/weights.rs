@@ -183,8 +183,8 @@ fn write_config(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
 
 fn describe_pixels(outgoing: &Outgoing, values: &mut Value) {
     let spec = &outgoing.experiment.checkpoint;
-    values["mean"] = json!(spec.normalize.mean);
-    values["std"] = json!(spec.normalize.std);
+    values["mean"] = json!(spec.normalize.map(|pixels| pixels.mean));
+    values["std"] = json!(spec.normalize.map(|pixels| pixels.std));
     values["interpolation"] = json!(spec.interpolation.to_string());
 }
 
@@ -238,7 +238,7 @@ fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Resul
         values[key] = json!(true);
     }
     values["resample"] = json!(pillow);
-    values["image_mean"] = json!(spec.normalize.mean);
-    values["image_std"] = json!(spec.normalize.std);
+    values["image_mean"] = json!(spec.normalize.map(|pixels| pixels.mean));
+    values["image_std"] = json!(spec.normalize.map(|pixels| pixels.std));
     config::write(&folder.join(PREPARATION), &values)
 }

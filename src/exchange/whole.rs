@@ -55,7 +55,7 @@ pub struct Form {
 pub fn write(outgoing: &Outgoing, form: Form, expected: &Expected, folder: &Path) -> Result<()> {
     let vit = outgoing.session.vit.as_ref().context("only vision transformers are exported as one file")?;
     let images = outgoing.session.model.images()?;
-    let normalize = outgoing.experiment.checkpoint.normalize;
+    let normalize = outgoing.experiment.checkpoint.normalization()?;
     let preparing = form.prepares.then(|| Preparing { normalize, interpolation: images.interpolation() });
     let built = build(vit, &Members::of(outgoing), form.numbers.kind(), preparing);
     match form.runner {
@@ -67,7 +67,7 @@ pub fn write(outgoing: &Outgoing, form: Form, expected: &Expected, folder: &Path
 
 fn write_onnx(outgoing: &Outgoing, built: &Built, prepares: bool, folder: &Path) -> Result<()> {
     let images = outgoing.session.model.images()?;
-    let preprocessing = Preprocessing::new(images.size(), &outgoing.experiment.checkpoint);
+    let preprocessing = Preprocessing::new(images.size(), &outgoing.experiment.checkpoint)?;
     let described = [
         ("members", json!(outgoing.names).to_string()),
         ("classes", json!(outgoing.session.classes).to_string()),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::data::{Augment, DATASETS, Dataset, SplitName};
+use crate::data::{Augment, DATASETS, Dataset, Medium, SplitName};
 use crate::schema::{Bounds, Problems, Reader, Tree, Value};
 
 /// The table `[data.*]`: the data set, and the settings that all data sets share.
@@ -118,6 +118,9 @@ impl DataSpec {
         if cache.is_some() && dataset.resize().is_none() {
             reader
                 .problem("cache", format!("{key} is read as it is stored, so there is nothing to keep; leave it out"));
+        }
+        if augment.is_some() && dataset.medium() == Medium::Texts {
+            reader.problem("augment", format!("{key} has texts, which have no random views; leave it out"));
         }
         let published = dataset.published();
         if validation == Validation::Published

@@ -60,6 +60,15 @@ fn taken(name: &str) -> Option<String> {
     ))
 }
 
+/// Checks that the data set has what the network takes.
+fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) {
+    let (taken, there) = (checkpoint.kind.medium(), data.dataset.medium());
+    if taken != there {
+        let why = format!("{} has {there}, but the network of checkpoint.path takes {taken}", data.key);
+        root.problem("data", why);
+    }
+}
+
 impl Experiment {
     /// Reads and checks a merged config.
     ///
@@ -116,6 +125,7 @@ impl Experiment {
             return Err(root.close(()).err().unwrap_or_default());
         };
         let incomplete = trains && training.is_none();
+        check_medium(&root, &checkpoint, &data);
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };
         let file_hashes = OnceCell::new();

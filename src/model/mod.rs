@@ -3,19 +3,21 @@
 pub mod archive;
 pub mod folder;
 pub mod head;
+pub mod language;
 pub mod module;
 pub mod network;
+mod preparation;
 mod preprocess;
 mod spec;
 pub mod vit;
 
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
-use crate::data::Interpolation;
+use crate::data::{Interpolation, Medium};
 use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
@@ -23,7 +25,8 @@ use crate::model::network::{Graph, Network, Parameters, Weights};
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::{OwnHead, Traits};
 
-pub use preprocess::{Normalize, Preparation, Preprocess};
+pub use preparation::Preparation;
+pub use preprocess::{Normalize, Preprocess};
 pub use spec::{CheckpointSpec, Kind as CheckpointKind};
 
 /// A network with its weights and its head, on one device and in one compute type.
@@ -43,6 +46,8 @@ pub enum Tower {
     Vit(Identified),
     /// A TorchScript module that runs by its own forward.
     Module(module::Opened),
+    /// A language network that bella runs itself.
+    Language(language::Opened),
 }
 
 impl Tower {
@@ -50,6 +55,7 @@ impl Tower {
         match self {
             Tower::Vit(found) => &found.vit,
             Tower::Module(found) => &found.module,
+            Tower::Language(found) => &found.language,
         }
     }
 
@@ -57,6 +63,7 @@ impl Tower {
         match self {
             Tower::Vit(found) => &found.base,
             Tower::Module(found) => &found.base,
+            Tower::Language(found) => &found.base,
         }
     }
 
@@ -65,14 +72,7 @@ impl Tower {
         match self {
             Tower::Vit(found) => found.head.as_ref(),
             Tower::Module(found) => found.head.as_ref(),
-        }
-    }
-
-    /// Returns the number of pixels per side.
-    pub fn image_size(&self) -> i64 {
-        match self {
-            Tower::Vit(found) => found.vit.geometry.image_size(),
-            Tower::Module(found) => found.module.image_size(),
+            Tower::Language(_) => None,
         }
     }
 
@@ -82,7 +82,7 @@ impl Tower {
     /// Fails for a module and any type but f32.
     pub fn check_kind(&self, kind: Kind) -> Result<()> {
         ensure!(
-            matches!(self, Tower::Vit(_)) || kind == Kind::Float,
+            !matches!(self, Tower::Module(_)) || kind == Kind::Float,
             "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
         );
         Ok(())
@@ -93,7 +93,7 @@ impl Tower {
 pub struct Loaded {
     pub tower: Tower,
     pub head: Head,
-    normalize: Normalize,
+    normalize: Option<Normalize>,
     interpolation: Interpolation,
 }
 
@@ -164,6 +164,10 @@ impl Loaded {
             let tower = Tower::Module(module::open(&checkpoint.path, size)?);
             return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }
+        if checkpoint.kind.medium() == Medium::Texts {
+            let tower = Tower::Language(language::open(&checkpoint.path, checkpoint.max_tokens)?);
+            return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        }
         let opened = open_checkpoint(checkpoint)?;
         let OpenedCheckpoint { path, fixed, archive, identified } = opened;
         let traits = identified.vit.traits;
@@ -182,27 +186,40 @@ impl Loaded {
         let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
-        let head = head.build(&Surroundings { width, classes, own, checkpoint: source })?;
+        let language = if let Tower::Language(found) = &tower { Some(found) } else { None };
+        let head = head.build(&Surroundings { width, classes, own, language, checkpoint: source })?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
     }
 
     /// Moves everything to the device and type in which the model computes.
-    pub fn into_model(self, device: Device, kind: Kind) -> Model {
-        let size = self.tower.image_size();
-        let preprocess = Preprocess::new(size, self.normalize, self.interpolation, (device, kind));
-        let (network, base): (Box<dyn Network>, Parameters) = match self.tower {
-            Tower::Vit(found) => (Box::new(found.vit), found.base),
-            Tower::Module(found) => (Box::new(found.module), found.base),
+    ///
+    /// # Errors
+    /// Fails if a network of images has no normalisation.
+    pub fn into_model(self, device: Device, kind: Kind) -> Result<Model> {
+        let images = |size: i64| -> Result<Preparation> {
+            let normalize = self.normalize.context("checkpoint.normalize: must be set for a network of images")?;
+            Ok(Preparation::Images(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
         };
-        Model {
+        let (network, base, preparation): (Box<dyn Network>, Parameters, Preparation) = match self.tower {
+            Tower::Vit(found) => {
+                let preparation = images(found.vit.geometry.image_size())?;
+                (Box::new(found.vit), found.base, preparation)
+            }
+            Tower::Module(found) => {
+                let preparation = images(found.module.image_size())?;
+                (Box::new(found.module), found.base, preparation)
+            }
+            Tower::Language(found) => (Box::new(found.language), found.base, Preparation::Texts(found.tokenizer)),
+        };
+        Ok(Model {
             network,
             base: base.to(device, kind),
             head: self.head.to(device, wide(kind)),
-            preparation: Preparation::Images(preprocess),
+            preparation,
             device,
             kind,
-        }
+        })
     }
 }
 
@@ -258,7 +275,9 @@ impl Model {
     pub fn images(&self) -> Result<&Preprocess> {
         match &self.preparation {
             Preparation::Images(preprocess) => Ok(preprocess),
-            Preparation::AsStored => bail!("this network takes no images, which this command needs"),
+            Preparation::Texts(_) | Preparation::AsStored => {
+                bail!("this network takes no images, which this command needs")
+            }
         }
     }
 

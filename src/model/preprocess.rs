@@ -69,24 +69,6 @@ impl Normalize {
 const WHAT_NORMALIZE: &str =
     "\"clip\", \"imagenet\", or { mean = [r, g, b], std = [r, g, b] }: what the checkpoint was trained with";
 
-/// The step from samples as a data set stores them to those that the network takes.
-pub enum Preparation {
-    /// Images are stored as bytes; the network takes normalised images of its own size.
-    Images(Preprocess),
-    /// The network takes samples as they are stored, such as token ids with their mask.
-    AsStored,
-}
-
-impl Preparation {
-    /// Turns stored samples `[p, B, …]` into prepared ones `[p, B, …]`.
-    pub fn prepare(&self, stored: &Tensor) -> Tensor {
-        match self {
-            Preparation::Images(preprocess) => preprocess.images(stored),
-            Preparation::AsStored => stored.shallow_clone(),
-        }
-    }
-}
-
 /// The preprocessing of images: their size, normalization and filter.
 pub struct Preprocess {
     size: i64,

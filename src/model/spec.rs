@@ -3,13 +3,14 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::folder::{Preprocessing, content};
 use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
-use crate::data::{Interpolation, Resize};
+use crate::data::{Interpolation, Medium, Resize};
+use crate::model::language::is_language;
 use crate::model::vit::identify::Fixed;
 use crate::schema::{Bounds, Reader, words};
 
@@ -20,6 +21,18 @@ words! {
         Native = "native",
         /// The forward of the TorchScript module itself.
         Module = "module",
+        /// bella's own, for language networks.
+        Language = "language",
+    }
+}
+
+impl Kind {
+    /// Returns what the network takes.
+    pub fn medium(self) -> Medium {
+        match self {
+            Kind::Native | Kind::Module => Medium::Images,
+            Kind::Language => Medium::Texts,
+        }
     }
 }
 
@@ -32,13 +45,18 @@ pub struct CheckpointSpec {
     /// The number of pixels per side; the checkpoint's own by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<i64>,
-    pub normalize: Normalize,
+    /// The normalisation of pixels; `None` for a language network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalize: Option<Normalize>,
     /// The filter that resizes images to the network's input.
     #[serde(skip_serializing_if = "is_bicubic")]
     pub interpolation: Interpolation,
     /// The share of the resized shorter side that the centre crop keeps.
     #[serde(skip_serializing_if = "is_all")]
     pub crop_pct: f64,
+    /// The most tokens of a prompt of a language network; 512 or its context by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<i64>,
     #[serde(flatten)]
     pub fixed: Fixed,
     /// The preparation of images that a folder asks for, used where the config says nothing.
@@ -63,10 +81,13 @@ impl CheckpointSpec {
         let kind = reader
             .choice("kind")
             .about(
-                "Forward pass: `native` for vision transformers, `module` for the own one of any TorchScript module.",
+                "Forward pass: `native` for vision transformers, `language` for language networks (the default where the folder \
+                 is one's), `module` for the own one of any TorchScript module.",
             )
-            .or(Kind::Native);
+            .or_else(|| if is_language(&path) { Kind::Language } else { Kind::Native });
+        let medium = kind.medium();
         check_module(&reader, kind, &path);
+        check_medium(&reader, medium);
         let spec = CheckpointSpec {
             path,
             kind,
@@ -74,7 +95,10 @@ impl CheckpointSpec {
                 .integer("image_size", 1..=4096)
                 .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
                 .optional(),
-            normalize: Normalize::read(&reader, usual.normalize),
+            normalize: match medium {
+                Medium::Images => Some(Normalize::read(&reader, usual.normalize)),
+                Medium::Texts => None,
+            },
             interpolation: reader
                 .choice("interpolation")
                 .about("Filter by which images get the size of the network's input.")
@@ -85,6 +109,10 @@ impl CheckpointSpec {
                     "Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.",
                 )
                 .or(usual.crop_pct.unwrap_or(1.0)),
+            max_tokens: reader
+                .integer("max_tokens", 1..=1 << 20)
+                .about("Most tokens of a prompt of a language network; 512, or its context if that is shorter, by default.")
+                .optional(),
             fixed: Fixed::read(&reader),
             usual,
             sha256: OnceCell::new(),
@@ -102,7 +130,9 @@ impl CheckpointSpec {
                     .push(format!("{key} is {own}, but the checkpoint's folder asks for {asked}: the config's counts"));
             }
         };
-        note("checkpoint.normalize", self.normalize.to_string(), self.usual.normalize.map(|asked| asked.to_string()));
+        if let Some(own) = self.normalize {
+            note("checkpoint.normalize", own.to_string(), self.usual.normalize.map(|asked| asked.to_string()));
+        }
         let asked = self.usual.interpolation.map(|asked| asked.to_string());
         note("checkpoint.interpolation", self.interpolation.to_string(), asked);
         note("checkpoint.crop_pct", self.crop_pct.to_string(), self.usual.crop_pct.map(|asked| asked.to_string()));
@@ -110,6 +140,14 @@ impl CheckpointSpec {
             note("the data set's resize", resize.to_string(), self.usual.resize.map(|asked| asked.to_string()));
         }
         found
+    }
+
+    /// Returns the normalisation of pixels.
+    ///
+    /// # Errors
+    /// Fails for a language network.
+    pub fn normalization(&self) -> Result<Normalize> {
+        self.normalize.context("this network takes no images, which this command needs")
     }
 
     /// Returns the SHA-256 of the file, which is read once.
@@ -130,7 +168,7 @@ impl CheckpointSpec {
 
 /// Reports keys that a module needs, and those that mean nothing to it.
 fn check_module(reader: &Reader, kind: Kind, path: &Path) {
-    if kind == Kind::Native {
+    if kind != Kind::Module {
         return;
     }
     if path.is_dir() {
@@ -142,6 +180,18 @@ fn check_module(reader: &Reader, kind: Kind, path: &Path) {
     for key in ["architecture", "heads", "activation", "eps"].into_iter().filter(|key| reader.has(key)) {
         reader.problem(key, "means nothing with kind = \"module\", which runs the module's own forward: leave it out");
     }
+}
+
+/// Reports keys that mean nothing to what the network takes.
+fn check_medium(reader: &Reader, medium: Medium) {
+    let (keys, why): (&[&str], &str) = match medium {
+        Medium::Images => (&["max_tokens"], "is for language networks: leave it out, or set kind = \"language\""),
+        Medium::Texts => (
+            &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
+            "means nothing to a language network, whose config.json says everything: leave it out",
+        ),
+    };
+    keys.iter().filter(|key| reader.has(key)).for_each(|key| reader.problem(key, why));
 }
 
 fn is_native(kind: &Kind) -> bool {

@@ -61,10 +61,13 @@ pub struct Preprocessing {
 
 impl Preprocessing {
     /// Returns the preparation for a checkpoint whose images have `image_size` pixels per side.
-    pub fn new(image_size: i64, checkpoint: &CheckpointSpec) -> Preprocessing {
-        let Normalize { mean, std } = checkpoint.normalize;
+    ///
+    /// # Errors
+    /// Fails for a language network.
+    pub fn new(image_size: i64, checkpoint: &CheckpointSpec) -> Result<Preprocessing> {
+        let Normalize { mean, std } = checkpoint.normalization()?;
         let crop_pct = Some(checkpoint.crop_pct).filter(|share| *share < 1.0);
-        Preprocessing { image_size, mean, std, interpolation: checkpoint.interpolation.to_string(), crop_pct }
+        Ok(Preprocessing { image_size, mean, std, interpolation: checkpoint.interpolation.to_string(), crop_pct })
     }
 }
 

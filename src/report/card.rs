@@ -9,6 +9,7 @@ use super::tables::RenderedTable;
 use crate::experiment::Experiment;
 use crate::methods::METHODS;
 use crate::metrics::{self, Average};
+use crate::model::Normalize;
 use crate::results::runs::{Summary, rows};
 use crate::results::store::Table;
 use crate::results::table::texts;
@@ -68,18 +69,15 @@ impl Card<'_> {
             let _ = write!(text, "\nThis is {part}; the numbers below are those of all particles together.\n");
         }
         let sha256 = checkpoint.sha256().map_or("unknown".into(), str::to_string);
-        let (mean, std) = (checkpoint.normalize.mean, checkpoint.normalize.std);
+        let pixels = checkpoint.normalize.map_or("none: the network reads texts".into(), |Normalize { mean, std }| {
+            let (filter, crop_pct) = (checkpoint.interpolation, checkpoint.crop_pct);
+            format!("in [0, 1], minus {mean:?}, divided by {std:?}; resized by {filter}, crop_pct {crop_pct}")
+        });
         let facts = [
             ("checkpoint", format!("`{shown}`, SHA-256 `{sha256}`")),
             ("data", format!("`{}`", data.label)),
             ("classes", classes.join(", ")),
-            (
-                "pixels",
-                format!(
-                    "in [0, 1], minus {mean:?}, divided by {std:?}; resized by {}, crop_pct {}",
-                    checkpoint.interpolation, checkpoint.crop_pct
-                ),
-            ),
+            ("pixels", pixels),
         ];
         text += "\n| | |\n|---|---|\n";
         let line = |(what, fact): &(&str, String)| format!("| {what} | {} |\n", fact.replace('|', "\\|"));

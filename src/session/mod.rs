@@ -13,7 +13,7 @@ use crate::data::augment::Views;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::order::replace_labels;
 use crate::data::versions::Version;
-use crate::data::{Dataset, Request, Split, SplitName};
+use crate::data::{Dataset, Inputs, Request, Split, SplitName};
 use crate::experiment::{Experiment, Validation};
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::parallel::World;
@@ -23,7 +23,7 @@ use crate::model::network::Network;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Identified};
 use crate::model::vit::stored::StoredNames;
-use crate::model::{Loaded, Model, Tower};
+use crate::model::{Loaded, Model, Preparation, Tower, language};
 use crate::subspace::Subspace;
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
@@ -87,6 +87,10 @@ impl Session {
                 report_module(opened);
                 None
             }
+            Tower::Language(opened) => {
+                report_language(opened);
+                None
+            }
         };
         let (network, base) = (loaded.tower.network(), loaded.tower.base());
         let subspace = match &experiment.training {
@@ -96,8 +100,9 @@ impl Session {
         let (vit, naming, names) = match &mut loaded.tower {
             Tower::Vit(found) => (Some(found.vit.clone()), found.naming, std::mem::take(&mut found.names)),
             Tower::Module(_) => (None, "module", StoredNames::default()),
+            Tower::Language(_) => (None, "transformers", StoredNames::default()),
         };
-        let model = loaded.into_model(device, kind);
+        let model = loaded.into_model(device, kind)?;
         let world = Rc::new(World::alone());
         Ok(Session { settings, world, device, model, subspace, classes, naming, names, vit, self_check_difference })
     }
@@ -196,7 +201,8 @@ impl Session {
             bar.set_position(done as u64);
         };
         let split = load(&Request {
-            image_size: self.model.images()?.size() as usize,
+            // Texts have no size.
+            image_size: self.model.images().map_or(0, |images| images.size() as usize),
             interpolation: experiment.checkpoint.interpolation,
             crop_pct: experiment.checkpoint.crop_pct,
             cache,
@@ -205,11 +211,21 @@ impl Session {
             progress: &progress,
         })?;
         bar.finish_and_clear();
+        let split = self.tokenized(split)?;
         if split.corrupt_skipped > 0 {
             tracing::warn!("{}: {} corrupt images left out", split.name, split.corrupt_skipped);
         }
-        ensure!(!split.is_empty(), "{}: has no images", split.name);
-        tracing::info!("{}: {} images", split.name, split.len());
+        let medium = split.inputs.medium();
+        ensure!(!split.is_empty(), "{}: has no {medium}", split.name);
+        tracing::info!("{}: {} {medium}", split.name, split.len());
+        Ok(split)
+    }
+
+    /// Returns a split whose texts have their tokens.
+    fn tokenized(&self, mut split: Split) -> Result<Split> {
+        if let (Inputs::Texts(texts), Preparation::Texts(tokenizer)) = (&mut split.inputs, &self.model.preparation) {
+            texts.tokens = Some(tokenizer.prompts(&split.name, &texts.prompts)?);
+        }
         Ok(split)
     }
 
@@ -259,6 +275,21 @@ fn report(identified: &Identified) -> Option<f64> {
             None
         }
     }
+}
+
+/// Logs what a language network is.
+fn report_language(opened: &language::Opened) {
+    let (geometry, tokens) = (&opened.language.geometry, opened.language.tokens);
+    tracing::info!(
+        "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads ({} of keys), prompts of at most {tokens} tokens",
+        opened.family.model_type,
+        opened.family.about,
+        opened.base.count(),
+        geometry.width,
+        geometry.blocks,
+        geometry.heads,
+        geometry.key_heads
+    );
 }
 
 /// Logs what a module is, and what it does not do.

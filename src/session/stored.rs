@@ -39,7 +39,7 @@ impl Session {
             layout: parameters(self.subspace()?.layout(), &self.names),
             checkpoint: Source { name, sha256: checkpoint.sha256()?.to_string(), naming: self.naming.to_string() },
             head: HeadKind { kind: experiment.head.key.clone(), normalised: self.model.head.normalised },
-            preprocessing: Preprocessing::new(images.size(), checkpoint),
+            preprocessing: Preprocessing::new(images.size(), checkpoint)?,
         }))
     }
 }

@@ -90,8 +90,10 @@ impl Prefix {
             guarded("prefix cache", "lower train.eval_batch_size", || {
                 let samples = plan.model.preparation.prepare(&batch.samples.unsqueeze(0));
                 let entering = no_grad(|| plan.model.network.enter_at(&weights, plan.stage, &samples));
-                let mut kept = self.values.narrow(0, row, count);
-                kept.copy_(&entering.squeeze_dim(0));
+                let kept = self.values.narrow(0, row, count);
+                let entering = entering.squeeze_dim(0);
+                // A batch of short texts leaves the rest of its rows zero, where the mask is.
+                kept.narrow(1, 0, entering.size()[1]).copy_(&entering);
                 if self.file.is_some() {
                     self.hashes.extend(of_rows(&kept));
                 }

@@ -195,15 +195,16 @@ pub fn cell<'a>(table: &'a Table, predictive: &str, column: &str) -> &'a str {
     table.get(row, column).unwrap()
 }
 
-/// The model and the subspace of a config with ten classes, on the CPU in `kind`.
+/// The model and the subspace of a config with ten classes, or those of its texts, on the CPU in `kind`.
 pub fn model(text: &str, kind: Kind) -> (Model, Box<dyn Subspace>) {
     tch::set_num_threads(1);
     let experiment = Experiment::read(&Tree::parse("x.toml", text).unwrap()).unwrap();
-    let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
+    let own = (experiment.data.key == "jsonl").then(|| experiment.data.dataset.classes().unwrap());
+    let classes = own.unwrap_or_else(|| (0..10).map(|class| class.to_string()).collect());
     let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu).unwrap();
     let spec = &experiment.training.as_ref().unwrap().subspace.spec;
     let subspace = spec.build(loaded.tower.network(), loaded.tower.base(), &loaded.head).unwrap();
-    (loaded.into_model(Device::Cpu, kind), subspace)
+    (loaded.into_model(Device::Cpu, kind).unwrap(), subspace)
 }
 
 /// The bytes of one tensor of a safetensors file.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::{Images, Packed};
+use crate::data::{Inputs, Packed};
 
 const SIDE: usize = 32;
 
@@ -10,7 +10,7 @@ fn images() -> Packed {
 }
 
 fn corrupt(corruption: &'static Corruption, severity: usize, seed: u64) -> Packed {
-    let Images::Packed(packed) = Images::Packed(images()).corrupted(corruption.at(severity, seed).unwrap()).unwrap()
+    let Inputs::Packed(packed) = Inputs::Packed(images()).corrupted(corruption.at(severity, seed).unwrap()).unwrap()
     else {
         panic!("images in memory stay there")
     };

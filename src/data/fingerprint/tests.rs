@@ -30,7 +30,7 @@ fn neither_the_folder_nor_the_way_of_reading_matters() {
     two_images(&moved.path().join("elsewhere"), 1);
     let set = folder(place.path(), "");
     let (packed, files) = (load(&*set, usize::MAX), load(&*set, 0));
-    assert!(matches!(packed.images, Images::Packed(_)) && matches!(files.images, Images::Files(_)));
+    assert!(matches!(packed.inputs, Inputs::Packed(_)) && matches!(files.inputs, Inputs::Files(_)));
     let fingerprint = Fingerprint::of(&packed).unwrap();
     assert_eq!(fingerprint, Fingerprint::of(&files).unwrap());
     assert_eq!(fingerprint, of(&moved.path().join("elsewhere"), ""));
@@ -78,7 +78,7 @@ fn long_files_are_read_in_blocks() {
 fn pixels_are_their_own_identity() {
     let split = |gray: u8, width: usize| Split {
         name: "x/test".into(),
-        images: Images::Packed(Packed { pixels: vec![gray; 24], height: 8 / width, width }),
+        inputs: Inputs::Packed(Packed { pixels: vec![gray; 24], height: 8 / width, width }),
         labels: vec![0],
         groups: None,
         corrupt_skipped: 0,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::pickle::{self, Id, Pickle, Value};
 use crate::data::subset::{Subset, chosen};
-use crate::data::{Images, Packed, Split, SplitName};
+use crate::data::{Inputs, Packed, Split, SplitName};
 
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
@@ -63,9 +63,15 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
             read_pickle(file, layout, &mut pixels, &mut labels)?;
         }
     }
-    let images = Images::Packed(Packed { pixels, height: SIDE, width: SIDE });
-    let all =
-        Split { name: format!("{name}/{split}"), images, labels, groups: None, corrupt_skipped: 0, decoded_from: None };
+    let images = Inputs::Packed(Packed { pixels, height: SIDE, width: SIDE });
+    let all = Split {
+        name: format!("{name}/{split}"),
+        inputs: images,
+        labels,
+        groups: None,
+        corrupt_skipped: 0,
+        decoded_from: None,
+    };
     let kept = chosen(subset, split, &all.labels).with_context(|| format!("data.{name}"))?;
     Ok(match kept {
         Some(indices) => all.select(&indices),

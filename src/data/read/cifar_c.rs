@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::data::read::{cifar, npy};
 use crate::data::subset::chosen;
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
-use crate::data::{Dataset, Images, Packed, Request, Split, SplitName, Subset, Version};
+use crate::data::{Dataset, Inputs, Packed, Request, Split, SplitName, Subset, Version};
 use crate::schema::{Reader, suggest};
 
 const SIDE: u64 = 32;
@@ -144,10 +144,10 @@ impl Dataset for CifarC {
         let rows = end - self.images..end;
         let labels = self.labels(&labels)?[rows.start as usize..rows.end as usize].to_vec();
         let pixels = npy::byte_rows(&file, &[5 * self.images, SIDE, SIDE, 3], rows)?;
-        let images = Images::Packed(Packed { pixels: planar(&pixels), height: SIDE as usize, width: SIDE as usize });
+        let images = Inputs::Packed(Packed { pixels: planar(&pixels), height: SIDE as usize, width: SIDE as usize });
         let all = Split {
             name: format!("{key}/{version}"),
-            images,
+            inputs: images,
             labels,
             groups: None,
             corrupt_skipped: 0,

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::data::subset::chosen;
-use crate::data::{Decode, Files, Groups, Images, Packed, Request, Resize, Split, SplitName, Subset};
+use crate::data::{Decode, Files, Groups, Inputs, Packed, Request, Resize, Split, SplitName, Subset};
 use crate::schema::Reader;
 
 /// The settings `resize`, `skip_corrupt` and `subset` of `[data.<key>]`, by which files become a split.
@@ -93,18 +93,18 @@ impl ImageFiles {
         let decode = self.decode(request, &paths)?;
         let files = Files::new(paths, decode).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
-        let all = |images, decoded_from| Split { name, images, labels, groups, corrupt_skipped: 0, decoded_from };
+        let all = |inputs, decoded_from| Split { name, inputs, labels, groups, corrupt_skipped: 0, decoded_from };
         match (fits, self.skip_corrupt) {
             (true, _) => {
                 let (packed, failures) = unpack(&files, request)?;
-                self.without(all(Images::Packed(packed), Some(files)), &failures)
+                self.without(all(Inputs::Packed(packed), Some(files)), &failures)
             }
             // The split must know its size, so this pass over all files only finds those to leave out.
             (false, true) => {
                 let failures = files.decode_all(request.workers, request.progress, |_, _| ())?;
-                self.without(all(Images::Files(files), None), &failures)
+                self.without(all(Inputs::Files(files), None), &failures)
             }
-            (false, false) => Ok(all(Images::Files(files), None)),
+            (false, false) => Ok(all(Inputs::Files(files), None)),
         }
     }
 

@@ -6,6 +6,8 @@ pub mod class_folders;
 pub mod columns;
 pub mod held_out;
 pub mod image_files;
+pub mod json_lines;
 pub mod mat;
 pub mod npy;
+pub mod questions;
 pub mod wordnet;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::data::subset::chosen;
-use crate::data::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
@@ -56,10 +56,10 @@ impl Dataset for Digits {
         };
         let labels = records.chunks_exact(RECORD).map(|record| u32::from(record[0])).collect();
         let pixels = records.chunks_exact(RECORD).flat_map(|record| record[1..].repeat(3)).collect();
-        let images = Images::Packed(Packed { pixels, height: SIDE, width: SIDE });
+        let images = Inputs::Packed(Packed { pixels, height: SIDE, width: SIDE });
         let all = Split {
             name: format!("digits/{split}"),
-            images,
+            inputs: images,
             labels,
             groups: None,
             corrupt_skipped: 0,

@@ -1,6 +1,8 @@
 //! The data sets, one file each. A new data set is one file and its line in [`DATASETS`]. The list of data sets, the
 //! config parser and the message for an unknown name all use that slice.
 
+mod arc;
+mod boolq;
 mod camelyon17;
 pub(super) mod cifar10;
 pub(super) mod cifar100;
@@ -12,11 +14,14 @@ mod flowers102;
 mod image_folder;
 mod image_folder_c;
 mod imagenet;
+mod jsonl;
 mod list;
+mod openbookqa;
 mod stl10;
 mod svhn;
 mod tiny_imagenet;
 mod vtab;
+mod winogrande;
 
 use crate::data::Entry;
 
@@ -38,6 +43,11 @@ pub static DATASETS: &[&Entry] = &[
     &cifar10_c::ENTRY,
     &cifar100_c::ENTRY,
     &image_folder_c::ENTRY,
+    &jsonl::ENTRY,
+    &winogrande::ENTRY,
+    &arc::ENTRY,
+    &openbookqa::ENTRY,
+    &boolq::ENTRY,
 ];
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::data::read::cifar;
 use crate::data::read::class_folders::repeated;
 use crate::data::read::mat::row_major;
 use crate::data::subset::chosen;
-use crate::data::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Reader, words};
 
 pub static ENTRY: Entry = Entry {
@@ -150,10 +150,10 @@ impl Stl10 {
                 kept.extend(image.chunks_exact(SIDE * SIDE).flat_map(|channel| row_major(channel, SIDE)));
             }
         }
-        let images = Images::Packed(Packed { pixels: kept, height: SIDE, width: SIDE });
+        let images = Inputs::Packed(Packed { pixels: kept, height: SIDE, width: SIDE });
         Ok(Split {
             name: format!("stl10/{split}"),
-            images,
+            inputs: images,
             labels,
             groups: None,
             corrupt_skipped: 0,

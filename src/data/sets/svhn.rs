@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::data::read::mat::{self, Value, row_major};
 use crate::data::subset::chosen;
-use crate::data::{Dataset, Entry, Images, Packed, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
@@ -53,10 +53,10 @@ impl Dataset for Svhn {
         }
         let file = self.root.join(format!("{split}_32x32.mat"));
         let labels = labels(&file)?;
-        let images = Images::Packed(Packed { pixels: labels.1, height: SIDE, width: SIDE });
+        let images = Inputs::Packed(Packed { pixels: labels.1, height: SIDE, width: SIDE });
         let all = Split {
             name: format!("svhn/{split}"),
-            images,
+            inputs: images,
             labels: labels.0,
             groups: None,
             corrupt_skipped: 0,

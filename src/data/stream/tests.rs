@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::data::Augment;
 use crate::data::decode::{Decode, Resize};
-use crate::data::images::Files;
+use crate::data::inputs::Files;
 use crate::data::resize::Interpolation;
 
 /// Returns twenty images of one gray each: image i has the gray `10 * i`. Number 13 is damaged if `damaged` is set.
@@ -17,7 +17,7 @@ fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
     }
     let decode =
         Decode { resize: Resize::None, interpolation: Interpolation::Bicubic, height: 4, width: 4, shorter_side: 4 };
-    let images = Images::Files(Files::new((0..20).map(path).collect(), decode));
+    let images = Inputs::Files(Files::new((0..20).map(path).collect(), decode));
     Arc::new(Source { images, views: None })
 }
 
@@ -107,9 +107,9 @@ fn random_views_are_the_same_for_any_number_of_workers() {
     let augment = root.close(augment).unwrap().unwrap();
     let views = Some(Views { augment, seed: 3, interpolation: Interpolation::Bicubic });
     let source = |images| Arc::new(Source { images, views });
-    let files = source(Images::Files(Files::new((0..6).map(path).collect(), decode)));
+    let files = source(Inputs::Files(Files::new((0..6).map(path).collect(), decode)));
     let pixels = (0..6 * 3 * 8 * 8).map(|i| (i % 251) as u8).collect();
-    let packed = source(Images::Packed(crate::data::Packed { pixels, height: 8, width: 8 }));
+    let packed = source(Inputs::Packed(crate::data::Packed { pixels, height: 8, width: 8 }));
     let random = |image, epoch, particle| Pick { image, view: View::Random { epoch, particle } };
     let batches = vec![vec![random(3, 0, 0), random(3, 0, 1)], vec![random(3, 1, 0), pick(3), random(5, 0, 0)]];
     for source in [files, packed] {

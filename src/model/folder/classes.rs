@@ -16,6 +16,9 @@ pub struct Class {
     pub classifies: bool,
 }
 
+/// The model types of language networks, which `model/language` reads.
+pub const LANGUAGE: [&str; 3] = ["llama", "mistral", "qwen2"];
+
 /// The default of `image_size` in every class, in pixels.
 pub const IMAGE_SIZE: i64 = 224;
 

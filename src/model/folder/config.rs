@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::classes::{CLASSES, Class, IMAGE_SIZE, NESTED};
+use super::classes::{CLASSES, Class, IMAGE_SIZE, LANGUAGE, NESTED};
 use super::looks;
 use super::values::Values;
 use super::weights::Place;
@@ -87,7 +87,7 @@ impl Config {
         let nested = NESTED.iter().find(|(outer, _)| *outer == model_type);
         let inner = nested.map_or(model_type, |(_, inner)| inner);
         let class = CLASSES.iter().find(|class| class.model_type == inner).with_context(|| {
-            let known = || CLASSES.iter().map(|class| class.model_type);
+            let known = || CLASSES.iter().map(|class| class.model_type).chain(LANGUAGE);
             let all = known().collect::<Vec<_>>().join(", ");
             let near = hint(inner, known());
             format!(

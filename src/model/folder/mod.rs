@@ -30,12 +30,14 @@ use crate::model::vit::settle::MAX_DIFFERENCE_F32;
 use crate::model::vit::text::{TextTower, TextWeights};
 use crate::model::vit::{Named, check_readout, heads_fit, recognise};
 use config::Config;
-use weights::{Place, REFERENCE};
+use weights::REFERENCE;
 
+pub use classes::LANGUAGE;
 pub use config::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use preprocessing::Preprocessing;
-pub use weights::{has_weights, home};
+pub use values::Values;
+pub use weights::{Place, has_weights, home};
 
 /// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
 pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];

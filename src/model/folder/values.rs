@@ -24,6 +24,11 @@ impl Values {
         self.table.get(key).filter(|value| !value.is_null())
     }
 
+    /// Returns whether there is a key, though its value may be null.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.get(key).is_some()
+    }
+
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key)?.as_str()
     }

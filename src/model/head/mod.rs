@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::model::language::{self, OUTPUT};
 use crate::model::network::Weights;
 use crate::model::vit::OwnHead;
 use crate::model::vit::identify::IdentifiedText;
@@ -29,6 +30,8 @@ pub enum Training {
     WithBackbone,
     /// The head is new, and every particle trains its own.
     Always,
+    /// The head is rows of a weight of the network: trained by `full` with that weight, and by `last-layer` alone.
+    OfNetwork,
 }
 
 /// The data from which a head is built.
@@ -37,6 +40,8 @@ pub struct Surroundings<'a> {
     pub width: i64,
     pub classes: &'a [String],
     pub own: Option<&'a OwnHead>,
+    /// The language network, if the checkpoint is one.
+    pub language: Option<&'a language::Opened>,
     pub checkpoint: Checkpoint<'a>,
 }
 
@@ -86,18 +91,22 @@ pub struct Head {
     /// Whether features are L2-normalised first.
     pub normalised: bool,
     pub training: Training,
+    /// The rows `[C]` of a language network's output matrix that are the weight.
+    pub rows: Option<Tensor>,
 }
 
 impl Head {
     /// Returns the head on another device, in f32 or f64.
     pub fn to(&self, device: Device, kind: Kind) -> Head {
         let moved = |tensor: &Tensor| tensor.to_device(device).to_kind(kind);
-        Head { weight: moved(&self.weight), bias: moved(&self.bias), ..*self }
+        let rows = self.rows.as_ref().map(|rows| rows.to_device(device));
+        Head { weight: moved(&self.weight), bias: moved(&self.bias), rows, ..*self }
     }
 
     /// Returns the same head, sharing its tensors.
     pub fn again(&self) -> Head {
-        Head { weight: self.weight.shallow_clone(), bias: self.bias.shallow_clone(), ..*self }
+        let rows = self.rows.as_ref().map(Tensor::shallow_clone);
+        Head { weight: self.weight.shallow_clone(), bias: self.bias.shallow_clone(), rows, ..*self }
     }
 
     pub fn classes(&self) -> i64 {
@@ -126,7 +135,21 @@ impl Head {
                 weights.record_head(&features, &logits);
                 logits
             }
-            _ => features.linear(&self.weight, Some(&self.bias)),
+            _ => match &self.rows {
+                Some(rows) if weights.adapts(OUTPUT) => of_rows(weights, rows, &features),
+                _ => features.linear(&self.weight, Some(&self.bias)),
+            },
         }
     }
+}
+
+/// Returns the logits `[p, B, C]` of some rows of the output matrix, which particles adapt, from `features: [p, B, d]`. On a
+/// tape, each row is a use of its own.
+fn of_rows(weights: &Weights, rows: &Tensor, features: &Tensor) -> Tensor {
+    let (output, x, kind) = (weights.linear(OUTPUT), features.unsqueeze(2), features.kind());
+    if !output.is_recorded() {
+        return output.picked(rows, kind).forward(&x).squeeze_dim(2);
+    }
+    let one = |row: i64| output.rows(rows.int64_value(&[row]), 1).to_kind(kind).forward(&x);
+    Tensor::cat(&(0..rows.size()[0]).map(one).collect::<Vec<_>>(), 3).squeeze_dim(2)
 }

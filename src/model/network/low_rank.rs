@@ -1,6 +1,6 @@
 //! Low-rank updates of a linear layer, one per particle.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 /// The updates ΔW_i = scale · B_i A_i.
 #[derive(Debug)]
@@ -32,6 +32,12 @@ impl Flipped {
         let signed = x.view([x.size()[0], batch, -1, inputs]) * self.inputs.unsqueeze(2);
         let low = signed.flatten(1, 2).bmm(&self.noise.transpose(1, 2));
         (low.view([n, batch, -1, low.size()[2]]) * self.outputs.unsqueeze(2)).flatten(1, 2)
+    }
+
+    /// Returns the same noise in a type.
+    pub(super) fn to_kind(&self, kind: Kind) -> Flipped {
+        let Flipped { noise, inputs, outputs } = self;
+        Flipped { noise: noise.to_kind(kind), inputs: inputs.to_kind(kind), outputs: outputs.to_kind(kind) }
     }
 
     /// Returns the same noise, sharing its tensors.
@@ -81,12 +87,21 @@ impl LowRank {
     pub(super) fn rows(&self, start: i64, length: i64) -> LowRank {
         LowRank { a: self.a.shallow_clone(), b: self.b.narrow(1, start, length), scale: self.scale }
     }
+
+    /// Returns the output rows `index: [k]` of the update.
+    pub(super) fn picked(&self, index: &Tensor) -> LowRank {
+        LowRank { a: self.a.shallow_clone(), b: self.b.index_select(1, index), scale: self.scale }
+    }
+
+    /// Returns the same update in a type.
+    pub(super) fn to_kind(&self, kind: Kind) -> LowRank {
+        LowRank { a: self.a.to_kind(kind), b: self.b.to_kind(kind), scale: self.scale }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tch::Kind;
 
     /// One layer of one particle with `signs` for as many samples, all of which have two tokens of the same input.
     fn outputs(x: &Tensor, noise: &Tensor, inputs: Tensor, outputs: Tensor) -> (Tensor, Tensor) {

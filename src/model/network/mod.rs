@@ -11,6 +11,7 @@
 //! A new network implements the trait, reads its weights by name through [`Weights`], and lists the layers that can be
 //! adapted as [`Slot`]s.
 
+pub mod autoregressive;
 pub mod low_rank;
 mod parameters;
 pub mod weights;
@@ -19,6 +20,7 @@ use tch::{Kind, Tensor};
 
 use crate::machine::memory::Need;
 
+pub use autoregressive::Autoregressive;
 pub use parameters::Parameters;
 pub use weights::Weights;
 
@@ -112,6 +114,11 @@ pub trait Network {
     /// Returns whether a pass can record the inputs and outputs of adapted layers on a tape.
     fn records_layers(&self) -> bool {
         true
+    }
+
+    /// Returns the network as one that writes texts token by token, if it is one.
+    fn autoregressive(&self) -> Option<&dyn Autoregressive> {
+        None
     }
 
     /// Returns the memory of a pass in a compute type, per sample and per sample of each member.

@@ -45,6 +45,22 @@ impl Param {
             Self::PerParticle(t) => Self::PerParticle(t.narrow(1, start, length)),
         }
     }
+
+    /// Returns the rows `index: [k]` of the parameter's own first axis.
+    fn picked(&self, index: &Tensor) -> Param {
+        match self {
+            Self::Shared(t) => Self::Shared(t.index_select(0, index)),
+            Self::PerParticle(t) => Self::PerParticle(t.index_select(1, index)),
+        }
+    }
+
+    /// Returns the parameter in a type.
+    fn to_kind(&self, kind: Kind) -> Param {
+        match self {
+            Self::Shared(t) => Self::Shared(t.to_kind(kind)),
+            Self::PerParticle(t) => Self::PerParticle(t.to_kind(kind)),
+        }
+    }
 }
 
 /// One use of a trained linear layer in a forward pass.
@@ -159,6 +175,47 @@ impl Linear {
     }
 }
 
+impl Linear {
+    /// Returns the layer that computes only the output rows `index: [k]`, in the type `kind`, without recording it.
+    pub fn picked(&self, index: &Tensor, kind: Kind) -> Linear {
+        let (weight, bias) = (self.weight.picked(index), self.bias.as_ref().map(|b| b.picked(index)));
+        let low_rank = self.low_rank.as_ref().map(|l| l.picked(index));
+        Linear { weight, bias, low_rank, flipped: self.flipped.as_ref().map(Flipped::again), recorder: None }
+            .to_kind(kind)
+    }
+
+    /// Returns the layer with weights in a type.
+    pub fn to_kind(self, kind: Kind) -> Linear {
+        Linear {
+            weight: self.weight.to_kind(kind),
+            bias: self.bias.map(|b| b.to_kind(kind)),
+            low_rank: self.low_rank.map(|l| l.to_kind(kind)),
+            flipped: self.flipped.map(|f| f.to_kind(kind)),
+            recorder: self.recorder,
+        }
+    }
+
+    /// Returns whether its uses are recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.recorder.is_some()
+    }
+}
+
+/// A norm by the root mean square of n particles (Zhang & Sennrich 2019, arXiv 1910.07467).
+pub struct RmsNorm {
+    weight: Param,
+}
+
+impl RmsNorm {
+    /// Normalises `x: [p, B, T, d]` in f32 or wider.
+    pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
+        let kind = x.kind();
+        let own = x.to_kind(crate::base::tensor::wide(kind));
+        let mean = own.square().mean_dim([-1i64].as_slice(), true, None::<Kind>);
+        (own * (mean + eps).rsqrt()).to_kind(kind) * self.weight.broadcast()
+    }
+}
+
 /// A layer norm of n particles.
 pub struct Norm {
     weight: Param,
@@ -256,7 +313,7 @@ impl<'a> Weights<'a> {
     }
 
     fn optional(&self, name: &str) -> Option<Param> {
-        match self.own.get(name) {
+        match self.own.get(name).or_else(|| self.own.get(self.base.first_name(name))) {
             Some(tensor) => Some(Param::PerParticle(tensor.shallow_clone())),
             None => self.base.get(name).map(|t| Param::Shared(t.shallow_clone())),
         }
@@ -289,6 +346,19 @@ impl<'a> Weights<'a> {
                 from: 0,
             }),
         }
+    }
+
+    /// Returns whether particles have an update or weights of their own in the linear layer `layer`.
+    pub fn adapts(&self, layer: &str) -> bool {
+        let weight = format!("{layer}.weight");
+        self.updates.contains_key(layer)
+            || self.own.contains_key(&weight)
+            || self.own.contains_key(self.base.first_name(&weight))
+    }
+
+    /// Returns the norm `layer` by the root mean square.
+    pub fn rms_norm(&self, layer: &str) -> RmsNorm {
+        RmsNorm { weight: self.required(&format!("{layer}.weight")) }
     }
 
     /// Returns the linear layer `layer` of queries, keys and values with the parameter `<layer>.keyless_bias`: the biases

@@ -33,6 +33,10 @@ fn wanted(stand_in: &StandIn, root: &Path) -> (toml::Table, Wanted) {
     if stand_in.key == "domainnet" {
         table.insert("test".into(), vec!["real".to_string(), "sketch".to_string()].into());
     }
+    if stand_in.key == "jsonl" {
+        table.insert("prompt".into(), "{text}".into());
+        table.insert("labels".into(), ["a", "b", "c", "d"].map(String::from).to_vec().into());
+    }
     if stand_in.key == "digits" {
         table.remove("root");
     }

@@ -34,7 +34,8 @@ impl SubspaceSpec for Spec {
     fn build(&self, _: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         ensure!(
             head.training != Training::Never,
-            "subspace.last-layer trains the head, and this one is frozen: use [head.linear] or [head.checkpoint]"
+            "subspace.last-layer trains the head, and this one is frozen: use [head.linear], [head.checkpoint] or \
+             [head.label-words]"
         );
         let mut layout = Layout::default();
         push_head(&mut layout, head);

@@ -24,10 +24,14 @@ words! {
     /// A linear layer of each block, or all layers of a kind in a module.
     enum Target {
         Qkv = "attn.qkv",
+        Query = "attn.q",
+        Key = "attn.k",
+        Value = "attn.v",
         AttentionProj = "attn.proj",
         Gate = "mlp.gate",
         Fc = "mlp.fc",
         Proj = "mlp.proj",
+        Output = "lm_head",
         Linear = "linear",
         Pointwise = "pointwise",
     }
@@ -55,7 +59,8 @@ impl Spec {
                 .or(16.0),
             targets: reader
                 .choices("targets")
-                .about("Linear layers of each block that get an update; of a module, `linear` and `pointwise` (1 × 1 convolutions).")
+                .about("Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of a module, \
+                     `linear` and `pointwise` (1 × 1 convolutions).")
                 .or(vec![Target::Fc, Target::Proj]),
             blocks: reader
                 .string("blocks")
@@ -87,7 +92,9 @@ impl Spec {
             );
         }
         let wanted = |slot: &Slot| {
-            blocks.contains(&slot.stage) && self.targets.iter().any(|target| target.word() == slot.target)
+            // A layer behind the blocks belongs to none of them.
+            let chosen = blocks.contains(&slot.stage) || slot.stage == network.stages();
+            chosen && self.targets.iter().any(|target| target.word() == slot.target)
         };
         Ok(slots.into_iter().filter(wanted).collect())
     }

@@ -35,8 +35,8 @@ fn the_published_pickles() {
     let root = tempfile::tempdir().unwrap();
     let set = cifar10(root.path(), &python2());
     let split = load(&*set, SplitName::Train).unwrap();
-    assert_eq!((&split.labels[..], split.images.size()), (&[6, 9][..], (32, 32)));
-    let pixels = split.images.gather(&[1, 0]).unwrap();
+    assert_eq!((&split.labels[..], split.inputs.size()), (&[6, 9][..], (32, 32)));
+    let pixels = split.inputs.gather(&[1, 0]).unwrap();
     assert_eq!([pixels[0], pixels[200], pixels[3072], pixels[3072 + 300]], [100, 44, 0, 44]);
     assert_eq!(set.classes().unwrap()[6], "frog");
     // The binary version is preferred.
@@ -55,7 +55,7 @@ fn fine_and_coarse_labels_of_a_pickle_of_python_3() {
     std::fs::copy(fixture("cifar100_train.pkl"), root.path().join("cifar-100-python/train")).unwrap();
     let fine = load(&*set(&cifar100::ENTRY, root.path(), ""), SplitName::Train).unwrap();
     assert_eq!(fine.labels, [3, 99]);
-    assert_eq!(fine.images.gather(&[1]).unwrap()[..3], [100, 101, 102]);
+    assert_eq!(fine.inputs.gather(&[1]).unwrap()[..3], [100, 101, 102]);
     let coarse = load(&*set(&cifar100::ENTRY, root.path(), "labels = \"coarse\""), SplitName::Train).unwrap();
     assert_eq!(coarse.labels, [1, 19]);
     let text = error(&*set(&cifar100::ENTRY, root.path(), ""), SplitName::Test);

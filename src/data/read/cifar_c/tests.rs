@@ -66,8 +66,8 @@ fn a_severity_is_its_rows_with_channels_first() {
     let root = folder(&[("gaussian_noise.npy", pixels()), ("labels.npy", labels([3, 8, 8, 0]))]);
     let split = load(&set(root.path(), ""), "gaussian_noise:2").unwrap();
     assert_eq!((split.name.as_str(), split.labels.as_slice()), ("cifar10-c/gaussian_noise:2", [3, 8, 8, 0].as_slice()));
-    assert_eq!((split.images.size(), split.len()), ((32, 32), 4));
-    let t = split.images.gather(&[0, 1, 2, 3]).unwrap();
+    assert_eq!((split.inputs.size(), split.len()), ((32, 32), 4));
+    let t = split.inputs.gather(&[0, 1, 2, 3]).unwrap();
     let at = |[n, c, h, w]: [usize; 4]| t[((n * 3 + c) * 32 + h) * 32 + w];
     assert_eq!([at([0, 0, 0, 0]), at([1, 2, 3, 4]), at([3, 1, 31, 30])], [174, 198, 62]);
     assert_eq!(t.iter().map(|&x| u64::from(x)).sum::<u64>(), 1_535_923);

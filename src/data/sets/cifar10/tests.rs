@@ -30,7 +30,7 @@ fn chosen_batches_are_read_in_order() {
     assert_eq!(split.name, "cifar10/train");
     assert_eq!(split.labels, [0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]);
     let first_pixels: Vec<u8> =
-        split.images.gather(&[0, 2, 3, 14]).unwrap().chunks(3072).map(|image| image[0]).collect();
+        split.inputs.gather(&[0, 2, 3, 14]).unwrap().chunks(3072).map(|image| image[0]).collect();
     assert_eq!(first_pixels, [100, 102, 0, 11]);
     assert_eq!(set.classes().unwrap()[9], "truck");
     assert!(load(&*set, SplitName::Test).unwrap_err().to_string().contains("test_batch.bin: cannot read"));

@@ -19,7 +19,7 @@ fn splits_are_those_of_scikit_learn() {
 
 #[test]
 fn gray_is_in_all_channels() {
-    let Images::Packed(packed) = load(SplitName::Train, None).images else { panic!("digits are in memory") };
+    let Inputs::Packed(packed) = load(SplitName::Train, None).inputs else { panic!("digits are in memory") };
     let (first, plane) = (packed.image(0), SIDE * SIDE);
     // numpy.round(sklearn.datasets.load_digits().images[0, 0] * 255 / 16)
     assert_eq!(first[..8], [0, 0, 80, 207, 143, 16, 0, 0]);

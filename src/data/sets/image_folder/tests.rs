@@ -3,7 +3,7 @@ use std::path::Path;
 use image::RgbImage;
 
 use super::*;
-use crate::data::Images;
+use crate::data::Inputs;
 use crate::data::testing::{self, REQUEST};
 
 fn put(root: &Path, file: &str, gray: u8) {
@@ -59,7 +59,7 @@ fn the_size_is_that_of_the_first_readable_image() {
     damage(root.path(), "test/ant/a.png");
     let set = set(&root.path().join("test"), "resize = \"none\"\nskip_corrupt = true");
     let split = load(&*set, SplitName::Test, usize::MAX).unwrap();
-    assert_eq!((split.images.size(), split.labels, split.corrupt_skipped), ((4, 6), vec![0, 1, 1], 1));
+    assert_eq!((split.inputs.size(), split.labels, split.corrupt_skipped), ((4, 6), vec![0, 1, 1], 1));
 }
 
 #[test]
@@ -69,12 +69,12 @@ fn memory_and_files_hold_the_same_images() {
     assert_eq!(set.classes().unwrap(), ["ant"]);
     let set = self::set(root.path(), "classes = [\"cat\", \"ant\"]");
     let (packed, files) = (load(&*set, SplitName::Test, 144).unwrap(), load(&*set, SplitName::Test, 143).unwrap());
-    assert!(matches!(packed.images, Images::Packed(_)) && matches!(files.images, Images::Files(_)));
-    assert_eq!((&packed.labels, packed.images.size()), (&vec![0, 0, 1], (4, 4)));
-    let pixels = packed.images.gather(&[0, 1, 2]).unwrap();
-    assert_eq!(pixels, files.images.gather(&[0, 1, 2]).unwrap());
+    assert!(matches!(packed.inputs, Inputs::Packed(_)) && matches!(files.inputs, Inputs::Files(_)));
+    assert_eq!((&packed.labels, packed.inputs.size()), (&vec![0, 0, 1], (4, 4)));
+    let pixels = packed.inputs.gather(&[0, 1, 2]).unwrap();
+    assert_eq!(pixels, files.inputs.gather(&[0, 1, 2]).unwrap());
     assert_eq!([pixels[0], pixels[48], pixels[96]], [1, 2, 3]);
-    assert_eq!(files.select(&[2]).images.gather(&[0]).unwrap(), pixels[96..]);
+    assert_eq!(files.select(&[2]).inputs.gather(&[0]).unwrap(), pixels[96..]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_root_of_classes_is_a_test_set() {
     let set = set(&root.path().join("test"), "resize = \"none\"");
     assert_eq!(set.classes().unwrap(), ["ant", "cat"]);
     let split = load(&*set, SplitName::Test, usize::MAX).unwrap();
-    assert_eq!((split.labels, split.images.size()), (vec![0, 1, 1], (4, 6)));
+    assert_eq!((split.labels, split.inputs.size()), (vec![0, 1, 1], (4, 6)));
     assert!(error(&*set, SplitName::Train).contains("no folder `train`, so the class folders in it are one test set"));
     let set = self::set(root.path(), "");
     assert!(error(&*set, SplitName::Val).contains("no folder `val`, only train, test"));
@@ -104,7 +104,7 @@ fn corrupt_files_are_named_or_left_out() {
     for memory_bytes in [0, usize::MAX] {
         let split = load(&*set, SplitName::Test, memory_bytes).unwrap();
         assert_eq!((split.corrupt_skipped, split.labels.as_slice()), (2, [0].as_slice()));
-        assert_eq!(split.images.gather(&[0]).unwrap(), [2; 48]);
+        assert_eq!(split.inputs.gather(&[0]).unwrap(), [2; 48]);
     }
     damage(root.path(), "test/cat/b.png");
     assert!(error(&*set, SplitName::Test).ends_with("none is left"));
@@ -146,7 +146,7 @@ fn a_share_of_class_folders_is_the_test_split() {
     assert_eq!(drawn.splits().unwrap(), [SplitName::Train, SplitName::Test]);
     assert_eq!(drawn.classes().unwrap(), ["ant", "cat"]);
     let grays = |set: &dyn Dataset, split| -> Vec<u8> {
-        let Images::Packed(packed) = load(set, split, usize::MAX).unwrap().images else { panic!("they fit") };
+        let Inputs::Packed(packed) = load(set, split, usize::MAX).unwrap().inputs else { panic!("they fit") };
         packed.pixels.chunks(packed.pixels.len() / packed.len()).map(|image| image[0]).collect()
     };
     let (test, train) = (grays(&*drawn, SplitName::Test), grays(&*drawn, SplitName::Train));

@@ -40,7 +40,7 @@ fn each_version_is_a_test_set() {
     for (version, grays) in versions.iter().zip([[10, 11], [20, 21], [110, 111], [120, 121]]) {
         let split = set.load_version(version, &request()).unwrap();
         assert_eq!((split.name, split.labels), (format!("image-folder-c/{version}"), vec![0, 1]));
-        let pixels = split.images.gather(&[0, 1]).unwrap();
+        let pixels = split.inputs.gather(&[0, 1]).unwrap();
         assert_eq!([pixels[0], pixels[48]], grays);
     }
     assert_eq!(set.label(), root.path().file_name().unwrap().to_str().unwrap());

@@ -29,8 +29,8 @@ fn columns_become_rows() {
     // x[0, 0, 0, 1], x[0, 1, 2, 3], x[4, 2, 95, 0]
     let root = binary();
     let split = load(&*set(root.path(), "labels = \"stl10\""), SplitName::Test).unwrap();
-    assert_eq!((split.labels.as_slice(), split.images.size()), ([0, 2, 7, 9, 1].as_slice(), (96, 96)));
-    let x = split.images.gather(&[0, 1, 2, 3, 4]).unwrap();
+    assert_eq!((split.labels.as_slice(), split.inputs.size()), ([0, 2, 7, 9, 1].as_slice(), (96, 96)));
+    let x = split.inputs.gather(&[0, 1, 2, 3, 4]).unwrap();
     let at = |[n, c, h, w]: [usize; 4]| x[((n * 3 + c) * SIDE + h) * SIDE + w];
     assert_eq!([at([0, 0, 0, 1]), at([0, 1, 2, 3]), at([4, 2, 95, 0])], [170, 27, 233]);
 }
@@ -46,9 +46,9 @@ fn the_nine_shared_classes_under_their_cifar_names() {
     let split = load(&*nine, SplitName::Test).unwrap();
     assert_eq!((split.name.as_str(), split.labels.as_slice()), ("stl10/test", [0, 1, 8, 2].as_slice()));
     // The monkey is left out, so image 2 is now the truck, whose first pixel is 7 * 3 * 27648 mod 251.
-    assert_eq!(split.images.gather(&[2]).unwrap()[0], (7 * 3 * PIXELS % 251) as u8);
+    assert_eq!(split.inputs.gather(&[2]).unwrap()[0], (7 * 3 * PIXELS % 251) as u8);
     let two = load(&*set(root.path(), "classes = [\"truck\", \"airplane\"]\nsubset = 1"), SplitName::Test).unwrap();
-    assert_eq!((two.labels, two.images.len()), (vec![0], 1));
+    assert_eq!((two.labels, two.inputs.len()), (vec![0], 1));
 }
 
 #[test]

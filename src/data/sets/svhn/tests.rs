@@ -11,8 +11,8 @@ fn images_are_turned_row_major_and_ten_is_the_digit_0() {
     std::fs::copy(fixture("svhn.mat"), root.path().join("test_32x32.mat")).unwrap();
     let set = set(&ENTRY, root.path(), "");
     let split = load(&*set, SplitName::Test).unwrap();
-    assert_eq!((&split.labels[..], split.images.size()), (&[0, 3][..], (32, 32)));
-    let pixels = split.images.gather(&[0, 1]).unwrap();
+    assert_eq!((&split.labels[..], split.inputs.size()), (&[0, 3][..], (32, 32)));
+    let pixels = split.inputs.gather(&[0, 1]).unwrap();
     for (image, channel, row, column) in [(0, 0, 0, 0), (0, 2, 31, 5), (1, 1, 9, 30), (1, 0, 0, 1)] {
         let expected = (row * 7 + column * 3 + channel * 11 + image * 50) % 256;
         assert_eq!(usize::from(pixels[image * PIXELS + channel * 1024 + row * 32 + column]), expected);

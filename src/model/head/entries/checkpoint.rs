@@ -51,6 +51,7 @@ impl HeadSpec for Own {
             bias: snapshot(&own.bias),
             normalised: false,
             training: self.training(),
+            rows: None,
         })
     }
 

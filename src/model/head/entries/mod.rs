@@ -1,10 +1,11 @@
 //! The heads, one file each. A new head needs its file and a line in [`HEADS`].
 
 mod checkpoint;
+mod label_words;
 mod linear;
 mod zero_shot;
 
 use crate::model::head::Entry;
 
 /// Every known head.
-pub static HEADS: &[&Entry] = &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY];
+pub static HEADS: &[&Entry] = &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY, &label_words::ENTRY];

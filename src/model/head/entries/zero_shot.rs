@@ -52,7 +52,7 @@ impl HeadSpec for ZeroShot {
                 (head.weight, head.bias)
             }
         };
-        Ok(Head { weight, bias, normalised: true, training: self.training() })
+        Ok(Head { weight, bias, normalised: true, training: self.training(), rows: None })
     }
 
     fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec> {

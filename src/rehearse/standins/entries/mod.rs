@@ -12,6 +12,7 @@ mod imagenet;
 mod list;
 mod stl10;
 mod svhn;
+mod texts;
 mod tiny_imagenet;
 mod vtab;
 
@@ -35,4 +36,9 @@ pub static STAND_INS: &[&StandIn] = &[
     &cifar_c::CIFAR10_C,
     &cifar_c::CIFAR100_C,
     &image_folder_c::STAND_IN,
+    &texts::JSONL,
+    &texts::WINOGRANDE,
+    &texts::ARC,
+    &texts::OPENBOOKQA,
+    &texts::BOOLQ,
 ];

@@ -1,10 +1,10 @@
-//! The images of a split: bytes in memory, or files that are decoded when needed. Both give u8 RGB in row-major layout,
-//! `[N, 3, H, W]`.
+//! The inputs of a split: images as bytes in memory, images as files that are decoded when needed, or texts. Images are u8
+//! RGB in row-major layout, `[N, 3, H, W]`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
 
 use super::augment::Views;
@@ -12,14 +12,26 @@ use super::cache;
 use super::corruptions::Applied;
 use super::decode::{Decode, decode_all, interleaved, planar, rgb};
 use super::request::Request;
+use super::texts::Texts;
+use crate::schema::words;
 
-/// The images of a split.
+words! {
+    /// What a sample is.
+    pub enum Medium {
+        Images = "images",
+        Texts = "texts",
+    }
+}
+
+/// The inputs of a split.
 #[derive(Clone, Debug)]
-pub enum Images {
+pub enum Inputs {
     /// Images in memory, ready to be moved to a device as a whole.
     Packed(Packed),
     /// Images on disk; see [`super::stream::stream`].
     Files(Files),
+    /// Prompts of a language network.
+    Texts(Texts),
 }
 
 /// Images in memory.
@@ -53,37 +65,51 @@ struct Cached {
     places: Vec<u32>,
 }
 
-impl Images {
-    /// Returns the number of images.
+/// Why there is no image to show or to change.
+const NO_IMAGES: &str = "this set holds texts, and this command needs images";
+
+impl Inputs {
+    /// Returns the number of inputs.
     pub fn len(&self) -> usize {
         match self {
-            Images::Packed(packed) => packed.len(),
-            Images::Files(files) => files.paths.len(),
+            Inputs::Packed(packed) => packed.len(),
+            Inputs::Files(files) => files.paths.len(),
+            Inputs::Texts(texts) => texts.prompts.texts.len(),
         }
     }
 
-    /// Returns whether there are no images.
+    /// Returns what they are.
+    pub fn medium(&self) -> Medium {
+        match self {
+            Inputs::Packed(_) | Inputs::Files(_) => Medium::Images,
+            Inputs::Texts(_) => Medium::Texts,
+        }
+    }
+
+    /// Returns whether there are no inputs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the `(height, width)` of every image.
+    /// Returns the `(height, width)` of every image; texts have none.
     pub fn size(&self) -> (usize, usize) {
         match self {
-            Images::Packed(packed) => (packed.height, packed.width),
-            Images::Files(files) => (files.decode.height, files.decode.width),
+            Inputs::Packed(packed) => (packed.height, packed.width),
+            Inputs::Files(files) => (files.decode.height, files.decode.width),
+            Inputs::Texts(_) => (0, 0),
         }
     }
 
     /// Returns image i, `[3, H, W]`.
     ///
     /// # Errors
-    /// Fails if there is no such image or its file cannot be decoded.
+    /// Fails if there is no such image, if its file cannot be decoded, or for texts.
     pub fn image(&self, i: usize) -> Result<Vec<u8>> {
         ensure!(i < self.len(), "image {i} is asked of a split of {}", self.len());
         match self {
-            Images::Packed(packed) => Ok(packed.image(i).to_vec()),
-            Images::Files(files) => files.image(i),
+            Inputs::Packed(packed) => Ok(packed.image(i).to_vec()),
+            Inputs::Files(files) => files.image(i),
+            Inputs::Texts(_) => bail!(NO_IMAGES),
         }
     }
 
@@ -94,7 +120,7 @@ impl Images {
     pub fn view(&self, i: usize, views: &Views, [epoch, particle]: [u64; 2]) -> Result<Vec<u8>> {
         let (height, width) = self.size();
         let image = match self {
-            Images::Files(files) if views.augment.crops() => rgb(files.path(i)?)?,
+            Inputs::Files(files) if views.augment.crops() => rgb(files.path(i)?)?,
             _ => {
                 let image = interleaved(&self.image(i)?, height, width);
                 image.context("an image of another size than its split's")?
@@ -103,11 +129,12 @@ impl Images {
         Ok(planar(&views.view(image, (width as u32, height as u32), [epoch, particle, i as u64])?))
     }
 
-    /// Returns the images at `indices`, in that order.
-    pub fn select(&self, indices: &[u32]) -> Images {
+    /// Returns the inputs at `indices`, in that order.
+    pub fn select(&self, indices: &[u32]) -> Inputs {
         match self {
-            Images::Packed(packed) => Images::Packed(Packed { pixels: packed.gather(indices), ..*packed }),
-            Images::Files(files) => Images::Files(files.select(indices)),
+            Inputs::Packed(packed) => Inputs::Packed(Packed { pixels: packed.gather(indices), ..*packed }),
+            Inputs::Files(files) => Inputs::Files(files.select(indices)),
+            Inputs::Texts(texts) => Inputs::Texts(texts.select(indices)),
         }
     }
 
@@ -118,11 +145,12 @@ impl Images {
     /// Fails if a file cannot be decoded.
     pub fn gather(&self, indices: &[u32]) -> Result<Vec<u8>> {
         match self {
-            Images::Packed(packed) => Ok(packed.gather(indices)),
-            Images::Files(files) => {
+            Inputs::Packed(packed) => Ok(packed.gather(indices)),
+            Inputs::Files(files) => {
                 let decoded: Result<Vec<_>> = indices.par_iter().map(|&i| files.image(i as usize)).collect();
                 Ok(decoded?.concat())
             }
+            Inputs::Texts(_) => bail!(NO_IMAGES),
         }
     }
 
@@ -131,13 +159,14 @@ impl Images {
     ///
     /// # Errors
     /// Fails if the corruption cannot be applied to an image.
-    pub fn corrupted(&self, applied: Applied) -> Result<Images> {
+    pub fn corrupted(&self, applied: Applied) -> Result<Inputs> {
         Ok(match self {
-            Images::Packed(packed) => Images::Packed(packed.corrupted(applied)?),
-            Images::Files(files) => {
+            Inputs::Packed(packed) => Inputs::Packed(packed.corrupted(applied)?),
+            Inputs::Files(files) => {
                 let index = (0..files.paths.len() as u32).collect();
-                Images::Files(Files { corruption: Some((applied, index)), ..files.clone() })
+                Inputs::Files(Files { corruption: Some((applied, index)), ..files.clone() })
             }
+            Inputs::Texts(_) => bail!(NO_IMAGES),
         })
     }
 }

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/language: the smallest random language networks, saved by transformers in the form of the published
+folders, with what transformers computes from them (reference.safetensors: the tokens and logits of prompts padded on either
+side, the gradients of low-rank updates, 20 greedy tokens; prompts.json: texts and their token ids).
+
+    pip install torch transformers tokenizers safetensors
+    python scripts/make_language_fixtures.py
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import tokenizers as tk
+import torch
+import transformers as hf
+from safetensors.torch import save_file
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from torch.func import functional_call
+
+OUT = Path(__file__).parent.parent / "tests" / "fixtures" / "language"
+CONTEXT = 128
+SMALL = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=CONTEXT,
+             bos_token_id=1, eos_token_id=2)
+LINEAR = dict(rope_type="linear", rope_theta=1e4, factor=2.0)
+LLAMA3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)
+WORDS = """the a cat dog fish bird tree house sun moon sea river runs sleeps eats sees likes big small red blue green and or not is
+was on in under A B C D E True False Question Answer Choices : ) . , ? yes no""".split()
+CORPUS = ["the cat sees the moon and the dog sleeps under a tree.", "a big red fish likes the blue sea, or not?",
+          "Question: is the sun green? Answer: no", "the small bird runs in the house. yes, it is \u00fcber caf\u00e9 10% big"]
+PROMPTS = ["the cat is", "Question : is the big sea green ? Answer :", "a dog and a bird sees the red moon in the river , not the sun . "
+           "Choices : A ) yes B ) no Answer :", "fish"]
+RANK, SCALE = 2, 0.5
+
+
+def words():
+    """A tokenizer of whole words, with a start token as Llama's."""
+    names = ["<unk>", "<s>", "</s>", *WORDS]
+    tokenizer = tk.Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def pieces():
+    """A tokenizer of byte pairs without a start token, as Qwen's."""
+    tokenizer = tk.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
+
+
+def randomised(model):
+    """Every parameter random, so that none of them can be left out unnoticed."""
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            scale = 0.5 if parameter.dim() < 2 else 0.3
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+            if "norm" in name:
+                parameter.add_(1.0)
+    return model.eval()
+
+
+def padded(ids, side):
+    longest = max(map(len, ids))
+    tokens, mask = torch.zeros(len(ids), longest, dtype=torch.long), torch.zeros(len(ids), longest, dtype=torch.long)
+    for row, one in enumerate(ids):
+        place = slice(longest - len(one), longest) if side == "left" else slice(0, len(one))
+        tokens[row, place], mask[row, place] = torch.tensor(one), 1
+    return tokens, mask
+
+
+def last_logits(call, tokens, mask):
+    """The logits at the last token of each prompt, [B, V]; transformers counts positions of left-padded prompts from their start
+    only if it is told to."""
+    positions = (mask.cumsum(1) - 1).clamp_min(0)
+    logits = call(input_ids=tokens, attention_mask=mask, position_ids=positions).logits
+    last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
+    return logits[torch.arange(len(logits)), last]
+
+
+def low_rank(model, tokens, mask, layers):
+    """Gradients of sum(coefficients * logits) by A and B, where a layer's weight is W + SCALE B A."""
+    generator = torch.Generator().manual_seed(7)
+    weights, found = {}, {}
+    for ours, theirs in layers.items():
+        weight = model.get_submodule(theirs).weight.detach()
+        a = (torch.randn(RANK, weight.shape[1], generator=generator) * 0.3).requires_grad_()
+        b = (torch.randn(weight.shape[0], RANK, generator=generator) * 0.3).requires_grad_()
+        weights[f"{theirs}.weight"], found[ours] = weight + SCALE * b @ a, (a, b)
+    logits = last_logits(lambda **inputs: functional_call(model, weights, (), inputs, tie_weights=False), tokens, mask)
+    coefficients = torch.randn(logits.shape, generator=generator)
+    gradients = iter(torch.autograd.grad((logits * coefficients).sum(), [leaf for pair in found.values() for leaf in pair]))
+    tensors = {"adapted.logits": logits, "coefficients": coefficients}
+    for ours, (a, b) in found.items():
+        tensors |= {f"{ours}.A": a, f"{ours}.B": b, f"{ours}.A.gradient": next(gradients), f"{ours}.B.gradient": next(gradients)}
+    return tensors
+
+
+LAYERS = {"blocks.0.attn.q": "model.layers.0.self_attn.q_proj", "blocks.0.attn.v": "model.layers.0.self_attn.v_proj",
+          "blocks.1.attn.k": "model.layers.1.self_attn.k_proj", "blocks.1.attn.proj": "model.layers.1.self_attn.o_proj",
+          "blocks.0.mlp.gate": "model.layers.0.mlp.gate_proj", "blocks.1.mlp.fc": "model.layers.1.mlp.up_proj",
+          "blocks.1.mlp.proj": "model.layers.1.mlp.down_proj", "lm_head": "lm_head"}
+
+
+def write(name, model, tokenizer, shard=None):
+    folder = OUT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    randomised(model)
+    model.generation_config = hf.GenerationConfig(bos_token_id=1)  # no end, so that 20 tokens follow every prompt
+    model.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
+    tokenizer.save_pretrained(folder)
+    ids = tokenizer(PROMPTS)["input_ids"]
+    (folder / "prompts.json").write_text(json.dumps({"prompts": PROMPTS, "ids": ids}, indent=1) + "\n")
+    tensors = {}
+    with torch.no_grad():
+        for side in ["left", "right"]:
+            tokens, mask = padded(ids, side)
+            tensors |= {f"{side}.tokens": tokens, f"{side}.mask": mask, f"{side}.logits": last_logits(model, tokens, mask)}
+        for row, one in enumerate(ids):
+            found = model.generate(torch.tensor([one]), max_new_tokens=20, do_sample=False, pad_token_id=0)
+            tensors[f"greedy.{row}"] = found[0, len(one):]
+    tensors |= low_rank(model, *padded(ids, "right"), LAYERS)
+    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, folder / "reference.safetensors")
+
+
+def main():
+    vocabulary = len(WORDS) + 3
+    llama = lambda **more: hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=vocabulary, **SMALL, **more))
+    write("llama", llama(), words())
+    write("llama-linear", llama(num_key_value_heads=2, rope_parameters=LINEAR, tie_word_embeddings=True), words())
+    write("llama-3", llama(num_key_value_heads=1, head_dim=6, rope_parameters=LLAMA3, attention_bias=True, mlp_bias=True), words(),
+          shard="6KB")
+    mistral = hf.MistralConfig(vocab_size=vocabulary, num_key_value_heads=2, **SMALL)
+    write("mistral", hf.MistralForCausalLM(mistral), words())
+    qwen = hf.Qwen2Config(vocab_size=304, num_key_value_heads=2, tie_word_embeddings=True, **SMALL)
+    write("qwen2", hf.Qwen2ForCausalLM(qwen), pieces())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+//! `bella predict` of a run on texts: the classes of prompts, or with `--generate` the texts that the members write together.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
+use crate::cli::opened::Opened;
+use crate::data::lines::read_lines;
+use crate::data::{Prompts, Tokens};
+use crate::metrics::Uncertainty;
+use crate::model::language::Tokenizer;
+use crate::model::{Input, Preparation};
+use crate::predict::Predictor;
+use crate::predict::generate::{Stop, Written};
+use crate::predict::inputs::{Format, Prediction, Record, Writer};
+
+/// What is asked of a run on texts.
+pub struct Asked<'a> {
+    /// Files of JSON lines.
+    pub paths: &'a [PathBuf],
+    pub format: Format,
+    /// The most tokens to write after each prompt; `None` to predict classes.
+    pub generate: Option<u32>,
+    /// The number of prompts per forward pass; that of the config by default.
+    pub batch_size: Option<u32>,
+}
+
+/// Writes a record for each line of the files of JSON lines that the command names.
+pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
+    let Preparation::Texts(tokenizer) = &opened.session.model.preparation else { bail!("this run reads no texts") };
+    let mut named = Vec::new();
+    for path in args.paths {
+        for line in read_lines(path)? {
+            named.push((line.to_string(), opened.experiment.data.dataset.prompt(&line)?));
+        }
+    }
+    let (names, texts): (Vec<String>, Vec<String>) = named.into_iter().unzip();
+    let prepared = opened.prepare(opened.experiment.predictive())?;
+    let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
+    let ended = opened.experiment.data.dataset.ends_prompts() && args.generate.is_none();
+    let prompts = tokenizer.each("the files", &Prompts { texts, ended })?;
+    match args.generate {
+        Some(tokens) => generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (tokenizer, out)),
+        None => classify(args, opened, &predictor, (&names, &prompts), out),
+    }
+}
+
+/// Writes the predicted class of each prompt.
+fn classify(
+    args: &Asked,
+    opened: &Opened,
+    predictor: &Predictor,
+    (names, prompts): (&[String], &[Vec<u32>]),
+    out: Box<dyn Write>,
+) -> Result<()> {
+    let batch = opened.batch_size(args.batch_size).min(prompts.len());
+    let cutter = predictor.plan(batch, batch)?;
+    let mut writer = Writer::new(out, args.format);
+    for (names, prompts) in names.chunks(batch).zip(prompts.chunks(batch)) {
+        let logits = guarded("prediction", ROOM_TO_PREDICT, || {
+            let samples = Tokens::new(prompts).tensor().to_device(opened.session.device);
+            host_f32(&predictor.logits(&cutter, &Input::Stored(samples.unsqueeze(0)))?)
+        })?;
+        let uncertainty = Uncertainty::compute(&predictor.predictions(logits, None)?)?;
+        for (at, name) in names.iter().enumerate() {
+            let outcome = Ok(Prediction::of(&uncertainty, at, &opened.session.classes)?);
+            writer.write(&Record { path: Path::new(name).to_path_buf(), outcome, set: None })?;
+        }
+    }
+    Ok(())
+}
+
+/// A text that was written, in CSV.
+#[derive(Serialize)]
+struct Summary<'a> {
+    path: &'a str,
+    text: &'a str,
+    tokens: usize,
+    mean_entropy: Option<f64>,
+    mean_mutual_information: Option<f64>,
+}
+
+/// A text that was written, in JSON lines.
+#[derive(Serialize)]
+struct Whole<'a> {
+    path: &'a str,
+    text: &'a str,
+    tokens: Vec<Token>,
+}
+
+#[derive(Serialize)]
+struct Token {
+    token: String,
+    id: u32,
+    probability: f64,
+    entropy: f64,
+    mutual_information: f64,
+}
+
+/// Writes the text that follows each prompt.
+fn generate(
+    args: &Asked,
+    opened: &Opened,
+    predictor: &Predictor,
+    (names, prompts, tokens): (&[String], &[Vec<u32>], usize),
+    (tokenizer, mut out): (&Tokenizer, Box<dyn Write>),
+) -> Result<()> {
+    let columns = &opened.session.subspace()?.layout().columns;
+    ensure!(
+        columns.iter().any(|column| !column.name.starts_with("head.")),
+        "--generate: this run trains its head alone, which knows no tokens but the label words: name a run of \
+         [subspace.low-rank] or [subspace.full]"
+    );
+    ensure!(
+        predictor.has_weights(),
+        "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
+    );
+    let stop = Stop { tokens, end: tokenizer.end() };
+    let batch = opened.batch_size(args.batch_size).min(prompts.len());
+    let mut table = (args.format == Format::Csv).then(|| csv::Writer::from_writer(Vec::new()));
+    for (names, prompts) in names.chunks(batch).zip(prompts.chunks(batch)) {
+        let samples = Tokens::new(prompts).tensor();
+        let texts = guarded("generation", ROOM_TO_PREDICT, || predictor.generate(&samples, stop))?;
+        for (path, written) in names.iter().zip(&texts) {
+            let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
+            let text = tokenizer.text(&ids)?;
+            match &mut table {
+                Some(table) => {
+                    let mean = |of: fn(&Written) -> f64| {
+                        (!written.is_empty()).then(|| written.iter().map(of).sum::<f64>() / written.len() as f64)
+                    };
+                    let (mean_entropy, mean_mutual_information) = (mean(|w| w.entropy), mean(|w| w.mutual_information));
+                    let tokens = written.len();
+                    table.serialize(Summary { path, text: &text, tokens, mean_entropy, mean_mutual_information })?;
+                }
+                None => {
+                    let tokens = written.iter().map(|one| token(tokenizer, one)).collect::<Result<_>>()?;
+                    let line = serde_json::to_string(&Whole { path, text: &text, tokens })?;
+                    writeln!(out, "{line}").context("cannot write the record")?;
+                }
+            }
+        }
+    }
+    if let Some(table) = table {
+        out.write_all(&table.into_inner()?).context("cannot write the records")?;
+    }
+    out.flush().context("cannot write the records")
+}
+
+fn token(tokenizer: &Tokenizer, written: &Written) -> Result<Token> {
+    let Written { id, probability, entropy, mutual_information } = *written;
+    Ok(Token { token: tokenizer.text(&[id])?, id, probability, entropy, mutual_information })
+}

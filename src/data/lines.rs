@@ -1,0 +1,70 @@
+//! Files of JSON lines: one table a line, read by keys.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// A line of a file.
+pub struct Line {
+    path: PathBuf,
+    number: usize,
+    table: Value,
+}
+
+/// Reads all lines of a file. Empty lines are skipped.
+///
+/// # Errors
+/// Fails if the file cannot be read, if it has no line, or if a line is no JSON table.
+pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
+    let shown = path.display();
+    let bytes =
+        std::fs::read(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
+    let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
+    let mut lines = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let table = serde_json::from_str(line).with_context(|| format!("{shown}:{}: no JSON", at + 1))?;
+        let line = Line { path: path.to_path_buf(), number: at + 1, table };
+        ensure!(line.table.is_object(), "{line}: no table of keys and values");
+        lines.push(line);
+    }
+    ensure!(!lines.is_empty(), "{shown}: has no line");
+    Ok(lines)
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{}:{}", self.path.display(), self.number)
+    }
+}
+
+impl Line {
+    /// Returns the value at a key; `None` if it is absent or null. Dots lead into tables: `question.stem`.
+    pub fn find(&self, key: &str) -> Option<&Value> {
+        let start = self.table.get(key).or_else(|| key.split('.').try_fold(&self.table, |table, part| table.get(part)));
+        start.filter(|value| !value.is_null())
+    }
+
+    /// Returns the value at a key.
+    ///
+    /// # Errors
+    /// Fails if there is none.
+    pub fn get(&self, key: &str) -> Result<&Value> {
+        self.find(key).with_context(|| {
+            let known: Vec<&str> = self.table.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+            format!("{self}: has no key `{key}`; its keys: {}", known.join(", "))
+        })
+    }
+
+    /// Returns the text at a key, where a number or a truth value is written out.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if it is a list or a table.
+    pub fn text(&self, key: &str) -> Result<String> {
+        match self.get(key)? {
+            Value::String(text) => Ok(text.clone()),
+            value @ (Value::Number(_) | Value::Bool(_)) => Ok(value.to_string()),
+            _ => anyhow::bail!("{self}: `{key}` must be a text"),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Multiple-choice questions of the commonsense sets, with the prompts by which BLoB, TFB and IBDR are compared
+//! (bayesian-peft), as they are published or as they were meant.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::json_lines::Sample;
+use crate::data::lines::Line;
+use crate::data::{Published, SplitName};
+use crate::schema::{Reader, words};
+
+words! {
+    /// The wording of prompts.
+    pub enum Wording {
+        /// That of the published results, whatever its slips.
+        Published = "published",
+        /// The same without its slips.
+        Corrected = "corrected",
+    }
+}
+
+impl Wording {
+    pub fn read(reader: &Reader) -> Wording {
+        reader
+            .choice("prompts")
+            .about("Wording of the prompts: as in the published results with their slips, or corrected.")
+            .or(Wording::Published)
+    }
+}
+
+/// The letters that label choices.
+pub const LETTERS: [&str; 5] = ["A", "B", "C", "D", "E"];
+
+/// A question with its choices.
+pub struct Question {
+    pub stem: String,
+    /// The label and the text of each choice.
+    pub choices: Vec<(String, String)>,
+}
+
+impl Question {
+    /// Reads a line of ARC or OpenBookQA, in their own form (`question.stem`, `question.choices`) or in that of the packages
+    /// of data sets (`question` or `question_stem`, `choices.text`, `choices.label`).
+    ///
+    /// # Errors
+    /// Fails if a key is missing, if a choice is malformed, or if there are more than five.
+    pub fn read(line: &Line) -> Result<Question> {
+        let stem = ["question.stem", "question_stem", "question"].into_iter().find(|key| line.find(key).is_some());
+        let stem = line.text(stem.unwrap_or("question"))?;
+        let choices = match (line.find("question.choices"), line.find("choices.label"), line.find("choices.text")) {
+            (Some(Value::Array(choices)), ..) => choices
+                .iter()
+                .map(|choice| {
+                    Some((choice.get("label")?.as_str()?.to_string(), choice.get("text")?.as_str()?.to_string()))
+                })
+                .collect(),
+            (None, Some(Value::Array(labels)), Some(Value::Array(texts))) if labels.len() == texts.len() => labels
+                .iter()
+                .zip(texts)
+                .map(|(label, text)| Some((label.as_str()?.to_string(), text.as_str()?.to_string())))
+                .collect(),
+            _ => None,
+        };
+        let choices: Vec<(String, String)> =
+            choices.with_context(|| format!("{line}: its choices are no list of labels and texts"))?;
+        let count = choices.len();
+        ensure!(count <= LETTERS.len(), "{line}: has {count} choices: must be at most {}", LETTERS.len());
+        Ok(Question { stem, choices })
+    }
+
+    /// Returns the prompt; `heading` stands over the choices.
+    pub fn prompt(&self, wording: Wording, heading: &str) -> String {
+        let choice = |((label, text), letter): (&(String, String), &str)| match wording {
+            // The published program swaps label and text, and keeps numbers as labels.
+            Wording::Published => format!("{text}) {label}"),
+            Wording::Corrected => format!("{letter}) {text}"),
+        };
+        let choices: Vec<String> = self.choices.iter().zip(LETTERS).map(choice).collect();
+        prompt(&self.stem, heading, &choices.join("\n"))
+    }
+
+    /// Returns the prompt, and the number of the right choice of `line` from 0 on.
+    ///
+    /// # Errors
+    /// Fails if the line has no `answerKey` that is the label of a choice, or if that is neither a letter nor a number.
+    pub fn sample(&self, wording: Wording, heading: &str, line: &Line) -> Result<Sample> {
+        let answer = line.text("answerKey")?;
+        let place = self.choices.iter().position(|(label, _)| *label == answer);
+        let place = place.with_context(|| format!("{line}: answerKey = \"{answer}\" is none of its choices"))?;
+        let class = class_of(&answer).with_context(|| {
+            format!("{line}: answerKey = \"{answer}\" must be a letter from A to E or a number from 1 to 5")
+        })?;
+        let label = match wording {
+            Wording::Published => class,
+            Wording::Corrected => place,
+        };
+        Ok(Sample { text: self.prompt(wording, heading), label: label as u32 })
+    }
+}
+
+/// Returns the number, from 0 on, that a letter or a number from 1 on stands for.
+fn class_of(label: &str) -> Option<usize> {
+    let letter = LETTERS.iter().position(|letter| *letter == label);
+    letter.or(label.parse().ok().filter(|number| (1..=LETTERS.len()).contains(number)).map(|number: usize| number - 1))
+}
+
+/// Returns the prompt for a question; `heading` stands over the choices.
+pub fn prompt(question: &str, heading: &str, choices: &str) -> String {
+    format!(
+        "Return the label of the correct answer for the question below.\n\nQuestion: {question}\n{heading}:\n{choices}\nAnswer:"
+    )
+}
+
+words! {
+    /// The published split that results are reported on.
+    pub enum TestOn { Validation = "validation", Test = "test" }
+}
+
+impl TestOn {
+    pub fn read(reader: &Reader) -> TestOn {
+        reader
+            .choice("test_on")
+            .about("Published split to test on: the validation set, as the published results do, or the test set.")
+            .or(TestOn::Validation)
+    }
+
+    /// Returns the splits that there are.
+    pub fn splits(self) -> Vec<SplitName> {
+        SplitName::ALL.into_iter().filter(|split| self.part_of(*split).is_some()).collect()
+    }
+
+    /// Returns the published part that serves as a split.
+    pub fn part_of(self, split: SplitName) -> Option<&'static str> {
+        match (split, self) {
+            (SplitName::Train, _) => Some("Train"),
+            (SplitName::Val, TestOn::Validation) => None,
+            (SplitName::Val, TestOn::Test) | (SplitName::Test, TestOn::Validation) => Some("Dev"),
+            (SplitName::Test, TestOn::Test) => Some("Test"),
+        }
+    }
+
+    /// Returns the published sizes, from those of the training, validation and test sets.
+    pub fn published(self, classes: usize, [train, dev, test]: [usize; 3]) -> Published {
+        let size = |split| match self.part_of(split) {
+            Some("Dev") => dev,
+            Some("Test") => test,
+            _ => train,
+        };
+        let sizes: Vec<(SplitName, usize)> = self.splits().into_iter().map(|split| (split, size(split))).collect();
+        Published::new(classes, &sizes)
+    }
+}

@@ -1,0 +1,98 @@
+//! ARC, the AI2 reasoning challenge (Clark et al. 2018, arXiv 1803.05457): science questions of three to five choices.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines;
+use crate::data::read::questions::{LETTERS, Question, TestOn, Wording};
+use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::schema::{Choice, Reader, words};
+
+pub static ENTRY: Entry = Entry {
+    key: "arc",
+    about: "ARC: science questions of up to five choices; easy (2,251 to train on) or challenge (1,119)",
+    fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
+            ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
+    read,
+};
+
+words! {
+    /// The parts of the set.
+    enum Part { Easy = "easy", Challenge = "challenge" }
+}
+
+#[derive(Serialize)]
+struct Arc {
+    root: PathBuf,
+    part: Part,
+    prompts: Wording,
+    test_on: TestOn,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds ARC-Easy and ARC-Challenge");
+    let part = reader.choice("part").about("Part of the set.").or(Part::Easy);
+    let (prompts, test_on) = (Wording::read(reader), TestOn::read(reader));
+    Box::new(Arc { root, part, prompts, test_on, subset: Subset::read(reader) })
+}
+
+impl Dataset for Arc {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(LETTERS.iter().map(|letter| letter.to_string()).collect())
+    }
+
+    fn label(&self) -> String {
+        format!("{}-{}", ENTRY.key, self.part.word())
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Texts
+    }
+
+    fn prompt(&self, line: &Line) -> Result<String> {
+        Ok(Question::read(line)?.prompt(self.prompts, "Choices"))
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        Ok(self.test_on.splits())
+    }
+
+    fn published(&self) -> Published {
+        match self.part {
+            Part::Easy => self.test_on.published(5, [2251, 570, 2376]),
+            Part::Challenge => self.test_on.published(5, [1119, 299, 1172]),
+        }
+    }
+
+    fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
+        let Some(part) = self.test_on.part_of(split) else {
+            bail!(
+                "arc is tested on its validation set: set data.arc.validation to a share, or data.arc.test_on to \"test\""
+            )
+        };
+        let name = match self.part {
+            Part::Easy => "ARC-Easy",
+            Part::Challenge => "ARC-Challenge",
+        };
+        let lines = read_lines(&self.root.join(name).join(format!("{name}-{part}.jsonl")))?;
+        let sample = |line| Question::read(line)?.sample(self.prompts, "Choices", line);
+        let samples = lines.iter().map(sample).collect::<Result<_>>()?;
+        json_lines::split((ENTRY.key, split), samples, false, self.subset)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! BoolQ (Clark et al. 2019, arXiv 1905.10044): yes/no questions about a passage. Results are published on the validation
+//! set, since the test set has no labels.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines::{self, Sample};
+use crate::data::read::questions::Wording;
+use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "boolq",
+    about: "BoolQ: yes/no questions about a passage; 9,427 to train on, 3,270 to test on",
+    fetch: "the files of google-research-datasets/boolean-questions: ROOT/train.jsonl and ROOT/dev.jsonl",
+    read,
+};
+
+/// The first characters of a passage that enter the prompt.
+const PASSAGE: usize = 1024;
+
+#[derive(Serialize)]
+struct BoolQ {
+    root: PathBuf,
+    prompts: Wording,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds train.jsonl and dev.jsonl");
+    Box::new(BoolQ { root, prompts: Wording::read(reader), subset: Subset::read(reader) })
+}
+
+impl BoolQ {
+    fn sample(&self, line: &Line) -> Result<Sample> {
+        let answer = line.get("answer")?;
+        let answer = answer.as_bool().or(answer.as_u64().filter(|bit| *bit < 2).map(|bit| bit == 1));
+        let answer = answer.with_context(|| format!("{line}: answer = {}: must be true or false", shown(line)))?;
+        // The classes are True and False. The published program numbers a true answer 1, which is False.
+        let label = match self.prompts {
+            Wording::Published => u32::from(answer),
+            Wording::Corrected => u32::from(!answer),
+        };
+        Ok(Sample { text: self.prompt(line)?, label })
+    }
+}
+
+fn shown(line: &Line) -> String {
+    line.find("answer").map_or(String::new(), Value::to_string)
+}
+
+impl Dataset for BoolQ {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(vec!["True".into(), "False".into()])
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Texts
+    }
+
+    fn published(&self) -> Published {
+        Published::new(2, &[(SplitName::Train, 9427), (SplitName::Test, 3270)])
+    }
+
+    fn prompt(&self, line: &Line) -> Result<String> {
+        let passage: String = line.text("passage")?.chars().take(PASSAGE).collect();
+        Ok(format!(
+            "Read the passage below and answer the question with the words 'true' or 'false'.\n\nPassage: {passage}\n\
+             Question: {}\nAnswer (true or false):",
+            line.text("question")?
+        ))
+    }
+
+    /// In the published program the tokenizer ends these prompts.
+    fn ends_prompts(&self) -> bool {
+        self.prompts == Wording::Published
+    }
+
+    fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
+        let file = match split {
+            SplitName::Train => "train.jsonl",
+            SplitName::Test => "dev.jsonl",
+            SplitName::Val => bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1"),
+        };
+        let lines = read_lines(&self.root.join(file))?;
+        let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
+        json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Any texts in files of JSON lines, classified by a language network: a template makes a prompt of each line, and the label
+//! words are the classes.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines::{self, Sample};
+use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "jsonl",
+    about: "any texts in files of JSON lines, with a prompt template and label words",
+    fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
+    read,
+};
+
+#[derive(Serialize)]
+struct Jsonl {
+    root: PathBuf,
+    /// The prompt, in which `{key}` stands for the value at that key.
+    prompt: String,
+    /// The key of the label.
+    label_key: String,
+    labels: Vec<String>,
+    train: String,
+    val: String,
+    test: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds the files");
+    let prompt = reader
+        .string("prompt")
+        .about("Template of the prompt, in which `{key}` stands for a line's value at that key, and `{{` for a brace.")
+        .required_because("the template of the prompt, such as \"Text: {text}\\nLabel:\"");
+    if let Err(why) = Template::parse(&prompt) {
+        reader.problem("prompt", why);
+    }
+    let label_key = reader.string("label_key").about("Key of the label in each line.").or_else(|| "label".into());
+    let labels = reader
+        .strings("labels")
+        .about("Label words, which are the classes. A line's label is one of them, or its number from 0 on.")
+        .required_because("the label words, such as [\"no\", \"yes\"]");
+    if labels.len() == 1 {
+        reader.problem("labels", "must be two words or more");
+    }
+    let file = |key: &str, about: &'static str| reader.string(key).about(about).or_else(|| format!("{key}.jsonl"));
+    let train = file("train", "File with the training texts, below `root`.");
+    let val = file("val", "File with texts for validation, if there is one.");
+    let test = file("test", "File with the test texts, below `root`.");
+    Box::new(Jsonl { root, prompt, label_key, labels, train, val, test, subset: Subset::read(reader) })
+}
+
+impl Jsonl {
+    fn path(&self, split: SplitName) -> PathBuf {
+        self.root.join(match split {
+            SplitName::Train => &self.train,
+            SplitName::Val => &self.val,
+            SplitName::Test => &self.test,
+        })
+    }
+
+    fn template(&self) -> Result<Template> {
+        Template::parse(&self.prompt).map_err(|why| anyhow::anyhow!("data.jsonl.prompt: {why}"))
+    }
+
+    fn sample(&self, template: &Template, line: &Line) -> Result<Sample> {
+        let label = line.text(&self.label_key)?;
+        let number = || label.parse().ok().filter(|number: &usize| *number < self.labels.len());
+        let class = self.labels.iter().position(|word| *word == label).or_else(number);
+        let class = class.with_context(|| {
+            format!("{line}: `{}` is `{label}`, which is no word of data.jsonl.labels, nor its number", self.label_key)
+        })?;
+        Ok(Sample { text: template.fill(line)?, label: class as u32 })
+    }
+}
+
+impl Dataset for Jsonl {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(self.labels.clone())
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Texts
+    }
+
+    fn prompt(&self, line: &Line) -> Result<String> {
+        self.template()?.fill(line)
+    }
+
+    fn splits(&self) -> Result<Vec<SplitName>> {
+        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.path(*split).is_file()).collect();
+        ensure!(!there.is_empty(), "{}: has neither {} nor {}", self.root.display(), self.train, self.test);
+        Ok(there)
+    }
+
+    fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
+        let template = self.template()?;
+        let lines = read_lines(&self.path(split))?;
+        let samples = lines.iter().map(|line| self.sample(&template, line)).collect::<Result<_>>()?;
+        json_lines::split((ENTRY.key, split), samples, false, self.subset)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+/// A prompt in parts.
+struct Template(Vec<Part>);
+
+#[derive(Debug, PartialEq)]
+enum Part {
+    Text(String),
+    Key(String),
+}
+
+impl Template {
+    fn parse(text: &str) -> Result<Template, String> {
+        let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
+        while let Some(at) = rest.find(['{', '}']) {
+            plain += &rest[..at];
+            let (brace, after) = rest[at..].split_at(1);
+            if let Some(after) = after.strip_prefix(brace) {
+                plain += brace;
+                rest = after;
+                continue;
+            }
+            let end = if brace == "{" { after.find('}') } else { None };
+            let Some((key, end)) = end.map(|end| (&after[..end], end)).filter(|(key, _)| !key.is_empty()) else {
+                return Err(format!("has a `{brace}` without its pair: write {{key}}, or {brace}{brace} for a brace"));
+            };
+            parts.extend([Part::Text(std::mem::take(&mut plain)), Part::Key(key.to_string())]);
+            rest = &after[end + 1..];
+        }
+        parts.push(Part::Text(plain + rest));
+        if !parts.iter().any(|part| matches!(part, Part::Key(_))) {
+            return Err("names no key, so every prompt would be the same: write {key} where its value belongs".into());
+        }
+        Ok(Template(parts))
+    }
+
+    fn fill(&self, line: &Line) -> Result<String> {
+        let part = |part: &Part| match part {
+            Part::Text(text) => Ok(text.clone()),
+            Part::Key(key) => line.text(key),
+        };
+        self.0.iter().map(part).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

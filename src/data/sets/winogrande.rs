@@ -1,0 +1,107 @@
+//! WinoGrande (Sakaguchi et al. 2020, arXiv 1907.10641): which of two words fills the gap. Results are published on the
+//! validation set, since the test set has no labels.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
+
+use crate::data::lines::{Line, read_lines};
+use crate::data::read::json_lines::{self, Sample};
+use crate::data::read::questions::{LETTERS, Wording, prompt};
+use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::schema::{Choice, Reader, words};
+
+pub static ENTRY: Entry = Entry {
+    key: "winogrande",
+    about: "WinoGrande: which of two words fills the gap; 640 or 2,558 sentences to train on, 1,267 to test on",
+    fetch: "winogrande_1.1.zip of the Allen Institute for AI: ROOT/train_s.jsonl (train_m.jsonl, …) and ROOT/dev.jsonl",
+    read,
+};
+
+words! {
+    /// The published sizes of the training set.
+    enum Size { Xs = "xs", S = "s", M = "m", L = "l", Xl = "xl" }
+}
+
+#[derive(Serialize)]
+struct Winogrande {
+    root: PathBuf,
+    size: Size,
+    prompts: Wording,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds train_s.jsonl and dev.jsonl");
+    let size = reader.choice("size").about("Size of the training set.").or(Size::S);
+    Box::new(Winogrande { root, size, prompts: Wording::read(reader), subset: Subset::read(reader) })
+}
+
+fn prompt_of(line: &Line) -> Result<String> {
+    let choices = format!("A) {}\nB) {}", line.text("option1")?, line.text("option2")?);
+    Ok(prompt(&line.text("sentence")?, "Choices", &choices))
+}
+
+fn sample(line: &Line) -> Result<Sample> {
+    let answer = line.text("answer")?;
+    ensure!(["1", "2"].contains(&answer.as_str()), "{line}: answer = \"{answer}\": must be 1 or 2");
+    Ok(Sample { text: prompt_of(line)?, label: u32::from(answer == "2") })
+}
+
+impl Dataset for Winogrande {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(LETTERS[..2].iter().map(|letter| letter.to_string()).collect())
+    }
+
+    fn label(&self) -> String {
+        format!("{}-{}", ENTRY.key, self.size)
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Texts
+    }
+
+    fn published(&self) -> Published {
+        let train = match self.size {
+            Size::Xs => 160,
+            Size::S => 640,
+            Size::M => 2558,
+            Size::L => 10_234,
+            Size::Xl => 40_398,
+        };
+        Published::new(2, &[(SplitName::Train, train), (SplitName::Test, 1267)])
+    }
+
+    fn prompt(&self, line: &Line) -> Result<String> {
+        prompt_of(line)
+    }
+
+    /// In the published program the tokenizer ends these prompts.
+    fn ends_prompts(&self) -> bool {
+        self.prompts == Wording::Published
+    }
+
+    fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
+        let file = match split {
+            SplitName::Train => format!("train_{}.jsonl", self.size.word()),
+            SplitName::Test => "dev.jsonl".to_string(),
+            SplitName::Val => bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1"),
+        };
+        let lines = read_lines(&self.root.join(file))?;
+        let samples = lines.iter().map(sample).collect::<Result<_>>()?;
+        json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

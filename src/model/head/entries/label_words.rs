@@ -1,0 +1,68 @@
+//! `[head.label-words]`: a language network's own output matrix at the tokens of the class names, so that the logits of the
+//! classes are those of the words at the last token of the prompt.
+
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor};
+
+use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "label-words",
+    about: "a language network's logits of the class names, each of which is one token: trained by `full` and \
+            `last-layer`, adapted by `low-rank` with the target `lm_head`",
+    read: |reader| Box::new(LabelWords::read(reader)),
+};
+
+struct LabelWords {
+    leading_space: bool,
+}
+
+impl LabelWords {
+    fn read(reader: &Reader) -> LabelWords {
+        let leading_space = reader
+            .boolean("leading_space")
+            .about("Whether a space in front belongs to each word, as byte-level tokenizers (Llama 3, Qwen) have it.")
+            .or(false);
+        LabelWords { leading_space }
+    }
+}
+
+impl HeadSpec for LabelWords {
+    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
+        let language = surroundings.language.context(
+            "head.label-words: this checkpoint is no language network: use [head.zero-shot], [head.linear] or \
+             [head.checkpoint]",
+        )?;
+        let mut ids = Vec::new();
+        for word in surroundings.classes {
+            let shown = if self.leading_space { format!(" {word}") } else { word.clone() };
+            let id = language.tokenizer.token_of(&shown).context("head.label-words")?;
+            let twice = ids.iter().position(|known| *known == i64::from(id));
+            ensure!(
+                twice.is_none(),
+                "head.label-words: the label words `{word}` and `{}` are the same token",
+                twice.map_or("", |at| &surroundings.classes[at])
+            );
+            ids.push(i64::from(id));
+        }
+        let output =
+            language.base.get("lm_head.weight").context("head.label-words: the network has no output matrix")?;
+        let rows = Tensor::from_slice(&ids);
+        let weight = output.index_select(0, &rows).to_kind(Kind::Float);
+        let bias = Tensor::zeros([ids.len() as i64], (Kind::Float, weight.device()));
+        Ok(Head { weight, bias, normalised: false, training: self.training(), rows: Some(rows) })
+    }
+
+    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
+        self
+    }
+
+    fn training(&self) -> Training {
+        Training::OfNetwork
+    }
+
+    fn resolved(&self) -> toml::Table {
+        toml::Table::from_iter([("leading_space".to_string(), self.leading_space.into())])
+    }
+}

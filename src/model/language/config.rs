@@ -1,0 +1,283 @@
+//! The sizes and settings of a language network in `config.json`, with the defaults of transformers 5.23 for absent keys.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::rope::{Rope, Scaling};
+use crate::model::folder::{LANGUAGE, Values};
+use crate::schema::hint;
+
+/// A model type of transformers that bella computes natively.
+#[derive(Debug, PartialEq)]
+pub struct Family {
+    pub model_type: &'static str,
+    /// Networks of this type, for people.
+    pub about: &'static str,
+    vocabulary: i64,
+    mlp: i64,
+    /// The number of heads of keys and values; as many as there are heads if it is `None`.
+    key_heads: Option<i64>,
+    context: i64,
+    /// Whether queries, keys and values have biases, whatever the config says.
+    qkv_bias: bool,
+    window: Window,
+}
+
+/// Where a config says how far back a token looks.
+#[derive(Debug, PartialEq)]
+enum Window {
+    /// Nowhere: a token looks at all earlier ones.
+    None,
+    /// In `sliding_window`, whose default is a number.
+    Always(i64),
+    /// In `sliding_window`, if `use_sliding_window` is true.
+    IfAsked(i64),
+}
+
+/// Every known family.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        model_type: LANGUAGE[0],
+        about: "Llama 2 and 3, Vicuna",
+        vocabulary: 32_000,
+        mlp: 11_008,
+        key_heads: None,
+        context: 2048,
+        qkv_bias: false,
+        window: Window::None,
+    },
+    Family {
+        model_type: LANGUAGE[1],
+        about: "Mistral",
+        vocabulary: 32_000,
+        mlp: 14_336,
+        key_heads: Some(8),
+        context: 131_072,
+        qkv_bias: false,
+        window: Window::Always(4096),
+    },
+    Family {
+        model_type: LANGUAGE[2],
+        about: "Qwen 2 and 2.5",
+        vocabulary: 151_936,
+        mlp: 22_016,
+        key_heads: None,
+        context: 32_768,
+        qkv_bias: true,
+        window: Window::IfAsked(4096),
+    },
+];
+
+/// Returns the family of a model type, if bella computes it.
+pub fn family(model_type: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.model_type == model_type)
+}
+
+/// The sizes and settings of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Geometry {
+    pub vocabulary: i64,
+    /// The width of hidden states, d.
+    pub width: i64,
+    /// The width of the hidden values of an MLP.
+    pub mlp: i64,
+    pub blocks: usize,
+    /// The number of heads of queries.
+    pub heads: i64,
+    /// The number of heads of keys and values, each of which serves several heads of queries.
+    pub key_heads: i64,
+    /// The number of channels of a head.
+    pub channels: i64,
+    /// The most tokens of a text.
+    pub context: i64,
+    pub eps: f64,
+    pub rope: Rope,
+    /// Whether the embeddings are also the output matrix.
+    pub tied: bool,
+    pub biases: Biases,
+}
+
+/// The layers that have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Biases {
+    pub qkv: bool,
+    pub attention_proj: bool,
+    pub mlp: bool,
+}
+
+impl Geometry {
+    /// Reads a config.
+    ///
+    /// # Errors
+    /// Fails if a value is malformed, or asks for what bella does not compute.
+    pub fn read(values: &Values, family: &Family) -> Result<Geometry> {
+        let shown = values.path.display();
+        refuse_others(values)?;
+        let width = values.integer("hidden_size", 4096)?;
+        let heads = values.integer("num_attention_heads", 32)?;
+        let key_heads = values.integer("num_key_value_heads", family.key_heads.unwrap_or(heads))?;
+        ensure!(
+            heads % key_heads == 0,
+            "{shown}: num_key_value_heads = {key_heads}: must divide num_attention_heads = {heads}"
+        );
+        let channels = match values.get("head_dim") {
+            Some(_) => values.integer("head_dim", 1)?,
+            None if width % heads == 0 => width / heads,
+            None => bail!("{shown}: num_attention_heads = {heads}: must divide hidden_size = {width}"),
+        };
+        ensure!(channels % 2 == 0, "{shown}: head_dim = {channels}: must be even, since RoPE turns pairs of channels");
+        let all = values.is_true("attention_bias");
+        let positions = values.integer("max_position_embeddings", family.context)?;
+        Ok(Geometry {
+            vocabulary: values.integer("vocab_size", family.vocabulary)?,
+            width,
+            mlp: values.integer("intermediate_size", family.mlp)?,
+            blocks: values.integer("num_hidden_layers", 32)? as usize,
+            heads,
+            key_heads,
+            channels,
+            // A text that fits into the window looks the same with and without it.
+            context: window(values, family)?.map_or(positions, |window| window.min(positions)),
+            eps: values.number("rms_norm_eps", 1e-6)?,
+            rope: rope(values)?,
+            tied: values.is_true("tie_word_embeddings"),
+            biases: Biases { qkv: all || family.qkv_bias, attention_proj: all, mlp: values.is_true("mlp_bias") },
+        })
+    }
+}
+
+/// Refuses settings with which the network computes something else.
+fn refuse_others(values: &Values) -> Result<()> {
+    let shown = values.path.display();
+    ensure!(
+        values.get("quantization_config").is_none(),
+        "{shown}: quantization_config: bella reads plain weights only: give the publisher's unquantised folder"
+    );
+    let activation = values.text("hidden_act").unwrap_or("silu");
+    ensure!(
+        ["silu", "swish"].contains(&activation),
+        "{shown}: hidden_act = \"{activation}\" is none that bella computes for a language network; known: silu"
+    );
+    let partial = values.get("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0);
+    ensure!(partial == 1.0, "{shown}: partial_rotary_factor = {partial}: bella turns all channels of a head; known: 1");
+    Ok(())
+}
+
+/// Returns the number of tokens that a token looks back at, if there is a limit.
+fn window(values: &Values, family: &Family) -> Result<Option<i64>> {
+    // `null` switches the window off; an absent key means the default.
+    let absent = !values.has("sliding_window");
+    let read = |default: i64| match (absent, values.get("sliding_window")) {
+        (true, _) => Ok(Some(default)),
+        (false, None) => Ok(None),
+        (false, Some(_)) => values.integer("sliding_window", default).map(Some),
+    };
+    match family.window {
+        Window::None => Ok(None),
+        Window::Always(default) => read(default),
+        Window::IfAsked(default) if values.is_true("use_sliding_window") => read(default),
+        Window::IfAsked(_) => Ok(None),
+    }
+}
+
+/// Reads rotary positions from `rope_parameters` (transformers 5), or from `rope_theta` and `rope_scaling` (4).
+fn rope(values: &Values) -> Result<Rope> {
+    let table = |key: &str| values.get(key).cloned().map(|table| Values::new(&values.path, table));
+    let parameters = table("rope_parameters");
+    let scaling = parameters.clone().or(table("rope_scaling"));
+    let theta = match &parameters {
+        Some(parameters) if parameters.has("rope_theta") => parameters.number("rope_theta", 10_000.0)?,
+        _ => values.number("rope_theta", 10_000.0)?,
+    };
+    let scaling = match &scaling {
+        Some(scaling) => scaling_of(scaling).context("rotary positions")?,
+        None => Scaling::None,
+    };
+    Ok(Rope { theta, scaling })
+}
+
+fn scaling_of(values: &Values) -> Result<Scaling> {
+    /// The types of transformers 5.23 that bella computes.
+    const KNOWN: [&str; 3] = ["default", "linear", "llama3"];
+    let shown = values.path.display();
+    let number = |key: &str| {
+        ensure!(values.has(key), "{shown}: has no `{key}`, which this rope_type needs");
+        values.number(key, 1.0)
+    };
+    match values.text("rope_type").or(values.text("type")).unwrap_or("default") {
+        "default" => Ok(Scaling::None),
+        "linear" => Ok(Scaling::Linear { factor: number("factor")? }),
+        "llama3" => {
+            let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
+            ensure!(low < high, "{shown}: low_freq_factor = {low}: must be below high_freq_factor = {high}");
+            let original = number("original_max_position_embeddings")?;
+            Ok(Scaling::Llama3 { factor: number("factor")?, low, high, original })
+        }
+        word => bail!(
+            "{shown}: rope_type = \"{word}\" is none that bella computes; known: {}{}",
+            KNOWN.join(", "),
+            hint(word, KNOWN.iter().copied())
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(model_type: &str, table: Value) -> Result<Geometry> {
+        Geometry::read(&Values::new(Path::new("config.json"), table), family(model_type).unwrap())
+    }
+
+    /// `python3 -c "import transformers as hf; print(hf.LlamaConfig(), hf.MistralConfig(), hf.Qwen2Config())"`
+    #[test]
+    fn absent_keys_mean_the_defaults_of_the_class() {
+        let llama = read("llama", json!({})).unwrap();
+        assert_eq!((llama.vocabulary, llama.width, llama.mlp, llama.blocks), (32_000, 4096, 11_008, 32));
+        assert_eq!((llama.heads, llama.key_heads, llama.channels, llama.context), (32, 32, 128, 2048));
+        assert_eq!((llama.eps, llama.rope, llama.tied), (1e-6, Rope { theta: 1e4, scaling: Scaling::None }, false));
+        let mistral = read("mistral", json!({})).unwrap();
+        assert_eq!((mistral.key_heads, mistral.mlp, mistral.context), (8, 14_336, 4096));
+        let qwen = read("qwen2", json!({})).unwrap();
+        assert_eq!((qwen.vocabulary, qwen.key_heads, qwen.mlp, qwen.context), (151_936, 32, 22_016, 32_768));
+        assert_eq!(qwen.biases, Biases { qkv: true, attention_proj: false, mlp: false });
+    }
+
+    #[test]
+    fn a_window_limits_the_context_where_it_is_on() {
+        assert_eq!(read("mistral", json!({ "sliding_window": null })).unwrap().context, 131_072);
+        assert_eq!(read("mistral", json!({ "sliding_window": 64 })).unwrap().context, 64);
+        assert_eq!(read("qwen2", json!({ "sliding_window": 64 })).unwrap().context, 32_768);
+        let both = json!({ "sliding_window": 64, "use_sliding_window": true });
+        assert_eq!(read("qwen2", both).unwrap().context, 64);
+    }
+
+    #[test]
+    fn both_forms_of_rotary_positions_are_read() {
+        let old = json!({ "rope_theta": 5e5, "rope_scaling": { "type": "linear", "factor": 2.0 } });
+        let new = json!({ "rope_parameters": { "rope_theta": 5e5, "rope_type": "linear", "factor": 2.0 } });
+        let expected = Rope { theta: 5e5, scaling: Scaling::Linear { factor: 2.0 } };
+        assert_eq!([old, new].map(|table| read("llama", table).unwrap().rope), [expected, expected]);
+    }
+
+    #[test]
+    fn what_is_not_computed_is_refused_by_name() {
+        for (table, rule) in [
+            (json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0 } }), "rope_type = \"yarn\""),
+            (json!({ "rope_scaling": { "rope_type": "dynamic", "factor": 4.0 } }), "rope_type = \"dynamic\""),
+            (json!({ "rope_scaling": { "rope_type": "linear" } }), "has no `factor`"),
+            (json!({ "hidden_act": "gelu" }), "hidden_act = \"gelu\""),
+            (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor = 0.5"),
+            (json!({ "quantization_config": { "bits": 4 } }), "unquantised"),
+            (json!({ "num_key_value_heads": 5 }), "must divide num_attention_heads"),
+            (json!({ "hidden_size": 33 }), "must divide hidden_size"),
+        ] {
+            let error = format!("{:#}", read("llama", table).unwrap_err());
+            assert!(error.contains(rule), "{error}");
+        }
+    }
+}

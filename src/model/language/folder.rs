@@ -1,0 +1,171 @@
+//! Reads a language network from a publisher's folder: `config.json`, the weights in one file or in shards, and the
+//! tokenizer. Nothing in it is executed. Every tensor must have a place in the network, and every place a tensor.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::config::{FAMILIES, Family, family};
+use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
+use crate::model::folder::{Place, Values, config_file, home};
+use crate::model::network::{Network, Parameters};
+
+/// The most tokens of a prompt unless the config says otherwise.
+pub const TOKENS: i64 = 512;
+
+/// A language network as read from its folder.
+pub struct Opened {
+    pub language: Language,
+    pub family: &'static Family,
+    /// The weights on the CPU, in the type in which they are stored.
+    pub base: Parameters,
+    /// The type in which the folder stores most weights.
+    pub stored: Kind,
+    pub tokenizer: Tokenizer,
+}
+
+/// Returns whether the config at a path, a folder or a file of weights, is that of a language network that bella computes.
+pub fn is_language(path: &Path) -> bool {
+    let table = || serde_json::from_str::<Value>(&std::fs::read_to_string(config_file(&home(path))?).ok()?).ok();
+    table().is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(family).is_some())
+}
+
+/// Opens the network at `path` for prompts of at most `tokens` tokens; [`TOKENS`] or the context by default.
+///
+/// # Errors
+/// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing
+/// or left over, or if `tokens` exceeds the network's context.
+pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
+    let place = Place::of(path)?;
+    let (family, geometry) = config(&place)?;
+    let tokens = tokens.unwrap_or(TOKENS.min(geometry.context));
+    ensure!(
+        tokens <= geometry.context,
+        "checkpoint.max_tokens = {tokens}: the network at {} reads at most {} tokens",
+        path.display(),
+        geometry.context
+    );
+    let tensors = place.read()?;
+    let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
+    let base = placed(&geometry, tensors).with_context(|| path.display().to_string())?;
+    let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?;
+    Ok(Opened { language: Language::new(geometry, tokens), family, base, stored, tokenizer })
+}
+
+fn config(place: &Place) -> Result<(&'static Family, Geometry)> {
+    let path = config_file(&place.folder).context("there is no config.json beside the weights")?;
+    let shown = path.display();
+    let text = std::fs::read_to_string(&path).with_context(|| format!("{shown}: cannot read"))?;
+    let values = Values::new(&path, serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?);
+    let model_type = values.text("model_type").unwrap_or_default();
+    let Some(family) = family(model_type) else {
+        let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
+        bail!(
+            "{shown}: model_type = \"{model_type}\" is no language network that bella reads; known: {}",
+            known.join(", ")
+        )
+    };
+    Ok((family, Geometry::read(&values, family)?))
+}
+
+/// Returns the name here of a stored tensor; `None` for one that has no place.
+fn canonical(stored: &str) -> Option<String> {
+    const LAYERS: [(&str, &str); 9] = [
+        ("input_layernorm", "ln_1"),
+        ("self_attn.q_proj", "attn.q"),
+        ("self_attn.k_proj", "attn.k"),
+        ("self_attn.v_proj", "attn.v"),
+        ("self_attn.o_proj", "attn.proj"),
+        ("post_attention_layernorm", "ln_2"),
+        ("mlp.gate_proj", "mlp.gate"),
+        ("mlp.up_proj", "mlp.fc"),
+        ("mlp.down_proj", "mlp.proj"),
+    ];
+    let name = stored.strip_prefix("model.").unwrap_or(stored);
+    if let Some(rest) = name.strip_prefix("layers.") {
+        let (block, rest) = rest.split_once('.')?;
+        let (layer, end) = rest.rsplit_once('.')?;
+        let (_, own) = LAYERS.iter().find(|(theirs, _)| *theirs == layer)?;
+        return Some(format!("blocks.{block}.{own}.{end}"));
+    }
+    let (layer, end) = name.rsplit_once('.')?;
+    let own = match layer {
+        "embed_tokens" => EMBEDDING,
+        "norm" => "ln_post",
+        "lm_head" => OUTPUT,
+        _ => return None,
+    };
+    Some(format!("{own}.{end}"))
+}
+
+/// Returns the names and shapes of all parameters, in the order of the forward pass.
+fn expected(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
+    let Geometry { vocabulary, width, biases, tied, .. } = *geometry;
+    let mut all = vec![(format!("{EMBEDDING}.weight"), vec![vocabulary, width])];
+    let norm = |layer: String| (format!("{layer}.weight"), vec![width]);
+    for slots in Language::new(geometry.clone(), 1).slots().chunks_exact(7) {
+        let block = format!("blocks.{}", slots[0].stage);
+        all.push(norm(format!("{block}.ln_1")));
+        for slot in slots {
+            let biased = match slot.target.as_str() {
+                "attn.q" | "attn.k" | "attn.v" => biases.qkv,
+                "attn.proj" => biases.attention_proj,
+                _ => biases.mlp,
+            };
+            if slot.target == "mlp.gate" {
+                all.push(norm(format!("{block}.ln_2")));
+            }
+            all.push((format!("{}.weight", slot.name), vec![slot.outputs, slot.inputs]));
+            all.extend(biased.then(|| (format!("{}.bias", slot.name), vec![slot.outputs])));
+        }
+    }
+    all.push(norm("ln_post".into()));
+    all.extend((!tied).then(|| (format!("{OUTPUT}.weight"), vec![vocabulary, width])));
+    all
+}
+
+/// Gives every tensor its place.
+fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
+    let mut found = Vec::new();
+    for (stored, tensor) in tensors {
+        // Published folders of transformers before 4.31 also hold the frequencies, which follow from the config.
+        if stored.ends_with("rotary_emb.inv_freq") {
+            continue;
+        }
+        let name = canonical(&stored).with_context(|| format!("`{stored}` has no place in a language network"))?;
+        found.push((name, stored, tensor));
+    }
+    let mut named = Vec::new();
+    for (name, shape) in expected(geometry) {
+        let at = found.iter().position(|(known, ..)| *known == name);
+        let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
+        let (_, stored, tensor) = found.swap_remove(at);
+        ensure!(
+            tensor.size() == shape,
+            "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
+            tensor.size()
+        );
+        named.push((name, tensor));
+    }
+    if geometry.tied {
+        check_tie(&named[0].1, &mut found)?;
+    }
+    if let Some((_, stored, _)) = found.first() {
+        bail!("`{stored}` has no place in the network that config.json describes");
+    }
+    let all = Parameters::new(named);
+    Ok(if geometry.tied { all.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { all })
+}
+
+/// Drops the output matrix of a tied network where it is stored as well.
+fn check_tie(embedding: &Tensor, found: &mut Vec<(String, String, Tensor)>) -> Result<()> {
+    let Some(at) = found.iter().position(|(name, ..)| *name == format!("{OUTPUT}.weight")) else { return Ok(()) };
+    let (_, stored, output) = found.swap_remove(at);
+    ensure!(
+        output.size() == embedding.size() && output.equal(embedding),
+        "config.json says tie_word_embeddings = true, but `{stored}` differs from the embeddings: set it to false there"
+    );
+    Ok(())
+}

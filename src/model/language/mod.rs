@@ -1,0 +1,27 @@
+//! Language networks of the Llama family (Touvron et al. 2023, arXiv 2302.13971), batched over particles: Llama 2 and 3,
+//! Vicuna, Mistral and Qwen 2.5. One implementation of [`Network`] serves them all.
+//!
+//! A sample is a prompt, `[2, T]`: token ids, and 1 where there is a token. Prompts may be padded on either side; the
+//! network moves the padding behind the text, where causal attention never looks. The features are the hidden state
+//! after the last norm at the last token of the prompt, `[p, B, d]`; the output matrix `lm_head` turns them into the
+//! logits of tokens.
+
+mod block;
+pub mod config;
+mod folder;
+mod footprint;
+pub mod forward;
+pub mod rope;
+pub mod tokens;
+mod writing;
+
+pub use config::{Family, Geometry};
+pub use folder::{Opened, is_language, open};
+pub use forward::Language;
+pub use tokens::Tokenizer;
+
+/// The name of the output matrix, `[vocabulary, d]`, which turns features into the logits of tokens.
+pub const OUTPUT: &str = "lm_head";
+
+/// The name of the matrix of embeddings, which is also the output matrix of a tied network.
+pub const EMBEDDING: &str = "embed";

@@ -1,0 +1,178 @@
+//! The tokenizer of a language network: `tokenizer.json`, with what `tokenizer_config.json` says of the tokens at the start
+//! and the end of a text.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rayon::prelude::*;
+use serde_json::Value;
+
+use crate::data::{Prompts, Tokens};
+use crate::model::folder::TOKENIZER;
+
+/// A tokenizer that turns prompts into tokens.
+pub struct Tokenizer {
+    tokenizer: tokenizers::Tokenizer,
+    path: PathBuf,
+    start: Option<Edge>,
+    end: Option<Edge>,
+    /// The token of what the vocabulary does not know.
+    unknown: Option<u32>,
+    /// The most tokens of a prompt.
+    tokens: usize,
+}
+
+/// A special token at an edge of a text.
+struct Edge {
+    id: u32,
+    /// Whether it is added to every text; `None` where `tokenizer.json` alone decides.
+    added: Option<bool>,
+}
+
+impl Tokenizer {
+    /// Opens the tokenizer of a folder, for a network that knows `vocabulary` tokens.
+    ///
+    /// # Errors
+    /// Fails if there is none, if it is damaged, or if it has a token that the network does not know.
+    pub fn open(folder: &Path, vocabulary: i64, tokens: usize) -> Result<Tokenizer> {
+        let [path, settings] = TOKENIZER.map(|name| folder.join(name));
+        let shown = path.display();
+        ensure!(
+            path.is_file(),
+            "{shown}: no such file, which a language network needs: put the publisher's there (transformers writes it by \
+             AutoTokenizer.from_pretrained(…).save_pretrained(…))"
+        );
+        let mut tokenizer = tokenizers::Tokenizer::from_file(&path)
+            .map_err(|error| anyhow!("{shown}: no tokenizer that bella reads: {error}"))?;
+        let largest = tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
+        ensure!(
+            largest < vocabulary,
+            "{shown}: has a token numbered {largest}, but the network knows {vocabulary}: they are not of one model"
+        );
+        // Prompts are neither filled nor cut here.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| anyhow!("{shown}: {error}"))?;
+        let settings = read_settings(&settings)?;
+        let special = |token: &str| {
+            let token = settings.get(token)?;
+            tokenizer.token_to_id(token.as_str().or_else(|| token.get("content")?.as_str())?)
+        };
+        let edge = |token: &str, added: &str| {
+            let added = settings.get(added).and_then(Value::as_bool);
+            special(token).map(|id| Edge { id, added })
+        };
+        let (start, end) = (edge("bos_token", "add_bos_token"), edge("eos_token", "add_eos_token"));
+        let unknown = special("unk_token");
+        Ok(Tokenizer { tokenizer, path, start, end, unknown, tokens })
+    }
+
+    /// Returns the tokens of a text with the special tokens at its edges.
+    ///
+    /// # Errors
+    /// Fails if the tokenizer cannot read the text.
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text, true)?;
+        if let Some(Edge { id, added: Some(added) }) = self.start {
+            match (added, ids.first() == Some(&id)) {
+                (true, false) => ids.insert(0, id),
+                (false, true) => drop(ids.remove(0)),
+                _ => {}
+            }
+        }
+        if let Some(Edge { id, added: Some(added) }) = self.end {
+            match (added, ids.last() == Some(&id)) {
+                (true, false) => ids.push(id),
+                (false, true) => drop(ids.pop()),
+                _ => {}
+            }
+        }
+        Ok(ids)
+    }
+
+    fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        let found = self.tokenizer.encode(text, special);
+        Ok(found.map_err(|error| anyhow!("{}: `{text}`: {error}", self.path.display()))?.get_ids().to_vec())
+    }
+
+    /// Returns the token of a word.
+    ///
+    /// # Errors
+    /// Fails if the tokenizer does not know the word, or if the word is none or several tokens.
+    pub fn token_of(&self, word: &str) -> Result<u32> {
+        match self.encode(word, false)?[..] {
+            [id] if Some(id) == self.unknown => {
+                bail!("the label word `{word}` is unknown to this tokenizer: choose words that are in its vocabulary")
+            }
+            [id] => Ok(id),
+            ref all => {
+                let parts: Vec<String> =
+                    all.iter().map(|id| self.tokenizer.id_to_token(*id).unwrap_or_default()).collect();
+                bail!(
+                    "the label word `{word}` is {} tokens of this tokenizer ({}): choose words of one token",
+                    parts.len(),
+                    parts.join(" ")
+                )
+            }
+        }
+    }
+
+    /// Returns the end-of-text token.
+    pub fn end(&self) -> Option<u32> {
+        self.end.as_ref().map(|edge| edge.id)
+    }
+
+    /// Returns the text of tokens, without special ones.
+    ///
+    /// # Errors
+    /// Fails if a token is unknown.
+    pub fn text(&self, ids: &[u32]) -> Result<String> {
+        self.tokenizer.decode(ids, true).map_err(|error| anyhow!("{}: {error}", self.path.display()))
+    }
+
+    /// Returns the tokens of all prompts of the set `name`.
+    ///
+    /// # Errors
+    /// Fails if a prompt is empty or longer than the network reads, or if the end-of-text token is asked for and there is
+    /// none.
+    pub fn prompts(&self, name: &str, prompts: &Prompts) -> Result<Tokens> {
+        Ok(Tokens::new(&self.each(name, prompts)?))
+    }
+
+    /// Returns the token ids of each prompt of the set `name`.
+    ///
+    /// # Errors
+    /// Fails as [`prompts`](Self::prompts) does.
+    pub fn each(&self, name: &str, prompts: &Prompts) -> Result<Vec<Vec<u32>>> {
+        let end = match (prompts.ended, self.end()) {
+            (true, None) => bail!(
+                "{name}: its prompts end with the end-of-text token, and {} names none (eos_token)",
+                self.path.with_file_name(TOKENIZER[1]).display()
+            ),
+            (true, end) => end,
+            (false, _) => None,
+        };
+        let one = |(at, text): (usize, &String)| {
+            let mut ids = self.tokens(text)?;
+            ids.extend(end.filter(|end| ids.last() != Some(end)));
+            let (found, most) = (ids.len(), self.tokens);
+            ensure!(found > 0, "{name}: prompt {at} has no token");
+            ensure!(
+                found <= most,
+                "{name}: prompt {at} has {found} tokens, and checkpoint.max_tokens is {most}: raise it as far as the \
+                 network's context allows, or leave long prompts out of the file"
+            );
+            Ok(ids)
+        };
+        prompts.texts.par_iter().enumerate().map(one).collect()
+    }
+}
+
+/// Returns the settings of a tokenizer; null if there is no such file.
+fn read_settings(path: &Path) -> Result<Value> {
+    if !path.is_file() {
+        return Ok(Value::Null);
+    }
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{shown}: cannot read"))?;
+    serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))
+}

@@ -1,0 +1,36 @@
+//! Networks that write texts: each token is read once, and what later tokens need of it is kept.
+
+use tch::{Kind, Tensor};
+
+use super::Weights;
+
+/// A network that reads a text token by token and says which token comes next.
+pub trait Autoregressive {
+    /// Returns the most tokens of a text.
+    fn context(&self) -> i64;
+
+    /// Reads prompts `[p, B, 2, T]`. Returns the features at their last tokens, `[p', B, d]`, and what was kept, with room for
+    /// `more` tokens.
+    fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory);
+
+    /// Reads one more token of each text, `[p, B]`, and returns the features there, `[p', B, d]`.
+    fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor;
+
+    /// Returns the logits of all tokens, `[p', B, V]`, from features `[p, B, d]`.
+    fn token_logits(&self, weights: &Weights, features: &Tensor) -> Tensor;
+
+    /// Returns the bytes that are kept for one text of `tokens` tokens, for one member.
+    fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64;
+}
+
+/// What a network keeps of the texts that it has read.
+pub struct Memory {
+    /// The keys and the values of each block, `[p', B, heads, T + more, D]`.
+    pub blocks: Vec<[Tensor; 2]>,
+    /// 1 where there is a token, `[p, B, T + more]`.
+    pub mask: Tensor,
+    /// The number of tokens of each text, `[p, B]`.
+    pub lengths: Tensor,
+    /// The number of places that are taken.
+    pub taken: i64,
+}

@@ -1,0 +1,77 @@
+//! Stand-ins for sets of texts: files of JSON lines under their official names.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+
+pub static JSONL: StandIn = StandIn { key: "jsonl", side: 0, write: jsonl, overrides };
+pub static WINOGRANDE: StandIn = StandIn { key: "winogrande", side: 0, write: winogrande, overrides: none };
+pub static ARC: StandIn = StandIn { key: "arc", side: 0, write: arc, overrides: none };
+pub static OPENBOOKQA: StandIn = StandIn { key: "openbookqa", side: 0, write: openbookqa, overrides: none };
+pub static BOOLQ: StandIn = StandIn { key: "boolq", side: 0, write: boolq, overrides: none };
+
+/// Returns the keys by which the made lines of `jsonl` are read.
+fn overrides(wanted: &Wanted) -> toml::Table {
+    let names = ["train", "val", "test"].map(|split| (split.to_string(), format!("{split}.jsonl").into()));
+    let own = [("prompt".to_string(), "{text}".into()), ("label_key".to_string(), "label".into())];
+    let labels = wanted.texts("labels").unwrap_or_default();
+    names.into_iter().chain(own).chain([("labels".to_string(), labels.into())]).collect()
+}
+
+/// Writes `count` lines that `line` makes of a number and its label.
+fn write(path: &Path, wanted: &Wanted, count: usize, line: impl Fn(usize, usize) -> Value) -> Result<()> {
+    let text: String = (0..count).map(|i| line(i, wanted.label(i)).to_string() + "\n").collect();
+    put(path, text.as_bytes())
+}
+
+fn jsonl(wanted: &Wanted) -> Result<()> {
+    for (split, count) in [("train", wanted.train), ("val", wanted.val), ("test", wanted.test)] {
+        let line = |i, label| json!({ "text": format!("text {i} of {label}"), "label": label });
+        write(&wanted.root.join(format!("{split}.jsonl")), wanted, count, line)?;
+    }
+    Ok(())
+}
+
+fn winogrande(wanted: &Wanted) -> Result<()> {
+    let line = |i, label: usize| {
+        let answer = (label + 1).to_string();
+        json!({ "sentence": format!("The {i} saw _ ."), "option1": "one", "option2": "two", "answer": answer })
+    };
+    let train = format!("train_{}.jsonl", wanted.text("size").unwrap_or("s"));
+    write(&wanted.root.join(train), wanted, wanted.train, line)?;
+    write(&wanted.root.join("dev.jsonl"), wanted, wanted.test, line)
+}
+
+fn boolq(wanted: &Wanted) -> Result<()> {
+    let line = |i, label| json!({ "question": format!("is it {i}"), "passage": "It may be.", "answer": label == 1 });
+    write(&wanted.root.join("train.jsonl"), wanted, wanted.train, line)?;
+    write(&wanted.root.join("dev.jsonl"), wanted, wanted.test, line)
+}
+
+fn arc(wanted: &Wanted) -> Result<()> {
+    let part = if wanted.text("part") == Some("challenge") { "ARC-Challenge" } else { "ARC-Easy" };
+    questions(wanted, |split| wanted.root.join(part).join(format!("{part}-{split}.jsonl")))
+}
+
+fn openbookqa(wanted: &Wanted) -> Result<()> {
+    questions(wanted, |split| wanted.root.join("Data/Main").join(format!("{}.jsonl", split.to_lowercase())))
+}
+
+/// Writes the questions of the published parts that the settings use.
+fn questions(wanted: &Wanted, path: impl Fn(&str) -> std::path::PathBuf) -> Result<()> {
+    let line = |i, label: usize| {
+        let choice = |letter: &str| json!({ "text": format!("choice {letter}"), "label": letter });
+        let choices: Vec<Value> = ["A", "B", "C", "D"].map(choice).into();
+        let answer = ["A", "B", "C", "D"][label.min(3)];
+        json!({ "question": { "stem": format!("Question {i}"), "choices": choices }, "answerKey": answer })
+    };
+    write(&path("Train"), wanted, wanted.train, line)?;
+    if wanted.text("test_on") == Some("test") {
+        write(&path("Dev"), wanted, wanted.val, line)?;
+        return write(&path("Test"), wanted, wanted.test, line);
+    }
+    write(&path("Dev"), wanted, wanted.test, line)
+}

@@ -1,0 +1,260 @@
+//! Language networks: the smallest random networks of the Llama family, saved by transformers, give its logits, gradients and
+//! tokens (tests/fixtures/language, written by scripts/make_language_fixtures.py).
+
+mod common;
+
+use std::path::PathBuf;
+
+use bella::data::Prompts;
+use bella::machine::Chunk;
+use bella::model::head::{Head, Training};
+use bella::model::language::{Opened, open};
+use bella::model::network::low_rank::LowRank;
+use bella::model::network::{Network, Weights};
+use bella::model::{Model, Preparation};
+use bella::predict::generate::{Stop, Written};
+use bella::predict::{Members, Predictor};
+use bella::schema::{Reader, Tree};
+use bella::subspace::{Subspace, low_rank};
+use common::fixture;
+use tch::{Device, Kind, Tensor};
+
+const FAMILIES: [&str; 5] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2"];
+const SCALE: f64 = 0.5;
+
+fn folder(name: &str) -> PathBuf {
+    fixture("language").join(name)
+}
+
+fn opened(name: &str) -> Opened {
+    tch::set_num_threads(1);
+    open(&folder(name), Some(64)).unwrap_or_else(|why| panic!("{name}: {why:#}"))
+}
+
+struct Reference(Vec<(String, Tensor)>);
+
+impl Reference {
+    fn of(name: &str) -> Reference {
+        Reference(Tensor::read_safetensors(folder(name).join("reference.safetensors")).unwrap())
+    }
+
+    fn get(&self, name: &str) -> Tensor {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.unwrap_or_else(|| panic!("the reference has no {name}")).1.shallow_clone()
+    }
+
+    /// The prompts `[1, B, 2, T]` padded on a side.
+    fn samples(&self, side: &str) -> Tensor {
+        Tensor::stack(&[self.get(&format!("{side}.tokens")), self.get(&format!("{side}.mask"))], 1).unsqueeze(0)
+    }
+}
+
+/// The whole output matrix as a head.
+fn head(opened: &Opened) -> Head {
+    let weight = opened.base.get("lm_head.weight").unwrap().shallow_clone();
+    let vocabulary = weight.size()[0];
+    Head {
+        weight,
+        bias: Tensor::zeros([vocabulary], tch::kind::FLOAT_CPU),
+        normalised: false,
+        training: Training::OfNetwork,
+        rows: Some(Tensor::arange(vocabulary, tch::kind::INT64_CPU)),
+    }
+}
+
+fn logits(opened: &Opened, weights: &Weights, samples: &Tensor) -> Tensor {
+    head(opened).logits(weights, &opened.language.forward(weights, samples))
+}
+
+#[track_caller]
+fn near(found: &Tensor, expected: &Tensor, what: &str) {
+    let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
+    assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
+}
+
+#[test]
+fn every_family_gives_the_logits_of_transformers() {
+    for name in FAMILIES {
+        let (opened, reference) = (opened(name), Reference::of(name));
+        let weights = Weights::frozen(&opened.base);
+        for side in ["left", "right"] {
+            let found = tch::no_grad(|| logits(&opened, &weights, &reference.samples(side))).squeeze_dim(0);
+            near(&found, &reference.get(&format!("{side}.logits")), &format!("{name}, padded on the {side}"));
+        }
+    }
+}
+
+const LAYERS: [&str; 8] = [
+    "blocks.0.attn.q",
+    "blocks.0.attn.v",
+    "blocks.1.attn.k",
+    "blocks.1.attn.proj",
+    "blocks.0.mlp.gate",
+    "blocks.1.mlp.fc",
+    "blocks.1.mlp.proj",
+    "lm_head",
+];
+
+/// Two particles: that of the reference, and one without an update, which must not disturb it.
+#[test]
+fn gradients_by_adapters_are_those_of_transformers() {
+    for name in FAMILIES {
+        let (opened, reference) = (opened(name), Reference::of(name));
+        let mut weights = Weights::frozen(&opened.base);
+        let mut leaves = Vec::new();
+        for layer in LAYERS {
+            let two = |t: Tensor| Tensor::stack(&[&t, &t.zeros_like()], 0).set_requires_grad(true);
+            let (a, b) = (two(reference.get(&format!("{layer}.A"))), two(reference.get(&format!("{layer}.B"))));
+            weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: SCALE });
+            leaves.extend([(format!("{layer}.A"), a), (format!("{layer}.B"), b)]);
+        }
+        let found = logits(&opened, &weights, &reference.samples("left"));
+        near(&found.get(0), &reference.get("adapted.logits"), name);
+        near(&found.get(1), &reference.get("left.logits"), name);
+        let root = (found.get(0) * reference.get("coefficients")).sum(Kind::Float);
+        let inputs: Vec<&Tensor> = leaves.iter().map(|(_, leaf)| leaf).collect();
+        let gradients = Tensor::run_backward(&[&root], &inputs, false, false);
+        for ((leaf, _), gradient) in leaves.iter().zip(gradients) {
+            near(&gradient.get(0), &reference.get(&format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
+        }
+    }
+}
+
+/// The rows of single words, adapted, recorded and not, are those of the whole matrix.
+#[test]
+fn label_words_are_rows_of_the_output_matrix() {
+    let (opened, reference) = (opened("llama-linear"), Reference::of("llama-linear"));
+    let rows = Tensor::from_slice(&[40i64, 5, 17]);
+    let of = |layers: &[&str], rows: &Tensor, tape: bool| {
+        let mut weights = Weights::frozen(&opened.base);
+        for layer in layers {
+            let factor = |end: &str| reference.get(&format!("{layer}.{end}")).unsqueeze(0);
+            weights.update(layer, LowRank { a: factor("A"), b: factor("B"), scale: SCALE });
+        }
+        if tape {
+            weights.record(&Default::default());
+        }
+        let all = head(&opened);
+        let head = Head {
+            weight: all.weight.index_select(0, rows),
+            bias: all.bias.index_select(0, rows),
+            rows: Some(rows.shallow_clone()),
+            ..all
+        };
+        head.logits(&weights, &opened.language.forward(&weights, &reference.samples("right")))
+    };
+    for layers in [&LAYERS[..], &LAYERS[..7], &LAYERS[7..]] {
+        let whole = of(layers, &Tensor::arange(50, (Kind::Int64, Device::Cpu)), false).index_select(2, &rows);
+        near(&of(layers, &rows, false), &whole, "rows");
+        near(&of(layers, &rows, true), &whole, "recorded rows");
+    }
+}
+
+#[test]
+fn prompts_have_the_tokens_of_transformers() {
+    for name in FAMILIES {
+        let text = std::fs::read_to_string(folder(name).join("prompts.json")).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let texts: Vec<String> = serde_json::from_value(told["prompts"].clone()).unwrap();
+        let ids: Vec<Vec<u32>> = serde_json::from_value(told["ids"].clone()).unwrap();
+        let tokenizer = opened(name).tokenizer;
+        for (text, ids) in texts.iter().zip(&ids) {
+            assert_eq!(tokenizer.tokens(text).unwrap(), *ids, "{name}: {text}");
+        }
+        let tokens = tokenizer.prompts(name, &Prompts { texts, ended: false }).unwrap();
+        assert_eq!(tokens.lengths, ids.iter().map(|ids| ids.len() as u32).collect::<Vec<_>>());
+    }
+}
+
+fn model(opened: Opened) -> Model {
+    let (head, device, kind) = (head(&opened), Device::Cpu, Kind::Float);
+    let network = Box::new(opened.language);
+    Model { network, base: opened.base, head, preparation: Preparation::AsStored, device, kind }
+}
+
+fn ids(text: &[Written]) -> Vec<i64> {
+    text.iter().map(|written| i64::from(written.id)).collect()
+}
+
+const TWENTY: Stop = Stop { tokens: 20, end: None };
+
+#[test]
+fn twenty_greedy_tokens_are_those_of_transformers() {
+    for name in FAMILIES {
+        let (model, reference) = (model(opened(name)), Reference::of(name));
+        let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
+        for side in ["left", "right"] {
+            let texts = predictor.generate(&reference.samples(side).squeeze_dim(0), TWENTY).unwrap();
+            for (row, text) in texts.iter().enumerate() {
+                let expected = Vec::<i64>::try_from(reference.get(&format!("greedy.{row}"))).unwrap();
+                assert_eq!(ids(text), expected, "{name}, prompt {row}, padded on the {side}");
+            }
+        }
+    }
+}
+
+/// Low-rank updates of every layer, of three random particles.
+fn particles(model: &Model) -> (Box<dyn Subspace>, Tensor) {
+    let targets =
+        "[\"attn.q\", \"attn.k\", \"attn.v\", \"attn.proj\", \"mlp.gate\", \"mlp.fc\", \"mlp.proj\", \"lm_head\"]";
+    let tree = Tree::parse("x.toml", &format!("rank = 2\ntargets = {targets}")).unwrap();
+    let reader = Reader::root(&tree);
+    let spec = (low_rank::ENTRY.read)(&reader);
+    let spec = reader.close(spec).unwrap();
+    let subspace = spec.build(&*model.network, &model.base, &model.head).unwrap();
+    tch::manual_seed(3);
+    let theta = Tensor::randn([3, subspace.layout().parameters()], tch::kind::FLOAT_CPU) * 0.05;
+    (subspace, theta)
+}
+
+/// Every token that three members write together is the most probable one by their averaged probabilities, computed from the
+/// whole text anew; so are its probability, entropy and mutual information. One member after the other gives the same.
+#[test]
+fn members_write_one_text_by_their_averaged_probabilities() {
+    let (model, reference) = (model(opened("llama-linear")), Reference::of("llama-linear"));
+    let (subspace, theta) = particles(&model);
+    let members = Members::Rows { subspace: &*subspace, rows: &theta };
+    let prompts = reference.samples("left").squeeze_dim(0);
+    let stop = Stop { tokens: 6, end: None };
+    let texts = Predictor::new(&model, members, Chunk::Auto).generate(&prompts, stop).unwrap();
+    let singly = Predictor::new(&model, members, Chunk::Fixed(1)).generate(&prompts, stop).unwrap();
+    assert_eq!(texts.iter().map(|t| ids(t)).collect::<Vec<_>>(), singly.iter().map(|t| ids(t)).collect::<Vec<_>>());
+    let weights = subspace.weights(&model.base, &subspace.layout().leaves(&theta, Kind::Float, false));
+    for (row, text) in texts.iter().enumerate() {
+        let (tokens, mask) = (prompts.get(row as i64).get(0), prompts.get(row as i64).get(1));
+        let mut all = Vec::<i64>::try_from(tokens.masked_select(&mask.gt(0))).unwrap();
+        for written in text {
+            let now = Tensor::from_slice(&all);
+            let sample = Tensor::stack(&[&now, &now.ones_like()], 0).view([1, 1, 2, -1]);
+            let logits = tch::no_grad(|| model.logits(&weights, &sample)).squeeze_dim(1).to_kind(Kind::Double);
+            let each = logits.softmax(-1, Kind::Double);
+            let mean = each.mean_dim([0i64].as_slice(), false, Kind::Double);
+            let entropy = |p: &Tensor| -p.xlogy(p).sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
+            assert_eq!(mean.argmax(None, false).int64_value(&[]), i64::from(written.id));
+            let mutual = entropy(&mean) - entropy(&each).mean(Kind::Double);
+            for (found, expected) in [
+                (written.probability, mean.max().double_value(&[])),
+                (written.entropy, entropy(&mean).double_value(&[])),
+                (written.mutual_information, mutual.double_value(&[])),
+            ] {
+                assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+            }
+            all.push(i64::from(written.id));
+        }
+        assert!(text.iter().any(|written| written.mutual_information > 1e-3));
+    }
+}
+
+#[test]
+fn texts_end_at_their_end_token_and_within_the_context() {
+    let (model, reference) = (model(opened("llama")), Reference::of("llama"));
+    let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
+    let prompts = reference.samples("right").squeeze_dim(0);
+    let whole = ids(&predictor.generate(&prompts, TWENTY).unwrap()[1]);
+    let end = *whole.iter().find(|id| whole[0] != **id).unwrap();
+    let stop = Stop { end: Some(end as u32), ..TWENTY };
+    let cut = ids(&predictor.generate(&prompts, stop).unwrap()[1]);
+    assert_eq!(cut, whole[..whole.iter().position(|id| *id == end).unwrap()]);
+    let error = predictor.generate(&prompts, Stop { tokens: 120, end: None }).unwrap_err().to_string();
+    assert!(error.contains("exceed the network's context of 128 tokens"), "{error}");
+}
