@@ -120,6 +120,7 @@ fn model() -> Model {
             bias: Tensor::zeros([2], (Kind::Float, Device::Cpu)),
             normalised: false,
             training: Training::Always,
+            texts: None,
         },
         preparation: Preparation::AsStored,
         device: Device::Cpu,

@@ -71,6 +71,7 @@ impl Source<'_> {
             bias: Tensor::zeros([CLASSES], (Kind::Float, Device::Cpu)),
             normalised: true,
             training: HeadTraining::Never,
+            texts: None,
         };
         let place = (device, kind);
         let preprocess = Preprocess::new(geometry.image_size(), Normalize::CLIP, Interpolation::Bicubic, place);

@@ -89,7 +89,7 @@ fn check(experiment: &Experiment, axes: &[Axis]) -> Result<()> {
     let method = &training.method.key;
     match training.method.spec.course() {
         Course::Train => {}
-        Course::Fit { .. } => {
+        Course::Fit { .. } | Course::FitCheckpoint(_) => {
             return refuse(format!(
                 "method.{method}: is fitted without epochs, so there is no validation NLL of an epoch to choose by; sweep \
                  the run that it is fitted to"

@@ -65,6 +65,10 @@ pub fn run(
     let course = training.method.spec.course();
     let (record, particles) = match course {
         Course::Fit { run, .. } => around::adopt(run, experiment, session)?,
+        Course::FitCheckpoint(_) => {
+            let theta = session.initial_theta(experiment.seed, training.method.spec.particles())?;
+            (untrained(&theta, &material, session), Posterior::Points { theta })
+        }
         Course::Train | Course::TrainThenFit(_) => {
             let mut trainer = assemble(experiment, session, &material, (folder, watch))?;
             if let Some(state) = state {
@@ -247,9 +251,9 @@ fn announce(training: &Training, trainer: &Trainer, session: &Session) {
     }
 }
 
-/// Returns the content of `run.json` for a run that has been trained.
-fn record_of(trainer: &Trainer, session: &Session) -> Record {
-    let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
+/// Returns the content of `run.json` for particles `theta: [n, P]` that no step has moved.
+fn untrained(theta: &Tensor, material: &Material, session: &Session) -> Record {
+    let (particles, parameters) = (theta.size()[0], theta.size()[1]);
     Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
@@ -261,18 +265,30 @@ fn record_of(trainer: &Trainer, session: &Session) -> Record {
         particles,
         parameters_per_particle: parameters,
         trainable_parameters: particles * parameters,
-        train_samples: trainer.material.holdout.train.len(),
-        validation_samples: trainer.material.holdout.validation.len(),
-        epochs: trainer.progress.epoch,
-        steps: trainer.progress.steps,
-        wall_seconds: trainer.wall_seconds(),
-        images_per_second: mean_rate(trainer),
+        train_samples: material.holdout.train.len(),
+        validation_samples: material.holdout.validation.len(),
+        epochs: 0,
+        steps: 0,
+        wall_seconds: 0.0,
+        images_per_second: 0.0,
         // On the CPU this is the peak of the process, on a GPU that of its tensors. Both cover the frozen base, and the
         // plan starts from what is held there.
         peak_memory_bytes: memory::peak_bytes(session.device),
         planned_memory_bytes: Some(memory::planned_bytes()),
-        selected_epoch: trainer.selected_epoch(),
+        selected_epoch: 0,
         self_check_difference: session.self_check_difference,
+    }
+}
+
+/// Returns the content of `run.json` for a run that has been trained.
+fn record_of(trainer: &Trainer, session: &Session) -> Record {
+    Record {
+        epochs: trainer.progress.epoch,
+        steps: trainer.progress.steps,
+        wall_seconds: trainer.wall_seconds(),
+        images_per_second: mean_rate(trainer),
+        selected_epoch: trainer.selected_epoch(),
+        ..untrained(&trainer.theta, trainer.material, session)
     }
 }
 

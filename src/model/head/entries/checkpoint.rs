@@ -29,6 +29,7 @@ impl HeadSpec for Own {
             bias: snapshot(&own.bias),
             normalised: false,
             training: self.training(),
+            texts: None,
         })
     }
 

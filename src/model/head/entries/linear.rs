@@ -16,7 +16,8 @@ impl HeadSpec for Linear {
         let options = (Kind::Float, tch::Device::Cpu);
         // These weights only give the shape; the trained ones are in the rows of the particles.
         let weight = Tensor::zeros([classes, surroundings.width], options);
-        Ok(Head { weight, bias: Tensor::zeros([classes], options), normalised: false, training: self.training() })
+        let bias = Tensor::zeros([classes], options);
+        Ok(Head { weight, bias, normalised: false, training: self.training(), texts: None })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
