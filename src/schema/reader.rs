@@ -59,7 +59,12 @@ impl<'a> Reader<'a> {
 
     /// Creates a cursor without a config, whose keys are recorded in `survey`.
     pub fn surveyed(survey: &Rc<Survey>) -> Reader<'static> {
-        Reader::new(String::new(), Source::Missing(Origin::Set { order: 0, option: SET }), Shared::default(), Some(survey.clone()))
+        Reader::new(
+            String::new(),
+            Source::Missing(Origin::Set { order: 0, option: SET }),
+            Shared::default(),
+            Some(survey.clone()),
+        )
     }
 
     fn new(path: String, source: Source<'a>, problems: Shared, survey: Option<Rc<Survey>>) -> Reader<'a> {

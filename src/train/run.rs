@@ -163,20 +163,9 @@ pub fn plan(experiment: &Experiment, session: &Session, material: &Material) -> 
 /// Decides how much of a step this process, which computes the gradients of `own` particles, sends through the network at
 /// once.
 fn plan_step(training: &Training, session: &Session, material: &Material, own: usize) -> Result<Rc<Cutter>> {
-    let layout = session.subspace()?.layout();
-    let step = Step {
-        spec: &training.train,
-        model: &session.model,
-        layout,
-        method: &*training.method.spec,
-        optimizer: &*training.optimizer.spec,
-        images: material.holdout.train.len(),
-        particles: training.method.spec.particles() as usize,
-        own,
-        validates: !material.holdout.validation.is_empty(),
-        coming: state_bytes(training, layout.parameters()),
-    };
-    step.plan()
+    let (train, validation) = (material.holdout.train.len(), material.holdout.validation.len());
+    let step = Step::of(training, &session.model, session.subspace()?.layout(), (train, validation));
+    Step { own, ..step }.plan()
 }
 
 /// Builds the method at its start, `theta: [n, P]`.
