@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, assert_has, messages, printed, repository};
+use common::{Place, assert_has, bella, done, error_line, messages, printed, repository, with};
 
 fn bench(place: &Place, more: &[&str]) -> std::process::Output {
     let mut command = place.command("bench", &[]);
@@ -16,7 +16,7 @@ fn every_case_is_a_row_with_numbers() {
     let place = Place::new();
     let output = bench(&place, &["--rank", "2", "--particles", "2,3", "--methods", "map,svgd", "--rounds", "2"]);
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();
     assert_eq!(table.rows.len(), 3);
     let number = |row: usize, column: &str| {
         let cell = table.get(row, column).unwrap_or_else(|| panic!("no column {column}"));
@@ -57,7 +57,7 @@ fn every_case_is_a_row_with_numbers() {
     assert_has(&printed(&output), &["step s", "images/s", "% of matmul", "vit-digits"]);
     // The same case again replaces its row.
     assert_eq!(bench(&place, &["--rank", "2", "--particles", "2"]).status.code(), Some(0));
-    assert_eq!(bella::results::store::read(&place.path("results/bench.csv")).unwrap().rows.len(), 3);
+    assert_eq!(::bella::results::store::read(&place.path("results/bench.csv")).unwrap().rows.len(), 3);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_cached_prefix_and_given_gradients_do_less() {
         let output = bench(&place, &["--rank", "2", "--blocks", "1", "--feed", feed]);
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     }
-    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();
     let flop = |row: usize| table.get(row, "step_flop").unwrap().parse::<f64>().ok();
     assert!(flop(1) < flop(0));
     assert_eq!(flop(2), None);
@@ -78,7 +78,7 @@ fn limits_reach_the_processes_that_measure() {
     let place = Place::new();
     let output = bench(&place, &["--rank", "2", "--memory", "0.0001"]);
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();
     assert_has(table.get(0, "status").unwrap(), &["memory"]);
 }
 
@@ -87,7 +87,7 @@ fn what_does_not_fit_is_a_row_that_says_so() {
     let place = Place::new();
     let output = bench(&place, &["--subspaces", "full", "--methods", "ensemble", "--particles", "100000"]);
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();
     assert_has(table.get(0, "status").unwrap(), &["out of memory", "GiB"]);
     assert_eq!(table.get(0, "step_seconds"), Some(""));
 }
@@ -116,6 +116,22 @@ fn mistakes_end_before_anything_is_measured() {
     let output = bench(&place, &["--feed", "prefix"]);
     assert_eq!(output.status.code(), Some(1));
     assert_has(&messages(&output), &["1 of 1 cases failed"]);
-    let table = bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();
     assert_has(table.get(0, "status").unwrap(), &["--blocks 6-11"]);
+}
+
+#[test]
+fn an_estimate_needs_nothing_but_the_config() {
+    let estimate = |config: &str, more: &[&str]| {
+        with(bella(&["bench", "--estimate", config, "--device", "cpu", "--rate", "6e13"]), more)
+    };
+    let shape = ["--set", "checkpoint.path=clip-mini.pt", "--image-rate", "3000", "--memory"];
+    let text = done(estimate("configs/camelyon17.toml", &[&shape[..], &["44"]].concat()));
+    assert_has(&text, &["a small CLIP for 32 px", "16541 steps in 7 epochs", "85054 test images", "5 particles x 128"]);
+    let small = done(estimate("configs/camelyon17.toml", &[&shape[..], &["0.01"]].concat()));
+    assert_has(&small, &["does not fit into 11 MB"]);
+    let more = ["--set", "checkpoint.path=mine.pt"];
+    assert_has(&error_line(estimate("configs/camelyon17.toml", &more), 1), &["mine.pt", "no published shape"]);
+    assert_has(&error_line(bella(&["bench", "--rate", "6e13"]), 2), &["required"]);
+    assert_has(&error_line(estimate("configs/methods/single.toml", &[]), 2), &["train.epochs is required"]);
 }

@@ -59,6 +59,7 @@ fn head(opened: &Opened) -> Head {
         normalised: false,
         training: Training::OfNetwork,
         rows: Some(Tensor::arange(vocabulary, tch::kind::INT64_CPU)),
+        texts: None,
     }
 }
 

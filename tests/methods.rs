@@ -259,7 +259,7 @@ fn check_claims(chosen: impl Fn(&Finds) -> bool) {
 /// The methods that work on all columns alike. Those of low-rank factors or of a head have tests of their own beside them:
 /// `src/methods/entries/vbll/tests.rs` states the bias of VBLL's mean and variances.
 fn of_any_columns() -> impl Iterator<Item = &'static Entry> {
-    const WITH_TESTS_OF_THEIR_OWN: [&str; 4] = ["tfb", "blob", "imported", "vbll"];
+    const WITH_TESTS_OF_THEIR_OWN: [&str; 5] = ["tfb", "blob", "imported", "vbll", "bayesvlm"];
     METHODS.iter().copied().filter(|entry| !WITH_TESTS_OF_THEIR_OWN.contains(&entry.key))
 }
 
@@ -387,6 +387,8 @@ fn settings_outside_their_range_are_refused() {
         ("ibdr", vec!["particles=2", "std=0"], adamw, "0 in [subspace.full]"),
         ("tfb", vec!["tolerance=0.01"], adamw, "write [subspace.low-rank]"),
         ("blob", vec!["cycle=9"], adamw, "write [subspace.low-rank]"),
+        ("bayesvlm", vec!["images=9"], none, "write [subspace.projections]"),
+        ("bayesvlm", vec!["predictive=bridge"], none, "needs the covariance of the logits"),
         ("bayestune", vec!["search_steps=9", "lr=0.1", "ess=9", "burn_in=9"], adamw, "below search_steps = 9"),
         ("swag", vec!["start=0", "every=1", "columns=1"], adamw, "method.swag.columns = 1: must be"),
     ] {

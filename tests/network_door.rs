@@ -121,6 +121,7 @@ fn model() -> Model {
             normalised: false,
             rows: None,
             training: Training::Always,
+            texts: None,
         },
         preparation: Preparation::AsStored,
         device: Device::Cpu,

@@ -119,8 +119,12 @@ fn a_plan_is_printed_without_training() {
 fn a_search_without_sense_is_refused() {
     let place = Place::with_tiny();
     let refused = |arguments: &[&str]| error_line(sweep(&place, arguments), 2);
-    assert_has(&refused(&["--over", "method.svgd.gama=0.1,0.2"]), &["method.svgd.gama", "did you mean `gamma`"]);
+    assert_has(
+        &refused(&["--over", "method.svgd.gama=0.1,0.2"]),
+        &["--over: method.svgd.gama", "did you mean `gamma`"],
+    );
     assert_has(&refused(&["--over", "method.svgd.gamma=0.1,-1"]), &["method.svgd.gamma = -1: must be at least 0"]);
+    assert_has(&refused(&["--set", "method.svgd.gamma=-2", RATES[0], RATES[1]]), &["--set: method.svgd.gamma = -2"]);
     let none = refused(&["--set", "data.digits.validation=0", RATES[0], RATES[1]]);
     assert_has(
         &none,

@@ -72,6 +72,7 @@ impl Source<'_> {
             normalised: true,
             rows: None,
             training: HeadTraining::Never,
+            texts: None,
         };
         let place = (device, kind);
         let preprocess = Preprocess::new(geometry.image_size(), Normalize::CLIP, Interpolation::Bicubic, place);

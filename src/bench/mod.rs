@@ -4,11 +4,12 @@
 
 pub mod case;
 pub mod clock;
+pub mod estimate;
 pub mod flops;
 pub mod measure;
 pub mod measured;
 
-mod rate;
+pub mod rate;
 pub mod row;
 mod setup;
 mod step;

@@ -1,6 +1,7 @@
 //! `bella bench`: the cost of training and prediction on this machine, case by case.
 
 mod cases;
+mod estimate;
 mod options;
 mod process;
 
@@ -21,6 +22,9 @@ pub use options::BenchArgs;
 use process::{Outcome, alone, child, joined};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
+    if !args.estimate.is_empty() {
+        return estimate::run(args);
+    }
     if args.steps == 0 && args.predictions == 0 {
         return Err(Usage("--steps 0 --predictions 0: nothing to measure".into()).into());
     }

@@ -123,15 +123,13 @@ pub fn run(args: &EvalArgs) -> Result<()> {
 
 /// Returns the predictive that the command line asks for, or else that of the method.
 fn predictive(args: &EvalArgs, experiment: &Experiment) -> Predictive {
-    let laplace = experiment.training.as_ref().and_then(|training| training.method.spec.course().laplace());
-    let samples = args.draws.map_or(laplace.map_or(64, |settings| settings.samples), |draws| draws as usize);
+    let own = experiment.training.as_ref().and_then(|training| training.method.spec.course().output());
+    let samples = args.draws.map_or(own.map_or(64, |(_, samples)| samples), |draws| draws as usize);
     match (args.predictive, args.draws) {
         (Some(output), _) => Predictive::laplace(output, samples),
         (None, None) => experiment.predictive(),
         (None, Some(0)) => Predictive::Mean,
-        (None, Some(_)) => {
-            laplace.map_or(Predictive::Draws(samples), |settings| Predictive::laplace(settings.output, samples))
-        }
+        (None, Some(_)) => own.map_or(Predictive::Draws(samples), |(output, _)| Predictive::laplace(output, samples)),
     }
 }
 

@@ -124,7 +124,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
     let then = match args.then.is_empty() {
         // An empty command stands for none.
         false => args.then.iter().filter(|command| !command.is_empty()).map(|one| words(one)).collect::<Result<_>>()?,
-        true => vec![attack(training.method.spec.course().laplace().is_some())],
+        true => vec![attack(training.method.spec.course().output().is_some())],
     };
     Ok(Options {
         name: args.name.clone().unwrap_or_else(usual),

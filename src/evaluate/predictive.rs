@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::laplace::Linearised;
+use crate::laplace::cosine::Cosines;
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::predict::{Members, Rows};
 use crate::subspace::Subspace;
@@ -21,6 +22,11 @@ pub fn prepare<'a>(
     match (predictive, posterior) {
         (Predictive::Draws(draws), _) => Ok(Prepared::Rows(subspace, Box::new(Draws::new(posterior, draws, seed)?))),
         (Predictive::Particles | Predictive::Mean, _) => Ok(Prepared::Rows(subspace, Box::new(posterior))),
+        (Predictive::Linearised(output, samples), Posterior::Laplace { fitted, .. })
+            if subspace.projection().is_some() =>
+        {
+            Ok(Prepared::Cosines(Cosines::new(subspace, fitted, (output, samples), seed)?))
+        }
         (Predictive::Linearised(output, samples), Posterior::Laplace { mode, fitted }) => {
             Ok(Prepared::Linearised(Linearised::new(subspace, mode, fitted, (output, samples), seed)?))
         }
@@ -36,6 +42,7 @@ pub enum Prepared<'a> {
     Checkpoint,
     Rows(&'a dyn Subspace, Box<dyn Rows + 'a>),
     Linearised(Linearised<'a>),
+    Cosines(Cosines<'a>),
 }
 
 impl Prepared<'_> {
@@ -44,6 +51,7 @@ impl Prepared<'_> {
             Prepared::Checkpoint => Members::Checkpoint,
             Prepared::Rows(subspace, rows) => Members::Rows { subspace: *subspace, rows: &**rows },
             Prepared::Linearised(linearised) => Members::Linear(linearised),
+            Prepared::Cosines(cosines) => Members::Linear(cosines),
         }
     }
 }

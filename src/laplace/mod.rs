@@ -14,6 +14,7 @@
 //! τ is tuned after training while θ* stays where it is, so θ* is then no longer exactly the mode. Each particle has
 //! its own tuned τ.
 
+pub mod cosine;
 pub mod curvature;
 pub mod evidence;
 pub mod factor;
@@ -22,6 +23,8 @@ pub mod memory;
 pub mod pass;
 pub mod predictive;
 mod prior_precision;
+pub mod projections;
+mod seen;
 pub mod variance;
 
 use anyhow::{Context, Result, ensure};
@@ -154,7 +157,7 @@ pub(crate) fn noise(seed: u64, particle: i64, samples: usize, classes: i64, devi
 pub(crate) fn outputs(output: Output, mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Result<Tensor> {
     Ok(match output {
         Output::Mc => predictive::draws(mean, variance, epsilon),
-        Output::Probit => predictive::probit(mean, variance).unsqueeze(0),
+        Output::Probit => predictive::probit(mean, &variance.diagonal(0, 1, 2)).unsqueeze(0),
         Output::Bridge => predictive::bridge(mean, variance).unsqueeze(0),
         Output::Sampled => return None.context("draws of weights are no linearised predictions"),
     })

@@ -12,9 +12,9 @@ pub fn draws(mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Tensor {
     mean.to_kind(Kind::Double).unsqueeze(0) + noise.permute([2, 0, 1])
 }
 
-/// Returns the log-probabilities `[B, C]` of MacKay's probit approximation.
-pub fn probit(mean: &Tensor, variance: &Tensor) -> Tensor {
-    let scale = (variance.diagonal(0, 1, 2) * (std::f64::consts::PI / 8.0) + 1.0).sqrt();
+/// Returns the log-probabilities `[B, C]` of MacKay's probit approximation, from the means and variances `[B, C]`.
+pub fn probit(mean: &Tensor, variances: &Tensor) -> Tensor {
+    let scale = (variances * (std::f64::consts::PI / 8.0) + 1.0).sqrt();
     (mean.to_kind(Kind::Double) / scale).log_softmax(-1, Kind::Double)
 }
 
@@ -58,11 +58,15 @@ mod tests {
     #[test]
     fn probit_and_bridge() {
         let (mean, variance) = gaussian();
-        near(&probit(&mean, &variance), &[0.5590117926767395, 0.14485710799079494, 0.29613109933246556], 1e-12);
+        near(
+            &probit(&mean, &variance.diagonal(0, 1, 2)),
+            &[0.5590117926767395, 0.14485710799079494, 0.29613109933246556],
+            1e-12,
+        );
         near(&bridge(&mean, &variance), &[0.5722419008304939, 0.13830212363010688, 0.28945597553939933], 1e-12);
         let far = &mean * 1000.0;
         assert_eq!(bridge(&far, &variance).isfinite().all().int64_value(&[]), 1);
-        assert_eq!(probit(&mean, &variance.zeros_like()), mean.log_softmax(-1, Kind::Double), "no variance, no change");
+        assert_eq!(probit(&mean, &mean.zeros_like()), mean.log_softmax(-1, Kind::Double), "no variance, no change");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod spec;
 
 pub use entries::{METHODS, ivon, svgd};
 pub use entry::{Entry, Particles, RowsAre, Update, Variant};
-pub use fitting::{Course, Fitting, laplace, tfb};
+pub use fitting::{Course, Fitting, laplace, projections, tfb};
 pub use method::{Method, Parts, Step};
 pub use objective::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
 pub use registry::{register, registered};

@@ -74,6 +74,11 @@ pub fn matrices(sharpness: Option<Sharpness>) -> u64 {
     if sharpness.is_some() { 2 } else { 0 }
 }
 
+/// Returns the number of gradients that a step takes.
+pub fn gradients(sharpness: Option<Sharpness>) -> u64 {
+    if sharpness.is_some() { 2 } else { 1 }
+}
+
 /// Returns a method with sharpness-aware steps, if any are asked for.
 pub fn around(sharpness: Option<Sharpness>, inner: Box<dyn Method>) -> Box<dyn Method> {
     match sharpness {

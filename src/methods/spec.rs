@@ -74,6 +74,11 @@ pub trait MethodSpec {
         1
     }
 
+    /// Returns the number of gradients that a step takes.
+    fn gradients_of_a_step(&self) -> u64 {
+        1
+    }
+
     /// Returns whether a step asks for squared gradients of single images, which take copies of a particle.
     fn squares_images(&self) -> bool {
         false

@@ -49,6 +49,11 @@ pub trait OptimizerSpec {
         0
     }
 
+    /// Returns the number of gradients that the estimate of the curvature takes before a step, besides the step's own.
+    fn gradients_of_a_step(&self) -> u64 {
+        0
+    }
+
     /// Creates the optimizer with zero moments for `theta: [n, P]`.
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
 

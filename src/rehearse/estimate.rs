@@ -13,7 +13,7 @@ use crate::experiment::{Experiment, Validation};
 use crate::model::folder;
 
 /// The largest number of bytes of decoded images that are kept in memory.
-const KEPT_IN_MEMORY: u64 = 2 << 30;
+pub const KEPT_IN_MEMORY: u64 = 2 << 30;
 
 /// The estimated cost of the real experiment; unknown values are absent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -129,7 +129,7 @@ fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Opt
 }
 
 /// Returns the bytes of a checkpoint: of its file, or of the files of its folder.
-fn checkpoint_bytes(path: &Path) -> u64 {
+pub fn checkpoint_bytes(path: &Path) -> u64 {
     let files = folder::content(path).unwrap_or_default();
     files.iter().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
 }

@@ -149,7 +149,7 @@ fn word(outcome: &Outcome) -> &'static str {
 }
 
 /// Formats a number of bytes, such as `1.5 GB`.
-fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     match count as f64 {
         small if small < 1e6 => format!("{:.0} kB", small / 1e3),
         medium if medium < 1e9 => format!("{:.0} MB", medium / 1e6),
@@ -158,7 +158,7 @@ fn bytes(count: u64) -> String {
 }
 
 /// Formats a duration, such as `12 s`, `3.5 min`, `7.2 h` or `4.1 days`.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
         s if s < 7200.0 => format!("{:.1} min", s / 60.0),

@@ -13,16 +13,19 @@ pub type Table = BTreeMap<String, Node>;
 pub enum Origin {
     /// Line `line` of the `order`-th file. Lines count from 1; 0 stands for the file as a whole.
     File { order: usize, line: usize, file: Arc<str> },
-    /// The `order`-th `--set` argument.
-    Set { order: usize },
+    /// The `order`-th override on the command line, given by this option.
+    Set { order: usize, option: &'static str },
 }
+
+/// The option that overrides keys of a config.
+pub const SET: &str = "--set";
 
 impl Origin {
     /// Returns the same file without the line.
     pub fn whole(&self) -> Origin {
         match self {
             Origin::File { order, file, .. } => Origin::File { order: *order, file: file.clone(), line: 0 },
-            Origin::Set { order } => Origin::Set { order: *order },
+            Origin::Set { order, option } => Origin::Set { order: *order, option },
         }
     }
 }
@@ -32,7 +35,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::File { file, line: 0, .. } => f.write_str(file),
             Origin::File { file, line, .. } => write!(f, "{file}:{line}"),
-            Origin::Set { .. } => f.write_str("--set"),
+            Origin::Set { option, .. } => f.write_str(option),
         }
     }
 }

@@ -28,6 +28,18 @@ impl Problems {
         self.0.push(Problem { origin, text });
     }
 
+    /// Names `option` as the place of all mistakes in overrides from the `from`-th on, which another option has given.
+    pub fn given_by(mut self, option: &'static str, from: usize) -> Problems {
+        for Problem { origin, .. } in &mut self.0 {
+            if let Origin::Set { order, option: place } = origin
+                && *order >= from
+            {
+                *place = option;
+            }
+        }
+        self
+    }
+
     /// Returns `value` if there were no mistakes.
     ///
     /// # Errors

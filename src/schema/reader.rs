@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use super::bounds::{self, Bounds};
 use super::choice::Choice;
-use super::node::{Node, Origin, Table, Value};
+use super::node::{Node, Origin, SET, Table, Value};
 use super::problems::Problems;
 use super::suggest;
 use super::survey::{Note, Survey};
@@ -60,7 +60,12 @@ impl<'a> Reader<'a> {
 
     /// Creates a cursor without a config, whose keys are recorded in `survey`.
     pub fn surveyed(survey: &Rc<Survey>) -> Reader<'static> {
-        Reader::new(String::new(), Source::Missing(Origin::Set { order: 0 }), Shared::default(), Some(survey.clone()))
+        Reader::new(
+            String::new(),
+            Source::Missing(Origin::Set { order: 0, option: SET }),
+            Shared::default(),
+            Some(survey.clone()),
+        )
     }
 
     fn new(path: String, source: Source<'a>, problems: Shared, survey: Option<Rc<Survey>>) -> Reader<'a> {

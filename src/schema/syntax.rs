@@ -2,7 +2,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::node::{Node, Origin, Table, Value};
+use super::node::{Node, Origin, SET, Table, Value};
 use super::problems::{Problems, excerpt, one_line};
 
 /// The text being converted and the origin of its values.
@@ -26,7 +26,7 @@ impl<'a> Source<'a> {
                 file: file.clone(),
                 line: self.line_starts.partition_point(|&start| start <= at),
             },
-            Origin::Set { order } => Origin::Set { order: *order },
+            Origin::Set { order, option } => Origin::Set { order: *order, option },
         }
     }
 
@@ -100,7 +100,7 @@ pub fn parse_file(text: &str, origin: &Origin, problems: &mut Problems) -> Optio
 /// Parses `a.b.c=value` to a table. If this fails, the reason is recorded and the result is `None`. A value that is not
 /// TOML is taken as text, so that words and paths need no quotes.
 pub fn parse_set(argument: &str, order: usize, problems: &mut Problems) -> Option<Table> {
-    let origin = Origin::Set { order };
+    let origin = Origin::Set { order, option: SET };
     let mut fail = |why: &str| {
         let text = format!("`{}`: {why}", excerpt(argument));
         problems.push(origin.clone(), text);

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use super::merge::merge_root;
-use super::node::{Node, Origin, Table, Value};
+use super::node::{Node, Origin, SET, Table, Value};
 use super::problems::Problems;
 use super::syntax;
 
@@ -78,7 +78,7 @@ impl Tree {
 
     fn new(table: Table, names: &[String]) -> Tree {
         let origin = if names.is_empty() {
-            Origin::Set { order: 0 }
+            Origin::Set { order: 0, option: SET }
         } else {
             Origin::File { order: 0, file: names.join(" + ").into(), line: 0 }
         };

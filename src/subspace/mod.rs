@@ -36,6 +36,11 @@ pub trait Subspace {
         false
     }
 
+    /// Returns the projection of the network, where the columns are projections of a zero-shot model.
+    fn projection(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns the columns of the checkpoint itself, `[P]`, to which updates ΔW are relative; zeros for a new head.
     fn origin(&self) -> Tensor;
 

@@ -65,7 +65,8 @@ impl Base {
     pub fn trial(&self, number: usize, axes: &[Axis], values: &[String], out: &Path) -> Result<Trial> {
         let own = axes.iter().zip(values).map(|(axis, value)| format!("{}={value}", axis.key));
         let sets: Vec<String> = self.sets.iter().cloned().chain(own).collect();
-        let experiment = Experiment::read(&load_config(&self.configs, &sets)?)?;
+        let read = load_config(&self.configs, &sets).and_then(|tree| Experiment::read(&tree));
+        let experiment = read.map_err(|problems| problems.given_by("--over", self.sets.len()))?;
         let training = experiment.training.as_ref().ok_or_else(|| {
             Refused("the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]".into())
         })?;
@@ -89,7 +90,7 @@ fn check(experiment: &Experiment, axes: &[Axis]) -> Result<()> {
     let method = &training.method.key;
     match training.method.spec.course() {
         Course::Train => {}
-        Course::Fit { .. } => {
+        Course::Fit { .. } | Course::FitCheckpoint(_) => {
             return refuse(format!(
                 "method.{method}: is fitted without epochs, so there is no validation NLL of an epoch to choose by; sweep \
                  the run that it is fitted to"

@@ -1,4 +1,5 @@
-//! `[method.laplace]` and `[method.tfb]`: fit Gaussians around the particles just trained, or around those of another run.
+//! `[method.laplace]`, `[method.tfb]` and `[method.bayesvlm]`: fit Gaussians around the particles just trained, around those
+//! of another run, or around the checkpoint.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -6,6 +7,7 @@ use super::material::Material;
 use super::tfb::Anchored;
 use crate::experiment::{Experiment, Training, load_config};
 use crate::laplace::fit::Fitter;
+use crate::laplace::projections;
 use crate::methods::Fitting;
 use crate::methods::laplace::Parameters;
 use crate::posterior::Posterior;
@@ -49,6 +51,12 @@ pub(super) fn fit(
             let (images, validation_images) = (&material.train, material.validation());
             let fitter =
                 Fitter { model, subspace, settings, images, train, validation_images, validation, batch_size, seed };
+            let fitted = fitter.fit(&mode)?;
+            Ok(Posterior::Laplace { mode, fitted })
+        }
+        Fitting::Projections(settings) => {
+            let (images, held_out) = (&material.train, (material.validation(), validation.as_slice()));
+            let fitter = projections::Fitter { model, subspace, settings, images, train, held_out, batch_size, seed };
             let fitted = fitter.fit(&mode)?;
             Ok(Posterior::Laplace { mode, fitted })
         }

@@ -41,7 +41,29 @@ pub fn state_bytes(training: &Training, parameters: i64) -> u64 {
     matrices * (spec.particles() * parameters) as u64 * Kind::Float.elt_size_in_bytes() as u64
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    /// Returns the step of a training on `train` images, beside `validation` held-out ones, in one process.
+    pub fn of(
+        training: &'a Training,
+        model: &'a Model,
+        layout: &'a Layout,
+        (train, validation): (usize, usize),
+    ) -> Step<'a> {
+        let particles = training.method.spec.particles() as usize;
+        Step {
+            spec: &training.train,
+            model,
+            layout,
+            method: &*training.method.spec,
+            optimizer: &*training.optimizer.spec,
+            images: train,
+            particles,
+            own: particles,
+            validates: validation > 0,
+            coming: state_bytes(training, layout.parameters()),
+        }
+    }
+
     /// Returns the memory of a step besides theta, and besides what method and optimizer keep from step to step.
     fn need(&self) -> Need {
         let Step { spec, model, layout, .. } = self;
@@ -66,6 +88,16 @@ impl Step<'_> {
     /// # Errors
     /// Fails if one particle and one image do not fit.
     pub fn plan(&self) -> Result<Rc<Cutter>> {
+        self.task().plan().map(Rc::new)
+    }
+
+    /// Returns how a step would be split where `free` bytes are free besides the frozen weights, and the bytes that it would
+    /// take with theta and the state of method and optimizer.
+    pub fn within(&self, free: u64) -> (Cut, u64) {
+        self.task().within(free)
+    }
+
+    fn task(&self) -> Task<'static> {
         let images = self.spec.batch_size.min(self.images).div_ceil(self.spec.accumulate.parts());
         let members = match self.spec.particle_chunk {
             Chunk::Auto => None,
@@ -73,6 +105,6 @@ impl Step<'_> {
         };
         let whole = Cut { members: self.own, images };
         let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
-        Task { what, coming: self.coming, need: self.need(), whole, members, device, advice }.plan().map(Rc::new)
+        Task { what, coming: self.coming, need: self.need(), whole, members, device, advice }
     }
 }

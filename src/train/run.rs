@@ -74,6 +74,11 @@ pub fn run(
             watch.began.set(true);
             adopted
         }
+        Course::FitCheckpoint(_) => {
+            let theta = session.initial_theta(experiment.seed, training.method.spec.particles())?;
+            watch.began.set(true);
+            (untrained(&theta, &material, session), Posterior::Points { theta })
+        }
         Course::Train | Course::TrainThenFit(_) => {
             let mut trainer = assemble(experiment, session, &material, (folder, watch))?;
             if let Some(state) = state {
@@ -180,20 +185,9 @@ pub fn plan(experiment: &Experiment, session: &Session, material: &Material) -> 
 /// Decides how much of a step this process, which computes the gradients of `own` particles, sends through the network at
 /// once.
 fn plan_step(training: &Training, session: &Session, material: &Material, own: usize) -> Result<Rc<Cutter>> {
-    let layout = session.subspace()?.layout();
-    let step = Step {
-        spec: &training.train,
-        model: &session.model,
-        layout,
-        method: &*training.method.spec,
-        optimizer: &*training.optimizer.spec,
-        images: material.holdout.train.len(),
-        particles: training.method.spec.particles() as usize,
-        own,
-        validates: !material.holdout.validation.is_empty(),
-        coming: state_bytes(training, layout.parameters()),
-    };
-    step.plan()
+    let (train, validation) = (material.holdout.train.len(), material.holdout.validation.len());
+    let step = Step::of(training, &session.model, session.subspace()?.layout(), (train, validation));
+    Step { own, ..step }.plan()
 }
 
 /// Builds the method at its start, `theta: [n, P]`.
@@ -265,9 +259,9 @@ fn announce((experiment, training): (&Experiment, &Training), trainer: &Trainer,
     experiment.doubts(holdout.train.len()).iter().for_each(|doubt| tracing::warn!("{doubt}"));
 }
 
-/// Returns the content of `run.json` for a run that has been trained.
-fn record_of(trainer: &Trainer, session: &Session) -> Record {
-    let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
+/// Returns the content of `run.json` for particles `theta: [n, P]` that no step has moved.
+fn untrained(theta: &Tensor, material: &Material, session: &Session) -> Record {
+    let (particles, parameters) = (theta.size()[0], theta.size()[1]);
     Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
@@ -279,18 +273,30 @@ fn record_of(trainer: &Trainer, session: &Session) -> Record {
         particles,
         parameters_per_particle: parameters,
         trainable_parameters: particles * parameters,
-        train_samples: trainer.material.holdout.train.len(),
-        validation_samples: trainer.material.holdout.validation.len(),
-        epochs: trainer.progress.epoch,
-        steps: trainer.progress.steps,
-        wall_seconds: trainer.wall_seconds(),
-        images_per_second: mean_rate(trainer),
+        train_samples: material.holdout.train.len(),
+        validation_samples: material.holdout.validation.len(),
+        epochs: 0,
+        steps: 0,
+        wall_seconds: 0.0,
+        images_per_second: 0.0,
         // On the CPU this is the peak of the process, on a GPU that of its tensors. Both cover the frozen base, and the
         // plan starts from what is held there.
         peak_memory_bytes: memory::peak_bytes(session.device),
         planned_memory_bytes: Some(memory::planned_bytes()),
-        selected_epoch: trainer.selected_epoch(),
+        selected_epoch: 0,
         self_check_difference: session.self_check_difference,
+    }
+}
+
+/// Returns the content of `run.json` for a run that has been trained.
+fn record_of(trainer: &Trainer, session: &Session) -> Record {
+    Record {
+        epochs: trainer.progress.epoch,
+        steps: trainer.progress.steps,
+        wall_seconds: trainer.wall_seconds(),
+        images_per_second: mean_rate(trainer),
+        selected_epoch: trainer.selected_epoch(),
+        ..untrained(&trainer.theta, trainer.material, session)
     }
 }
 

@@ -129,6 +129,7 @@ VBLL = "[method.vbll]\ness = 200\nstd_lr = 1e-2\nrank = 2\nsamples = 4\n"
 case("vbll-low", config(LOW, VBLL, base=HEAD), FGSM, **NOISE)
 case("vbll-last-layer", config("[subspace.last-layer]\n", VBLL, base=HEAD), **NOISE)
 case("last-layer", config("[subspace.last-layer]\n", SVGD, base=HEAD))
+case("bayesvlm", config("[subspace.projections]\n", "[method.bayesvlm]\nsamples = 4\n", NONE, base=CLIP), SAMPLED, **NOISE)
 case("adahessian-low", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n"), **NOISE)
 ONE_LAYER = LOW.replace("rank = 4", "rank = 1").replace('"mlp.fc", ', "")
 for structure, more in [("kron", ""), ("kron", 'tokens = "reduce"\n'), ("kron", "wide = 32\nkept = 4\n"), ("diag", ""), ("full", "")]:

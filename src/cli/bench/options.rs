@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::bench::case::BenchMethod;
@@ -20,7 +20,8 @@ use crate::model::vit::shapes::{SHAPES, Shape};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions f32,bf16\n  \
     bella bench --checkpoint ViT-B-32.pt --blocks 6-11 --feed prefix\n  \
-    bella bench --shapes clip-mini --subspaces low-rank,full --methods svgd,ivon --rounds 3\n  bella bench --table2")]
+    bella bench --shapes clip-mini --subspaces low-rank,full --methods svgd,ivon --rounds 3\n  bella bench --table2\n  \
+    bella bench --estimate configs/camelyon17.toml --rate 6e13 --image-rate 3000 --memory 40")]
 pub struct BenchArgs {
     /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini.
     #[arg(long, value_delimiter = ',', default_value = "vit-b-32", conflicts_with = "checkpoint", value_parser = shape)]
@@ -98,12 +99,30 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with_all = ["subspaces", "methods", "particles"])]
     pub table2: bool,
 
+    /// Measure nothing: print the time, memory and disk to expect of an experiment, from its config (several merge).
+    #[arg(long, value_name = "CONFIG", num_args = 1.., conflicts_with_all = ["checkpoint", "table2", "shapes", "subspaces", "methods"])]
+    pub estimate: Vec<PathBuf>,
+
+    /// Rate of large matrix products on the machine that --estimate is for, in FLOP/s: 6e13 [default: measured here].
+    #[arg(long, value_name = "FLOP/S", requires = "estimate", value_parser = positive)]
+    pub rate: Option<f64>,
+
+    /// Images decoded per second on the machine that --estimate is for [default: 187 for each worker].
+    #[arg(long, value_name = "N", requires = "estimate", value_parser = positive)]
+    pub image_rate: Option<f64>,
+
     #[command(flatten)]
     pub compute: ComputeArgs,
 
     /// Measure the only case in this process and print the result.
     #[arg(long, hide = true)]
     pub alone: bool,
+}
+
+fn positive(text: &str) -> Result<f64> {
+    let value: f64 = text.trim().parse().context("is no number")?;
+    ensure!(value > 0.0 && value.is_finite(), "must be above 0");
+    Ok(value)
 }
 
 fn shape(text: &str) -> Result<&'static Shape> {

@@ -62,6 +62,13 @@ impl Task<'_> {
         Ok(Cutter::planned(cut, planned, self.what, self.advice))
     }
 
+    /// Returns the cut with which the task would run where `free` bytes are free, and the bytes that it would take, `coming`
+    /// included. They exceed `free` where even the smallest cut does not fit.
+    pub fn within(&self, free: u64) -> (Cut, u64) {
+        let cut = self.cut(share_of(free.saturating_sub(self.coming)));
+        (cut, self.need.bytes(cut).saturating_add(self.coming))
+    }
+
     /// Returns the error that the smallest cut needs `bytes` bytes, which is more than the `free` ones.
     fn refusal(&self, cut: Cut, bytes: u64, free: u64) -> anyhow::Error {
         let Cut { members, .. } = cut;
@@ -126,6 +133,14 @@ mod tests {
         assert_eq!(task(Some(3)).cut(u64::MAX), Cut { members: 3, images: 20 });
         // 100 + 8·10 = 180, and 17 an image.
         assert_eq!(task(Some(0)).cut(180 + 10 * 17), Cut { members: 8, images: 10 });
+    }
+
+    #[test]
+    fn a_plan_for_another_machine_takes_its_free_memory() {
+        // Three quarters of 800 - 200 bytes are 450: 100 + 8·10 = 180, and 17 an image; 20 images are halved.
+        let task = Task { coming: 200, ..task(Some(0)) };
+        assert_eq!(task.within(800), (Cut { members: 8, images: 10 }, 200 + 180 + 10 * 17));
+        assert_eq!(task.within(100), (Cut { members: 8, images: 1 }, 200 + 180 + 17), "more than there is");
     }
 
     #[test]

@@ -119,6 +119,10 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
         3 + sharpness::matrices(self.settings.sharpness)
     }
 
+    fn gradients_of_a_step(&self) -> u64 {
+        sharpness::gradients(self.settings.sharpness)
+    }
+
     fn matrices_of_the_posterior(&self) -> u64 {
         self.settings.samples as u64
     }

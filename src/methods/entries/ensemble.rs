@@ -44,6 +44,10 @@ impl MethodSpec for Spec {
         1 + sharpness::matrices(self.sharpness)
     }
 
+    fn gradients_of_a_step(&self) -> u64 {
+        sharpness::gradients(self.sharpness)
+    }
+
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
     }

@@ -88,6 +88,14 @@ impl MethodSpec for Spec {
         2
     }
 
+    /// One for each ascent, and one at the worst case.
+    fn gradients_of_a_step(&self) -> u64 {
+        match self.rule {
+            Rule::Paper { ascent_steps, .. } => 1 + ascent_steps as u64,
+            Rule::Released { .. } => 2,
+        }
+    }
+
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
     }

@@ -1,6 +1,7 @@
 //! The methods, one file each. A new method needs its file and a line in [`METHODS`].
 
 mod bayestune;
+mod bayesvlm;
 mod bbb;
 mod blob;
 mod ensemble;
@@ -43,4 +44,5 @@ pub static METHODS: &[&Entry] = &[
     &bayestune::ENTRY,
     &blob::ENTRY,
     &vbll::ENTRY,
+    &bayesvlm::ENTRY,
 ];

@@ -101,6 +101,10 @@ impl MethodSpec for Spec {
         1 + sharpness::matrices(self.sharpness)
     }
 
+    fn gradients_of_a_step(&self) -> u64 {
+        sharpness::gradients(self.sharpness)
+    }
+
     /// The mean, the squares and the deviations.
     fn kept_matrices(&self) -> u64 {
         2 + self.columns as u64

@@ -1,6 +1,10 @@
-//! The settings of what is fitted around particles once they are trained. [`crate::laplace`] and `train/tfb.rs` do it.
+//! The settings of what is fitted around particles, trained or as the checkpoint has them. [`crate::laplace`] and
+//! `train/tfb.rs` do it.
+
+use crate::posterior::Output;
 
 pub mod laplace;
+pub mod projections;
 pub mod tfb;
 
 /// The fit of Gaussians around trained particles.
@@ -10,6 +14,8 @@ pub enum Fitting {
     Laplace(laplace::Settings),
     /// Gaussians as wide as a tolerance allows.
     Tfb(tfb::Settings),
+    /// A Gaussian over the projections of a zero-shot model by the curvature of its contrastive loss.
+    Projections(projections::Settings),
 }
 
 /// The source of the particles, and what is fitted around them.
@@ -20,6 +26,8 @@ pub enum Course<'a> {
     TrainThenFit(Fitting),
     /// The particles are those of a finished run, and Gaussians are fitted around them.
     Fit { run: &'a str, fitting: Fitting },
+    /// The particle is the checkpoint itself, and Gaussians are fitted around it.
+    FitCheckpoint(Fitting),
 }
 
 impl Course<'_> {
@@ -27,7 +35,9 @@ impl Course<'_> {
     pub fn fitting(&self) -> Option<Fitting> {
         match self {
             Course::Train => None,
-            Course::TrainThenFit(fitting) | Course::Fit { fitting, .. } => Some(*fitting),
+            Course::TrainThenFit(fitting) | Course::Fit { fitting, .. } | Course::FitCheckpoint(fitting) => {
+                Some(*fitting)
+            }
         }
     }
 
@@ -35,6 +45,15 @@ impl Course<'_> {
     pub fn laplace(&self) -> Option<laplace::Settings> {
         match self.fitting() {
             Some(Fitting::Laplace(settings)) => Some(settings),
+            Some(Fitting::Tfb(_) | Fitting::Projections(_)) | None => None,
+        }
+    }
+
+    /// Returns how Gaussian logits become predictions, and by how many draws of each particle, if logits are Gaussian.
+    pub fn output(&self) -> Option<(Output, usize)> {
+        match self.fitting() {
+            Some(Fitting::Laplace(settings)) => Some((settings.output, settings.samples)),
+            Some(Fitting::Projections(settings)) => Some((settings.output, settings.samples)),
             Some(Fitting::Tfb(_)) | None => None,
         }
     }

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::Texts;
 use crate::base::tensor_file::State;
 
 /// The version in each file name. It changes whenever heads are built differently.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A head made of texts.
 pub struct TextHead {
@@ -18,6 +19,8 @@ pub struct TextHead {
     pub weight: Tensor,
     /// The bias, `[C]`, likewise: the same for all classes.
     pub bias: Tensor,
+    /// The texts in front of the projection, likewise.
+    pub texts: Texts,
 }
 
 /// Reads a cached head. A damaged file gives a warning and counts as missing.
@@ -39,12 +42,14 @@ fn checked(path: &std::path::Path, classes: usize) -> Result<TextHead> {
     let state = State::read(path)?;
     let read = |name: &str, axes: usize| -> Result<Tensor> {
         let tensor = state.get(name)?;
-        let fits = tensor.dim() == axes && tensor.size()[0] == classes as i64;
+        let of_classes = name == "projection" || tensor.size().first() == Some(&(classes as i64));
+        let fits = tensor.dim() == axes && of_classes;
         ensure!(tensor.kind() == Kind::Float && fits, "its {name} is another one");
         ensure!(tensor.isfinite().all().int64_value(&[]) == 1, "its {name} is not finite");
         Ok(tensor.copy())
     };
-    Ok(TextHead { weight: read("weight", 2)?, bias: read("bias", 1)? })
+    let texts = Texts { inputs: read("inputs", 2)?, offsets: read("offsets", 2)?, projection: read("projection", 2)? };
+    Ok(TextHead { weight: read("weight", 2)?, bias: read("bias", 1)?, texts })
 }
 
 /// Stores a head. If the folder cannot be written to, this only warns, since it only costs the next run some time.
@@ -53,6 +58,9 @@ pub fn write(key: &str, head: &TextHead) {
     let mut state = State::default();
     state.put("weight", &head.weight);
     state.put("bias", &head.bias);
+    state.put("inputs", &head.texts.inputs);
+    state.put("offsets", &head.texts.offsets);
+    state.put("projection", &head.texts.projection);
     let folder = path.parent().map_or_else(PathBuf::new, |parent| parent.to_path_buf());
     let written = std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot create {}", folder.display()))

@@ -93,20 +93,50 @@ pub struct Head {
     pub training: Training,
     /// The rows `[C]` of a language network's output matrix that are the weight.
     pub rows: Option<Tensor>,
+    /// The texts of the classes, where the checkpoint's own text tower has embedded them.
+    pub texts: Option<Texts>,
+}
+
+/// The texts of a zero-shot head in front of the text tower's projection Q. The embedding of class c, h_c = Q ψ_c + o_c, has
+/// the direction of row c of the head's weight.
+#[derive(Debug)]
+pub struct Texts {
+    /// The vectors ψ_c `[C, w]`: the mean over the templates of what enters Q, each divided by the norm of its embedding.
+    pub inputs: Tensor,
+    /// The vectors o_c `[C, d]`: the projection's bias times the mean of one over these norms; zeros without a bias.
+    pub offsets: Tensor,
+    /// The projection Q, `[d, w]`.
+    pub projection: Tensor,
+}
+
+impl Texts {
+    /// Returns the embeddings h, `[…, C, d]`, under projections `[…, d, w]`.
+    pub fn embeddings(&self, projection: &Tensor) -> Tensor {
+        self.inputs.matmul(&projection.transpose(-2, -1)) + &self.offsets
+    }
+
+    fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Texts {
+        Texts { inputs: of(&self.inputs), offsets: of(&self.offsets), projection: of(&self.projection) }
+    }
 }
 
 impl Head {
     /// Returns the head on another device, in f32 or f64.
     pub fn to(&self, device: Device, kind: Kind) -> Head {
-        let moved = |tensor: &Tensor| tensor.to_device(device).to_kind(kind);
         let rows = self.rows.as_ref().map(|rows| rows.to_device(device));
-        Head { weight: moved(&self.weight), bias: moved(&self.bias), rows, ..*self }
+        Head { rows, ..self.map(|tensor| tensor.to_device(device).to_kind(kind)) }
     }
 
     /// Returns the same head, sharing its tensors.
     pub fn again(&self) -> Head {
+        self.map(Tensor::shallow_clone)
+    }
+
+    fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Head {
         let rows = self.rows.as_ref().map(Tensor::shallow_clone);
-        Head { weight: self.weight.shallow_clone(), bias: self.bias.shallow_clone(), rows, ..*self }
+        let texts = self.texts.as_ref().map(|texts| texts.map(&of));
+        let Head { normalised, training, .. } = *self;
+        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, texts }
     }
 
     pub fn classes(&self) -> i64 {

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::cache::TextHead;
 use super::names::ClassNames;
 use super::tokenizer::{Tokenizer, Tokens};
-use super::{Checkpoint, cache, templates, tokens};
+use super::{Checkpoint, Texts, cache, templates, tokens};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
 use crate::machine::memory::{Cut, Need, Task};
 use crate::model::vit::identify::{Evidence, IdentifiedText};
@@ -144,20 +144,33 @@ pub fn embed(text: &IdentifiedText, tokenizer: &Tokenizer, texts: &[Vec<String>]
     let geometry = &text.tower.geometry;
     let all = tokenise(tokenizer, texts, geometry.context as usize)?;
     let weights = text.weights.to(device);
-    let mut sum = Tensor::zeros([texts.len() as i64, geometry.output], (Kind::Float, device));
+    let zeros = |width: i64| Tensor::zeros([texts.len() as i64, width], (Kind::Float, device));
+    let (mut sum, mut inputs, mut inverse_norms) = (zeros(geometry.output), zeros(geometry.width), zeros(1));
     let bar = crate::base::logging::bar(all.len() as u64, "prompts");
     for batch in all.chunks(texts_at_once(text, device)?) {
         let (classes, rows): (Vec<i64>, Vec<Vec<i64>>) = batch.iter().cloned().unzip();
-        let features = text.tower.features(&weights.parameters, &tokens::matrix(&rows).to_device(device));
-        sum = sum.index_add(0, &Tensor::from_slice(&classes).to_device(device), &normalised(&features));
+        let classes = Tensor::from_slice(&classes).to_device(device);
+        let read = text.tower.read(&weights.parameters, &tokens::matrix(&rows).to_device(device));
+        let features = text.tower.project(&weights.parameters, &read);
+        let inverse_norm = norm(&features).reciprocal();
+        sum = sum.index_add(0, &classes, &normalised(&features));
+        inputs = inputs.index_add(0, &classes, &(read * &inverse_norm));
+        inverse_norms = inverse_norms.index_add(0, &classes, &inverse_norm);
         bar.inc(batch.len() as u64);
     }
     bar.finish_and_clear();
     let counts: Vec<f32> = texts.iter().map(|prompts| prompts.len() as f32).collect();
-    let mean = sum / Tensor::from_slice(&counts).to_device(device).unsqueeze(1);
-    let weight = (normalised(&mean) * text.weights.logit_scale).to_device(Device::Cpu);
+    let counts = Tensor::from_slice(&counts).to_device(device).unsqueeze(1);
+    let weight = (normalised(&(sum / &counts)) * text.weights.logit_scale).to_device(Device::Cpu);
     let bias = Tensor::full([texts.len() as i64], text.weights.logit_bias, tch::kind::FLOAT_CPU);
-    Ok(TextHead { weight, bias })
+    let projection = text.weights.parameters.get("proj.weight").context("the text tower has no projection")?;
+    let offsets = match weights.parameters.get("proj.bias") {
+        Some(bias) => inverse_norms / &counts * bias,
+        None => zeros(geometry.output),
+    };
+    let host = |tensor: Tensor| tensor.to_device(Device::Cpu);
+    let texts = Texts { inputs: host(inputs / &counts), offsets: host(offsets), projection: projection.copy() };
+    Ok(TextHead { weight, bias, texts })
 }
 
 /// Returns the number of texts that go through the text tower at once.
@@ -188,7 +201,11 @@ fn tokenise(tokenizer: &Tokenizer, texts: &[Vec<String>], context: usize) -> Res
 }
 
 fn normalised(features: &Tensor) -> Tensor {
-    features / features.norm_scalaropt_dim(2.0, [-1], true)
+    features / norm(features)
+}
+
+fn norm(features: &Tensor) -> Tensor {
+    features.norm_scalaropt_dim(2.0, [-1], true)
 }
 
 /// Returns a cache key for the head of these texts and this checkpoint.

@@ -99,6 +99,13 @@ pub trait Network {
     /// Returns the width of the features, d.
     fn feature_width(&self) -> i64;
 
+    /// Returns the linear layer whose output, up to what is added to it, is the features; `None` if there is none. `base` holds
+    /// the frozen weights.
+    fn projection(&self, base: &Parameters) -> Option<&'static str> {
+        let _ = base;
+        None
+    }
+
     /// Returns the shape of a stage's input for one sample, which is also that of a cache entry.
     fn entering(&self, stage: usize) -> Vec<i64>;
 

@@ -243,12 +243,14 @@ pub struct Weights<'a> {
     updates: HashMap<String, LowRank>,
     flips: HashMap<String, Flipped>,
     tape: Option<Tape>,
+    /// A layer whose uses are recorded although it has no low-rank update.
+    watched: Option<&'static str>,
 }
 
 impl<'a> Weights<'a> {
     /// Returns the weights of the checkpoint without training.
     pub fn frozen(base: &'a Parameters) -> Weights<'a> {
-        Weights { base, own: HashMap::new(), updates: HashMap::new(), flips: HashMap::new(), tape: None }
+        Weights { base, own: HashMap::new(), updates: HashMap::new(), flips: HashMap::new(), tape: None, watched: None }
     }
 
     /// Replaces the parameter `name` by one per particle, `[n, …shape]`.
@@ -269,6 +271,11 @@ impl<'a> Weights<'a> {
     /// Records on `tape` every use of an updated linear layer, and of a head that particles train.
     pub fn record(&mut self, tape: &Tape) {
         self.tape = Some(tape.clone());
+    }
+
+    /// Records on `tape` every use of the linear layer `layer`.
+    pub fn watch(&mut self, layer: &'static str, tape: &Tape) {
+        (self.watched, self.tape) = (Some(layer), Some(tape.clone()));
     }
 
     /// Records a use of the head: `features: [p, B, d]`, `logits: [p', B, C]`.
@@ -340,7 +347,7 @@ impl<'a> Weights<'a> {
             bias: self.optional(&format!("{layer}.bias")),
             low_rank: self.updates.get(layer).map(LowRank::again),
             flipped: self.flips.get(layer).map(Flipped::again),
-            recorder: self.tape.as_ref().filter(|_| self.updates.contains_key(layer)).map(|tape| Recorder {
+            recorder: self.tape.as_ref().filter(|_| self.records(layer)).map(|tape| Recorder {
                 tape: tape.clone(),
                 layer: layer.to_string(),
                 from: 0,
@@ -359,6 +366,11 @@ impl<'a> Weights<'a> {
     /// Returns the norm `layer` by the root mean square.
     pub fn rms_norm(&self, layer: &str) -> RmsNorm {
         RmsNorm { weight: self.required(&format!("{layer}.weight")) }
+    }
+
+    /// Returns whether uses of `layer` are recorded where there is a tape.
+    fn records(&self, layer: &str) -> bool {
+        self.updates.contains_key(layer) || self.watched == Some(layer)
     }
 
     /// Returns the linear layer `layer` of queries, keys and values with the parameter `<layer>.keyless_bias`: the biases

@@ -59,6 +59,12 @@ impl Network for Vit {
         self.geometry.output
     }
 
+    /// Returns the projection behind the readout, or else the last layer of the readout by attention, to whose output its skip
+    /// connection is added.
+    fn projection(&self, base: &Parameters) -> Option<&'static str> {
+        ["proj", "pool.out"].into_iter().find(|layer| base.get(&format!("{layer}.weight")).is_some())
+    }
+
     /// Returns the shape of a stage's input for one image, `[prefix + grid², d]`.
     fn entering(&self, _: usize) -> Vec<i64> {
         vec![self.tokens(), self.geometry.width]

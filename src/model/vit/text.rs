@@ -172,6 +172,17 @@ impl TextTower {
     /// the end-of-text token, which is the largest; later tokens do not matter, since the mask hides them. For SigLIP, T is
     /// the context, since padding is part of the text.
     pub fn features(&self, parameters: &Parameters, tokens: &Tensor) -> Tensor {
+        self.project(parameters, &self.read(parameters, tokens))
+    }
+
+    /// Returns the features `[B, output]` from what enters the projection, `[B, width]`.
+    pub fn project(&self, parameters: &Parameters, read: &Tensor) -> Tensor {
+        let x = read.unsqueeze(0).unsqueeze(2);
+        Weights::frozen(parameters).linear("proj").forward(&x).squeeze_dim(2).squeeze_dim(0)
+    }
+
+    /// Returns what enters the projection, `[B, width]`, for `tokens: [B, T]` as in [`features`](Self::features).
+    pub fn read(&self, parameters: &Parameters, tokens: &Tensor) -> Tensor {
         let (batch, length) = (tokens.size()[0], tokens.size()[1]);
         let TextGeometry { width, blocks, style, .. } = self.geometry;
         let weights = Weights::frozen(parameters);
@@ -189,7 +200,6 @@ impl TextTower {
             }
             TextStyle::Siglip => x.narrow(2, length - 1, 1),
         };
-        let x = weights.norm("ln_final").forward(&read, self.traits.eps);
-        weights.linear("proj").forward(&x).squeeze_dim(2).squeeze_dim(0)
+        weights.norm("ln_final").forward(&read, self.traits.eps).squeeze_dim(2).squeeze_dim(0)
     }
 }

@@ -72,6 +72,10 @@ impl OptimizerSpec for Spec {
         4
     }
 
+    fn gradients_of_a_step(&self) -> u64 {
+        2
+    }
+
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
         let rates = rate_column(&self.lr, theta);
         let (first, second) = (theta.zeros_like(), theta.zeros_like());

@@ -1,5 +1,5 @@
 use super::*;
-use crate::schema::node::Origin;
+use crate::schema::node::{Origin, SET};
 
 const CHOICES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
 
@@ -83,7 +83,7 @@ fn sets_take_toml_values_and_bare_words() {
         panic!("the root is a table");
     };
     assert_eq!(table["a"].value, Value::Integer(1));
-    assert_eq!(table["a"].origin, Origin::Set { order: 0 });
+    assert_eq!(table["a"].origin, Origin::Set { order: 0, option: SET });
 }
 
 #[test]

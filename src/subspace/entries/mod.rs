@@ -3,8 +3,9 @@
 mod full;
 mod last_layer;
 pub mod low_rank;
+mod projections;
 
 use crate::subspace::Entry;
 
 /// Every known subspace.
-pub static SUBSPACES: &[&Entry] = &[&low_rank::ENTRY, &full::ENTRY, &last_layer::ENTRY];
+pub static SUBSPACES: &[&Entry] = &[&low_rank::ENTRY, &full::ENTRY, &last_layer::ENTRY, &projections::ENTRY];

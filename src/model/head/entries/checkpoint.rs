@@ -52,6 +52,7 @@ impl HeadSpec for Own {
             normalised: false,
             training: self.training(),
             rows: None,
+            texts: None,
         })
     }
 

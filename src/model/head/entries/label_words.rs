@@ -51,7 +51,7 @@ impl HeadSpec for LabelWords {
         let rows = Tensor::from_slice(&ids);
         let weight = output.index_select(0, &rows).to_kind(Kind::Float);
         let bias = Tensor::zeros([ids.len() as i64], (Kind::Float, weight.device()));
-        Ok(Head { weight, bias, normalised: false, training: self.training(), rows: Some(rows) })
+        Ok(Head { weight, bias, normalised: false, training: self.training(), rows: Some(rows), texts: None })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

@@ -45,14 +45,17 @@ impl ZeroShot {
 
 impl HeadSpec for ZeroShot {
     fn build(&self, surroundings: &Surroundings) -> Result<Head> {
-        let (weight, bias) = match self {
-            ZeroShot::Weights(path) => read_weights(path, surroundings)?,
+        let (weight, bias, texts) = match self {
+            ZeroShot::Weights(path) => {
+                let (weight, bias) = read_weights(path, surroundings)?;
+                (weight, bias, None)
+            }
             ZeroShot::Prompts(prompts) => {
                 let head = prompts.head(&surroundings.checkpoint, surroundings.classes)?;
-                (head.weight, head.bias)
+                (head.weight, head.bias, Some(head.texts))
             }
         };
-        Ok(Head { weight, bias, normalised: true, training: self.training(), rows: None })
+        Ok(Head { weight, bias, normalised: true, training: self.training(), rows: None, texts })
     }
 
     fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec> {

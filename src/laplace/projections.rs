@@ -1,0 +1,346 @@
+//! The Gaussian over the projections of a zero-shot model (BayesVLM; Baumann et al., ICLR 2026, arXiv 2412.06014).
+//!
+//! | symbol | here |
+//! |---|---|
+//! | g = P φ, h = Q ψ: embeddings of an image and of a text | what enters the head; [`Texts`] |
+//! | ĝ = g / ‖g‖, and the logits t ĝᵀ ĥ + b of a pair | t is the norm of a row of the head |
+//! | J = t Ĥ (I − ĝ ĝᵀ) / ‖g‖, the derivative of one image's logits over all texts with respect to g | [`rows`] |
+//! | Λ = diag(p) − p pᵀ (CLIP), diag(σ (1 − σ)) for every pair (SigLIP) | [`Likelihood`] |
+//! | H = τ (Σ φ φᵀ) ⊗ (Σ Jᵀ Λ J) / n for P, over n images; likewise for Q, over the texts | [`Pair`] |
+//! | τ, the pseudo-count; λ, the prior's precision | `pseudo_count`, `prior_precision` |
+//!
+//! The texts are those of the classes, and each text's logits are those over all the images, as in the two directions of the
+//! contrastive loss with the other side held fixed. H does not depend on which image belongs to which text, so labels are not
+//! used. A class with several templates is one text, whose ψ is their mean.
+//!
+//! Where images are held out, τ and λ are those of a grid with their lowest NLL; else τ is 1 and λ the maximum of the evidence,
+//! as in the paper.
+//!
+//! Differs: the posterior's precision is H + λ, by the eigenvectors of the factors, where the paper damps each factor,
+//! (√τ A + √λ I) ⊗ (√τ B + √λ I); both projections share one λ; SigLIP's projections have random weights, but their biases
+//! stay as they are.
+
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor};
+
+use super::cosine::Cosines;
+use super::factor::Sum;
+use super::seen::Seen;
+use super::{Approximation, Curvature, Evidence, Fitted};
+use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
+use crate::data::batches::{Batch, SampleSet, in_order};
+use crate::methods::projections::Settings;
+use crate::model::Model;
+use crate::model::head::{Head, Texts};
+use crate::model::network::Graph;
+use crate::posterior::curvature::{Factor, Pair};
+use crate::subspace::Subspace;
+
+/// The pseudo-counts and the prior precisions that are tried on held-out images.
+const COUNTS: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
+const PRECISIONS: [f64; 13] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6];
+
+const ROOM: &str = "lower method.bayesvlm.images or train.eval_batch_size";
+
+/// The distribution of the pairs of images and texts, given their logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Likelihood {
+    /// One text of all belongs to an image (CLIP).
+    Softmax,
+    /// Each pair belongs together or not (SigLIP).
+    Sigmoid,
+}
+
+impl Likelihood {
+    /// Returns the likelihood of a head: SigLIP's has a bias, CLIP's has none.
+    pub fn of(bias: &Tensor) -> Likelihood {
+        let has_bias = bias.abs().max().double_value(&[]) > 0.0;
+        if has_bias { Likelihood::Sigmoid } else { Likelihood::Softmax }
+    }
+}
+
+/// Returns rows r, `[B·M, d]`, with Σ r rᵀ = Σ_b J_bᵀ Λ_b J_b, for embeddings `[B, d]`, the other side's directions times
+/// the logit scale, `others: [M, d]`, and the `bias` of the logits, `[M]` or one number.
+pub fn rows(embeddings: &Tensor, (others, bias): (&Tensor, &Tensor), likelihood: Likelihood) -> Tensor {
+    let norms = embeddings.norm_scalaropt_dim(2.0, [-1], true);
+    let units = embeddings / &norms;
+    let logits = units.matmul(&others.tr()) + bias;
+    let (shares, directions) = match likelihood {
+        Likelihood::Softmax => {
+            let shares = logits.softmax(-1, None::<Kind>);
+            let centre = shares.matmul(others);
+            (shares, others.unsqueeze(0) - centre.unsqueeze(1))
+        }
+        Likelihood::Sigmoid => (logits.sigmoid() * (-logits).sigmoid(), others.unsqueeze(0)),
+    };
+    // The projection off ĝ.
+    let along = directions.matmul(&units.unsqueeze(2));
+    let across = directions - along * units.unsqueeze(1);
+    (across * (shares.sqrt() / norms).unsqueeze(2)).flatten(0, 1)
+}
+
+/// Adds [`rows`] to a sum, a part of the embeddings at a time.
+fn add_rows(sum: &mut Sum, embeddings: &Tensor, others: (&Tensor, &Tensor), likelihood: Likelihood) {
+    /// The largest number of values in the rows that are held at once.
+    const VALUES: i64 = 1 << 23;
+    let part = (VALUES / (others.0.numel() as i64).max(1)).max(1);
+    for embeddings in embeddings.split(part, 0) {
+        sum.add(&rows(&embeddings, others, likelihood));
+    }
+}
+
+/// Returns an empty sum for rows as wide as those of `like`, with all entries.
+fn dense(like: &Tensor) -> Sum {
+    Sum::new(like.size()[1], i64::MAX, 1, like.device())
+}
+
+/// The model, images and settings that the Gaussian is fitted with.
+pub struct Fitter<'a> {
+    pub model: &'a Model,
+    pub subspace: &'a dyn Subspace,
+    pub settings: Settings,
+    pub images: &'a SampleSet,
+    /// The indices of the training images.
+    pub train: &'a [u32],
+    /// The set of images from which some are held out, and the indices of these.
+    pub held_out: (&'a SampleSet, &'a [u32]),
+    pub batch_size: usize,
+    pub seed: u64,
+}
+
+impl Fitter<'_> {
+    /// Fits the Gaussian around the checkpoint, `theta: [1, P]`.
+    ///
+    /// # Errors
+    /// Fails if there are fewer than two images, if the subspace has no projections, or if a curvature is not finite.
+    pub fn fit(&self, theta: &Tensor) -> Result<Fitted> {
+        let layer = self.subspace.projection().context("method.bayesvlm: write [subspace.projections]")?;
+        let images = &self.train[..self.settings.images.min(self.train.len())];
+        ensure!(
+            images.len() > 1,
+            "method.bayesvlm: {} training image: the curvature needs at least two images to tell apart",
+            images.len()
+        );
+        let (approximation, count) = guarded("bayesvlm", ROOM, || {
+            let _guard = tch::no_grad_guard();
+            let pairs = self.pairs(layer, images)?;
+            match (self.settings.pseudo_count, self.settings.prior_precision) {
+                (Some(count), Some(precision)) => Ok((gaussian(&pairs, count, precision), count)),
+                _ if !self.held_out.1.is_empty() => self.choose(layer, &pairs),
+                (count, precision) => {
+                    let count = count.unwrap_or(1.0);
+                    let precision = precision.map_or_else(|| most_evident(&pairs, count, theta), Ok)?;
+                    Ok((gaussian(&pairs, count, precision), count))
+                }
+            }
+        })?;
+        tracing::info!(
+            "bayesvlm: prior precision {:.4e}, pseudo-count {count}; curvature of {} images and {} texts",
+            approximation.precision,
+            images.len(),
+            self.model.head.classes()
+        );
+        Ok(Fitted { columns: 0..self.subspace.layout().parameters(), particles: vec![approximation] })
+    }
+
+    /// Returns the Gaussian with the lowest NLL of held-out images over [`COUNTS`] and [`PRECISIONS`], where the settings fix
+    /// neither, and its pseudo-count. Draws of weights are judged by the probit approximation.
+    fn choose(&self, layer: &'static str, pairs: &[Pair]) -> Result<(Approximation, f64)> {
+        let (images, indices) = self.held_out;
+        let indices = &indices[..self.settings.images.min(indices.len())];
+        let mut seen = Vec::new();
+        for batch in self.batches("held out", images, indices)? {
+            let batch = batch?;
+            seen.push((self.see(layer, &batch)?, batch.labels));
+        }
+        let Settings { output, samples, pseudo_count, prior_precision, .. } = self.settings;
+        let counts = pseudo_count.map_or(COUNTS.to_vec(), |count| vec![count]);
+        let precisions = prior_precision.map_or(PRECISIONS.to_vec(), |precision| vec![precision]);
+        let mut best = (f64::INFINITY, None);
+        for count in counts {
+            let pairs = &counted(pairs, count);
+            for &precision in &precisions {
+                let cosines = Cosines { layer, pairs, precision, output, samples, seed: self.seed };
+                let mut sum = 0.0;
+                for (seen, labels) in &seen {
+                    let outputs = cosines.outputs(&self.model.head, seen)?;
+                    sum -= host_f64(&mixture_log_probabilities(&outputs, labels, Kind::Double).sum(Kind::Double))?[0];
+                }
+                let nll = sum / indices.len() as f64;
+                tracing::debug!("bayesvlm: pseudo-count {count}, prior precision {precision}: NLL {nll:.4}");
+                if nll < best.0 {
+                    best = (nll, Some((count, precision)));
+                }
+            }
+        }
+        let (count, precision) =
+            best.1.context("method.bayesvlm: the NLL of the held-out images is not finite with any prior")?;
+        Ok((gaussian(pairs, count, precision), count))
+    }
+
+    /// Returns the Kronecker factors of the image projection and, where its columns are there, of the text projection.
+    fn pairs(&self, layer: &'static str, images: &[u32]) -> Result<Vec<Pair>> {
+        let head = &self.model.head;
+        let likelihood = Likelihood::of(&head.bias);
+        let (pair, embeddings) = self.image_pair(layer, images, likelihood)?;
+        let mut pairs = vec![pair];
+        if self.subspace.layout().blocks.len() > 1 {
+            let texts = head.texts.as_ref().context("the head has no texts")?;
+            pairs.push(text_pair(head, texts, &embeddings, likelihood)?);
+        }
+        Ok(pairs)
+    }
+
+    /// Returns the factors of the image projection, and the embeddings of the images, `[n, d]`.
+    fn image_pair(&self, layer: &'static str, images: &[u32], likelihood: Likelihood) -> Result<(Pair, Tensor)> {
+        let head = &self.model.head;
+        let (mut sums, mut kept): (Option<(Sum, Sum)>, Vec<Tensor>) = (None, Vec::new());
+        let bar = crate::base::logging::bar(images.len() as u64, "curvature");
+        for batch in self.batches("bayesvlm", self.images, images)? {
+            let seen = self.see(layer, &batch?)?;
+            let (inputs, gradients) = sums.get_or_insert_with(|| (dense(&seen.inputs), dense(&seen.embeddings)));
+            inputs.add(&seen.inputs);
+            add_rows(gradients, &seen.embeddings, (&head.weight, &head.bias), likelihood);
+            bar.inc(seen.embeddings.size()[0] as u64);
+            kept.push(seen.embeddings);
+        }
+        bar.finish_and_clear();
+        let (inputs, gradients) = sums.context("there are no images")?;
+        let pair = Pair { input: inputs.finish(1.0)?, gradient: gradients.finish(images.len() as f64)? };
+        Ok((pair, Tensor::cat(&kept, 0)))
+    }
+
+    fn see(&self, layer: &'static str, batch: &Batch) -> Result<Seen> {
+        Seen::new(self.model, layer, &self.model.preparation.prepare(&batch.samples.unsqueeze(0)))
+    }
+
+    /// Returns batches with as many images as fit in memory.
+    fn batches<'b>(
+        &self,
+        what: &str,
+        images: &'b SampleSet,
+        indices: &[u32],
+    ) -> Result<impl Iterator<Item = Result<Batch>> + 'b> {
+        let cutter = self.model.plan(what, Graph::None, (self.batch_size.min(indices.len()), 0), ROOM)?;
+        Ok(images.batches(in_order(indices, cutter.cut().images)))
+    }
+}
+
+/// Returns the factors of the text projection, for the embeddings `[n, d]` of the images.
+fn text_pair(head: &Head, texts: &Texts, images: &Tensor, likelihood: Likelihood) -> Result<Pair> {
+    let units = images / images.norm_scalaropt_dim(2.0, [-1], true);
+    let scales = head.weight.norm_scalaropt_dim(2.0, [-1], true);
+    let embeddings = texts.embeddings(&texts.projection);
+    let (mut inputs, mut gradients) = (dense(&texts.inputs), dense(&embeddings));
+    inputs.add(&texts.inputs);
+    for class in 0..head.classes() {
+        let (one, others) = (embeddings.narrow(0, class, 1), &units * scales.get(class));
+        gradients.add(&rows(&one, (&others, &head.bias.get(class)), likelihood));
+    }
+    Ok(Pair { input: inputs.finish(1.0)?, gradient: gradients.finish(head.classes() as f64)? })
+}
+
+/// Returns the Gaussian with the precision τ H + λ.
+fn gaussian(pairs: &[Pair], pseudo_count: f64, precision: f64) -> Approximation {
+    Approximation { curvature: Curvature::Kron(counted(pairs, pseudo_count)), precision }
+}
+
+/// Returns the prior precision with the largest evidence of the projections `theta: [1, P]`.
+fn most_evident(pairs: &[Pair], pseudo_count: f64, theta: &Tensor) -> Result<f64> {
+    let squared_norm = host_f64(&theta.to_kind(Kind::Double).square().sum(Kind::Double))?[0];
+    let eigenvalues = host_f64(&Curvature::Kron(counted(pairs, pseudo_count)).eigenvalues())?;
+    Ok(Evidence { log_likelihood: 0.0, squared_norm, eigenvalues }.maximum())
+}
+
+/// Returns the factors of τ H from those of H.
+fn counted(pairs: &[Pair], pseudo_count: f64) -> Vec<Pair> {
+    let factor = |of: &Factor, by: f64| Factor { vectors: of.vectors.shallow_clone(), values: &of.values * by };
+    let counted =
+        |pair: &Pair| Pair { input: factor(&pair.input, 1.0), gradient: factor(&pair.gradient, pseudo_count) };
+    pairs.iter().map(counted).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(shape: &[i64]) -> Tensor {
+        Tensor::randn(shape, tch::kind::DOUBLE_CPU)
+    }
+
+    /// Σ_b J_bᵀ Λ_b J_b with J by autograd and Λ by its definition.
+    fn by_autograd(embeddings: &Tensor, others: &Tensor, bias: &Tensor, likelihood: Likelihood) -> Tensor {
+        let (count, width) = embeddings.size2().unwrap();
+        let mut sum = Tensor::zeros([width, width], tch::kind::DOUBLE_CPU);
+        for image in 0..count {
+            let g = embeddings.get(image).copy().set_requires_grad(true);
+            let logits = others.mv(&(&g / g.norm())) + bias;
+            let row = |at| Tensor::run_backward(&[logits.get(at)], &[&g], true, false).remove(0);
+            let jacobian = Tensor::stack(&(0..others.size()[0]).map(row).collect::<Vec<_>>(), 0);
+            let middle = match likelihood {
+                Likelihood::Softmax => {
+                    let p = logits.softmax(-1, Kind::Double).detach();
+                    p.diag(0) - p.outer(&p)
+                }
+                Likelihood::Sigmoid => {
+                    let p: Tensor = logits.sigmoid().detach();
+                    (&p - p.square()).diag(0)
+                }
+            };
+            sum += jacobian.tr().matmul(&middle).matmul(&jacobian);
+        }
+        sum
+    }
+
+    #[test]
+    fn rows_have_the_curvature_of_autograd() {
+        tch::manual_seed(5);
+        for likelihood in [Likelihood::Softmax, Likelihood::Sigmoid] {
+            let (embeddings, others, bias) = (random(&[6, 4]), random(&[5, 4]) * 2.0, random(&[5]));
+            let found = rows(&embeddings, (&others, &bias), likelihood);
+            assert_eq!(found.size(), [30, 4]);
+            let (found, expected) = (found.tr().matmul(&found), by_autograd(&embeddings, &others, &bias, likelihood));
+            let difference = ((&found - &expected).abs().max() / expected.abs().max()).double_value(&[]);
+            assert!(difference < 1e-12, "{likelihood:?}: {difference:e}");
+            // A longer embedding has the same direction, so there is no curvature along it.
+            let along = rows(&embeddings.narrow(0, 0, 1), (&others, &bias), likelihood).matmul(&embeddings.get(0));
+            assert!(along.abs().max().double_value(&[]) < 1e-12);
+        }
+    }
+
+    #[test]
+    fn the_head_tells_the_likelihood() {
+        assert_eq!(Likelihood::of(&Tensor::from_slice(&[0.0, 0.0])), Likelihood::Softmax);
+        assert_eq!(Likelihood::of(&Tensor::from_slice(&[-10.0, -10.0])), Likelihood::Sigmoid);
+    }
+
+    /// The factors of the text projection: n images are what each text tells apart.
+    #[test]
+    fn the_factors_of_the_texts_are_those_of_autograd() {
+        tch::manual_seed(6);
+        let texts = Texts { inputs: random(&[3, 5]), offsets: random(&[3, 4]) * 0.1, projection: random(&[4, 5]) };
+        let own = texts.embeddings(&texts.projection);
+        let weight = &own / own.norm_scalaropt_dim(2.0, [-1], true) * 20.0;
+        let bias = Tensor::full([3], -3.0, tch::kind::DOUBLE_CPU);
+        let head = Head {
+            weight,
+            bias,
+            normalised: true,
+            training: crate::model::head::Training::Never,
+            rows: None,
+            texts: None,
+        };
+        let images = random(&[8, 4]);
+        let pair = text_pair(&head, &texts, &images, Likelihood::Sigmoid).unwrap();
+        let whole = |f: &Factor| (&f.vectors * &f.values).matmul(&f.vectors.tr());
+        let units = &images / images.norm_scalaropt_dim(2.0, [-1], true) * 20.0;
+        let bias = Tensor::full([8], -3.0, tch::kind::DOUBLE_CPU);
+        let expected = by_autograd(&own, &units, &bias, Likelihood::Sigmoid) / 3.0;
+        let scale = expected.abs().max();
+        assert!(((whole(&pair.gradient) - expected).abs().max() / scale).double_value(&[]) < 1e-10);
+        let inputs = texts.inputs.tr().matmul(&texts.inputs);
+        assert!((whole(&pair.input) - inputs).abs().max().double_value(&[]) < 1e-10);
+        let twice = counted(std::slice::from_ref(&pair), 2.0);
+        assert!((twice[0].values() - pair.values() * 2.0).abs().max().double_value(&[]) < 1e-10);
+    }
+}

@@ -1,0 +1,101 @@
+//! `[method.bayesvlm]`: a Gaussian over the two projections of CLIP or SigLIP, without any training (Baumann et al., "Post-hoc
+//! probabilistic vision-language models", ICLR 2026, arXiv 2412.06014). [`crate::laplace::projections`] fits it, and
+//! [`crate::laplace::cosine`] predicts with it.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::methods::independent::Independent;
+use crate::methods::projections::Settings;
+use crate::methods::{Circumstances, Course, Entry, Fitting, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::posterior::{Output, Predictive};
+use crate::schema::{Bounds, Reader};
+
+pub static ENTRY: Entry = Entry {
+    key: "bayesvlm",
+    about: "a Gaussian over the projections of a zero-shot model, by curvature, without training (BayesVLM)",
+    paper: "BayesVLM",
+    update: Update::Own,
+    rows: RowsAre::Points,
+    particles: Particles::One,
+    bench: &[],
+    names: &[("projections", "BayesVLM")],
+    names_of_many: &[],
+    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+};
+
+#[derive(Serialize)]
+struct Spec {
+    images: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pseudo_count: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prior_precision: Option<f64>,
+    predictive: Output,
+    samples: usize,
+}
+
+impl Spec {
+    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
+        if !["projections", ""].contains(&circumstances.subspace) {
+            reader.problem("images", "the Gaussian is that of the projections: write [subspace.projections]");
+        }
+        let spec = Spec {
+            images: reader
+                .count("images", 2..=1_000_000_000)
+                .about("Most training images in the curvature; their labels are not used.")
+                .or(10_000),
+            pseudo_count: reader
+                .float("pseudo_count", Bounds::above(0.0))
+                .about(
+                    "Factor on the curvature: how many times the images and the texts are counted; by default the one with \
+                     the lowest NLL of held-out images, or 1 where none are held out.",
+                )
+                .optional(),
+            prior_precision: reader
+                .float("prior_precision", Bounds::above(0.0))
+                .about(
+                    "Precision λ of the prior; by default the one with the lowest NLL of held-out images, or with the \
+                     largest evidence where none are held out.",
+                )
+                .optional(),
+            predictive: reader
+                .choice("predictive")
+                .about("How Gaussian logits or weights become predictions.")
+                .or(Output::Probit),
+            samples: reader.count("samples", 1..=100_000).about("Draws of the predictives that draw.").or(64),
+        };
+        if spec.predictive == Output::Bridge {
+            let why = "the Laplace bridge needs the covariance of the logits; use probit, mc or sampled";
+            reader.problem("predictive", why);
+        }
+        spec
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        1
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Independent { parts })
+    }
+
+    fn check_steps(&self, _: usize) -> Result<()> {
+        bail!("method.bayesvlm: is fitted to the checkpoint as it is, and takes no steps")
+    }
+
+    fn predictive(&self) -> Predictive {
+        Predictive::laplace(self.predictive, self.samples)
+    }
+
+    fn course(&self) -> Course<'_> {
+        let Spec { images, pseudo_count, prior_precision, predictive: output, samples } = *self;
+        Course::FitCheckpoint(Fitting::Projections(Settings { images, pseudo_count, prior_precision, output, samples }))
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
