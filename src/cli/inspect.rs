@@ -3,7 +3,7 @@
 mod kind;
 mod language;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -17,11 +17,11 @@ use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
 use crate::model::module::{self, Opened};
 use crate::model::network::{Network, Parameters, SlotKind};
-use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::parts::Parts;
 use crate::model::vit::rope::Rope;
+use crate::model::vit::{Activation, OwnHead};
 use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 
@@ -99,10 +99,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("positions     {} ({})", positions(vit, base), sources.rope);
     println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
-    println!("own head      {}", head.as_ref().map_or("none".into(), |h| format!("{} classes", h.weight.size()[0])));
-    if let Some(names) = class_names(&args.file).filter(|_| head.is_some()) {
-        println!("classes       {}", few(&names));
-    }
+    print_own_head(&args.file, head.as_ref());
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
@@ -112,6 +109,13 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         print_parameters(base);
     }
     Ok(())
+}
+
+fn print_own_head(file: &Path, head: Option<&OwnHead>) {
+    println!("own head      {}", head.map_or("none".into(), |own| format!("{} classes", own.weight.size()[0])));
+    if let Some(names) = class_names(file).filter(|_| head.is_some()) {
+        println!("classes       {}", few(&names));
+    }
 }
 
 /// Returns the first names of a long list.

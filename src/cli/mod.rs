@@ -118,11 +118,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         settle_waiting(compute);
     }
     report_file_sizes();
-    if processes() == 1
-        && let Err(error) = signals::end_at_once("stopped; what was finished before is saved", || {})
-    {
-        tracing::debug!("signals are not caught: {error:#}");
-    }
+    end_on_signals();
     let world = match open_world(&cli.command) {
         Ok(world) => Rc::new(world),
         // All processes fail alike, and one message is enough.
@@ -148,6 +144,15 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let_first_speak();
     world.abort(fail(&error))
+}
+
+/// Lets Ctrl-C and SIGTERM end the process with a line. Of processes that were started together, the launcher does so.
+fn end_on_signals() {
+    if processes() == 1
+        && let Err(error) = signals::end_at_once("stopped; what was finished before is saved", || {})
+    {
+        tracing::debug!("signals are not caught: {error:#}");
+    }
 }
 
 /// Makes the threads wait as the options say. Processes that were started together have cores of their own, so that they

@@ -70,13 +70,7 @@ pub struct CheckpointSpec {
 impl CheckpointSpec {
     /// Reads the table.
     pub fn read(reader: Reader) -> CheckpointSpec {
-        let path = reader
-            .path("path")
-            .about(
-                "Network to start from: a publisher's folder with config.json and weights, a file of weights (.safetensors, \
-                 .pth, .bin) or their index, or a TorchScript archive.",
-            )
-            .required_because("the folder, the file of weights or the TorchScript archive (.pt) to start from");
+        let path = read_path(&reader);
         let usual = Preprocessing::of(&path);
         let kind = reader
             .choice("kind")
@@ -99,16 +93,8 @@ impl CheckpointSpec {
                 Medium::Images => Some(Normalize::read(&reader, usual.normalize)),
                 Medium::Texts => None,
             },
-            interpolation: reader
-                .choice("interpolation")
-                .about("Filter by which images get the size of the network's input.")
-                .or(usual.interpolation.unwrap_or(Interpolation::Bicubic)),
-            crop_pct: reader
-                .float("crop_pct", Bounds::between(0.1, 1.0))
-                .about(
-                    "Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.",
-                )
-                .or(usual.crop_pct.unwrap_or(1.0)),
+            interpolation: read_interpolation(&reader, usual.interpolation),
+            crop_pct: read_crop_pct(&reader, usual.crop_pct),
             max_tokens: reader
                 .integer("max_tokens", 1..=1 << 20)
                 .about("Most tokens of a prompt of a language network; 512, or its context if that is shorter, by default.")
@@ -164,6 +150,30 @@ impl CheckpointSpec {
         let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
     }
+}
+
+fn read_path(reader: &Reader) -> PathBuf {
+    reader
+        .path("path")
+        .about(
+            "Network to start from: a publisher's folder with config.json and weights, a file of weights (.safetensors, \
+             .pth, .bin) or their index, or a TorchScript archive.",
+        )
+        .required_because("the folder, the file of weights or the TorchScript archive (.pt) to start from")
+}
+
+fn read_interpolation(reader: &Reader, usual: Option<Interpolation>) -> Interpolation {
+    let field = reader.choice("interpolation");
+    field
+        .about("Filter by which images get the size of the network's input.")
+        .or(usual.unwrap_or(Interpolation::Bicubic))
+}
+
+fn read_crop_pct(reader: &Reader, usual: Option<f64>) -> f64 {
+    reader
+        .float("crop_pct", Bounds::between(0.1, 1.0))
+        .about("Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.")
+        .or(usual.unwrap_or(1.0))
 }
 
 /// Reports keys that a module needs, and those that mean nothing to it.

@@ -80,12 +80,7 @@ pub fn run(
             (untrained(&theta, &material, session), Posterior::Points { theta })
         }
         Course::Train | Course::TrainThenFit(_) => {
-            let mut trainer = assemble(experiment, session, &material, (folder, watch))?;
-            if let Some(state) = state {
-                // Once it is read, the resume file takes no memory.
-                trainer.go_on(&state)?;
-            }
-            watch.began.set(true);
+            let trainer = started(experiment, session, &material, (folder, state), watch)?;
             match to_the_end(trainer, (experiment, training), session)? {
                 Outcome::Finished(trained) => (trained.record, trained.posterior),
                 interrupted => return Ok(interrupted),
@@ -102,6 +97,23 @@ pub fn run(
     };
     let posterior = store(posterior, experiment, session, folder)?;
     Ok(Outcome::Finished(Box::new(Finished { record, posterior })))
+}
+
+/// Returns what trains, from its first step on or from a state.
+fn started<'a>(
+    experiment: &'a Experiment,
+    session: &'a Session,
+    material: &'a Material,
+    (folder, state): (&'a RunFolder, Option<State>),
+    watch: &Watch,
+) -> Result<Trainer<'a>> {
+    let mut trainer = assemble(experiment, session, material, (folder, watch))?;
+    if let Some(state) = state {
+        // Once it is read, the resume file takes no memory.
+        trainer.go_on(&state)?;
+    }
+    watch.began.set(true);
+    Ok(trainer)
 }
 
 /// Trains until the last epoch, an early stop or a pause. The method's state, the best particles and the cache are dropped
@@ -132,7 +144,8 @@ fn assemble<'a>(
     (folder, watch): (&'a RunFolder, &Watch),
 ) -> Result<Trainer<'a>> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
-    training.method.spec.check_steps(training.train.epochs * material.batches(training.train.batch_size))?;
+    let steps = training.train.epochs * material.batches(training.train.batch_size);
+    training.method.spec.check_steps(steps)?;
     training.method.spec.check_classes(session.model.head.classes())?;
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
@@ -144,10 +157,7 @@ fn assemble<'a>(
     let cutter = plan_step(training, session, material, team.share().rows.len())?;
     let theta = session.initial_theta(experiment.seed, particles)?;
     let method = method(training, subspace, &theta, experiment.seed);
-    let followers = match world.leads() {
-        true => Followers::of(experiment, spec, folder, spec.epochs * material.batches(spec.batch_size)),
-        false => Followers::none(),
-    };
+    let followers = if world.leads() { Followers::of(experiment, spec, folder, steps) } else { Followers::none() };
     Ok(Trainer {
         spec,
         seed: experiment.seed,
