@@ -1,6 +1,7 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
 mod record;
+mod settings;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 
 pub use record::Record;
+pub use settings::Settings;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.
@@ -45,8 +47,8 @@ impl RunFolder {
         RunFolder { path }
     }
 
-    /// Finds the run that the user names by its folder, by the start of its id, or not at all (the latest finished
-    /// one).
+    /// Finds the run that the user names by its folder, by the start of its id, by settings, or not at all (the latest
+    /// finished one).
     pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
         let runs = results.join("runs");
         if let Some(named) = named {
@@ -62,11 +64,16 @@ impl RunFolder {
                 let exact: Vec<&RunFolder> = found.iter().filter(|run| run.id() == named).collect();
                 let starting: Vec<&RunFolder> = found.iter().filter(|run| run.id().starts_with(named)).collect();
                 let matching = if exact.is_empty() { starting } else { exact };
+                let by_settings = || found.iter().filter(|run| run.has_settings(named)).collect();
+                let matching: Vec<&RunFolder> = if matching.is_empty() { by_settings() } else { matching };
                 match matching[..] {
                     [run] => Ok(run.clone()),
-                    [] => bail!("no run `{named}`: neither a run folder nor an id below {}", runs.display()),
+                    [] => bail!(
+                        "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}",
+                        runs.display()
+                    ),
                     _ => bail!(
-                        "`{named}` fits {} runs below {}: give more of the id, or its folder",
+                        "`{named}` fits {} runs below {}: give more of the id or of the settings, or the folder",
                         matching.len(),
                         runs.display()
                     ),
