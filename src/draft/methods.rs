@@ -75,11 +75,11 @@ impl Recipe {
         METHODS.iter().find(|recipe| recipe.name == name)
     }
 
-    /// Returns the first sentence of the file's header.
+    /// Returns the first sentence of the file's header, without what stands in brackets.
     pub fn about(&self) -> String {
         let header = self.text.lines().take_while(|line| line.starts_with('#'));
         let words: Vec<&str> = header.map(|line| line.trim_start_matches('#').trim()).collect();
-        let text = words.join(" ");
+        let text = without_brackets(&words.join(" "));
         let end = text.find(" Use: ").unwrap_or(text.len());
         let end = text[..end].find(". ").unwrap_or(end);
         text[..end].trim_end_matches('.').to_string()
@@ -118,6 +118,20 @@ impl Recipe {
         tables.head = tables.head.map(|head| head.trim_end().to_string() + "\n");
         Ok(tables)
     }
+}
+
+fn without_brackets(text: &str) -> String {
+    let mut depth = 0;
+    let mut kept = String::new();
+    for letter in text.chars() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            letter if depth == 0 => kept.push(letter),
+            _ => {}
+        }
+    }
+    kept.replace(" :", ":").replace(" ,", ",").replace(" .", ".").replace("  ", " ")
 }
 
 /// A key of a method with the value that fits, and what it is computed from.
@@ -200,6 +214,7 @@ mod tests {
         assert_eq!(tables("vbll").head.unwrap(), "[head.linear]\n");
         // 100 · 1000^(π/8) / 50 = 30.1
         assert!(tables("blob").tables.contains("cycle = 30 #"), "{}", tables("blob").tables);
-        assert!(tables("bella-svgd").about.starts_with("SVGD Bella: five low-rank particles"));
+        assert_eq!(tables("bella-svgd").about, "SVGD Bella: five low-rank particles that repel each other");
+        assert_eq!(tables("ensemble").about, "Ensemble base: five particles, every weight of the image tower each");
     }
 }
