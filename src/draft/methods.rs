@@ -16,7 +16,8 @@ macro_rules! recipes {
     };
 }
 
-/// The methods, the usual first choice first. The files that are missing here repeat a row of a paper on its own data set.
+/// The methods, the usual first choice first. The files that are missing here repeat a row of a paper on its own data set,
+/// or train nothing.
 pub const METHODS: &[Recipe] = recipes![
     "bella-svgd",
     "bella-ensemble",
@@ -192,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn every_method_file_is_a_recipe_unless_it_repeats_a_paper() {
+    fn every_method_file_is_a_recipe_or_left_out_on_purpose() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/methods");
-        let of_papers = ["ivon-full", "ivon-full-imagenet", "single-sgd", "bella-svgd-weight"];
+        let left_out = ["ivon-full", "ivon-full-imagenet", "single-sgd", "bella-svgd-weight", "bayesvlm"];
         for entry in std::fs::read_dir(folder).unwrap() {
             let name = entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
-            assert!(Recipe::named(&name).is_some() != of_papers.contains(&name.as_str()), "{name}");
+            assert!(Recipe::named(&name).is_some() != left_out.contains(&name.as_str()), "{name}");
         }
     }
 

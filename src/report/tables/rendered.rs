@@ -3,7 +3,7 @@
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 
-use crate::base::small::counted;
+use crate::base::small::{counted, wrapped};
 use crate::results::table::Surface;
 
 /// The text in the column `source` of a published row.
@@ -59,13 +59,13 @@ impl RenderedTable {
             table.add_row(columns.iter().map(|place| cell((*place, &row[*place]))));
         }
         let mut text = format!("{}: {}\n{}\n{}\n", self.key, self.title, self.caption, table.trim_fmt());
-        self.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+        let width = surface.width.filter(|_| surface.is_terminal).map_or(usize::MAX, usize::from);
+        let mut add = |note: &str| text.push_str(&format!("{}\n", wrapped(&format!("  {note}"), width)));
+        self.notes.iter().for_each(|note| add(note));
         if left_out > 0 {
             let columns = counted(left_out, "column without", "columns without");
-            text.push_str(&format!(
-                "  {columns} a result of ours: in a wider terminal, or with --table {} --format csv\n",
-                self.key
-            ));
+            let way_out = format!("in a wider terminal, or with --table {} --format csv", self.key);
+            add(&format!("{columns} a result of ours: {way_out}"));
         }
         text
     }
@@ -84,7 +84,7 @@ impl RenderedTable {
             *place < self.labels || self.rows.iter().filter(is_ours).any(found)
         };
         let ours: Vec<usize> = all.iter().copied().filter(has_result).collect();
-        if needed + 1 <= width || ours.len() == self.labels { all } else { ours }
+        if needed < width || ours.len() == self.labels { all } else { ours }
     }
 
     /// Returns the table in GitHub's dialect of Markdown, with its title as a heading.
