@@ -90,16 +90,16 @@ await 'lowest'
 screen 30
 keys 'bella runs' Enter
 await 'interrupted|trained'
-await '[$] $'
+await '^[$] ?$'
 keep 'Runs'
 
 screen 60
 keys 'bella init' Enter
-await 'Checkpoint .*: $'
+await 'or a file\):'
 keys 'assets/vit-digits.pt' Enter
-await 'Images .*: $'
+await 'KEY=ROOT\):'
 keys 'digits' Enter
-await 'Method .*: $'
+await 'Method .*\]:'
 keys Enter
 await 'written and checked'
 keep 'A first config'
@@ -112,5 +112,5 @@ keep 'What training would find'
 screen 45
 keys 'bella report' Enter
 await 'nothing of ours'
-await '[$] $'
+await '^[$] ?$'
 keep 'Report'

@@ -154,6 +154,16 @@ fn two_runs_are_compared_image_by_image() {
     }
     assert_has(&done(bella(&["compare", &first, &second])), &["differences are B - A", "95 % interval"]);
 
+    // Runs stand for their predictions, and settings for a run.
+    let out = text(&place.path("results"));
+    let of_runs = bella(&["compare", "svgd,seed=3", "tiny,seed=4", "--out", &out, "--csv", "--resamples", "200"]);
+    assert_eq!(table(&place, &done(of_runs)).rows, rows.rows);
+    let of_runs = |a: &str, more: &[&str]| bella(&[&["compare", a, "seed=4", "--out", &out], more].concat());
+    assert_has(&error_line(of_runs("svgd", &[]), 1), &["`svgd` fits 2 runs", "or of the settings"]);
+    assert_has(&error_line(of_runs("ivon", &[]), 1), &["no run `ivon`", "svgd,rank=4,seed=1"]);
+    let attacked = of_runs("seed=3", &["--condition", "fgsm 0.02"]);
+    assert_has(&error_line(attacked, 1), &["no predictions on digits under the condition `fgsm 0.02`", "bella eval"]);
+
     // Another number of classes, and a logit that is none.
     let other = place.path("five.safetensors");
     let shape = Shape { members: 3, samples: 30, classes: 5 };

@@ -15,6 +15,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
+use super::small::wrapped;
+
 static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
 /// The rank of this process if it prints only errors; 0 if it prints everything.
 static HUSHED: AtomicUsize = AtomicUsize::new(0);
@@ -139,27 +141,6 @@ fn shown(text: &str) -> String {
     format!("{} […] {}", write(start), write(end))
 }
 
-/// Returns a text with line breaks between words, so that its lines have at most `width` characters if words permit. All
-/// lines but the first are indented.
-fn wrapped(text: &str, width: usize) -> String {
-    let (mut lines, mut used) = (String::new(), 0);
-    for word in text.split_inclusive(' ') {
-        let length = word.trim_end().chars().count();
-        if used + length > width && used > 2 {
-            lines.truncate(lines.trim_end_matches(' ').len());
-            lines += "\n  ";
-            used = 2;
-            // Two spaces that divide numbers would indent the line further.
-            if length == 0 {
-                continue;
-            }
-        }
-        lines += word;
-        used += word.chars().count();
-    }
-    lines
-}
-
 #[derive(Clone, Copy)]
 struct Terminal;
 
@@ -216,15 +197,5 @@ mod tests {
         let long = shown(&format!("start {} end", "ü".repeat(5000)));
         assert!(long.starts_with("start ü") && long.contains(" […] ") && long.ends_with("ü end"));
         assert_eq!(long.chars().count(), LONGEST + 5);
-    }
-
-    #[test]
-    fn long_lines_break_between_words() {
-        assert_eq!(
-            wrapped("epoch 1/9  loss 0.4641  accuracy 90.00 %", 24),
-            "epoch 1/9  loss 0.4641\n  accuracy 90.00 %"
-        );
-        assert_eq!(wrapped("run: results/a-very-long-folder", 12), "run:\n  results/a-very-long-folder");
-        assert_eq!(wrapped("short", 80), "short");
     }
 }

@@ -34,6 +34,27 @@ pub fn capital(text: &str) -> String {
     text[..first].to_uppercase() + &text[first..]
 }
 
+/// Returns a text with line breaks between words, so that its lines have at most `width` characters if words permit. All
+/// lines but the first are indented.
+pub fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut used) = (String::new(), 0);
+    for word in text.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if used + length > width && used > 2 {
+            lines.truncate(lines.trim_end_matches(' ').len());
+            lines += "\n  ";
+            used = 2;
+            // Two spaces that divide numbers would indent the line further.
+            if length == 0 {
+                continue;
+            }
+        }
+        lines += word;
+        used += word.chars().count();
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +63,15 @@ mod tests {
     fn groups_and_items_keep_their_order() {
         let groups = grouped([("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)]);
         assert_eq!(groups, [("b", vec![1, 3]), ("a", vec![2, 4]), ("c", vec![5])]);
+    }
+
+    #[test]
+    fn long_lines_break_between_words() {
+        assert_eq!(
+            wrapped("epoch 1/9  loss 0.4641  accuracy 90.00 %", 24),
+            "epoch 1/9  loss 0.4641\n  accuracy 90.00 %"
+        );
+        assert_eq!(wrapped("run: results/a-very-long-folder", 12), "run:\n  results/a-very-long-folder");
+        assert_eq!(wrapped("short", 80), "short");
     }
 }

@@ -12,16 +12,29 @@ use crate::metrics::{Average, Unit};
 use crate::predictions::Predictions;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
+use crate::run::RunFolder;
 
-/// Compare two predictions files of one test set: differences with 95 % intervals (paired bootstrap).
+/// Compare two runs, or two predictions files, on one test set: differences with 95 % intervals (paired bootstrap).
 #[derive(Args)]
-#[command(after_help = "Example:\n  bella compare a/predictions/cifar10.safetensors b/predictions/cifar10.safetensors")]
+#[command(after_help = "Examples:\n  bella compare low-rank-map-s1 low-rank-svgd-s1\n  \
+                  bella compare map,seed=1 svgd,seed=1 --condition 'fgsm 0.02'\n  \
+                  bella compare a/predictions/cifar10@clean.safetensors b/predictions/cifar10@clean.safetensors")]
 pub struct CompareArgs {
-    /// Predictions file A.
-    a: PathBuf,
+    /// A: a predictions file, or a run (its folder, the start of its id, or settings), whose test set counts.
+    #[arg(add = super::completions::of_runs())]
+    a: String,
 
-    /// Predictions file B; differences are B - A.
-    b: PathBuf,
+    /// B, as A; differences are B - A.
+    #[arg(add = super::completions::of_runs())]
+    b: String,
+
+    /// Condition of the images of runs, as in the results files.
+    #[arg(long, value_name = "CONDITION", default_value = "clean")]
+    condition: String,
+
+    /// Results folder.
+    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    out: PathBuf,
 
     /// Average over members to compare [default: both].
     #[arg(long)]
@@ -46,11 +59,12 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         predictions.check_all_finite().with_context(|| file.display().to_string())?;
         Ok(predictions)
     };
-    let (a, b) = (open(&args.a)?, open(&args.b)?);
-    check_images(&a, &b).with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
+    let (file_a, file_b) = (file(&args.a, args)?, file(&args.b, args)?);
+    let (a, b) = (open(&file_a)?, open(&file_b)?);
+    let both = format!("{} and {}", file_a.display(), file_b.display());
+    check_images(&a, &b).with_context(|| both.clone())?;
     let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
-    let differences = compare(&a, &b, &averages, args.resamples, args.seed)
-        .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
+    let differences = compare(&a, &b, &averages, args.resamples, args.seed).with_context(|| both)?;
     if args.csv {
         let rows: Vec<Row> = differences.iter().map(|difference| full_row(difference, args)).collect();
         return print_csv(&table_of(&rows));
@@ -58,10 +72,32 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     let mut table = Table::default();
     differences.iter().for_each(|difference| table.append(&readable_row(difference)));
     let spec = Spec { columns: table.columns.clone(), group_by: vec![], surface: Surface::of_stdout() };
-    print!("A: {}\nB: {}\n{}", args.a.display(), args.b.display(), render(&table, &spec));
+    print!("A: {}\nB: {}\n{}", file_a.display(), file_b.display(), render(&table, &spec));
     println!("differences are B - A; {} paired resamples, seed {}", args.resamples, args.seed);
     println!("{}", Average::legend());
     Ok(())
+}
+
+/// Returns a predictions file: the one that is named, or that of a run on its own test set.
+fn file(named: &str, args: &CompareArgs) -> Result<PathBuf> {
+    let path = PathBuf::from(named);
+    if path.is_file() || path.extension().is_some_and(|ending| ending == "safetensors") {
+        return Ok(path);
+    }
+    let run = RunFolder::find(&args.out, Some(named))?;
+    let settings = run.settings()?;
+    let is_label = |key: &str| key.starts_with("data.") && key.split('.').count() == 3 && key.ends_with(".label");
+    let label = settings.iter().find(|(key, _)| is_label(key)).map(|(_, label)| label);
+    let label = label.with_context(|| format!("{}: names no test set", run.config().display()))?;
+    let file = run.predictions(label, &args.condition, "");
+    let id = run.id();
+    ensure!(
+        file.is_file(),
+        "{id}: no predictions on {label} under the condition `{}` ({}): evaluate it first: bella eval {id}",
+        args.condition,
+        file.display()
+    );
+    Ok(file)
 }
 
 /// Fails if both files name the images of one condition and these differ. Clean images and a corrupted version of them
@@ -128,7 +164,10 @@ mod tests {
         let cells = ["metric", "average", "A", "B", "difference"].map(|column| readable.get(column).unwrap());
         assert_eq!(cells, ["accuracy [%]", "lm", "50.00", "75.00", "+25.00"]);
         let file = std::path::PathBuf::new();
-        let args = CompareArgs { a: file.clone(), b: file, average: None, resamples: 200, seed: 0, csv: true };
+        let file = file.display().to_string();
+        let (condition, out) = ("clean".into(), PathBuf::new());
+        let args =
+            CompareArgs { a: file.clone(), b: file, condition, out, average: None, resamples: 200, seed: 0, csv: true };
         let full = full_row(&found[0], &args);
         let cells = ["a", "b", "difference", "low", "resamples"].map(|column| full.get(column).unwrap());
         assert_eq!(cells, ["0.5", "0.75", "0.25", "0", "200"]);

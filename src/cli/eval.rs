@@ -38,7 +38,7 @@ use crate::results::store::Row;
     bella eval --config configs/quickstart.toml    # the checkpoint before any training"
 )]
 pub struct EvalArgs {
-    /// Runs: folders or the start of ids [default: the latest finished run].
+    /// Runs: folders, the start of ids, or settings [default: the latest finished run].
     #[arg(add = super::completions::of_runs())]
     runs: Vec<String>,
 

@@ -74,7 +74,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     let experiment = Experiment::read(&Tree::parse(&shown, &text)?)?;
     super::check::open(&experiment, settings())?;
     std::fs::write(&file, text).with_context(|| format!("{shown}: cannot write"))?;
-    println!("{shown}: written and checked; train it with: bella train --config {shown}");
+    println!("{shown}: written and checked; now: bella train -c {shown}");
     Ok(())
 }
 
@@ -122,10 +122,21 @@ fn ask_for_method() -> Result<&'static Recipe> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return Ok(usual);
     }
-    METHODS.iter().for_each(|method| eprintln!("  {:<16}{}", method.name, method.about()));
+    METHODS.iter().for_each(|method| eprintln!("  {:<16}{}", method.name, shortened(&method.about())));
     answer(&format!("Method [{}]", usual.name), "--method", None, |name| {
         if name.is_empty() { Ok(usual) } else { recipe(name) }
     })
+}
+
+/// Returns a text that fits behind the name of a method.
+fn shortened(text: &str) -> String {
+    let room = usize::from(console::Term::stderr().size().1).saturating_sub(18);
+    if text.chars().count() <= room {
+        return text.to_string();
+    }
+    let mut cut: String = text.chars().take(room.saturating_sub(2)).collect();
+    cut.truncate(cut.rfind(' ').unwrap_or(cut.len()));
+    cut.trim_end_matches([',', ':', ';']).to_string() + " …"
 }
 
 fn recipe(name: &str) -> Result<&'static Recipe> {

@@ -39,7 +39,7 @@ use crate::predict::{Members, Predictor};
     bella predict low-rank-svgd-s1 photos/ --conformal 0.1    # sets that hold the class with probability 0.9\n  \
     bella predict low-rank-svgd-s1 questions.jsonl --generate 20 --format jsonl")]
 pub struct PredictArgs {
-    /// Run: its folder, the start of its id, or `latest`.
+    /// Run: its folder, the start of its id, settings, or `latest`.
     #[arg(add = super::completions::of_runs())]
     run: String,
 

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::TableArgs;
+use crate::base::small::wrapped;
 use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
 use crate::report::notebook::notebook;
@@ -144,7 +145,10 @@ impl ReportArgs {
         }
         if !others.is_empty() && self.format == Format::Terminal {
             let keys: Vec<_> = others.iter().map(|table| table.key.as_str()).collect();
-            println!("\nnothing of ours yet in: {} (shown with --table KEY or --table all)", keys.join(", "));
+            let line = format!("nothing of ours yet in: {} (shown with --table KEY or --table all)", keys.join(", "));
+            let surface = Surface::of_stdout();
+            let width = surface.width.filter(|_| surface.is_terminal).map_or(usize::MAX, usize::from);
+            println!("\n{}", wrapped(&line, width));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub struct RunsArgs {
 enum What {
     /// Show the state, the cost and the results of a run.
     Show {
-        /// Run: its folder or the start of its id.
+        /// Run: its folder, the start of its id, or settings.
         #[arg(add = super::completions::of_runs())]
         run: String,
 
@@ -40,7 +40,7 @@ enum What {
     },
     /// Print the settings in which two runs differ.
     Diff {
-        /// Run: its folder or the start of its id.
+        /// Run: its folder, the start of its id, or settings.
         #[arg(add = super::completions::of_runs())]
         a: String,
         /// The other run.
@@ -49,7 +49,7 @@ enum What {
     },
     /// Remove runs with all their files. Their rows in the results files stay.
     Rm {
-        /// Runs: folders or the start of ids.
+        /// Runs: folders, the start of ids, or settings.
         #[arg(required = true, add = super::completions::of_runs())]
         runs: Vec<String>,
     },

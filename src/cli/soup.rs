@@ -18,7 +18,7 @@ use crate::subspace::combine::mean;
     bella soup low-rank-svgd-s1 --to weights --output model"
 )]
 pub struct SoupArgs {
-    /// Run: its folder or the start of its id [default: the latest finished run].
+    /// Run: its folder, the start of its id, or settings [default: the latest finished run].
     #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 

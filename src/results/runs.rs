@@ -1,13 +1,13 @@
 //! The runs in a results folder: each with its state, the settings that distinguish it from its neighbours, and its size.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::store::{Row, Table, read};
-use crate::run::RunFolder;
+use crate::run::{RunFolder, Settings};
 
 /// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Summary {
     pub experiment: String,
     pub state: State,
     /// The settings by key, such as `method.svgd.gamma`; empty if the config cannot be read.
-    pub settings: BTreeMap<String, String>,
+    pub settings: Settings,
     /// The accuracy of the averaged logits on the clean test set, if the run was evaluated.
     pub accuracy: Option<f64>,
     pub bytes: u64,
@@ -66,7 +66,7 @@ impl Summary {
         let experiment = folder.path().parent().and_then(Path::file_name);
         let experiment = experiment.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let (bytes, changed) = size(folder.path());
-        let settings = settings(&folder).unwrap_or_default();
+        let settings = folder.settings().unwrap_or_default();
         let state = state(&folder, &settings);
         let accuracy = accuracy(&folder);
         Summary { folder, experiment, state, settings, accuracy, bytes, changed }
@@ -108,28 +108,7 @@ fn row_of(table: &Table, at: usize) -> Row {
     row
 }
 
-fn settings(folder: &RunFolder) -> Result<BTreeMap<String, String>> {
-    let path = folder.config();
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
-    let table: toml::Table = toml::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
-    let mut settings = BTreeMap::new();
-    flatten("", &table, &mut settings);
-    Ok(settings)
-}
-
-fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String>) {
-    for (key, value) in table {
-        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-        match value {
-            // A table without keys is a choice, such as [method.map].
-            toml::Value::Table(inner) if !inner.is_empty() => flatten(&path, inner, into),
-            toml::Value::String(text) => drop(into.insert(path, text.clone())),
-            other => drop(into.insert(path, other.to_string())),
-        }
-    }
-}
-
-fn state(folder: &RunFolder, settings: &BTreeMap<String, String>) -> State {
+fn state(folder: &RunFolder, settings: &Settings) -> State {
     let epochs = read(&folder.history()).map_or(0, |table| table.rows.len());
     let trains = settings.keys().any(|key| key.starts_with("method."));
     match (folder.is_locked(), folder.is_finished(), folder.found_resume_file().is_some()) {

@@ -1,6 +1,8 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
+mod find;
 mod record;
+mod settings;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 
 pub use record::Record;
+pub use settings::Settings;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.
@@ -43,54 +46,6 @@ impl RunFolder {
     /// Returns the run whose folder lies at `path`.
     pub fn at(path: PathBuf) -> RunFolder {
         RunFolder { path }
-    }
-
-    /// Finds the run that the user names by its folder, by the start of its id, or not at all (the latest finished
-    /// one).
-    pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
-        let runs = results.join("runs");
-        if let Some(named) = named {
-            let direct = PathBuf::from(named);
-            if direct.join("config.toml").is_file() {
-                let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
-                return Ok(RunFolder { path });
-            }
-        }
-        let found = all_runs(&runs)?;
-        match named {
-            Some(named) => {
-                let exact: Vec<&RunFolder> = found.iter().filter(|run| run.id() == named).collect();
-                let starting: Vec<&RunFolder> = found.iter().filter(|run| run.id().starts_with(named)).collect();
-                let matching = if exact.is_empty() { starting } else { exact };
-                match matching[..] {
-                    [run] => Ok(run.clone()),
-                    [] => bail!("no run `{named}`: neither a run folder nor an id below {}", runs.display()),
-                    _ => bail!(
-                        "`{named}` fits {} runs below {}: give more of the id, or its folder",
-                        matching.len(),
-                        runs.display()
-                    ),
-                }
-            }
-            None => {
-                let finished = found.into_iter().filter(RunFolder::is_finished);
-                let latest = finished.max_by_key(|run| modified(&run.posterior()));
-                latest.with_context(|| {
-                    format!(
-                        "no finished run below {}: run `bella train --config FILE` first, or name a run",
-                        runs.display()
-                    )
-                })
-            }
-        }
-    }
-
-    /// Returns all runs below a results folder, sorted.
-    ///
-    /// # Errors
-    /// Fails if the folders cannot be listed.
-    pub fn all(results: &Path) -> Result<Vec<RunFolder>> {
-        all_runs(&results.join("runs"))
     }
 
     /// Creates the folder and stores the resolved config in it.
@@ -334,25 +289,6 @@ fn remove(path: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Returns all run folders below `results/runs`, sorted.
-fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
-    let mut found = Vec::new();
-    let folders = |path: &Path| -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
-    };
-    for experiment in folders(runs) {
-        let inside = folders(&experiment).into_iter().filter(|path| path.join("config.toml").is_file());
-        found.extend(inside.map(|path| RunFolder { path }));
-    }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
-}
-
-fn modified(path: &Path) -> SystemTime {
-    path.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Training: batches, schedule, validation, resume files. It knows no method, network or data set by name.
 
 mod around;
+mod choice;
 pub mod chunks;
 mod epoch_end;
 mod feed;

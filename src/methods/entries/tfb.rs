@@ -39,7 +39,7 @@ pub static ENTRY: Entry = Entry {
 #[derive(Serialize)]
 struct Spec {
     particles: i64,
-    /// A finished run whose particles are used: its folder, or the start of its id.
+    /// A finished run whose particles are used: its folder, the start of its id, or settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     tolerance: f64,
@@ -59,7 +59,7 @@ impl Spec {
                 .or(1) as i64,
             from: reader
                 .string("from")
-                .about("Finished run whose particles are taken: its folder, or the start of its id.")
+                .about("Finished run whose particles are taken: its folder, the start of its id, or settings.")
                 .optional(),
             tolerance: reader
                 .float("tolerance", Bounds::above(0.0))

@@ -3,6 +3,7 @@
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 
+use crate::base::small::{counted, wrapped};
 use crate::results::table::Surface;
 
 /// The text in the column `source` of a published row.
@@ -33,8 +34,11 @@ pub struct RenderedTable {
 }
 
 impl RenderedTable {
-    /// Returns the table for a terminal with its title and notes, ending in a line break.
+    /// Returns the table for a terminal with its title and notes, ending in a line break. Where words would be cut, only
+    /// the columns with a result of ours are shown.
     pub fn to_terminal(&self, surface: Surface) -> String {
+        let columns = self.fitting(surface);
+        let left_out = self.columns.len() - columns.len();
         let mut table = comfy_table::Table::new();
         match surface.is_terminal {
             false => table.load_style(ASCII_MARKDOWN).force_no_tty(),
@@ -47,16 +51,40 @@ impl RenderedTable {
         };
         let align = |place| if place < self.labels { CellAlignment::Left } else { CellAlignment::Right };
         let cell = |(place, text): (usize, &String)| Cell::new(text).set_alignment(align(place));
-        table.set_header(self.columns.iter().enumerate().map(|item| match surface.is_terminal {
-            false => cell(item),
-            true => cell(item).add_attribute(Attribute::Bold),
+        table.set_header(columns.iter().map(|place| match surface.is_terminal {
+            false => cell((*place, &self.columns[*place])),
+            true => cell((*place, &self.columns[*place])).add_attribute(Attribute::Bold),
         }));
         for row in self.shown_rows() {
-            table.add_row(row.iter().enumerate().map(cell));
+            table.add_row(columns.iter().map(|place| cell((*place, &row[*place]))));
         }
         let mut text = format!("{}: {}\n{}\n{}\n", self.key, self.title, self.caption, table.trim_fmt());
-        self.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+        let width = surface.width.filter(|_| surface.is_terminal).map_or(usize::MAX, usize::from);
+        let mut add = |note: &str| text.push_str(&format!("{}\n", wrapped(&format!("  {note}"), width)));
+        self.notes.iter().for_each(|note| add(note));
+        if left_out > 0 {
+            let columns = counted(left_out, "column without", "columns without");
+            let way_out = format!("in a wider terminal, or with --table {} --format csv", self.key);
+            add(&format!("{columns} a result of ours: {way_out}"));
+        }
         text
+    }
+
+    /// Returns the places of the columns that a surface has room for without cutting words: all, or else the labels and
+    /// those with a result of ours.
+    fn fitting(&self, surface: Surface) -> Vec<usize> {
+        let all: Vec<usize> = (0..self.columns.len()).collect();
+        let Some(width) = surface.width.map(usize::from).filter(|_| surface.is_terminal) else { return all };
+        let longest = |text: &String| text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
+        let cells = |place: usize| self.rows.iter().map(move |row| &row[place]).chain([&self.columns[place]]);
+        let needed: usize = all.iter().map(|place| cells(*place).map(longest).max().unwrap_or(0) + 3).sum();
+        let is_ours = |row: &&Vec<String>| row.iter().take(self.labels).any(|label| label.starts_with(OURS));
+        let has_result = |place: &usize| {
+            let found = |row: &Vec<String>| ![NOT_RUN, "", "–"].contains(&row[*place].as_str());
+            *place < self.labels || self.rows.iter().filter(is_ours).any(found)
+        };
+        let ours: Vec<usize> = all.iter().copied().filter(has_result).collect();
+        if needed < width || ours.len() == self.labels { all } else { ours }
     }
 
     /// Returns the table in GitHub's dialect of Markdown, with its title as a heading.

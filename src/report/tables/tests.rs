@@ -164,3 +164,27 @@ fn every_row_of_ours_is_in_the_plain_table() {
     assert_eq!(table.columns.last().unwrap(), "accuracy_lm [%]");
     assert!(ood(&sources()).rows.is_empty());
 }
+
+#[test]
+fn columns_without_results_make_room_for_words() {
+    let row = |cells: &[&str]| cells.iter().map(|cell| cell.to_string()).collect::<Vec<_>>();
+    let table = RenderedTable {
+        key: "t".into(),
+        title: "Title".into(),
+        caption: "Caption".into(),
+        columns: row(&["row", "source", "consumption", "particles", "temperature"]),
+        labels: 2,
+        rows: vec![row(&["a", "paper", "1", "2", "3"]), row(&["a", "ours: vit", "not run", "5", "–"])],
+        notes: vec![],
+        matched: 1,
+    };
+    let at = |width| table.to_terminal(Surface { width: Some(width), is_terminal: true });
+    assert!(at(80).contains("consumption") && !at(80).contains("result of ours"), "{}", at(80));
+    let narrow = at(40);
+    assert!(narrow.contains("particles") && !narrow.contains("consumption"), "{narrow}");
+    let note = "  2 columns without a result of ours: in\n  a wider terminal, or with --table t\n  --format csv\n";
+    assert!(narrow.ends_with(note), "{narrow}");
+    // Without a result of ours, nothing is left out.
+    let none = RenderedTable { rows: vec![table.rows[0].clone()], ..table.clone() };
+    assert!(none.to_terminal(Surface { width: Some(40), is_terminal: true }).matches("3").count() == 1);
+}

@@ -52,7 +52,7 @@ impl Followers {
             missed.map(epoch_scalars).try_for_each(|(step, scalars)| file.write(step, &scalars))?;
             Ok(file)
         };
-        self.events = open().inspect_err(|error| give_up(error)).ok();
+        self.events = open().inspect_err(give_up).ok();
     }
 
     /// Tells of steps, of which the first is number `first`, counted from 1, by their mean losses over particles.

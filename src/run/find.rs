@@ -1,0 +1,82 @@
+//! The runs of a results folder, and the one that a user means.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+
+use super::RunFolder;
+
+impl RunFolder {
+    /// Finds the run that the user names by its folder, by the start of its id, by settings, or not at all (the latest
+    /// finished one).
+    pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
+        let runs = results.join("runs");
+        if let Some(named) = named {
+            let direct = PathBuf::from(named);
+            if direct.join("config.toml").is_file() {
+                let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
+                return Ok(RunFolder { path });
+            }
+        }
+        let found = all_runs(&runs)?;
+        match named {
+            Some(named) => {
+                let exact: Vec<&RunFolder> = found.iter().filter(|run| run.id() == named).collect();
+                let starting: Vec<&RunFolder> = found.iter().filter(|run| run.id().starts_with(named)).collect();
+                let matching = if exact.is_empty() { starting } else { exact };
+                let by_settings = || found.iter().filter(|run| run.has_settings(named)).collect();
+                let matching: Vec<&RunFolder> = if matching.is_empty() { by_settings() } else { matching };
+                match matching[..] {
+                    [run] => Ok(run.clone()),
+                    [] => bail!(
+                        "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}",
+                        runs.display()
+                    ),
+                    _ => bail!(
+                        "`{named}` fits {} runs below {}: give more of the id or of the settings, or the folder",
+                        matching.len(),
+                        runs.display()
+                    ),
+                }
+            }
+            None => {
+                let finished = found.into_iter().filter(RunFolder::is_finished);
+                let latest = finished.max_by_key(|run| modified(&run.posterior()));
+                latest.with_context(|| {
+                    format!(
+                        "no finished run below {}: run `bella train --config FILE` first, or name a run",
+                        runs.display()
+                    )
+                })
+            }
+        }
+    }
+
+    /// Returns all runs below a results folder, sorted.
+    ///
+    /// # Errors
+    /// Fails if the folders cannot be listed.
+    pub fn all(results: &Path) -> Result<Vec<RunFolder>> {
+        all_runs(&results.join("runs"))
+    }
+}
+
+/// Returns all run folders below `results/runs`, sorted.
+fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
+    let mut found = Vec::new();
+    let folders = |path: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    };
+    for experiment in folders(runs) {
+        let inside = folders(&experiment).into_iter().filter(|path| path.join("config.toml").is_file());
+        found.extend(inside.map(|path| RunFolder { path }));
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+fn modified(path: &Path) -> SystemTime {
+    path.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
