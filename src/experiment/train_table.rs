@@ -76,7 +76,7 @@ impl Serialize for Accumulate {
 
 words! {
     /// The learning rate over time, after a linear warm-up.
-    pub enum Schedule { Cosine = "cosine", Constant = "constant" }
+    pub enum Schedule { Cosine = "cosine", Linear = "linear", Constant = "constant" }
 }
 words! {
     /// A format in which training is logged.

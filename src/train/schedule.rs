@@ -1,4 +1,4 @@
-//! The learning rate over time: a linear warm-up, then a cosine to 0 or a constant.
+//! The learning rate over time: a linear warm-up, then a cosine or a line to 0, or a constant.
 
 use crate::experiment::Schedule;
 
@@ -9,12 +9,15 @@ pub fn factor(schedule: Schedule, step: usize, warmup_steps: usize, total: usize
     }
     match schedule {
         Schedule::Constant => 1.0,
-        Schedule::Cosine => {
-            let length = total.saturating_sub(warmup_steps).max(1) as f64;
-            let done = (step - warmup_steps) as f64 / length;
-            0.5 * (1.0 + (std::f64::consts::PI * done.min(1.0)).cos())
-        }
+        Schedule::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * done(step, warmup_steps, total)).cos()),
+        Schedule::Linear => 1.0 - done(step, warmup_steps, total),
     }
+}
+
+/// Returns the share of the steps after the warm-up that are done.
+fn done(step: usize, warmup_steps: usize, total: usize) -> f64 {
+    let length = total.saturating_sub(warmup_steps).max(1) as f64;
+    ((step - warmup_steps) as f64 / length).min(1.0)
 }
 
 #[cfg(test)]
@@ -28,5 +31,6 @@ mod tests {
         assert!((at(8) - 0.5).abs() < 1e-12);
         assert!(at(11) > 0.0 && at(11) < 0.04);
         assert_eq!(factor(Schedule::Constant, 11, 4, 12), 1.0);
+        assert_eq!([4, 6, 8, 11].map(|step| factor(Schedule::Linear, step, 4, 12)), [1.0, 0.75, 0.5, 0.125]);
     }
 }
