@@ -82,7 +82,10 @@ fn what_it_cannot_do_is_refused_with_the_reason() {
         let place = place(checkpoint);
         place.write("v.toml", (config(checkpoint).replace("[head.zero-shot]", head) + METHOD).as_bytes());
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        error_line(command(&place, "train", "v.toml", &sets), 1)
+        let line = error_line(command(&place, "train", "v.toml", &sets), 1);
+        let left = std::fs::read_dir(place.path("results/runs/v")).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{checkpoint} {head}: a run that fails leaves no folder");
+        line
     };
     let zero_shot = "[head.zero-shot]";
     assert_has(&refused("openai_visual.pt", zero_shot, &[]), &["has no text tower", "head.zero-shot.weights"]);

@@ -23,6 +23,7 @@ use crate::posterior::Predictive;
 use crate::rehearse::estimate::{KEPT_IN_MEMORY, checkpoint_bytes};
 use crate::rehearse::models;
 use crate::rehearse::sizes::{Real, classes_of, official};
+use crate::schema::Choice;
 use crate::subspace::Subspace;
 use crate::train::chunks::Step;
 
@@ -98,8 +99,9 @@ fn network(experiment: &Experiment) -> Result<Sized> {
     let spec = &experiment.checkpoint;
     ensure!(
         spec.kind == CheckpointKind::Native,
-        "checkpoint.kind = \"module\": operations are counted from a transformer's shape, which a module does not show: \
-         measure it by `bella rehearse --real-checkpoint`"
+        "checkpoint.kind = \"{}\": operations are counted from a vision transformer's shape, which this one does not \
+         show: measure it by a short `bella train` (train.epochs = 1, data.*.subset)",
+        spec.kind.word()
     );
     let mut found = if spec.path.exists() {
         let found = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?.identified;
@@ -201,8 +203,9 @@ impl Expected {
             evaluation: test.map(|images| case.prediction(images, members)),
             attack: test.map(|images| {
                 let once = case.prediction(images, members);
-                // The gradient of the pixels takes a forward pass and about as much again on the way back.
-                Part { flop: 3.0 * once.flop, ..once }
+                // The gradient of the pixels takes a forward pass and about as much again on the way back. All budgets share
+                // the decoded images, which are those of the evaluation.
+                Part { flop: 3.0 * once.flop, decoded: 0.0 }
             }),
             cut,
             memory_bytes,

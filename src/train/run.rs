@@ -76,7 +76,6 @@ pub fn run(
         }
         Course::FitCheckpoint(_) => {
             let theta = session.initial_theta(experiment.seed, training.method.spec.particles())?;
-            watch.began.set(true);
             (untrained(&theta, &material, session), Posterior::Points { theta })
         }
         Course::Train | Course::TrainThenFit(_) => {
@@ -95,6 +94,7 @@ pub fn run(
         Some(fitting) => around::fit(particles, fitting, (training, experiment.seed), session, &material)?,
         None => particles,
     };
+    watch.began.set(true);
     let posterior = store(posterior, experiment, session, folder)?;
     Ok(Outcome::Finished(Box::new(Finished { record, posterior })))
 }
