@@ -116,7 +116,7 @@ impl Inputs {
     /// Returns the random view of image i that `particle` has in `epoch`, `[3, H, W]`.
     ///
     /// # Errors
-    /// Fails like [`Images::image`].
+    /// Fails like [`Inputs::image`].
     pub fn view(&self, i: usize, views: &Views, [epoch, particle]: [u64; 2]) -> Result<Vec<u8>> {
         let (height, width) = self.size();
         let image = match self {

@@ -32,7 +32,7 @@ pub fn is_language(path: &Path) -> bool {
     table().is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(family).is_some())
 }
 
-/// Opens the network at `path` for prompts of at most `tokens` tokens; [`TOKENS`] or the context by default.
+/// Opens the network at `path` for prompts of at most `tokens` tokens; 512 or the context by default.
 ///
 /// # Errors
 /// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing

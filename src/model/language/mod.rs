@@ -1,5 +1,5 @@
 //! Language networks of the Llama family (Touvron et al. 2023, arXiv 2302.13971), batched over particles: Llama 2 and 3,
-//! Vicuna, Mistral and Qwen 2.5. One implementation of [`Network`] serves them all.
+//! Vicuna, Mistral and Qwen 2.5. One implementation of [`Network`](crate::model::network::Network) serves them all.
 //!
 //! A sample is a prompt, `[2, T]`: token ids, and 1 where there is a token. Prompts may be padded on either side; the
 //! network moves the padding behind the text, where causal attention never looks. The features are the hidden state
