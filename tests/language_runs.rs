@@ -11,7 +11,7 @@ use common::{Place, assert_has, cells, done, error_line, fixture, messages, numb
 fn sentences(count: usize, first: usize) -> String {
     let nouns = ["cat", "dog", "fish", "bird", "tree", "house"];
     let line = |i: usize| {
-        let (size, label) = if i % 2 == 0 { ("big", "yes") } else { ("small", "no") };
+        let (size, label) = if i.is_multiple_of(2) { ("big", "yes") } else { ("small", "no") };
         let more = " runs".repeat(i % 4);
         format!("{{\"text\": \"the {size} {}{more}\", \"label\": \"{label}\"}}\n", nouns[(i / 2) % nouns.len()])
     };

@@ -47,7 +47,7 @@ pub enum Tower {
     /// A TorchScript module that runs by its own forward.
     Module(module::Opened),
     /// A language network that bella runs itself.
-    Language(language::Opened),
+    Language(Box<language::Opened>),
 }
 
 impl Tower {
@@ -165,7 +165,7 @@ impl Loaded {
             return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }
         if checkpoint.kind.medium() == Medium::Texts {
-            let tower = Tower::Language(language::open(&checkpoint.path, checkpoint.max_tokens)?);
+            let tower = Tower::Language(Box::new(language::open(&checkpoint.path, checkpoint.max_tokens)?));
             return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }
         let opened = open_checkpoint(checkpoint)?;
@@ -186,7 +186,7 @@ impl Loaded {
         let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
-        let language = if let Tower::Language(found) = &tower { Some(found) } else { None };
+        let language = if let Tower::Language(found) = &tower { Some(&**found) } else { None };
         let head = head.build(&Surroundings { width, classes, own, language, checkpoint: source })?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
@@ -210,7 +210,10 @@ impl Loaded {
                 let preparation = images(found.module.image_size())?;
                 (Box::new(found.module), found.base, preparation)
             }
-            Tower::Language(found) => (Box::new(found.language), found.base, Preparation::Texts(found.tokenizer)),
+            Tower::Language(found) => {
+                let language::Opened { language, base, tokenizer, .. } = *found;
+                (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
+            }
         };
         Ok(Model {
             network,

@@ -10,7 +10,7 @@ pub enum Preparation {
     /// Images are stored as bytes; the network takes normalised images of its own size.
     Images(Preprocess),
     /// The network takes the tokens of texts, which this tokenizer gives.
-    Texts(Tokenizer),
+    Texts(Box<Tokenizer>),
     /// The network takes samples as they are stored, such as token ids with their mask.
     AsStored,
 }
