@@ -211,7 +211,8 @@ impl Loaded {
                 (Box::new(found.module), found.base, preparation)
             }
             Tower::Language(found) => {
-                (Box::new(found.language), found.base, Preparation::Texts(Box::new(found.tokenizer)))
+                let language::Opened { language, base, tokenizer, .. } = *found;
+                (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
             }
         };
         Ok(Model {
