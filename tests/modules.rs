@@ -250,9 +250,20 @@ const NO_OPTIMIZER: [&str; 6] = ["ivon", "vogn", "bbb", "sgld", "psgld", "sghmc"
 #[test]
 fn every_method_is_tried() {
     let tried: Vec<&str> = METHODS.iter().map(|(key, _)| *key).collect();
-    for entry in bella::methods::METHODS.iter().filter(|entry| entry.key != "imported") {
+    for entry in bella::methods::METHODS.iter().filter(|entry| !["imported", "bayesvlm"].contains(&entry.key)) {
         assert!(tried.contains(&entry.key), "{} is not tried on a module", entry.key);
     }
+}
+
+#[test]
+fn a_gaussian_over_projections_refuses_it() {
+    let place = Place::with_tiny();
+    let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+    let (plain, _) = plain.split_once("[subspace").unwrap();
+    let more = "[subspace.projections]\n[method.bayesvlm]\n[optimizer.none]\n[train]\nepochs = 1\nbatch_size = 8\n";
+    place.write("tiny.toml", format!("{plain}{more}").as_bytes());
+    let line = error_line(place.train(&joined(&sets("residual.pt"), &[])), 1);
+    assert_has(&line, &["subspace.projections", "needs a zero-shot head: use [head.zero-shot]"]);
 }
 
 /// A run by one of the methods has a finite loss, and its members differ where there are several.
