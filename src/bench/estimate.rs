@@ -44,6 +44,17 @@ pub struct Machine {
     pub auto: Kind,
 }
 
+impl Machine {
+    fn kind(&self, precision: Precision) -> Kind {
+        match precision {
+            Precision::Auto => self.auto,
+            Precision::F32 => Kind::Float,
+            Precision::Bf16 => Kind::BFloat16,
+            Precision::F64 => Kind::Double,
+        }
+    }
+}
+
 /// A part of the experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Part {
@@ -173,12 +184,7 @@ impl Expected {
             let key = &experiment.data.key;
             format!("data.{key}: publishes no number of images: say how many by data.{key}.subset")
         })?;
-        let kind = match training.train.precision {
-            Precision::Auto => machine.auto,
-            Precision::F32 => Kind::Float,
-            Precision::Bf16 => Kind::BFloat16,
-            Precision::F64 => Kind::Double,
-        };
+        let kind = machine.kind(training.train.precision);
         let Sized { name, vit, base, checkpoint_bytes } = network(experiment)?;
         let model = model(experiment, &vit, &base, kind)?;
         let subspace = training.subspace.spec.build(&vit, &base, &model.head)?;
@@ -201,12 +207,9 @@ impl Expected {
             training: case.training(),
             validation: case.prediction(real.validation * real.epochs, training.method.spec.particles()),
             evaluation: test.map(|images| case.prediction(images, members)),
-            attack: test.map(|images| {
-                let once = case.prediction(images, members);
-                // The gradient of the pixels takes a forward pass and about as much again on the way back. All budgets share
-                // the decoded images, which are those of the evaluation.
-                Part { flop: 3.0 * once.flop, decoded: 0.0 }
-            }),
+            // The gradient of the pixels takes a forward pass and about as much again on the way back. All budgets share the
+            // decoded images, which are those of the evaluation.
+            attack: test.map(|images| Part { flop: 3.0 * case.prediction(images, members).flop, decoded: 0.0 }),
             cut,
             memory_bytes,
             disk_bytes: checkpoint_bytes + state + 2 * posterior + predictions as u64,

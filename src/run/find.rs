@@ -12,44 +12,28 @@ impl RunFolder {
     /// finished one).
     pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
         let runs = results.join("runs");
-        if let Some(named) = named {
-            let direct = PathBuf::from(named);
-            if direct.join("config.toml").is_file() {
-                let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
-                return Ok(RunFolder { path });
-            }
+        let Some(named) = named else { return latest(&runs) };
+        let direct = PathBuf::from(named);
+        if direct.join("config.toml").is_file() {
+            let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
+            return Ok(RunFolder { path });
         }
         let found = all_runs(&runs)?;
-        match named {
-            Some(named) => {
-                let exact: Vec<&RunFolder> = found.iter().filter(|run| run.id() == named).collect();
-                let starting: Vec<&RunFolder> = found.iter().filter(|run| run.id().starts_with(named)).collect();
-                let matching = if exact.is_empty() { starting } else { exact };
-                let by_settings = || found.iter().filter(|run| run.has_settings(named)).collect();
-                let matching: Vec<&RunFolder> = if matching.is_empty() { by_settings() } else { matching };
-                match matching[..] {
-                    [run] => Ok(run.clone()),
-                    [] => bail!(
-                        "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}",
-                        runs.display()
-                    ),
-                    _ => bail!(
-                        "`{named}` fits {} runs below {}: give more of the id or of the settings, or the folder",
-                        matching.len(),
-                        runs.display()
-                    ),
-                }
-            }
-            None => {
-                let finished = found.into_iter().filter(RunFolder::is_finished);
-                let latest = finished.max_by_key(|run| modified(&run.posterior()));
-                latest.with_context(|| {
-                    format!(
-                        "no finished run below {}: run `bella train --config FILE` first, or name a run",
-                        runs.display()
-                    )
-                })
-            }
+        let those = |fit: &dyn Fn(&RunFolder) -> bool| found.iter().filter(|run| fit(run)).collect::<Vec<_>>();
+        let ways: [&dyn Fn(&RunFolder) -> bool; 3] =
+            [&|run| run.id() == named, &|run| run.id().starts_with(named), &|run| run.has_settings(named)];
+        let matching = ways.into_iter().map(those).find(|matching| !matching.is_empty()).unwrap_or_default();
+        match matching[..] {
+            [run] => Ok(run.clone()),
+            [] => bail!(
+                "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}",
+                runs.display()
+            ),
+            _ => bail!(
+                "`{named}` fits {} runs below {}: give more of the id or of the settings, or the folder",
+                matching.len(),
+                runs.display()
+            ),
         }
     }
 
@@ -60,6 +44,15 @@ impl RunFolder {
     pub fn all(results: &Path) -> Result<Vec<RunFolder>> {
         all_runs(&results.join("runs"))
     }
+}
+
+/// Returns the finished run whose posterior is the youngest.
+fn latest(runs: &Path) -> Result<RunFolder> {
+    let finished = all_runs(runs)?.into_iter().filter(RunFolder::is_finished);
+    let latest = finished.max_by_key(|run| modified(&run.posterior()));
+    latest.with_context(|| {
+        format!("no finished run below {}: run `bella train --config FILE` first, or name a run", runs.display())
+    })
 }
 
 /// Returns all run folders below `results/runs`, sorted.

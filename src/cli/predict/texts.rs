@@ -108,16 +108,7 @@ fn generate(
     (names, prompts, tokens): (&[String], &[Vec<u32>], usize),
     (tokenizer, mut out): (&Tokenizer, Box<dyn Write>),
 ) -> Result<()> {
-    let columns = &opened.session.subspace()?.layout().columns;
-    ensure!(
-        columns.iter().any(|column| !column.name.starts_with("head.")),
-        "--generate: this run trains its head alone, which knows no tokens but the label words: name a run of \
-         [subspace.low-rank] or [subspace.full]"
-    );
-    ensure!(
-        predictor.has_weights(),
-        "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
-    );
+    check_writes(opened, predictor)?;
     let stop = Stop { tokens, end: tokenizer.end() };
     let batch = opened.batch_size(args.batch_size).min(prompts.len());
     let mut table = (args.format == Format::Csv).then(|| csv::Writer::from_writer(Vec::new()));
@@ -128,14 +119,7 @@ fn generate(
             let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
             let text = tokenizer.text(&ids)?;
             match &mut table {
-                Some(table) => {
-                    let mean = |of: fn(&Written) -> f64| {
-                        (!written.is_empty()).then(|| written.iter().map(of).sum::<f64>() / written.len() as f64)
-                    };
-                    let (mean_entropy, mean_mutual_information) = (mean(|w| w.entropy), mean(|w| w.mutual_information));
-                    let tokens = written.len();
-                    table.serialize(Summary { path, text: &text, tokens, mean_entropy, mean_mutual_information })?;
-                }
+                Some(table) => table.serialize(Summary::of(path, &text, written))?,
                 None => {
                     let tokens = written.iter().map(|one| token(tokenizer, one)).collect::<Result<_>>()?;
                     let line = serde_json::to_string(&Whole { path, text: &text, tokens })?;
@@ -148,6 +132,36 @@ fn generate(
         out.write_all(&table.into_inner()?).context("cannot write the records")?;
     }
     out.flush().context("cannot write the records")
+}
+
+/// Checks that the members of a run can write texts.
+fn check_writes(opened: &Opened, predictor: &Predictor) -> Result<()> {
+    let columns = &opened.session.subspace()?.layout().columns;
+    ensure!(
+        columns.iter().any(|column| !column.name.starts_with("head.")),
+        "--generate: this run trains its head alone, which knows no tokens but the label words: name a run of \
+         [subspace.low-rank] or [subspace.full]"
+    );
+    ensure!(
+        predictor.has_weights(),
+        "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
+    );
+    Ok(())
+}
+
+impl<'a> Summary<'a> {
+    fn of(path: &'a str, text: &'a str, written: &[Written]) -> Summary<'a> {
+        let mean = |of: fn(&Written) -> f64| {
+            (!written.is_empty()).then(|| written.iter().map(of).sum::<f64>() / written.len() as f64)
+        };
+        Summary {
+            path,
+            text,
+            tokens: written.len(),
+            mean_entropy: mean(|one| one.entropy),
+            mean_mutual_information: mean(|one| one.mutual_information),
+        }
+    }
 }
 
 fn token(tokenizer: &Tokenizer, written: &Written) -> Result<Token> {
