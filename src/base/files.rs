@@ -83,6 +83,16 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     io::read_to_string(open_file(path)?)
 }
 
+/// Returns the content of a JSON file.
+///
+/// # Errors
+/// Fails as [`read_text`] does, or if the text is no JSON. The message names the file.
+pub fn read_json(path: &Path) -> Result<serde_json::Value> {
+    let shown = path.display();
+    let text = read_text(path).with_context(|| format!("{shown}: cannot read"))?;
+    serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))
+}
+
 /// Removes temporary files in `folder` of processes that were killed while they wrote.
 pub fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

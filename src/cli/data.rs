@@ -8,8 +8,9 @@ use clap::{Args, Subcommand};
 use super::failure::Usage;
 use super::opened::data_table;
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
-use crate::data::{DATASETS, Interpolation, Request, SplitName};
+use crate::data::{DATASETS, Request, SplitName};
 use crate::experiment::{DataSpec, load_config};
+use crate::machine::cores;
 use crate::schema::Tree;
 
 /// Check data sets on disk.
@@ -103,18 +104,8 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
     };
-    let workers = args.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    // The size is small, since the pixels are not used. The memory is zero, so that images are not decoded into memory.
-    let request = Request {
-        image_size: 32,
-        interpolation: Interpolation::Bicubic,
-        crop_pct: 1.0,
-        cache: None,
-        memory_bytes: 0,
-        workers,
-        progress: &progress,
-    };
-    let findings = check(&*spec.dataset, &scope, &request);
+    let workers = args.workers.map_or_else(cores, usize::from);
+    let findings = check(&*spec.dataset, &scope, &Request::listing(workers, &progress));
     bar.finish_and_clear();
     print(spec, &findings);
     findings.faults.iter().for_each(|fault| tracing::error!("{}: {fault}", spec.key));

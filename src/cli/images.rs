@@ -12,6 +12,7 @@ use super::failure::Usage;
 use crate::base::files::{expect_writable, write_atomic};
 use crate::data::batches::{SampleSet, in_order};
 use crate::data::{Decode, Files, Inputs, Interpolation, Request, Resize, Split};
+use crate::machine::cores;
 use crate::model::{Normalize, Preprocess};
 use crate::predict::inputs::collect;
 
@@ -69,7 +70,7 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
     let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
     let problem = inputs.iter().find_map(|input| input.problem.clone());
     problem.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))?;
-    let workers = args.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let workers = args.workers.map_or_else(cores, usize::from);
     let bar = crate::base::logging::bar(inputs.len() as u64, "packing");
     let request = Request {
         image_size: args.size as usize,

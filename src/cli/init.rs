@@ -9,6 +9,7 @@ use clap::Args;
 use super::failure::Usage;
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
+use crate::machine::cores;
 use crate::machine::device::DeviceChoice;
 use crate::schema::Tree;
 use crate::session::Settings;
@@ -176,7 +177,7 @@ fn settings() -> Settings {
     Settings {
         device: DeviceChoice::Auto,
         threads: None,
-        workers: std::thread::available_parallelism().map_or(1, usize::from),
+        workers: cores(),
         precision: None,
         out: PathBuf::from("results"),
     }

@@ -99,11 +99,10 @@ impl ComputeArgs {
         if self.trust {
             crate::model::archive::trust();
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Settings {
             device: self.device,
             threads: self.threads,
-            workers: self.workers.map_or(cores, usize::from),
+            workers: self.workers.map_or_else(crate::machine::cores, usize::from),
             precision: None,
             out: self.out.clone(),
         }

@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 use super::failure::{Stopped, fail};
 use crate::machine::parallel::World;
 
-/// What the next signal does.
+/// The answer to the next signal.
 enum Response {
     /// End at once with a message, after some work.
     End { saved: String, last: Box<dyn FnOnce() + Send> },

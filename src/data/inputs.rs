@@ -16,7 +16,7 @@ use super::texts::Texts;
 use crate::schema::words;
 
 words! {
-    /// What a sample is.
+    /// The kind of samples: images or texts.
     pub enum Medium {
         Images = "images",
         Texts = "texts",

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::base::files::read_file;
+
 /// A line of a file.
 pub struct Line {
     path: PathBuf,
@@ -19,7 +21,7 @@ pub struct Line {
 pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
     let shown = path.display();
     let bytes =
-        std::fs::read(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
+        read_file(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
     let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

@@ -22,3 +22,18 @@ pub struct Request<'a> {
     /// Called with the numbers of finished and of all images while files are decoded, from any thread.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
+
+impl<'a> Request<'a> {
+    /// Returns a request for splits whose pixels are not used: nothing is decoded into memory, and the size is small.
+    pub fn listing(workers: usize, progress: &'a (dyn Fn(usize, usize) + Sync)) -> Request<'a> {
+        Request {
+            image_size: 32,
+            interpolation: Interpolation::Bicubic,
+            crop_pct: 1.0,
+            cache: None,
+            memory_bytes: 0,
+            workers,
+            progress,
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{Dataset, Entry, Interpolation, Request, Split, SplitName};
+use super::{Dataset, Entry, Inputs, Interpolation, Request, Split, SplitName};
 use crate::schema::{Reader, Tree};
 
 /// Returns the data set of a table `root = …` with `extra` lines.
@@ -33,6 +33,12 @@ pub const REQUEST: Request = Request {
     workers: 2,
     progress: &|_, _| (),
 };
+
+/// Returns the prompts of a split of texts, and whether the end-of-text token follows them.
+pub fn prompts(split: &Split) -> (Vec<&str>, bool) {
+    let Inputs::Texts(texts) = &split.inputs else { panic!("texts") };
+    (texts.prompts.texts.iter().map(String::as_str).collect(), texts.prompts.ended)
+}
 
 pub fn load(set: &dyn Dataset, split: SplitName) -> Result<Split> {
     set.load(split, &REQUEST)

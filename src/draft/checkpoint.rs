@@ -1,4 +1,4 @@
-//! What a checkpoint says of itself, as far as a first config depends on it.
+//! Looks at the checkpoint of a user: its normalisation, classifier and text tower, on which a first config depends.
 
 use std::path::{Path, PathBuf};
 

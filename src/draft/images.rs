@@ -1,4 +1,4 @@
-//! What a set of images is, as far as a first config depends on it.
+//! Looks at the images of a user: their layout, classes and numbers, on which a first config depends.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::small::counted;
 use crate::data::read::class_folders::folders;
-use crate::data::{DATASETS, Interpolation, Request, SplitName};
+use crate::data::{DATASETS, Request, SplitName};
 use crate::experiment::{DataSpec, Validation};
 use crate::schema::{Choice, Tree};
 
@@ -43,16 +43,7 @@ impl Images {
         let spec = read(&key, &table)?;
         let classes = spec.dataset.classes()?;
         ensure!(classes.len() > 1, "{named}: {} class: at least two are needed", classes.len());
-        let request = Request {
-            image_size: 32,
-            interpolation: Interpolation::Bicubic,
-            crop_pct: 1.0,
-            cache: None,
-            // Files are listed, not decoded.
-            memory_bytes: 0,
-            workers: 1,
-            progress: &|_, _| {},
-        };
+        let request = Request::listing(1, &|_, _| {});
         let load = |split: SplitName| {
             let loaded = spec.dataset.load(split, &request);
             loaded.with_context(|| format!("the {split} split of data.{key}"))

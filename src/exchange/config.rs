@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::base::files::read_json;
+
 /// Returns the config of a checkpoint's folder.
 ///
 /// # Errors
@@ -20,10 +22,8 @@ pub fn read(folder: &Path) -> Result<Value> {
 /// # Errors
 /// Fails if it cannot be read, or if it is not an object.
 pub fn of_file(path: &Path) -> Result<Value> {
-    let shown = path.display();
-    let text = crate::base::files::read_text(path).with_context(|| format!("{shown}: cannot read"))?;
-    let value: Value = serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?;
-    ensure!(value.is_object(), "{shown}: no JSON object");
+    let value = read_json(path)?;
+    ensure!(value.is_object(), "{}: no JSON object", path.display());
     Ok(value)
 }
 

@@ -1,4 +1,4 @@
-//! What the image tower shows of images at its projection.
+//! The inputs and outputs of the image tower's projection for some images.
 
 use anyhow::{Context, Result};
 use tch::{Tensor, no_grad};
@@ -9,7 +9,7 @@ use crate::model::network::weights::Tape;
 
 /// The output of the image tower for some images.
 pub struct Seen {
-    /// What enters the projection, φ, `[B, w]`.
+    /// The inputs of the projection, φ, `[B, w]`.
     pub inputs: Tensor,
     /// The embeddings g, `[B, d]`.
     pub embeddings: Tensor,

@@ -13,3 +13,8 @@ pub mod wait;
 pub use chunk::Chunk;
 pub use precision::Precision;
 pub use wait::Wait;
+
+/// Returns the number of cores that this process may use; 1 if the system does not tell it.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -14,6 +14,7 @@ use signal_hook::consts::SIGTERM;
 use super::trial::{Base, Trial};
 use crate::machine::Wait;
 use crate::machine::child::{ask_to_end, end_with_parent};
+use crate::machine::cores;
 use crate::machine::device::DeviceChoice;
 use crate::schema::Choice;
 
@@ -39,8 +40,7 @@ pub struct Share {
 
 /// Returns the cores of each of `jobs` processes that share this machine: at least one.
 pub fn cores_each(jobs: usize) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (cores / jobs.max(1)).max(1)
+    (cores() / jobs.max(1)).max(1)
 }
 
 /// The commands that train trials.

@@ -7,7 +7,7 @@ use crate::machine::memory::gib;
 /// The time between two looks at the memory, which the system must be asked for.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of a running training at one moment.
+/// The state of a running training at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
     pub loss: f64,
@@ -16,7 +16,7 @@ pub(super) struct Reading {
     pub images_per_second: Option<f64>,
     /// The seconds left in this epoch and in the whole training.
     pub left: Option<[f64; 2]>,
-    /// What is held on the computing device, in bytes.
+    /// The memory in bytes that training holds on the computing device.
     pub held: Option<u64>,
     pub is_gpu: bool,
 }

@@ -1,4 +1,4 @@
-//! What `bella inspect` prints of a language network.
+//! The lines that `bella inspect` prints about a language network.
 
 use anyhow::Result;
 

@@ -17,7 +17,7 @@ use crate::predict::Predictor;
 use crate::predict::generate::{Stop, Written};
 use crate::predict::inputs::{Format, Prediction, Record, Writer};
 
-/// What is asked of a run on texts.
+/// The options of a prediction on texts.
 pub struct Asked<'a> {
     /// Files of JSON lines.
     pub paths: &'a [PathBuf],

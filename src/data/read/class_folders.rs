@@ -56,7 +56,7 @@ impl ClassFolders {
     /// test images (`share`) and training images.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// Fails like [`Self::load`].
     pub fn load_drawn(
         &self,
         folder: &Path,

@@ -1,20 +1,22 @@
 //! Multiple-choice questions of the commonsense sets, with the prompts by which BLoB, TFB and IBDR are compared
 //! (bayesian-peft), as they are published or as they were meant.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::json_lines::Sample;
-use crate::data::lines::Line;
-use crate::data::{Published, SplitName};
+use super::json_lines::{self, Sample};
+use crate::data::lines::{Line, read_lines};
+use crate::data::{Published, Split, SplitName, Subset};
 use crate::schema::{Reader, words};
 
 words! {
     /// The wording of prompts.
     pub enum Wording {
-        /// That of the published results, whatever its slips.
+        /// The wording of the published results, with its slips.
         Published = "published",
-        /// The same without its slips.
+        /// The published wording without its slips.
         Corrected = "corrected",
     }
 }
@@ -83,7 +85,7 @@ impl Question {
     ///
     /// # Errors
     /// Fails if the line has no `answerKey` that is the label of a choice, or if that is neither a letter nor a number.
-    pub fn sample(&self, wording: Wording, heading: &str, line: &Line) -> Result<Sample> {
+    fn sample(&self, wording: Wording, heading: &str, line: &Line) -> Result<Sample> {
         let answer = line.text("answerKey")?;
         let place = self.choices.iter().position(|(label, _)| *label == answer);
         let place = place.with_context(|| format!("{line}: answerKey = \"{answer}\" is none of its choices"))?;
@@ -96,6 +98,22 @@ impl Question {
         };
         Ok(Sample { text: self.prompt(wording, heading), label: label as u32 })
     }
+}
+
+/// Reads a split of questions from a file; `heading` stands over the choices.
+///
+/// # Errors
+/// Fails if the file or a question in it is malformed, or if the subset asks for more questions than there are.
+pub fn read_split(
+    named: (&'static str, SplitName),
+    file: &Path,
+    (wording, heading): (Wording, &str),
+    subset: Option<Subset>,
+) -> Result<Split> {
+    let lines = read_lines(file)?;
+    let sample = |line| Question::read(line)?.sample(wording, heading, line);
+    let samples = lines.iter().map(sample).collect::<Result<_>>()?;
+    json_lines::split(named, samples, false, subset)
 }
 
 /// Returns the number, from 0 on, that a letter or a number from 1 on stands for.
@@ -129,8 +147,20 @@ impl TestOn {
         SplitName::ALL.into_iter().filter(|split| self.part_of(*split).is_some()).collect()
     }
 
-    /// Returns the published part that serves as a split.
-    pub fn part_of(self, split: SplitName) -> Option<&'static str> {
+    /// Returns the published part that serves as a split of the data set `key`.
+    ///
+    /// # Errors
+    /// Fails for the validation split of a set that is tested on it.
+    pub fn part(self, key: &str, split: SplitName) -> Result<&'static str> {
+        self.part_of(split).with_context(|| {
+            format!(
+                "{key} is tested on its validation set: set data.{key}.validation to a share, or data.{key}.test_on to \
+                 \"test\""
+            )
+        })
+    }
+
+    fn part_of(self, split: SplitName) -> Option<&'static str> {
         match (split, self) {
             (SplitName::Train, _) => Some("Train"),
             (SplitName::Val, TestOn::Validation) => None,

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
 
-use crate::data::lines::{Line, read_lines};
-use crate::data::read::json_lines;
-use crate::data::read::questions::{LETTERS, Question, TestOn, Wording};
+use crate::data::lines::Line;
+use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Choice, Reader, words};
 
@@ -74,19 +73,13 @@ impl Dataset for Arc {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let Some(part) = self.test_on.part_of(split) else {
-            bail!(
-                "arc is tested on its validation set: set data.arc.validation to a share, or data.arc.test_on to \"test\""
-            )
-        };
+        let part = self.test_on.part(ENTRY.key, split)?;
         let name = match self.part {
             Part::Easy => "ARC-Easy",
             Part::Challenge => "ARC-Challenge",
         };
-        let lines = read_lines(&self.root.join(name).join(format!("{name}-{part}.jsonl")))?;
-        let sample = |line| Question::read(line)?.sample(self.prompts, "Choices", line);
-        let samples = lines.iter().map(sample).collect::<Result<_>>()?;
-        json_lines::split((ENTRY.key, split), samples, false, self.subset)
+        let file = self.root.join(name).join(format!("{name}-{part}.jsonl"));
+        read_split((ENTRY.key, split), &file, (self.prompts, "Choices"), self.subset)
     }
 
     fn resolved(&self) -> toml::Table {

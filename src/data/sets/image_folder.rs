@@ -38,7 +38,7 @@ struct ImageFolder {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum TestImages {
-    /// Those in a folder.
+    /// All images of the folder with this name.
     Folder(String),
     /// A share of each class, which is not trained on.
     Share(f64),

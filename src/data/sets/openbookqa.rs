@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
 
-use crate::data::lines::{Line, read_lines};
-use crate::data::read::json_lines;
-use crate::data::read::questions::{LETTERS, Question, TestOn, Wording};
+use crate::data::lines::Line;
+use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
@@ -69,16 +68,9 @@ impl Dataset for OpenBookQa {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let Some(part) = self.test_on.part_of(split) else {
-            bail!(
-                "openbookqa is tested on its validation set: set data.openbookqa.validation to a share, or \
-                 data.openbookqa.test_on to \"test\""
-            )
-        };
-        let lines = read_lines(&self.root.join("Data/Main").join(format!("{}.jsonl", part.to_lowercase())))?;
-        let sample = |line| Question::read(line)?.sample(self.prompts, self.heading(), line);
-        let samples = lines.iter().map(sample).collect::<Result<_>>()?;
-        json_lines::split((ENTRY.key, split), samples, false, self.subset)
+        let part = self.test_on.part(ENTRY.key, split)?.to_lowercase();
+        let file = self.root.join("Data/Main").join(format!("{part}.jsonl"));
+        read_split((ENTRY.key, split), &file, (self.prompts, self.heading()), self.subset)
     }
 
     fn resolved(&self) -> toml::Table {

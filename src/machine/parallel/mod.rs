@@ -162,7 +162,7 @@ impl World {
 
     /// Returns the place of this process among the others.
     pub fn place(&self) -> Place {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = crate::machine::cores();
         let Some(network) = &self.network else { return Place { local_rank: 0, neighbours: 1, cores } };
         let host = read("/proc/sys/kernel/hostname");
         let allowed = read("/proc/self/status").lines().find(|l| l.starts_with("Cpus_allowed:")).map(str::to_string);

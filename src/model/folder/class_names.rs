@@ -5,18 +5,14 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::FILES;
-use super::weights::{Place, has_weights};
+use super::preprocessing::beside;
 
 /// The start of the names that transformers gives to classes without one.
 const NAMELESS: &str = "LABEL_";
 
 /// Returns the names in the order of the logits; `None` where the config beside the weights at `path` names no classes.
 pub fn class_names(path: &Path) -> Option<Vec<String>> {
-    let folder = has_weights(path).ok().filter(|has| *has).and_then(|_| Place::of(path).ok())?.folder;
-    FILES.iter().find_map(|name| {
-        let config: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(name)).ok()?).ok()?;
-        of_transformers(&config).or_else(|| of_timm(&config))
-    })
+    beside(path, FILES).find_map(|(_, config)| of_transformers(&config).or_else(|| of_timm(&config)))
 }
 
 fn of_transformers(config: &Value) -> Option<Vec<String>> {

@@ -9,6 +9,7 @@ use super::classes::{CLASSES, Class, IMAGE_SIZE, LANGUAGE, NESTED};
 use super::looks;
 use super::values::Values;
 use super::weights::Place;
+use crate::base::files::read_json;
 use crate::model::vit::architecture::{Architecture, architecture};
 use crate::model::vit::identify::Fixed;
 use crate::model::vit::parts::Resize;
@@ -61,8 +62,7 @@ impl Config {
     pub fn read(place: &Place, fixed: &Fixed) -> Result<Config> {
         let Some(path) = file(&place.folder) else { return Config::told(place, fixed) };
         let shown = path.display();
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{shown}: cannot read"))?;
-        let table: Value = serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?;
+        let table = read_json(&path)?;
         if let Some(model) = table.get("model_cfg") {
             return Config::of_open_clip(&path, model, fixed);
         }

@@ -13,6 +13,7 @@ mod classes;
 mod config;
 mod looks;
 mod preprocessing;
+pub mod tokenizer;
 mod traits;
 mod values;
 mod weights;
@@ -36,11 +37,9 @@ pub use classes::LANGUAGE;
 pub use config::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use preprocessing::Preprocessing;
+pub use tokenizer::TOKENIZER;
 pub use values::Values;
 pub use weights::{Place, has_weights, home};
-
-/// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
-pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
 /// Advice for weights that are no whole vision transformer's of a known kind.
 const OTHERS: &str = "download the weights again if they should be whole; scripts/export_torchscript.py exports other \

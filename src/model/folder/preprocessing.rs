@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::config::{FILES, input_size};
 use super::weights::{Place, has_weights};
+use crate::base::files::read_json;
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
 
@@ -35,16 +36,10 @@ impl Preprocessing {
     /// Reads the values beside weights, a folder or a file. A missing or damaged file gives no values here; it is reported
     /// when the checkpoint is opened.
     pub fn of(path: &Path) -> Preprocessing {
-        let Ok(true) = has_weights(path) else { return Preprocessing::default() };
-        let Ok(Place { folder, .. }) = Place::of(path) else { return Preprocessing::default() };
-        let json = |name: &str| -> Option<Value> {
-            serde_json::from_str(&std::fs::read_to_string(folder.join(name)).ok()?).ok()
-        };
-        if let Some(found) = json(FILE) {
+        if let Some((_, found)) = beside(path, [FILE]).next() {
             return Preprocessing { file: Some(FILE), ..Preprocessing::of_transformers(&found) };
         }
-        let found = FILES.into_iter().find_map(|name| {
-            let config = json(name)?;
+        let found = beside(path, FILES).find_map(|(name, config)| {
             let open_clip = config.get("preprocess_cfg").map(Preprocessing::of_open_clip);
             let found = open_clip.or(config.get("pretrained_cfg").map(Preprocessing::of_timm))?;
             Some(Preprocessing { file: Some(name), ..found })
@@ -118,6 +113,17 @@ impl Preprocessing {
 
 fn is_share(value: &f64) -> bool {
     (0.1..=1.0).contains(value)
+}
+
+/// Returns those of the named files beside weights, a folder or a file, that can be read as JSON.
+pub(super) fn beside<const N: usize>(
+    path: &Path,
+    names: [&'static str; N],
+) -> impl Iterator<Item = (&'static str, Value)> {
+    let folder =
+        has_weights(path).is_ok_and(|has| has).then(|| Place::of(path).ok()).flatten().map(|place| place.folder);
+    let read = move |name| Some((name, read_json(&folder.as_ref()?.join(name)).ok()?));
+    names.into_iter().filter_map(read)
 }
 
 /// Returns the number of pixels per side from `224`, `{"height": 224, "width": 224}` or `{"shortest_edge": 224}`.

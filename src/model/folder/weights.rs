@@ -8,6 +8,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use crate::base::files::read_json;
 use crate::base::tensor::first_line;
 use crate::model::archive::state_dict;
 
@@ -100,8 +101,7 @@ impl Place {
             return Ok(Place { path, folder, files: vec![file.to_path_buf()], index: None });
         }
         let shown = file.display();
-        let text = std::fs::read_to_string(file).with_context(|| format!("{shown}: cannot read"))?;
-        let json: Value = serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?;
+        let json = read_json(file)?;
         let map = json.get("weight_map").and_then(Value::as_object);
         let map = map.with_context(|| format!("{shown}: has no `weight_map`"))?;
         let file_of = |(tensor, file): (&String, &Value)| Some((tensor.clone(), file.as_str()?.to_string()));

@@ -7,12 +7,10 @@ use serde_json::Value;
 use tokenizers::{PaddingDirection, PaddingParams, PaddingStrategy, TruncationParams};
 
 use super::tokens;
-use crate::model::folder;
+use crate::base::files::read_json;
+use crate::model::folder::tokenizer::{For, StoredTokenizer};
+use crate::model::folder::{self, TOKENIZER};
 use crate::model::vit::text::{TextGeometry, TextStyle};
-
-/// The files of a folder that describe its tokenizer.
-const FILE: &str = folder::TOKENIZER[0];
-const SETTINGS: &str = folder::TOKENIZER[1];
 
 /// Turns texts into tokens.
 pub enum Tokenizer {
@@ -84,7 +82,7 @@ enum Cleaning {
 impl Cleaning {
     /// Returns what the config of a folder asks for: that of open_clip, else the class of transformers.
     fn of(folder: &Path, settings: &Value) -> Result<Cleaning> {
-        let config = folder::config_file(folder).map(|path| json(&path)).transpose()?.unwrap_or(Value::Null);
+        let config = folder::config_file(folder).map(|path| read_json(&path)).transpose()?.unwrap_or(Value::Null);
         let text = config.pointer("/model_cfg/text_cfg");
         let said = text.map(|text| text.pointer("/tokenizer_kwargs/clean").and_then(Value::as_str));
         let class = settings.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
@@ -126,26 +124,24 @@ pub struct Siglip {
 
 impl Siglip {
     fn open(folder: &Path, text: &TextGeometry) -> Result<Siglip> {
-        let path = folder.join(FILE);
-        let shown = path.display();
-        ensure!(
-            path.is_file(),
-            "{shown}: no such file, which SigLIP's text tower needs: put the publisher's there, or set \
-             head.zero-shot.weights"
-        );
-        let mut tokenizer = tokenizers::Tokenizer::from_file(&path)
-            .map_err(|e| anyhow!("{shown}: no tokenizer that bella reads: {e}"))?;
-        let largest = tokenizer.get_vocab(true).values().max().map_or(0, |largest| i64::from(*largest));
-        ensure!(
-            largest < text.vocabulary,
-            "{shown}: has a token numbered {largest}, but the text tower knows {}: they are not of one model",
-            text.vocabulary
-        );
-        let settings = folder.join(SETTINGS);
-        let settings = if settings.is_file() { json(&settings)? } else { Value::Null };
-        let padding = padding(&settings, &tokenizer, text.context as usize).with_context(|| {
-            format!("{shown}: neither it nor {SETTINGS} names the `pad_token` with which SigLIP's texts are filled")
+        let stored = StoredTokenizer::open(
+            folder,
+            &For {
+                network: "SigLIP's text tower",
+                advice: ", or set head.zero-shot.weights",
+                vocabulary: text.vocabulary,
+                part: "text tower",
+            },
+        )?;
+        let padding = padding(&stored, text.context as usize).with_context(|| {
+            format!(
+                "{}: neither it nor {} names the `pad_token` with which SigLIP's texts are filled",
+                stored.path.display(),
+                TOKENIZER[1]
+            )
         })?;
+        let StoredTokenizer { mut tokenizer, settings, path } = stored;
+        let shown = path.display();
         let cut = TruncationParams { max_length: text.context as usize, ..TruncationParams::default() };
         let tokenizer = tokenizer.with_padding(Some(padding)).with_truncation(Some(cut));
         let tokenizer = tokenizer.map_err(|e| anyhow!("{shown}: {e}"))?.clone().into();
@@ -159,18 +155,12 @@ impl Siglip {
     }
 }
 
-fn json(path: &Path) -> Result<Value> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{shown}: cannot read"))?;
-    serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))
-}
-
 /// Returns how texts are filled to `context`: as the settings say, else as the tokenizer's file does, else as the class of
 /// transformers does (Gemma's, of SigLIP 2, fills on the left). A token is a text, or a table with its `content`.
-fn padding(settings: &Value, tokenizer: &tokenizers::Tokenizer, context: usize) -> Option<PaddingParams> {
+fn padding(stored: &StoredTokenizer, context: usize) -> Option<PaddingParams> {
+    let StoredTokenizer { tokenizer, settings, .. } = stored;
     let own = tokenizer.get_padding();
-    let said = settings.get("pad_token").and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
-    let token = said.map(str::to_string).or_else(|| own.map(|own| own.pad_token.clone()))?;
+    let token = stored.special("pad_token").map(str::to_string).or_else(|| own.map(|own| own.pad_token.clone()))?;
     let class = settings.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
     let fills_left = ["Gemma", "Siglip2"].iter().any(|start| class.starts_with(start));
     let direction = match settings.get("padding_side").and_then(Value::as_str) {

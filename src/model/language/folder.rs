@@ -9,6 +9,7 @@ use tch::{Kind, Tensor};
 
 use super::config::{FAMILIES, Family, family};
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
+use crate::base::files::read_json;
 use crate::model::folder::{Place, Values, config_file, home};
 use crate::model::network::{Network, Parameters};
 
@@ -28,8 +29,8 @@ pub struct Opened {
 
 /// Returns whether the config at a path, a folder or a file of weights, is that of a language network that bella computes.
 pub fn is_language(path: &Path) -> bool {
-    let table = || serde_json::from_str::<Value>(&std::fs::read_to_string(config_file(&home(path))?).ok()?).ok();
-    table().is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(family).is_some())
+    let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
+    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(family).is_some())
 }
 
 /// Opens the network at `path` for prompts of at most `tokens` tokens; 512 or the context by default.
@@ -57,8 +58,7 @@ pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
 fn config(place: &Place) -> Result<(&'static Family, Geometry)> {
     let path = config_file(&place.folder).context("there is no config.json beside the weights")?;
     let shown = path.display();
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{shown}: cannot read"))?;
-    let values = Values::new(&path, serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))?);
+    let values = Values::new(&path, read_json(&path)?);
     let model_type = values.text("model_type").unwrap_or_default();
     let Some(family) = family(model_type) else {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();

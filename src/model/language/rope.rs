@@ -19,7 +19,7 @@ pub enum Scaling {
     Linear {
         factor: f64,
     },
-    /// That of Llama 3.1. Let λ = 2π/f be a wavelength in tokens. Frequencies with λ > `original` / `low` are divided by
+    /// The scaling of Llama 3.1. Let λ = 2π/f be a wavelength in tokens. Frequencies with λ > `original` / `low` are divided by
     /// the factor, those with λ < `original` / `high` stay, and those between are interpolated.
     Llama3 {
         factor: f64,

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::data::{Prompts, Tokens};
 use crate::model::folder::TOKENIZER;
+use crate::model::folder::tokenizer::{For, StoredTokenizer};
 
 /// A tokenizer that turns prompts into tokens.
 pub struct Tokenizer {
@@ -35,34 +36,20 @@ impl Tokenizer {
     /// # Errors
     /// Fails if there is none, if it is damaged, or if it has a token that the network does not know.
     pub fn open(folder: &Path, vocabulary: i64, tokens: usize) -> Result<Tokenizer> {
-        let [path, settings] = TOKENIZER.map(|name| folder.join(name));
-        let shown = path.display();
-        ensure!(
-            path.is_file(),
-            "{shown}: no such file, which a language network needs: put the publisher's there (transformers writes it by \
-             AutoTokenizer.from_pretrained(…).save_pretrained(…))"
-        );
-        let mut tokenizer = tokenizers::Tokenizer::from_file(&path)
-            .map_err(|error| anyhow!("{shown}: no tokenizer that bella reads: {error}"))?;
-        let largest = tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
-        ensure!(
-            largest < vocabulary,
-            "{shown}: has a token numbered {largest}, but the network knows {vocabulary}: they are not of one model"
-        );
-        // Prompts are neither filled nor cut here.
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| anyhow!("{shown}: {error}"))?;
-        let settings = read_settings(&settings)?;
-        let special = |token: &str| {
-            let token = settings.get(token)?;
-            tokenizer.token_to_id(token.as_str().or_else(|| token.get("content")?.as_str())?)
-        };
+        let advice = " (transformers writes it by AutoTokenizer.from_pretrained(…).save_pretrained(…))";
+        let reader = For { network: "a language network", advice, vocabulary, part: "network" };
+        let stored = StoredTokenizer::open(folder, &reader)?;
+        let special = |name: &str| stored.tokenizer.token_to_id(stored.special(name)?);
         let edge = |token: &str, added: &str| {
-            let added = settings.get(added).and_then(Value::as_bool);
+            let added = stored.settings.get(added).and_then(Value::as_bool);
             special(token).map(|id| Edge { id, added })
         };
         let (start, end) = (edge("bos_token", "add_bos_token"), edge("eos_token", "add_eos_token"));
         let unknown = special("unk_token");
+        let StoredTokenizer { mut tokenizer, path, .. } = stored;
+        // Prompts are neither filled nor cut here.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| anyhow!("{}: {error}", path.display()))?;
         Ok(Tokenizer { tokenizer, path, start, end, unknown, tokens })
     }
 
@@ -165,14 +152,4 @@ impl Tokenizer {
         };
         prompts.texts.par_iter().enumerate().map(one).collect()
     }
-}
-
-/// Returns the settings of a tokenizer; null if there is no such file.
-fn read_settings(path: &Path) -> Result<Value> {
-    if !path.is_file() {
-        return Ok(Value::Null);
-    }
-    let shown = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{shown}: cannot read"))?;
-    serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))
 }

@@ -23,7 +23,7 @@ pub trait Autoregressive {
     fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64;
 }
 
-/// What a network keeps of the texts that it has read.
+/// The keys and values that a network keeps of the texts that it has read.
 pub struct Memory {
     /// The keys and the values of each block, `[p', B, heads, T + more, D]`.
     pub blocks: Vec<[Tensor; 2]>,

@@ -1,5 +1,5 @@
-//! Who is told of a training while it runs, besides the log and `train.csv`: TensorBoard, and a command of the user. None of
-//! them can end a training: what fails is a warning.
+//! Tells TensorBoard and a command of the user about a training while it runs. A failure of either is a warning and never
+//! ends the training.
 
 mod events;
 mod hook;
@@ -16,7 +16,7 @@ use crate::run::RunFolder;
 /// The most steps whose loss is logged; of more, only every so many is.
 const MOST_STEPS: usize = 20_000;
 
-/// Those who follow one run.
+/// The event file and the command that follow one run.
 pub(super) struct Followers {
     events: Option<EventFile>,
     hook: Option<Hook>,
@@ -27,7 +27,7 @@ pub(super) struct Followers {
 }
 
 impl Followers {
-    /// Nobody, for processes that do not write.
+    /// Returns followers that do nothing, for processes that do not write.
     pub fn none() -> Followers {
         Followers { events: None, hook: None, every: 1, started: true, wants_events: false }
     }

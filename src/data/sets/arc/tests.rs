@@ -1,11 +1,5 @@
 use super::*;
-use crate::data::Inputs;
-use crate::data::testing::{error, load, set, write};
-
-fn prompts(split: &Split) -> (Vec<&str>, bool) {
-    let Inputs::Texts(texts) = &split.inputs else { panic!("texts") };
-    (texts.prompts.texts.iter().map(String::as_str).collect(), texts.prompts.ended)
-}
+use crate::data::testing::{error, load, prompts, set, write};
 
 const OWN: &str = "{\"question\": {\"stem\": \"Why?\", \"choices\": [{\"text\": \"so\", \"label\": \"1\"}, {\"text\": \"no\", \"label\": \"2\"}]}, \"answerKey\": \"2\"}\n";
 const PACKAGED: &str = "{\"question\": \"Why?\", \"choices\": {\"text\": [\"so\", \"no\"], \"label\": [\"1\", \"2\"]}, \"answerKey\": \"2\"}\n";

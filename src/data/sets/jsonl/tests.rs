@@ -1,14 +1,7 @@
 use super::*;
-use crate::data::Inputs;
-use crate::data::testing::{error, load, mistakes, set, write};
+use crate::data::testing::{error, load, mistakes, prompts, set, write};
 
 const LABELS: &str = "labels = [\"no\", \"yes\"]";
-
-fn prompts(split: &Split) -> &[String] {
-    let Inputs::Texts(texts) = &split.inputs else { panic!("texts") };
-    assert!(!texts.prompts.ended);
-    &texts.prompts.texts
-}
 
 #[test]
 fn a_template_makes_a_prompt_of_each_line() {
@@ -20,7 +13,7 @@ fn a_template_makes_a_prompt_of_each_line() {
     );
     let set = set(&ENTRY, place.path(), &format!("{LABELS}\nprompt = \"{{{{{{more.n}}}}}}: {{text}}\\nA:\""));
     let split = load(&*set, SplitName::Train).unwrap();
-    assert_eq!(prompts(&split), ["{3}: is it?\nA:", "{true}: {b}\nA:"]);
+    assert_eq!(prompts(&split), (vec!["{3}: is it?\nA:", "{true}: {b}\nA:"], false));
     assert_eq!(split.labels, [1, 0]);
     assert_eq!(set.splits().unwrap(), [SplitName::Train]);
     assert_eq!(split.select(&[1]).fingerprint(), split.select(&[1]).fingerprint());

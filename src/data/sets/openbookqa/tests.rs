@@ -1,11 +1,5 @@
 use super::*;
-use crate::data::Inputs;
-use crate::data::testing::{error, load, set, write};
-
-fn prompts(split: &Split) -> (Vec<&str>, bool) {
-    let Inputs::Texts(texts) = &split.inputs else { panic!("texts") };
-    (texts.prompts.texts.iter().map(String::as_str).collect(), texts.prompts.ended)
-}
+use crate::data::testing::{error, load, prompts, set, write};
 
 /// The prompt is that of bayesian-peft's dataset/utils/dsets.py, with its heading.
 #[test]

@@ -1,0 +1,59 @@
+//! Opens the tokenizer of a folder: `tokenizer.json`, with the settings of its package in `tokenizer_config.json`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow, ensure};
+use serde_json::Value;
+use tokenizers::Tokenizer;
+
+use crate::base::files::read_json;
+
+/// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
+pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
+
+/// The network that reads the tokens, for messages.
+pub struct For {
+    pub network: &'static str,
+    /// The way out if there is no tokenizer.
+    pub advice: &'static str,
+    /// The number of tokens that the network knows.
+    pub vocabulary: i64,
+    /// The word for the part of the network that knows them.
+    pub part: &'static str,
+}
+
+/// A tokenizer that fits its network.
+pub struct StoredTokenizer {
+    pub tokenizer: Tokenizer,
+    /// The settings of its package; null if there are none.
+    pub settings: Value,
+    pub path: PathBuf,
+}
+
+impl StoredTokenizer {
+    /// Opens the tokenizer of a folder.
+    ///
+    /// # Errors
+    /// Fails if there is none, if it or its settings are damaged, or if it has a token that the network does not know.
+    pub fn open(folder: &Path, reader: &For) -> Result<StoredTokenizer> {
+        let [path, settings] = TOKENIZER.map(|name| folder.join(name));
+        let shown = path.display();
+        let For { network, advice, vocabulary, part } = reader;
+        ensure!(path.is_file(), "{shown}: no such file, which {network} needs: put the publisher's there{advice}");
+        let tokenizer =
+            Tokenizer::from_file(&path).map_err(|error| anyhow!("{shown}: no tokenizer that bella reads: {error}"))?;
+        let largest = tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
+        ensure!(
+            largest < *vocabulary,
+            "{shown}: has a token numbered {largest}, but the {part} knows {vocabulary}: they are not of one model"
+        );
+        let settings = if settings.is_file() { read_json(&settings)? } else { Value::Null };
+        Ok(StoredTokenizer { tokenizer, settings, path })
+    }
+
+    /// Returns the text of a special token in the settings, such as `eos_token`: a text, or a table with its `content`.
+    pub fn special(&self, name: &str) -> Option<&str> {
+        let token = self.settings.get(name)?;
+        token.as_str().or_else(|| token.get("content")?.as_str())
+    }
+}
