@@ -1,4 +1,4 @@
-//! Bayesian fine-tuning of pretrained vision transformers.
+//! Bayesian fine-tuning of pretrained networks.
 //!
 //! A posterior is a matrix `theta: [n, P]`: n particles (rows) of P trainable parameters (columns). Five modules work on
 //! it, each with a registry whose entries have one file each: [`model`] turns layer weights and images into logits,

@@ -51,7 +51,7 @@ use crate::machine::{Wait, wait};
 use failure::{Stopped, Usage, fail};
 use options::ComputeArgs;
 
-/// Bayesian fine-tuning of pretrained vision transformers.
+/// Bayesian fine-tuning of pretrained networks.
 ///
 /// Reads a TOML experiment, loads a pretrained network (a folder or a TorchScript archive), trains a posterior (SVGD,
 /// ensembles, Laplace, IVON; low-rank or full), and writes tables of accuracy, calibration and uncertainty as CSV.

@@ -82,6 +82,7 @@ mod tests {
         let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"3\"></svg>";
         let figure = |key, svg: Option<&str>| Figure {
             key,
+            topic: crate::report::figures::Topic::Training,
             title: "",
             paper: "",
             caption: String::new(),

@@ -4,6 +4,7 @@
 mod ablations;
 mod attacks;
 mod calibration;
+mod comparison;
 mod conditions;
 mod densities;
 mod density;
@@ -24,6 +25,7 @@ pub struct Figure {
     /// The stem of the figure's file names.
     pub key: &'static str,
     pub title: &'static str,
+    pub topic: Topic,
     /// The published figure that this one corresponds to. Empty if there is none.
     pub paper: &'static str,
     /// Text that names the quantities shown and the results they come from.
@@ -36,10 +38,45 @@ pub struct Figure {
     pub problems: Vec<String>,
 }
 
+/// What a figure is about. The page has a section for each, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    Comparison,
+    Calibration,
+    Robustness,
+    Uncertainty,
+    Training,
+    Settings,
+}
+
+impl Topic {
+    pub const ALL: [Topic; 6] = [
+        Topic::Comparison,
+        Topic::Calibration,
+        Topic::Robustness,
+        Topic::Uncertainty,
+        Topic::Training,
+        Topic::Settings,
+    ];
+
+    /// Returns the anchor and the title of the section.
+    pub fn heading(self) -> (&'static str, &'static str) {
+        match self {
+            Topic::Comparison => ("comparison", "Comparison"),
+            Topic::Calibration => ("calibration", "Calibration"),
+            Topic::Robustness => ("robustness", "Attacks and shift"),
+            Topic::Uncertainty => ("uncertainty", "Uncertainty"),
+            Topic::Training => ("training-section", "Training"),
+            Topic::Settings => ("settings", "Ranks, particles and sizes"),
+        }
+    }
+}
+
 /// One figure of the registry. `draw` returns `None` if the results hold no data for the figure.
 struct Kind {
     key: &'static str,
     title: &'static str,
+    topic: Topic,
     paper: &'static str,
     command: &'static str,
     draw: fn(&Material) -> Result<Option<Drawing>>,
@@ -49,10 +86,26 @@ const TRAIN: &str = "bella train --config EXPERIMENT.toml";
 
 /// All figures in the order of the page.
 static KINDS: &[Kind] = &[
-    Kind { key: "training", title: "Training curves", paper: "", command: TRAIN, draw: training::draw },
+    Kind {
+        key: "comparison",
+        title: "Every method under every condition",
+        topic: Topic::Comparison,
+        paper: "",
+        command: TRAIN,
+        draw: comparison::draw,
+    },
+    Kind {
+        key: "training",
+        title: "Training curves",
+        topic: Topic::Training,
+        paper: "",
+        command: TRAIN,
+        draw: training::draw,
+    },
     Kind {
         key: "mi-density",
         title: "Mutual information of right and wrong predictions",
+        topic: Topic::Uncertainty,
         paper: "Bella, figures 2 and 9",
         command: TRAIN,
         draw: densities::mutual_information,
@@ -60,6 +113,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "entropy-density",
         title: "Predictive entropy of right and wrong predictions",
+        topic: Topic::Uncertainty,
         paper: "Bella, figures 10 and 11",
         command: TRAIN,
         draw: densities::entropy,
@@ -67,6 +121,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "fgsm",
         title: "Accuracy under attack",
+        topic: Topic::Robustness,
         paper: "Bella, figure 3",
         command: "bella eval RUN --attack fgsm --epsilon 0,0.001,0.005,0.01,0.03",
         draw: attacks::budgets,
@@ -74,6 +129,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "gamma",
         title: "Accuracy under attack by repulsion strength",
+        topic: Topic::Robustness,
         paper: "Bella, table 8",
         command: "bella train --config EXPERIMENT.toml --set method.svgd.gamma=0.3 && bella eval --attack fgsm --epsilon 0.01",
         draw: attacks::gamma,
@@ -81,6 +137,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "rank",
         title: "Rank of the low-rank updates",
+        topic: Topic::Settings,
         paper: "Bella, figure 4",
         command: "bella train --config EXPERIMENT.toml --set subspace.low-rank.rank=8",
         draw: ablations::rank,
@@ -88,6 +145,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "particles",
         title: "Number of particles",
+        topic: Topic::Settings,
         paper: "Bella, figure 4",
         command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=10",
         draw: ablations::particles,
@@ -95,6 +153,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "parameters",
         title: "Accuracy over trainable parameters",
+        topic: Topic::Settings,
         paper: "Bella, figure 5",
         command: TRAIN,
         draw: ablations::parameters,
@@ -102,6 +161,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "diversity",
         title: "Diversity of the members",
+        topic: Topic::Uncertainty,
         paper: "Bella, figure 7",
         command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=5",
         draw: conditions::diversity,
@@ -109,6 +169,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "stl10",
         title: "Uncertainty on STL-10",
+        topic: Topic::Robustness,
         paper: "Bella, figure 8",
         command: "bella eval RUN --data stl10=data",
         draw: conditions::stl10,
@@ -116,6 +177,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "shift",
         title: "Corrupted images",
+        topic: Topic::Robustness,
         paper: "",
         command: "bella eval RUN --corrupt gaussian-noise:1,gaussian-noise:3,gaussian-noise:5",
         draw: conditions::shift,
@@ -123,6 +185,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "reliability",
         title: "Reliability diagrams",
+        topic: Topic::Calibration,
         paper: "",
         command: TRAIN,
         draw: calibration::reliability,
@@ -130,6 +193,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "risk-coverage",
         title: "Risk over coverage",
+        topic: Topic::Calibration,
         paper: "",
         command: TRAIN,
         draw: calibration::risk_coverage,
@@ -137,6 +201,7 @@ static KINDS: &[Kind] = &[
     Kind {
         key: "landscape",
         title: "Error over the plane through three particles",
+        topic: Topic::Training,
         paper: "Bella, figure 1",
         command: "bella landscape RUN",
         draw: landscape::of_runs,
@@ -169,8 +234,8 @@ impl Kind {
             Some(Drawing { svg, caption }) => (Some(svg), caption),
             None => (None, String::new()),
         };
-        let Kind { key, title, paper, command, .. } = *self;
-        Figure { key, title, paper, caption, svg, command, problems }
+        let Kind { key, title, topic, paper, command, .. } = *self;
+        Figure { key, title, topic, paper, caption, svg, command, problems }
     }
 }
 

@@ -34,6 +34,19 @@ pub fn draw(table: &Table, path: &Path) -> Result<()> {
     write_atomic(path, |writer| Ok(writer.write_all(svg.as_bytes())?))
 }
 
+/// Returns the picture of `table` as SVG; `None` if no row has a value of what it shows.
+///
+/// # Errors
+/// Fails if a cell is not a finite number.
+pub fn of(table: &Table) -> Result<Option<String>> {
+    let shown = QUANTITIES.iter().flat_map(|one| one.columns).filter_map(|(column, _)| table.index(column));
+    let has_values = shown.into_iter().any(|place| table.rows.iter().any(|row| !row[place].is_empty()));
+    if !has_values {
+        return Ok(None);
+    }
+    Ok(Some(chart(&Comparison::of(table)?)?.render()))
+}
+
 /// The quantities in the order of the picture, all for averaged logits. Single models have no mutual information.
 static QUANTITIES: &[Quantity] = &[
     Quantity { of: "accuracy_lm", columns: &[("accuracy_lm", Fill::Solid)] },

@@ -123,17 +123,53 @@ fn by_numbers(one: &Settings, other: &Settings) -> Ordering {
 /// Returns the names of all series. Names that would be equal carry the settings in which they differ.
 pub fn names<'a>(series: impl Iterator<Item = &'a [(&'a str, &'a str)]> + Clone) -> Vec<String> {
     let bases: Vec<String> = series.clone().map(base_name).collect();
-    let peers = grouped(bases.iter().map(String::as_str).zip(series.clone()));
+    let peers: HashMap<&str, Vec<_>> =
+        grouped(bases.iter().map(String::as_str).zip(series.clone())).into_iter().collect();
     let differing: HashMap<&str, Vec<&str>> = peers.iter().map(|(base, peers)| (*base, differing(peers))).collect();
     let name = |(this, base): (&[(&str, &str)], &String)| {
-        let parts = differing[base.as_str()].iter().map(|column| match (*column, setting(this, column)) {
-            (_, "") => format!("no {}", short(column)),
-            ("run" | "experiment" | "checkpoint", value) => value.to_string(),
-            (_, value) => format!("{} = {value}", short(column)),
-        });
+        let parts = told(this, &peers[base.as_str()], &differing[base.as_str()]);
         std::iter::once(base.clone()).chain(parts).collect::<Vec<_>>().join(", ")
     };
     series.zip(&bases).map(name).collect()
+}
+
+/// Returns what distinguishes a series from its peers, which differ in the settings `differing`. If only some of them have
+/// a table of settings, such as that of an optimizer, its name says which, followed by what differs among those.
+fn told(this: &[(&str, &str)], peers: &[&[(&str, &str)]], differing: &[&str]) -> Vec<String> {
+    let mut parts = vec![];
+    for column in differing {
+        let value = setting(this, column);
+        let owners: Vec<_> = peers.iter().filter(|peer| has_table(peer, table_of(column))).collect();
+        let is_choice = column.contains('.') && owners.len() < peers.len();
+        if is_choice && has_table(this, table_of(column)) && !parts.iter().any(|part| part == table_of(column)) {
+            parts.push(table_of(column).to_string());
+        }
+        if is_choice && owners.iter().all(|peer| setting(peer, column) == setting(owners[0], column)) {
+            continue;
+        }
+        match (*column, value) {
+            (_, "") if is_choice && !has_table(this, table_of(column)) => {}
+            (_, "") => parts.push(format!("no {}", short(column))),
+            ("run" | "experiment" | "checkpoint", value) => parts.push(value.to_string()),
+            (_, value) => parts.push(format!("{} = {}", short(column), plain(value))),
+        }
+    }
+    parts
+}
+
+/// Returns the table that a setting stands in: that of `svgd.drive` is `svgd`.
+fn table_of(column: &str) -> &str {
+    column.split_once('.').map_or("", |(table, _)| table)
+}
+
+fn has_table(settings: &[(&str, &str)], table: &str) -> bool {
+    settings.iter().any(|(column, _)| table_of(column) == table)
+}
+
+/// Returns a value as a reader writes it: a list of one item is that item.
+fn plain(value: &str) -> &str {
+    let inner = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inner.filter(|inner| !inner.contains(',')).unwrap_or(value)
 }
 
 /// Returns the settings in which series differ, in the order of their names.
@@ -180,6 +216,20 @@ pub fn base_name(settings: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn series_of_different_optimizers_are_told_apart_by_their_names() {
+        let of = |more: &[(&'static str, &'static str)]| {
+            [&[("subspace", "full"), ("method", "map"), ("particles", "1")], more].concat()
+        };
+        let all = [
+            of(&[("adamw.lr", "[0.001]"), ("adamw.eps", "1e-8")]),
+            of(&[("adamw.lr", "[0.002]"), ("adamw.eps", "1e-8")]),
+            of(&[("sgd.lr", "[0.1]"), ("sgd.momentum", "0.9")]),
+        ];
+        let names = names(all.iter().map(Vec::as_slice));
+        assert_eq!(names, ["Single, adamw, lr = 0.001", "Single, adamw, lr = 0.002", "Single, sgd"]);
+    }
 
     #[test]
     fn names_are_those_of_the_literature() {

@@ -149,7 +149,8 @@ fn stl10_is_never_left_out_of_its_figure() {
 fn figures_without_data_are_not_drawn_and_name_a_command() {
     let mut sources = Sources::default();
     sources.results.append(&row("a", "map", &[("trainable_parameters", ""), ("diversity_kl", "")]));
-    for figure in all(&sources) {
+    // Accuracy alone is enough for the comparison.
+    for figure in all(&sources).into_iter().filter(|figure| figure.key != "comparison") {
         assert!(figure.svg.is_none() && figure.problems.is_empty(), "{}", figure.key);
         assert!(figure.command.starts_with("bella "), "{}", figure.key);
     }

@@ -45,7 +45,7 @@ pub fn header(sources: &Sources) -> Result<String> {
     let runs = column(sources, "run").len();
     writeln!(
         html,
-        "<p class=\"lede\">Bayesian fine-tuning of pretrained vision transformers: {} with results on {}, {}{when}.</p>",
+        "<p class=\"lede\">Bayesian fine-tuning of pretrained networks: {} with results on {}, {}{when}.</p>",
         count(runs, "run"),
         count(column(sources, "set").len(), "test set"),
         count(column(sources, "seed").len(), "seed"),

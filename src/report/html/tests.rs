@@ -58,7 +58,7 @@ fn every_link_of_the_contents_leads_somewhere_and_tags_are_balanced() {
 #[test]
 fn a_figure_without_data_names_its_command_and_one_with_data_is_labelled() {
     let html = rendered(&hostile());
-    assert!(html.contains("Not run. Its data comes from, for example: <code>bella landscape RUN</code>"));
+    assert!(html.contains("its data comes from, for example, <code>bella landscape RUN</code>"));
     assert!(html.contains("<svg role=\"img\" aria-label=\"Accuracy over trainable parameters."));
     assert!(html.contains("<html lang=\"en\">") && html.contains("prefers-color-scheme: dark"));
 }

@@ -1,0 +1,156 @@
+//! The sections of the page: the user's own results first, by topic, then the published tables that they can be compared
+//! with, then every row.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use crate::report::figures::{Figure, Topic};
+use crate::report::tables::{RenderedTable, escape_html, with_code};
+
+/// The number of rows above which a table is folded.
+const MOST_OPEN_ROWS: usize = 60;
+
+/// The tables and figures of the page. The overview of the runs comes from the results folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a> {
+    /// The published tables with our results beside them.
+    pub paper_tables: &'a [RenderedTable],
+    /// The tables of our results alone.
+    pub result_tables: &'a [RenderedTable],
+    pub figures: &'a [Figure],
+}
+
+/// A section with its figures above its tables.
+pub struct Section<'a> {
+    pub anchor: &'static str,
+    pub title: &'static str,
+    about: String,
+    figures: Vec<&'a Figure>,
+    tables: Vec<&'a RenderedTable>,
+}
+
+impl Section<'_> {
+    /// Returns the anchors and titles of what is in the section.
+    pub fn entries(&self) -> Vec<(String, &str)> {
+        let figures = self.figures.iter().map(|figure| (format!("figure-{}", figure.key), figure.title));
+        let anchor = |table: &RenderedTable| if folded(table).is_some() { "folded" } else { "table" };
+        let tables = self.tables.iter().map(|table| (format!("{}-{}", anchor(table), table.key), table.title.as_str()));
+        figures.chain(tables).collect()
+    }
+
+    pub fn html(&self) -> Result<String> {
+        let Section { anchor, title, about, .. } = self;
+        let mut html = format!("<section aria-labelledby=\"{anchor}\">\n<h2 id=\"{anchor}\">{title}</h2>\n");
+        if !about.is_empty() {
+            writeln!(html, "<p>{about}</p>")?;
+        }
+        for figure in &self.figures {
+            html.push_str(&drawn(figure)?);
+        }
+        for table in &self.tables {
+            html.push_str(&tabulated(table)?);
+        }
+        html.push_str("</section>\n");
+        Ok(html)
+    }
+}
+
+/// Returns the sections that hold something, in the order of the page.
+pub fn sections<'a>(contents: &Contents<'a>) -> Vec<Section<'a>> {
+    let result_table = |key: &str| {
+        let found = contents.result_tables.iter().find(|table| table.key == key && !table.rows.is_empty());
+        found.into_iter().collect::<Vec<_>>()
+    };
+    let of_topic = |topic: Topic| {
+        let (anchor, title) = topic.heading();
+        let drawn = |figure: &&Figure| figure.topic == topic && figure.svg.is_some();
+        let tables = match topic {
+            Topic::Comparison => result_table("seeds"),
+            Topic::Calibration => result_table("conformal"),
+            Topic::Uncertainty => result_table("ood"),
+            Topic::Robustness | Topic::Training | Topic::Settings => vec![],
+        };
+        Section {
+            anchor,
+            title,
+            about: String::new(),
+            figures: contents.figures.iter().filter(drawn).collect(),
+            tables,
+        }
+    };
+    let mut sections: Vec<Section> = Topic::ALL.into_iter().map(of_topic).collect();
+    sections.push(Section {
+        anchor: "published",
+        title: "Beside the published numbers",
+        about: "Each published number stands above ours. Fractions are shown in percent; a cell without a result of the same \
+                setting says so."
+            .into(),
+        figures: vec![],
+        tables: contents.paper_tables.iter().filter(|table| table.matched > 0).collect(),
+    });
+    sections.push(Section {
+        anchor: "results",
+        title: "All results",
+        about: "As in the results files; fractions in percent.".into(),
+        figures: vec![],
+        tables: result_table("results"),
+    });
+    sections.retain(|section| !(section.figures.is_empty() && section.tables.is_empty()));
+    sections
+}
+
+/// Returns a folded list of what the results could show besides, with the commands for it. Empty if there is nothing.
+pub fn further(contents: &Contents) -> Result<String> {
+    let figures: Vec<_> = contents.figures.iter().filter(|figure| figure.svg.is_none()).collect();
+    let tables: Vec<_> = contents.paper_tables.iter().filter(|table| table.matched == 0).collect();
+    if figures.is_empty() && tables.is_empty() {
+        return Ok(String::new());
+    }
+    let mut html = String::from("<section aria-labelledby=\"further\">\n<h2 id=\"further\">Not run yet</h2>\n");
+    html.push_str("<details><summary>Figures and published tables without results here</summary>\n<ul>\n");
+    for figure in figures {
+        let (title, command) = (escape_html(figure.title), escape_html(figure.command));
+        writeln!(html, "<li>{title}: its data comes from, for example, <code>{command}</code></li>")?;
+    }
+    for table in tables {
+        let (title, key) = (escape_html(&table.title), escape_html(&table.key));
+        writeln!(html, "<li>{title}: <code>bella report --table {key}</code> shows the published numbers</li>")?;
+    }
+    html.push_str("</ul>\n</details>\n</section>\n");
+    Ok(html)
+}
+
+fn tabulated(table: &RenderedTable) -> Result<String> {
+    let title = escape_html(&table.title);
+    // A scrolling region must be reachable by keyboard and needs a name for screen readers.
+    let region = format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table: {title}\">");
+    let figure = table.to_html().replacen("<div class=\"scroll\">", &region, 1);
+    let Some(why) = folded(table) else { return Ok(figure) };
+    let key = escape_html(&table.key);
+    Ok(format!("<details id=\"folded-{key}\"><summary>{title} <small>{why}</small></summary>\n{figure}</details>\n"))
+}
+
+/// Returns the reason why a table is folded, which is more than [`MOST_OPEN_ROWS`] rows. `None` if it is open.
+fn folded(table: &RenderedTable) -> Option<String> {
+    let rows = table.rows.len();
+    (rows > MOST_OPEN_ROWS).then(|| format!("{rows} rows"))
+}
+
+fn drawn(figure: &Figure) -> Result<String> {
+    let Some(svg) = &figure.svg else { return Ok(String::new()) };
+    let paper = match figure.paper {
+        "" => String::new(),
+        paper => format!(" <small>{}</small>", escape_html(paper)),
+    };
+    let (key, title) = (escape_html(figure.key), escape_html(figure.title));
+    let mut html = format!("<section class=\"figure\" aria-labelledby=\"figure-{key}\">\n");
+    writeln!(html, "<h3 id=\"figure-{key}\">{title}{paper}</h3>")?;
+    let label = escape_html(&format!("{}. {}", figure.title, figure.caption));
+    let named = svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1);
+    let region = escape_html(&format!("Figure: {}", figure.title));
+    writeln!(html, "<figure class=\"picture\">")?;
+    writeln!(html, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{region}\">\n{named}</div>")?;
+    writeln!(html, "<figcaption>{}</figcaption>\n</figure>\n</section>", with_code(&figure.caption))?;
+    Ok(html)
+}
