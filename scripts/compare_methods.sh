@@ -2,6 +2,8 @@
 # One table of every method on CIFAR-10 with a CLIP archive: settings by `bella sweep` on held-out images, with as many trials
 # for each method; then every seed is trained for equally many epochs, evaluated, attacked, and shown CIFAR-100.
 # Run it again after anything: finished trials, cells and evaluations are skipped, interrupted ones continue.
+# Keys and values hold commas and dollars that are not bash's, steps are rounded on purpose, and a trap calls the last function.
+# shellcheck disable=SC2016,SC2017,SC2054,SC2317
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/sweep.sh
@@ -149,6 +151,8 @@ settings() {
         file=configs/methods/vbl.toml own=(method.laplace.tuning=validation "method.laplace.samples=$draws")
         ;;
     tfb) own=("method.tfb.samples=$draws") ;;
+    # Nothing is trained, so there is nothing to search; texts behind a ready head are not known.
+    bayesvlm) own=("method.bayesvlm.images=$trained" 'method.bayesvlm.modalities="image"') ;;
     *) refuse "--methods: $1 is unknown, or this script has no settings for it yet" ;;
     esac
 }
@@ -180,6 +184,9 @@ add() {
     if [[ -n $fitted ]]; then
         search "$method" || return 1
         arguments=(--config "$config")
+    elif [[ $method == bayesvlm ]]; then
+        arguments=(--config configs/comparison.toml --config "$file" "${common[@]}" "${text_head[@]}")
+        for set in "${own[@]}"; do arguments+=(--set "$set"); done
     else
         search map || return 1
         settings "$method"
@@ -187,8 +194,8 @@ add() {
         own+=("optimizer.adamw.lr=$(sed -n '/^\[optimizer.adamw\]/,$s/^lr = //p' "$config" | head -n 1)")
         for set in "${own[@]}"; do arguments+=(--set "$set"); done
     fi
-    # Linearised logits cannot be attacked: of them drawn weights are.
-    [[ $method != laplace ]] || attacked_as=(--predictive sampled)
+    # Linearised logits and closed forms cannot be attacked: of them drawn weights are.
+    [[ $method != laplace && $method != bayesvlm ]] || attacked_as=(--predictive sampled)
     cell "$method" "${arguments[@]}"
     for ((at = before; at < ${#cell_names[@]}; at++)); do
         cell_evals[at]="$(quoted eval --conformal 0.1 --conformal-score lac --ood "$folder/cifar100.toml")
@@ -199,6 +206,7 @@ $(quoted eval --attack fgsm --epsilon "${epsilons// /,}" --set "data.cifar10.sub
 }
 
 write_table() {
+    # shellcheck disable=SC2046 # one word a method
     python3 scripts/compare_methods.py --bella "$bella" --out "$out" --epsilons "$epsilons" $(all_methods)
 }
 

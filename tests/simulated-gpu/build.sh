@@ -31,6 +31,7 @@ if [[ ! -e $dest/built || $(<"$dest/built") != "$wanted" ]]; then
     python3 "$here/rules.py" "$rules" >"$dest/rules.inc"
     flags=(-std=c++20 -O0 -fPIC -shared -Wall -Wextra -Wno-unused-parameter)
     "$CXX" "${flags[@]}" "$here/preload.cpp" -o "$dest/libsimulated_gpu_preload.so" -ldl
+    # shellcheck disable=SC2054 # the linker's own comma
     libtorch=(-isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include"
         -L "$torch/lib" -ltorch_cpu -lc10 -Wl,-rpath,"$torch/lib")
     "$CXX" -std=c++20 -O0 "$here/selftest.cpp" -o "$dest/selftest" "${libtorch[@]}" -ldl &
