@@ -224,7 +224,9 @@ fn what_does_not_fit_is_refused_in_one_line() {
     refused(&["head={checkpoint={}}"], 1, &["has no classifier of its own"]);
     refused(&["train.precision=f64"], 1, &["computes in f32 only"]);
     assert!(place.runs().iter().all(|run| !run.join("posterior.safetensors").exists()));
-    done(place.train(&["checkpoint.max_tokens=6", "checkpoint.truncate=true", "train.epochs=1"]));
+    let cut = ["checkpoint.truncate=true", "train.epochs=1"];
+    refused(&["checkpoint.max_tokens=3", cut[0]], 1, &["puts 3 special tokens around a pair, which leaves no room"]);
+    done(place.train(&["checkpoint.max_tokens=6", cut[0], cut[1]]));
 }
 
 #[test]
@@ -238,6 +240,17 @@ fn language_networks_refuse_pairs() {
         &error_line(place.train(&sets), 1),
         &["glue-rte/train: has pairs of texts, which are for text encoders"],
     );
+}
+
+#[test]
+fn the_files_of_a_task_are_counted_against_the_published_numbers() {
+    let place = place("bert", "rte", "");
+    let (root, task) = (format!("glue={}", place.path("glue").display()), "data.glue.task=rte");
+    let printed = done(command(&["data", "check", &root, "--set", task, "--partial"]));
+    assert_has(&printed, &["train    40 texts (published: 2490)", "test     20 texts (published: 277)"]);
+    let output = command(&["data", "check", &root, "--set", task]).output().unwrap();
+    assert_has(&common::messages(&output), &["glue: train: 40 texts, but 2490 are published", "2 faults"]);
+    assert_has(&error_line(command(&["data", "check", &root]), 2), &["data.glue.task is required"]);
 }
 
 #[test]

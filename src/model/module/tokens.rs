@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
 use serde_json::Value;
-use tokenizers::{EncodeInput, Encoding, TruncationParams};
+use tokenizers::{EncodeInput, Encoding, PostProcessor, TruncationDirection, TruncationParams};
 
 use super::intake::{Padding, Side};
 use crate::data::{Prompts, Tokens};
@@ -56,10 +56,12 @@ impl Tokenizer {
         let named = stored.special("pad_token").and_then(|token| stored.tokenizer.token_to_id(token));
         let padding = Padding { id: i64::from(named.or(own).unwrap_or(0)), side };
         let largest = stored.tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
-        let StoredTokenizer { mut tokenizer, path, .. } = stored;
+        let cuts_left = stored.settings.get("truncation_side").and_then(Value::as_str) == Some("left");
+        let direction = if cuts_left { TruncationDirection::Left } else { TruncationDirection::Right };
         let tokens = limit.tokens.unwrap_or(usual);
-        let cut =
-            limit.truncate.then(|| TruncationParams { max_length: tokens as usize, ..TruncationParams::default() });
+        let max_length = tokens as usize;
+        let cut = limit.truncate.then(|| TruncationParams { max_length, direction, ..TruncationParams::default() });
+        let StoredTokenizer { mut tokenizer, path, .. } = stored;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(cut).map_err(|error| anyhow!("{}: {error}", path.display()))?;
         Ok(Tokenizer { tokenizer, path, padding, largest, tokens, values: inputs })
@@ -80,6 +82,7 @@ impl Tokenizer {
             "{name}: its prompts end with the end-of-text token, which a text encoder does not want: set prompts = \
              \"corrected\""
         );
+        self.check_room(prompts.seconds.is_some())?;
         let one = |(at, text): (usize, &String)| {
             let second = prompts.seconds.as_ref().map(|seconds| seconds[at].as_str());
             let encoding = self.encode(text, second)?;
@@ -96,6 +99,19 @@ impl Tokenizer {
         let ids: Vec<&[u32]> = all.iter().map(Encoding::get_ids).collect();
         let kinds: Vec<&[u32]> = all.iter().map(Encoding::get_type_ids).collect();
         Ok(if self.values == 3 { Tokens::with_kinds(&ids, &kinds) } else { Tokens::new(&ids) })
+    }
+
+    /// Checks that cut texts have room beside the special tokens.
+    fn check_room(&self, is_pair: bool) -> Result<()> {
+        let added = self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(is_pair));
+        ensure!(
+            self.tokenizer.get_truncation().is_none() || self.tokens > added as i64,
+            "checkpoint.max_tokens = {}: {} puts {added} special tokens around a {}, which leaves no room for it: raise it",
+            self.tokens,
+            self.path.display(),
+            if is_pair { "pair" } else { "text" }
+        );
+        Ok(())
     }
 
     /// Returns the tokens of a text, or of a pair, with their kinds and special tokens.
