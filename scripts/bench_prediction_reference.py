@@ -31,7 +31,7 @@ def main():
     device = torch.device(arguments.device)
     image, shape = ARCHITECTURES[arguments.arch]
     # A merged model is a plain one: W_0 + s B A is a matrix like any other.
-    base = ZeroShotClassifier(randomise(ImageTower(image, shape), 0)).eval().requires_grad_(False)
+    base = ZeroShotClassifier(randomise(ImageTower(image, shape), 0), shape.output).eval().requires_grad_(False)
     models = [copy.deepcopy(base).to(device) for _ in range(arguments.members)]
     images = torch.randn(arguments.images, 3, image.image_size, image.image_size, device=device)
     seconds, processor_seconds = [], []

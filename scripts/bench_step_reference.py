@@ -3,10 +3,11 @@
 Every particle is a whole copy of the frozen image tower with its own adapters, AdamW, and forward and backward pass;
 the SVGD update loops over tensors and pairs of particles. With --batched, one frozen tower serves all particles: torch.func
 maps it over stacked adapters, one AdamW moves them, and the update works on all pairs at once. Weights and images are random:
-they do not change the time.
-Prints one line of JSON. Needs: torch.
+they do not change the time. Instead of a CLIP tower, --huggingface takes a folder with a DINOv2 network; its class token is the feature.
+Prints one line of JSON. Needs: torch; transformers for --huggingface.
 
     python scripts/bench_step_reference.py --arch vit-b-32 --particles 5 --batch-size 8 --steps 10
+    python scripts/bench_step_reference.py --huggingface dinov2-base --image-size 224 --particles 5 --batch-size 8 --steps 10
 """
 
 import argparse
@@ -51,22 +52,38 @@ class LoraLinear(nn.Module):
 class ZeroShotClassifier(nn.Module):
     """Image tower and frozen text head; features are L2-normalised."""
 
-    def __init__(self, tower):
+    def __init__(self, tower, features):
         super().__init__()
         self.tower = tower
-        head = torch.randn(CLASSES, tower.proj.shape[1])
+        head = torch.randn(CLASSES, features)
         self.register_buffer("head", LOGIT_SCALE * F.normalize(head, dim=-1))
 
     def forward(self, images):
         return F.linear(F.normalize(self.tower(images), dim=-1), self.head)
 
 
+class HuggingFaceTower(nn.Module):
+    """The image tower of a folder: images to the final class token."""
+
+    def __init__(self, folder):
+        super().__init__()
+        from transformers import AutoModel
+
+        self.network = AutoModel.from_pretrained(folder)
+        self.width = self.network.config.hidden_size
+
+    def forward(self, images):
+        return self.network(images).last_hidden_state[:, 0]
+
+
 def add_lora(model, rank):
     """Freeze the model and adapt both MLP layers of every block."""
     model.requires_grad_(False)
-    for block in model.tower.transformer.resblocks:
-        block.mlp.c_fc = LoraLinear(block.mlp.c_fc, rank)
-        block.mlp.c_proj = LoraLinear(block.mlp.c_proj, rank)
+    layers = [module for module in model.modules() if {"c_fc", "fc1"} & set(dict(module.named_children()))]
+    for mlp in layers:
+        for name in ("c_fc", "c_proj", "fc1", "fc2"):
+            if hasattr(mlp, name):
+                setattr(mlp, name, LoraLinear(getattr(mlp, name), rank))
     return model
 
 
@@ -148,6 +165,8 @@ def batched_step(model, stacked, optimizer, batches, use_svgd):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--arch", choices=ARCHITECTURES, default="vit-b-32")
+    parser.add_argument("--huggingface", help="a folder with a DINOv2 network, instead of --arch")
+    parser.add_argument("--image-size", type=int, default=224, help="pixels, for --huggingface")
     parser.add_argument("--particles", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=8, help="images per particle")
     parser.add_argument("--rank", type=int, default=4)
@@ -162,6 +181,8 @@ def parse_arguments():
     mode.add_argument("--no-svgd", action="store_true", help="train an ensemble: no interaction of particles")
     mode.add_argument("--update-only", action="store_true", help="time the SVGD update alone")
     arguments = parser.parse_args()
+    if arguments.update_only and arguments.huggingface:
+        parser.error("--update-only takes its shapes from --arch")
     for name, least in {"particles": 1, "batch_size": 1, "rank": 1, "steps": 1, "warmup": 0, "threads": 1}.items():
         value = getattr(arguments, name)
         if value is not None and value < least:
@@ -188,8 +209,13 @@ def build_adapters(arguments, device):
 
 def build_particles(arguments, device):
     """Deep copies of one frozen base; the adapters of each are drawn anew."""
-    image, shape = ARCHITECTURES[arguments.arch]
-    base = ZeroShotClassifier(randomise(ImageTower(image, shape), arguments.seed))
+    if arguments.huggingface:
+        tower = HuggingFaceTower(arguments.huggingface)
+        base = ZeroShotClassifier(tower, tower.width)
+    else:
+        image, shape = ARCHITECTURES[arguments.arch]
+        tower = randomise(ImageTower(image, shape), arguments.seed)
+        base = ZeroShotClassifier(tower, tower.proj.shape[1])
     models = [add_lora(copy.deepcopy(base), arguments.rank).to(device) for _ in range(arguments.particles)]
     optimizers = [torch.optim.AdamW(trainable(model), lr=1e-3, weight_decay=0.1) for model in models]
     return models, optimizers
@@ -236,7 +262,7 @@ def steps_of(arguments, device):
 
 
 def measure_steps(arguments, device):
-    size = ARCHITECTURES[arguments.arch][0].image_size
+    size = arguments.image_size if arguments.huggingface else ARCHITECTURES[arguments.arch][0].image_size
     step, particles = steps_of(arguments, device)
     samples = []
     for number in range(arguments.warmup + arguments.steps):

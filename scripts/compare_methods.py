@@ -164,10 +164,12 @@ def main():
         written.append([method, len(seeds), *("" if value is None else value for column in columns for value in cells[column])])
         marks = {column: mark(paired, method, column, len(seeds)) if column in COMPARED else "" for column in columns}
         shown.append([method, str(len(seeds)), *(text(column, *cells[column]) + marks[column] for column in columns)])
-    with open(out / "comparison-table.csv", "w", newline="", encoding="utf-8") as file:
+    tables_folder = out / "comparison"
+    tables_folder.mkdir(exist_ok=True)
+    with open(tables_folder / "table.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(written)
     if paired:
-        with open(out / "comparison-paired.csv", "w", newline="", encoding="utf-8") as file:
+        with open(tables_folder / "paired.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=list(paired[0]))
             writer.writeheader()
             writer.writerows(paired)

@@ -23,7 +23,7 @@ usage() {
   --draws N          members of every other posterior (default: 10)
   --budget N         trials of each search, at most 6 (default: 6)
   --table            only write the table of what there is\n
-Writes OUT/comparison.md and OUT/comparison-table.csv. Where not all five training batches are on disk:
+Writes OUT/comparison.md and OUT/comparison/{table,paired}.csv. Where not all five training batches are on disk:
 --set data.cifar10.batches=[1]\n\n%s\n' "$SWEEP_OPTIONS"
 }
 

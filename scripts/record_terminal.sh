@@ -55,7 +55,7 @@ What the commands print in a terminal of 80 columns, on the embedded digits. A l
 training goes on: loss, validation NLL and accuracy, images a second, memory, and the time left of the epoch and of all.
 TEXT
 
-train='bella train -c configs/quickstart.toml'
+train='bella train -c configs/quickstart.toml -s train.epochs=20'
 screen 40
 keys "$train" Enter
 await 'epoch 3/20'
@@ -86,7 +86,7 @@ keep 'Watching a run'
 keys C-c
 await 'stopped watching'
 pane=$((pane - 1))
-await 'lowest'
+await 'gives the posterior'
 screen 30
 keys 'bella runs' Enter
 await 'interrupted|trained'

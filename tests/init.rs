@@ -118,10 +118,10 @@ fn settings_of_another_data_set_are_doubted() {
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     let doubts = [
         "warning: ",
-        "method.ivon.ess = 40000, but there are 800 training images",
-        "train.warmup_steps = 9999 of 500 steps: the learning rate never reaches its value",
+        "method.ivon.ess = 40000, but there are 120 training images",
+        "train.warmup_steps = 9999 of 240 steps: the learning rate never reaches its value",
     ];
     assert_has(&messages(&output), &doubts);
-    assert!(messages(&check(&["--set", "method.ivon.ess=800"])).is_empty());
+    assert!(messages(&check(&["--set", "method.ivon.ess=120"])).is_empty());
     drop(place);
 }

@@ -13,12 +13,12 @@ use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::machine::device::compute_kind;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
-use crate::model::archive::Archive;
 use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::vit::Geometry;
-use crate::model::vit::identify::{Fixed, identify};
+use crate::model::vit::identify::Fixed;
 use crate::model::vit::shapes::Shape;
-use crate::model::{Model, Normalize, Preparation, Preprocess};
+use crate::model::{Model, Normalize, OpenedCheckpoint, Preparation, Preprocess};
+use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};
 
 /// The number of classes of the random head.
@@ -32,8 +32,8 @@ const LOGIT_SCALE: f64 = 100.0;
 pub enum Source<'a> {
     /// Random weights in a published shape.
     Shape(&'static Shape),
-    /// A TorchScript archive.
-    Archive(&'a Path),
+    /// A vision transformer's folder, file of weights or archive.
+    Checkpoint(&'a Path),
 }
 
 impl Source<'_> {
@@ -41,7 +41,7 @@ impl Source<'_> {
     pub fn name(&self) -> String {
         match self {
             Source::Shape(shape) => shape.key.to_string(),
-            Source::Archive(path) => path.file_stem().map_or(String::new(), |stem| stem.display().to_string()),
+            Source::Checkpoint(path) => path.file_stem().map_or(String::new(), |stem| stem.display().to_string()),
         }
     }
 
@@ -58,9 +58,9 @@ impl Source<'_> {
                 let bytes = (base.count() * Kind::Float.elt_size_in_bytes()) as u64;
                 (vit, base, bytes)
             }
-            Source::Archive(path) => {
-                let found = identify(&Archive::open(path)?, Fixed::default())?;
-                (found.vit, found.base, std::fs::metadata(path)?.len())
+            Source::Checkpoint(path) => {
+                let found = OpenedCheckpoint::open(path, Fixed::default())?.identified;
+                (found.vit, found.base, checkpoint_bytes(path))
             }
         };
         let geometry = vit.geometry.clone();
@@ -184,7 +184,7 @@ impl Choices {
     pub fn experiment(&self, source: &Source) -> Result<Experiment, Problems> {
         let path = match source {
             Source::Shape(shape) => PathBuf::from(shape.key),
-            Source::Archive(path) => path.to_path_buf(),
+            Source::Checkpoint(path) => path.to_path_buf(),
         };
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut sets = vec![

@@ -35,7 +35,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if args.alone {
         return alone(args, &cases);
     }
-    create_folder(&args.compute.out)?;
+    create_folder(args.compute.out())?;
     let device = crate::machine::device::name(args.compute.device.open()?);
     let mut outcomes: Vec<Option<Outcome>> = cases.iter().map(|_| None).collect();
     let mut rows = Rows { args, device, shown: Table::default(), failed: 0 };
@@ -87,7 +87,7 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     fn path(&self) -> PathBuf {
-        self.args.compute.out.join("bench.csv")
+        self.args.compute.out().join("bench.csv")
     }
 
     fn add(&mut self, source: &Source, choices: &Choices, outcome: Outcome) -> Result<()> {

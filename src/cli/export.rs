@@ -205,7 +205,7 @@ fn part(args: &ExportArgs) -> Option<String> {
 
 /// Prints the card of a run that does not leave.
 fn print_card(args: &ExportArgs) -> Result<()> {
-    let run = RunFolder::find(&args.compute.out, args.run.as_deref())?;
+    let run = RunFolder::find(args.compute.out(), args.run.as_deref())?;
     ensure!(run.is_finished(), "{}: this run is not finished: continue it with `bella train`", run.path().display());
     let experiment = Experiment::read(&load_config(&[run.config()], &[])?)?;
     let classes = experiment.data.dataset.classes()?;

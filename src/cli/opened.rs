@@ -73,7 +73,7 @@ pub(super) struct Opened {
 impl Opened {
     /// Opens a finished run: the named one, or the latest.
     pub fn run(named: Option<&str>, overrides: &Overrides, compute: &ComputeArgs) -> Result<Opened> {
-        let run = RunFolder::find(&compute.out, named)?;
+        let run = RunFolder::find(compute.out(), named)?;
         if !run.is_finished() {
             bail!("{}: this run is not finished: continue it with `bella train`", run.path().display());
         }
@@ -83,6 +83,7 @@ impl Opened {
         tracing::info!("run: {}", run.path().display());
         let mut settings = compute.settings();
         settings.precision = overrides.precision;
+        settings.out = compute.out_of(&run);
         crate::base::files::create_folder(&settings.out)?;
         let experiment = read_for_run(&run, overrides)?;
         let device = settings.device.open()?;

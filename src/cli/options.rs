@@ -1,12 +1,13 @@
 //! The options that several commands share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::experiment::{Experiment, load_config};
 use crate::machine::Wait;
 use crate::machine::device::DeviceChoice;
+use crate::run::RunFolder;
 use crate::schema::Problems;
 use crate::session::Settings;
 
@@ -58,9 +59,9 @@ pub struct ComputeArgs {
     #[arg(long, help_heading = "Computing")]
     pub trust: bool,
 
-    /// Results folder.
-    #[arg(long, value_name = "FOLDER", default_value = "results")]
-    pub out: PathBuf,
+    /// Results folder [default: the one that holds the named run, else `results`].
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
 }
 
 /// The options for how results are printed.
@@ -104,7 +105,28 @@ impl ComputeArgs {
             threads: self.threads,
             workers: self.workers.map_or_else(crate::machine::cores, usize::from),
             precision: None,
-            out: self.out.clone(),
+            out: self.out().to_path_buf(),
         }
+    }
+
+    /// Returns the results folder for commands that name no run.
+    pub fn out(&self) -> &Path {
+        self.out.as_deref().unwrap_or(Path::new("results"))
+    }
+
+    /// Returns the results folder for a run: that of `--out`, else the one that holds the run.
+    pub fn out_of(&self, run: &RunFolder) -> PathBuf {
+        let holder = || run.results().map(below_here);
+        self.out.clone().or_else(holder).unwrap_or_else(|| self.out().to_path_buf())
+    }
+}
+
+/// Shortens a path to the part below the current folder, where it lies there.
+fn below_here(path: PathBuf) -> PathBuf {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize()).unwrap_or_default();
+    match path.strip_prefix(here) {
+        Ok(part) if part.as_os_str().is_empty() => PathBuf::from("."),
+        Ok(part) => part.to_path_buf(),
+        Err(_) => path,
     }
 }

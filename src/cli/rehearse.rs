@@ -131,7 +131,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
     };
     Ok(Options {
         name: args.name.clone().unwrap_or_else(usual),
-        out: args.compute.out.clone(),
+        out: args.compute.out().to_path_buf(),
         steps: args.steps as usize,
         images: args.images.map(|count| count as usize),
         scale: if args.tiny { Scale::Tiny } else { Scale::True },

@@ -11,7 +11,7 @@ use crate::base::small::wrapped;
 use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
 use crate::report::notebook::notebook;
-use crate::report::tables::{self, RenderedTable, overview, result_columns};
+use crate::report::tables::{self, RenderedTable, overview, result_columns, seeds_overview};
 use crate::report::{Sources, figures, html};
 use crate::results::images::distinguish;
 use crate::results::store::{Row, Table};
@@ -68,7 +68,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     let sources = args.open()?;
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
-        print_seeds(&sources, args.format)?;
+        print_seeds(&sources, args.format, &args.table)?;
     } else {
         args.print_tables(&sources)?;
     }
@@ -195,11 +195,26 @@ fn is_csv(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "csv")
 }
 
-fn print_seeds(sources: &Sources, format: Format) -> Result<()> {
+fn print_seeds(sources: &Sources, format: Format, how: &TableArgs) -> Result<()> {
     match format {
         Format::Csv => print!("{}", tables::seeds_csv(sources)?),
+        Format::Terminal if how.csv => print!("{}", tables::seeds_csv(sources)?),
+        Format::Terminal => return print_seeds_overview(sources, how),
         format => print!("{}", export::text(&tables::seeds(sources), format)?),
     }
+    Ok(())
+}
+
+fn print_seeds_overview(sources: &Sources, how: &TableArgs) -> Result<()> {
+    let metrics = result_columns(&sources.results).into_iter().filter(|column| is_metric(column)).collect();
+    let numbers = shown_numbers(&sources.results, metrics, how)?;
+    let table = seeds_overview(sources, &numbers);
+    let surface = Surface::of_stdout();
+    let surface = if how.wide { surface.without_limit() } else { surface };
+    let spec = Spec { columns: table.columns.clone(), group_by: vec!["set".into(), "condition".into()], surface };
+    print!("{}", render(&table, &spec));
+    println!("Mean ± standard deviation over the seeds; --format csv has all metrics with their 95 % intervals.");
+    tables::seeds(sources).notes.iter().for_each(|note| println!("{note}"));
     Ok(())
 }
 

@@ -108,7 +108,7 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
     if args.resume && run.found_resume_file().is_none() && !run.is_finished() {
         bail!("{}: nothing to resume from; leave --resume out to start the run", run.path().display());
     }
-    create_folder(&args.compute.out)?;
+    create_folder(args.compute.out())?;
     create_folder(run.path())?;
     let lock = run.lock()?;
     run.create(experiment)?;

@@ -8,11 +8,15 @@ use crate::data::SplitName;
 const FAR: f64 = 2.0;
 
 impl Experiment {
-    /// Returns the number of training images that the publisher's numbers and the held-out share give; `None` for a set
-    /// without published numbers, or of which a subset is used.
+    /// Returns the number of training images that the publisher's numbers, `subset` and the held-out share give; `None`
+    /// for a set without published numbers.
     pub fn published_training_images(&self) -> Option<usize> {
-        let subset = self.data.dataset.resolved().contains_key("subset");
-        let images = self.data.dataset.published().images_of(SplitName::Train).filter(|_| !subset)?;
+        let all = self.data.dataset.published().images_of(SplitName::Train)?;
+        let images = match self.data.dataset.resolved().get("subset") {
+            None => all,
+            Some(toml::Value::Table(of)) => of.get("train").and_then(as_count).unwrap_or(all),
+            Some(count) => as_count(count)?,
+        };
         Some(match self.data.validation {
             Validation::Published => images,
             Validation::HeldOut(share) => (images as f64 * (1.0 - share)).round() as usize,
@@ -40,6 +44,10 @@ impl Experiment {
         }
         doubts
     }
+}
+
+fn as_count(value: &toml::Value) -> Option<usize> {
+    value.as_integer().and_then(|count| count.try_into().ok())
 }
 
 fn as_number(value: &toml::Value) -> Option<f64> {

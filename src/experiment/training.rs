@@ -87,7 +87,8 @@ impl Training {
             root.problem("train", format!("particle_chunk = {count}: must not exceed the {particles} particles"));
         }
         let parts = self.train.accumulate.parts();
-        if parts > self.train.batch_size {
+        // A missing batch_size reads as 0 and is a problem of its own.
+        if (1..parts).contains(&self.train.batch_size) {
             root.problem("train", format!("accumulate = {parts}: must not exceed batch_size"));
         }
     }

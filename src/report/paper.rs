@@ -80,11 +80,18 @@ pub enum Wanted {
     Something,
     /// One of these texts. The empty text stands for an empty or missing cell.
     OneOf(Vec<String>),
+    /// A number within a factor of 1.5 of this one: `~1840000` trained parameters are those of a network of the same size.
+    About(u64),
 }
+
+/// How far a number may be from the one that it should be about, as a factor.
+const ABOUT: f64 = 1.5;
 
 impl Demand {
     fn new(column: &str, wanted: &str) -> Self {
+        let about = wanted.strip_prefix('~').and_then(|number| number.parse().ok());
         let wanted = match wanted {
+            _ if let Some(number) = about => Wanted::About(number),
             "*" => Wanted::Something,
             texts => Wanted::OneOf(texts.split('|').map(String::from).collect()),
         };
@@ -100,6 +107,10 @@ impl Demand {
         match &self.wanted {
             Wanted::Something => !cell.is_empty(),
             Wanted::OneOf(texts) => texts.iter().any(same),
+            Wanted::About(wanted) => cell.parse::<f64>().is_ok_and(|cell| {
+                let factor = cell / *wanted as f64;
+                (1.0 / ABOUT..=ABOUT).contains(&factor)
+            }),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::store::Table;
 use crate::base::small::{capital, counted};
 use crate::metrics::Average;
 
-pub use columns::{Texts, texts};
+pub use columns::{SPREAD, Texts, texts};
 pub use surface::Surface;
 
 /// The columns to render and the surface to render them for.

@@ -144,6 +144,13 @@ impl RunFolder {
         &self.path
     }
 
+    /// Returns the results folder that holds the run, as `FOLDER/runs/EXPERIMENT/ID`; none for a run that was moved.
+    pub fn results(&self) -> Option<PathBuf> {
+        let path = self.path.canonicalize().ok()?;
+        let runs = path.parent()?.parent()?;
+        (runs.file_name()? == "runs").then(|| runs.parent().map(Path::to_path_buf))?
+    }
+
     pub fn id(&self) -> String {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }

@@ -269,7 +269,7 @@ fn texts(place: &Place) -> Vec<Target> {
     };
     let mut tables_of = Vec::new();
     for name in ["clip-mini-flipped.csv", "clip-mini-cifar10-sweeps.csv", "idc-camelyon17.csv"] {
-        tables_of.push(copied(place, &repository(&format!("results/{name}")), &format!("csv-{name}/{name}")));
+        tables_of.push(copied(place, &repository(&format!("results/measured/{name}")), &format!("csv-{name}/{name}")));
     }
     let reported = |path: &Path| {
         store::read(path).map(drop).map_err(|error| format!("{error:#}"))?;

@@ -6,7 +6,7 @@ use crate::bench::case::{BenchMethod, Choices, Source};
 /// Returns all combinations of the lists.
 pub fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
     let sources: Vec<Source> = match &args.checkpoint {
-        Some(path) => vec![Source::Archive(path)],
+        Some(path) => vec![Source::Checkpoint(path)],
         None => args.shapes.iter().map(|shape| Source::Shape(shape)).collect(),
     };
     let mut cases = Vec::new();

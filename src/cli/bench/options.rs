@@ -27,8 +27,8 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "vit-b-32", conflicts_with = "checkpoint", value_parser = shape)]
     pub shapes: Vec<&'static Shape>,
 
-    /// TorchScript archive to measure instead of a shape.
-    #[arg(long, value_name = "FILE")]
+    /// Folder, file of weights or TorchScript archive of a vision transformer to measure instead of a shape.
+    #[arg(long, value_name = "FILE | FOLDER")]
     pub checkpoint: Option<PathBuf>,
 
     /// Subspaces to measure.

@@ -43,7 +43,7 @@ pub fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Out
     command.args(["--particles", &choices.particles.to_string(), "--precisions", choices.precision.word()]);
     match source {
         Source::Shape(shape) => command.args(["--shapes", shape.key]),
-        Source::Archive(path) => command.arg("--checkpoint").arg(path),
+        Source::Checkpoint(path) => command.arg("--checkpoint").arg(path),
     };
     for (option, value) in [
         ("--batch-size", args.batch_size),

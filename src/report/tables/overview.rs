@@ -3,8 +3,11 @@
 
 use std::collections::HashMap;
 
+use crate::report::aggregate::{Aggregate, Summary, aggregates};
+use crate::report::sources::Sources;
 use crate::results::series::{RESULT_KEYS, Series, of_table};
 use crate::results::store::Table;
+use crate::results::table::SPREAD;
 
 /// The columns that name a row. `method` holds the name of the series, which tells its settings where others differ.
 const LABELS: &[&str] = &["set", "condition", "method", "file", "checkpoint", "seed"];
@@ -31,6 +34,34 @@ pub fn overview(table: &Table, numbers: &[String]) -> Option<Table> {
     };
     let rows = order.into_iter().map(cells).collect();
     Some(Table { columns, rows })
+}
+
+/// Returns one row for each condition and series, sorted so, with the mean and the standard deviation over the seeds of
+/// each of `numbers`.
+pub fn seeds_overview(sources: &Sources, numbers: &[String]) -> Table {
+    let labels = ["set", "condition", "method", "seeds"].map(String::from);
+    let mut known = Vec::new();
+    let mut aggregates = aggregates(sources);
+    aggregates.iter().map(|one| one.group.clone()).for_each(|group| {
+        if !known.contains(&group) {
+            known.push(group);
+        }
+    });
+    aggregates.sort_by_key(|one| known.iter().position(|group| *group == one.group));
+    let cells = |one: &Aggregate| -> Vec<String> {
+        let names = [one.group.set.clone(), one.group.condition.clone(), one.series.clone(), one.seeds().to_string()];
+        let cell = |column: &String| one.summary(column).map_or(String::new(), |summary| mean_and_deviation(&summary));
+        names.into_iter().chain(numbers.iter().map(cell)).collect()
+    };
+    let rows = aggregates.iter().map(cells).collect();
+    Table { columns: labels.into_iter().chain(numbers.iter().cloned()).collect(), rows }
+}
+
+fn mean_and_deviation(summary: &Summary) -> String {
+    match summary.spread {
+        Some(spread) => format!("{}{SPREAD}{}", summary.mean, spread.sd),
+        None => summary.mean.to_string(),
+    }
 }
 
 /// Returns the place of each row's series.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::results::store::{Row, Table};
-use crate::results::table::Surface;
+use crate::results::table::{Spec, Surface, render};
 
 fn sources() -> Sources {
     let columns = "experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm";
@@ -152,6 +152,14 @@ fn seeds_are_aggregated_for_eyes_and_for_files() {
     // numpy.std([0.80, 0.82], ddof=1) = 0.01414; scipy.stats.t.ppf(0.975, 1) * 0.01 = 0.12706
     assert_eq!(row[3..5], ["2", "81.00 ± 1.41 [68.29, 93.71]"]);
     assert!(table.notes.iter().any(|note| note.contains("1 of the 10 seeds")), "{:?}", table.notes);
+    let shown = seeds_overview(&sources, &["accuracy_lm".to_string()]);
+    let spec = Spec {
+        columns: shown.columns.clone(),
+        group_by: vec!["condition".into()],
+        surface: Surface { width: Some(120), is_terminal: false },
+    };
+    let text = render(&shown, &spec);
+    assert!(text.contains("81.00 ± 1.41") && text.contains("accuracy [%]"), "{text}");
     let csv = seeds_csv(&sources).unwrap();
     let line = csv.lines().find(|line| line.starts_with("\"Bella-SVGD (n=5), mini\",domainnet-real")).unwrap();
     assert!(line.contains(",clean,accuracy_lm,2,0.81") && line.split(',').count() == 10, "{line}");

@@ -117,6 +117,14 @@ pub fn texts(table: &Table, columns: &[&str]) -> Texts {
     Texts { titles, rows: (0..table.rows.len()).map(row).collect(), labels }
 }
 
+/// What stands between a mean and its standard deviation in a cell.
+pub const SPREAD: &str = " ± ";
+
+/// Returns the number of a cell; that of a mean with its standard deviation is the mean.
+fn number(cell: &str) -> Option<f64> {
+    cell.split(SPREAD).next()?.parse().ok()
+}
+
 /// A column to show, with the meaning that the metric registry gives it.
 struct Column<'a> {
     name: &'a str,
@@ -137,7 +145,7 @@ impl<'a> Column<'a> {
         Some(Self {
             name,
             index,
-            numeric: filled.all(|cell| cell.parse::<f64>().is_ok()),
+            numeric: filled.all(|cell| number(cell).is_some()),
             short: metric.map(|metric| metric.short),
             unit: metric.map(|metric| metric.unit),
             better: metric.map_or(Better::Neither, |metric| metric.better),
@@ -168,11 +176,17 @@ impl<'a> Column<'a> {
     }
 
     fn texts(&self, table: &Table) -> Vec<String> {
-        table.rows.iter().map(|row| self.format(&row[self.index], row[self.index].parse().ok())).collect()
+        table.rows.iter().map(|row| self.text(&row[self.index])).collect()
+    }
+
+    /// Returns the text of a cell, which may be a mean with its standard deviation.
+    fn text(&self, cell: &str) -> String {
+        let parts: Vec<_> = cell.split(SPREAD).map(|part| self.format(part, part.parse().ok())).collect();
+        parts.join(SPREAD)
     }
 
     fn render(&self, table: &Table, groups: &[Vec<&str>], kind: Kind, of_both: bool) -> Rendered {
-        let values: Vec<_> = table.rows.iter().map(|row| row[self.index].parse::<f64>().ok()).collect();
+        let values: Vec<_> = table.rows.iter().map(|row| number(&row[self.index])).collect();
         Rendered {
             name: self.name.to_string(),
             title: self.short_title(kind, of_both),
