@@ -18,7 +18,7 @@ token_type_ids). --features says what is returned:
                  puts a new one per particle in the place of its last layer. --num-labels makes a new one, as for fine-tuning.
 
 The module is traced, and compared with transformers on texts of many lengths and batch sizes, padded and as pairs; then `bella
-inspect` is run where the binary is found. Nothing is left if it does not pass. --random writes a model of the config with random
+inspect` is run where the binary is found. No archive is left that does not pass. --random writes a model of the config with random
 weights. Needs torch and transformers (versions 4 and 5 are known).
 """
 

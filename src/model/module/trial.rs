@@ -123,7 +123,12 @@ impl Trial {
         let (Some(first), tokens) = (self.samples.alone.first(), tokenizer.tokens) else { return Ok(()) };
         // Small numbers are in every vocabulary.
         let small = first.minimum(&Tensor::from(1i32));
-        let _ = self.run(copies, &small).context("its forward fails on a text")?;
+        let _ = self.run(copies, &small).with_context(|| {
+            format!(
+                "its forward fails on a text of {} tokens; scripts/export_text_encoder.py exports encoders for any length",
+                first.size()[2]
+            )
+        })?;
         let _ = self.run(copies, first).with_context(|| {
             format!(
                 "its forward fails on the token numbered {}, which {} has: they are not of one model",
