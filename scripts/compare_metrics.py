@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from scipy.optimize import minimize_scalar
-from sklearn.metrics import average_precision_score, log_loss, roc_auc_score, roc_curve
+from sklearn.metrics import average_precision_score, f1_score, log_loss, matthews_corrcoef, roc_auc_score, roc_curve
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 TOLERANCE = 1e-6
@@ -126,7 +126,11 @@ def expected_metrics(logits, labels):
             "ace": ace,
             "rmsce": rmsce,
             **selective(confidence, correct),
+            "matthews": matthews_corrcoef(labels, log_probabilities.argmax(1)),
+            "f1_macro": f1_score(labels, log_probabilities.argmax(1), average="macro", zero_division=0),
         }
+        if classes == 2:
+            values["f1"] = f1_score(labels, log_probabilities.argmax(1))
         if log_probabilities.min() > np.log(np.finfo(float).eps):  # scikit-learn clips at eps
             values["nll"] = log_loss(labels, probabilities, labels=range(classes))
         if classes > 5:

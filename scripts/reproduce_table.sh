@@ -12,7 +12,7 @@ readonly METHODS=(bella-svgd bella-ensemble vbl single ensemble svgd)
 usage() {
     printf 'Usage: scripts/reproduce_table.sh TABLE [OPTIONS]\n
   TABLE   of Bella (arXiv 2407.20891): 1, 2, 3, 4, 6, 7, 8, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8;
-          of IVON (arXiv 2402.17641), on ViTs: ivon-1, ivon-2, ivon-3; of IBDR: ibdr (both tables)\n
+          of IVON (arXiv 2402.17641), on ViTs: ivon-1, ivon-2, ivon-3, on GLUE: ivon-4; of IBDR: ibdr (both tables)\n
 The checkpoints and data that the configs name must be there; --config FILE merges a file over every cell.\n\n%s\n' \
         "$SWEEP_OPTIONS"
 }
@@ -72,6 +72,19 @@ ivon() {
     more=()
 }
 
+# The tasks of GLUE with their numbers of training texts, by AdamW and IVON.
+glue() {
+    local task key
+    for task in mnli:392702 qnli:104743 qqp:363846 rte:2490 sst2:67349 mrpc:3668 cola:8551; do
+        key=glue/${task%:*}
+        more=(--set optimizer.adamw.lr=2e-5 --set optimizer.adamw.weight_decay=0.1)
+        on "$key" single
+        more=(--set "method.ivon.ess=${task#*:}" --set method.ivon.lr=0.1 --set train.schedule=cosine)
+        on "$key" ivon-full
+        more=()
+    done
+}
+
 vtab() {
     local task name
     for task in configs/vtab/*.toml; do
@@ -123,7 +136,8 @@ ivon-2)
         --set method.ivon.particles=5
     ;;
 ivon-3) ivon cifar10 50000 single-sgd && evaluate eval --ood svhn=data/svhn --ood flowers102=data/flowers102 ;;
+ivon-4) glue ;;
 ibdr) vtab ;;
-*) refuse "$table: unknown table; known: 1, 2, 3, 4, 6, 7, 8, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8, ivon-1, ivon-2, ivon-3, ibdr" ;;
+*) refuse "$table: unknown table; known: 1, 2, 3, 4, 6, 7, 8, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8, ivon-1, ivon-2, ivon-3, ivon-4, ibdr" ;;
 esac
 run_cells "table-$table"

@@ -43,7 +43,7 @@ fn with(old: &str, new: &str) -> String {
 }
 
 /// Folders of files that are experiments by themselves.
-const EXPERIMENTS: [&str; 4] = ["configs", "configs/commonsense", "configs/ivon", "configs/vtab"];
+const EXPERIMENTS: [&str; 5] = ["configs", "configs/commonsense", "configs/glue", "configs/ivon", "configs/vtab"];
 /// Folders of files to merge after one.
 const PARTS: [&str; 2] = ["configs/methods", "configs/layers"];
 

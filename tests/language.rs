@@ -162,7 +162,7 @@ fn prompts_have_the_tokens_of_transformers() {
         for (text, ids) in texts.iter().zip(&ids) {
             assert_eq!(tokenizer.tokens(text).unwrap(), *ids, "{name}: {text}");
         }
-        let tokens = tokenizer.prompts(name, &Prompts { texts, ended: false }).unwrap();
+        let tokens = tokenizer.prompts(name, &Prompts { texts, ..Prompts::default() }).unwrap();
         assert_eq!(tokens.lengths, ids.iter().map(|ids| ids.len() as u32).collect::<Vec<_>>());
     }
 }

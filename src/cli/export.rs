@@ -272,8 +272,8 @@ pub(super) fn leave(
     let weights = weights.map(<[f64]>::to_vec);
     let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
     ensure!(
-        experiment.checkpoint.kind.medium() == Medium::Images,
-        "{}: runs of language networks are not exported: only networks of images leave bella",
+        experiment.checkpoint.medium() == Medium::Images,
+        "{}: runs on texts are not exported: only networks of images leave bella",
         opened.run.id()
     );
     if session.vit.is_none() {

@@ -2,6 +2,7 @@
 
 mod kind;
 mod language;
+mod module;
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +10,14 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use self::kind::kind_name;
+use self::module::Said;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::folder::Preprocessing;
 use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
-use crate::model::module::{self, Opened};
-use crate::model::network::{Network, Parameters, SlotKind};
+use crate::model::network::Parameters;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::parts::Parts;
@@ -28,7 +29,7 @@ use crate::subspace::low_rank;
 /// Print the architecture, parameters and check of a checkpoint.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  bella inspect dinov2-small/\n  bella inspect ViT-B-32.pt\n  bella inspect resnet50.pt --module --image-size 224"
+    after_help = "Examples:\n  bella inspect dinov2-small/\n  bella inspect ViT-B-32.pt\n  bella inspect resnet50.pt --module --image-size 224\n  bella inspect roberta-base.pt --tokenizer roberta-base/"
 )]
 pub struct InspectArgs {
     /// A publisher's folder, a file of weights (.safetensors, .pth, .bin) or a TorchScript archive (.pt).
@@ -51,8 +52,12 @@ pub struct InspectArgs {
     eps: Option<f64>,
 
     /// Try the archive as a module that runs by its own forward (checkpoint.kind = "module").
-    #[arg(long, requires = "image_size", conflicts_with_all = ["architecture", "heads", "activation", "eps"])]
+    #[arg(long, conflicts_with_all = ["architecture", "heads", "activation", "eps"])]
     module: bool,
+
+    /// Folder of the tokenizer of a module that takes texts [default: that of the archive].
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["image_size", "architecture", "heads", "activation", "eps"])]
+    tokenizer: Option<PathBuf>,
 
     /// Height and width of a module's images in pixels.
     #[arg(long, value_name = "PIXELS", requires = "module", value_parser = clap::value_parser!(i64).range(1..=4096))]
@@ -75,8 +80,14 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if args.trust {
         trust();
     }
-    if let (true, Some(size)) = (args.module, args.image_size) {
-        return print_module(args, size);
+    let InspectArgs { file, module, image_size, tokenizer, .. } = args;
+    let said = Said { file, module: *module, image_size: *image_size, tokenizer: tokenizer.as_deref() };
+    if let Some(taken) = module::taken(&said)? {
+        let base = module::print(file, &taken)?;
+        if args.parameters {
+            print_parameters(&base);
+        }
+        return Ok(());
     }
     if is_language(&args.file) {
         return print_language(args);
@@ -153,33 +164,6 @@ fn positions(vit: &Vit, base: &Parameters) -> String {
     let learnt = base.get("position").map(|_| "learnt".to_string());
     let relative = vit.parts.relative.then(|| "relative".to_string());
     learnt.into_iter().chain(relative).chain(rope).collect::<Vec<String>>().join(" + ")
-}
-
-/// Prints what a module is, having run it.
-fn print_module(args: &InspectArgs, image_size: i64) -> Result<()> {
-    let Opened { module, base, head, running_statistics } = module::open(&args.file, image_size)?;
-    let slots = module.slots();
-    let count = |kind: SlotKind| slots.iter().filter(|slot| slot.kind == kind).count();
-    println!("file          {}", args.file.display());
-    println!("module        runs by its own forward (checkpoint.kind = \"module\")");
-    println!("image         {image_size} x {image_size} px");
-    println!("features      {}", module.feature_width());
-    match &head {
-        Some(own) => println!("own head      {} classes; its last operation, as a run shows", own.weight.size()[0]),
-        None => println!("own head      none: its last operation is no linear layer"),
-    }
-    println!("parameters    {} besides the own head, stored as f32", base.count());
-    println!("low rank      {} linear, {} pointwise", count(SlotKind::Linear), count(SlotKind::Pointwise));
-    if running_statistics {
-        println!("norms         running statistics stay as they are stored (evaluation mode)");
-    }
-    if module.kept_bytes() > 0 {
-        println!("memory        a graph keeps {:.2} MiB per image", module.kept_bytes() as f64 / f64::from(1 << 20));
-    }
-    if args.parameters {
-        print_parameters(&base);
-    }
-    Ok(())
 }
 
 fn print_parameters(base: &Parameters) {

@@ -126,7 +126,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
-    let reads_texts = opened.experiment.checkpoint.kind.medium() == Medium::Texts;
+    let reads_texts = opened.experiment.checkpoint.medium() == Medium::Texts;
     if args.generate.is_some() && !reads_texts {
         return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
     }

@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::{ComputeArgs, ConfigArgs};
+use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::rehearse::estimate::Estimate;
 use crate::rehearse::models::{Model, of_key};
@@ -39,7 +40,7 @@ pub struct RehearseArgs {
     config: ConfigArgs,
 
     /// Command to run on the trained run, `eval …` or `soup …`; may be repeated; '' for none [default: eval --attack
-    /// fgsm --epsilon 0.01].
+    /// fgsm --epsilon 0.01; none for texts].
     #[arg(long, value_name = "COMMAND")]
     then: Vec<String>,
 
@@ -124,6 +125,8 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
     let then = match args.then.is_empty() {
         // An empty command stands for none.
         false => args.then.iter().filter(|command| !command.is_empty()).map(|one| words(one)).collect::<Result<_>>()?,
+        // Attacks change pixels.
+        true if experiment.checkpoint.medium() == Medium::Texts => Vec::new(),
         true => vec![attack(training.method.spec.course().output().is_some())],
     };
     Ok(Options {

@@ -53,6 +53,14 @@ pub trait Dataset: Send + Sync {
         bail!("{line}: {} has no texts", self.key())
     }
 
+    /// Returns the second text of one line of a file of pairs; `None` for a set of single texts.
+    ///
+    /// # Errors
+    /// Fails if the line lacks what the text needs.
+    fn second(&self, _line: &Line) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Returns whether the end-of-text token follows its prompts.
     fn ends_prompts(&self) -> bool {
         false

@@ -45,7 +45,7 @@ impl Fingerprint {
             }
             (None, Inputs::Texts(texts)) => {
                 hash.update(b"texts");
-                texts.prompts.texts.iter().for_each(|text| add_text(&mut hash, text.as_bytes()));
+                texts.prompts.all().for_each(|text| add_text(&mut hash, text.as_bytes()));
             }
         }
         Ok(Fingerprint(hash.finalize().into()))

@@ -62,7 +62,7 @@ impl Split {
                 hash.update(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
                 hash.update(path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
             }),
-            Inputs::Texts(texts) => texts.prompts.texts.iter().for_each(|text| {
+            Inputs::Texts(texts) => texts.prompts.all().for_each(|text| {
                 hash.update((text.len() as u64).to_le_bytes());
                 hash.update(text);
             }),

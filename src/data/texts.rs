@@ -6,6 +6,8 @@ use tch::Tensor;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompts {
     pub texts: Vec<String>,
+    /// The second texts of pairs, `None` for single texts.
+    pub seconds: Option<Vec<String>>,
     /// Whether the end-of-text token follows every prompt.
     pub ended: bool,
 }
@@ -15,7 +17,8 @@ pub struct Prompts {
 pub struct Tokens {
     /// The number of tokens of each prompt, `[N]`.
     pub lengths: Vec<u32>,
-    /// Token ids, then 1 for each token, `[N, 2, T]`. Prompts shorter than T are filled with zeros behind.
+    /// Token ids, then 1 for each token, then the kind of each token if kinds are kept, `[N, 2 or 3, T]`. Prompts shorter
+    /// than T are filled with zeros behind.
     pub numbers: Vec<i32>,
 }
 
@@ -27,16 +30,36 @@ pub struct Texts {
     pub tokens: Option<Tokens>,
 }
 
+impl Prompts {
+    /// Returns all texts, second ones behind all first ones.
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        self.texts.iter().chain(self.seconds.iter().flatten())
+    }
+}
+
 impl Tokens {
     /// Takes the token ids of each prompt.
-    pub fn new(all: &[Vec<u32>]) -> Tokens {
+    pub fn new<Ids: AsRef<[u32]>>(all: &[Ids]) -> Tokens {
+        let ids: Vec<&[u32]> = all.iter().map(AsRef::as_ref).collect();
+        Tokens::of(&ids, None)
+    }
+
+    /// Takes the token ids of each prompt, and the kind of each token: the number of its text in a pair.
+    pub fn with_kinds(ids: &[&[u32]], kinds: &[&[u32]]) -> Tokens {
+        Tokens::of(ids, Some(kinds))
+    }
+
+    fn of(all: &[&[u32]], kinds: Option<&[&[u32]]>) -> Tokens {
         let lengths: Vec<u32> = all.iter().map(|ids| ids.len() as u32).collect();
         let longest = lengths.iter().max().copied().unwrap_or(0) as usize;
-        let mut numbers = Vec::with_capacity(2 * longest * all.len());
-        for ids in all {
+        let mut numbers = Vec::with_capacity((2 + usize::from(kinds.is_some())) * longest * all.len());
+        for (at, ids) in all.iter().enumerate() {
             let empty = longest - ids.len();
             numbers.extend(ids.iter().map(|id| *id as i32).chain(std::iter::repeat_n(0, empty)));
             numbers.extend(std::iter::repeat_n(1, ids.len()).chain(std::iter::repeat_n(0, empty)));
+            if let Some(kinds) = kinds {
+                numbers.extend(kinds[at].iter().map(|kind| *kind as i32).chain(std::iter::repeat_n(0, empty)));
+            }
         }
         Tokens { lengths, numbers }
     }
@@ -46,33 +69,53 @@ impl Tokens {
         self.lengths.iter().max().copied().unwrap_or(0) as usize
     }
 
-    /// Returns the numbers as a tensor `[N, 2, T]` on the CPU.
+    /// Returns the numbers of all tokens as a tensor `[N, 2 or 3, T]` on the CPU.
     pub fn tensor(&self) -> Tensor {
-        Tensor::from_slice(&self.numbers).view([self.lengths.len() as i64, 2, self.longest() as i64])
+        let (prompts, longest) = (self.lengths.len() as i64, self.longest() as i64);
+        Tensor::from_slice(&self.numbers).view([prompts, self.values() as i64, longest])
     }
 
-    fn select(&self, indices: &[u32]) -> Tokens {
-        let (longest, row) = (self.longest(), 2 * self.longest());
-        let ids = |i: u32| {
-            let (start, length) = (i as usize * row, self.lengths[i as usize] as usize);
-            debug_assert!(length <= longest);
-            self.numbers[start..start + length].iter().map(|id| *id as u32).collect()
+    /// Returns the number of values of a token: 3 if kinds are kept.
+    fn values(&self) -> usize {
+        self.numbers.len() / (self.lengths.len() * self.longest()).max(1)
+    }
+
+    /// Returns the tokens of the prompts at `indices`, as long as the longest of them.
+    pub fn select(&self, indices: &[u32]) -> Tokens {
+        let (longest, values) = (self.longest(), self.values());
+        let value = |i: u32, value: usize| -> Vec<u32> {
+            let start = (i as usize * values + value) * longest;
+            self.numbers[start..start + self.lengths[i as usize] as usize].iter().map(|id| *id as u32).collect()
         };
-        Tokens::new(&indices.iter().map(|i| ids(*i)).collect::<Vec<Vec<u32>>>())
+        let each = |of: usize| indices.iter().map(|i| value(*i, of)).collect::<Vec<_>>();
+        if values < 3 {
+            return Tokens::new(&each(0));
+        }
+        let (ids, kinds) = (each(0), each(2));
+        Tokens::with_kinds(
+            &ids.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+            &kinds.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+        )
     }
 }
 
 impl Texts {
     /// Takes prompts without tokens.
     pub fn new(texts: Vec<String>, ended: bool) -> Texts {
-        Texts { prompts: Prompts { texts, ended }, tokens: None }
+        Texts { prompts: Prompts { texts, seconds: None, ended }, tokens: None }
+    }
+
+    /// Takes pairs of texts without tokens.
+    pub fn pairs(texts: Vec<String>, seconds: Vec<String>) -> Texts {
+        Texts { prompts: Prompts { texts, seconds: Some(seconds), ended: false }, tokens: None }
     }
 
     /// Returns the texts at `indices`, in that order.
     pub(super) fn select(&self, indices: &[u32]) -> Texts {
-        let texts = indices.iter().map(|&i| self.prompts.texts[i as usize].clone()).collect();
-        let tokens = self.tokens.as_ref().map(|tokens| tokens.select(indices));
-        Texts { prompts: Prompts { texts, ended: self.prompts.ended }, tokens }
+        let pick = |of: &Vec<String>| indices.iter().map(|&i| of[i as usize].clone()).collect();
+        let Prompts { texts, seconds, ended } = &self.prompts;
+        let prompts = Prompts { texts: pick(texts), seconds: seconds.as_ref().map(pick), ended: *ended };
+        Texts { prompts, tokens: self.tokens.as_ref().map(|tokens| tokens.select(indices)) }
     }
 }
 
@@ -89,5 +132,15 @@ mod tests {
         let tokens = two.tokens.unwrap();
         assert_eq!((tokens.longest(), tokens.lengths), (2, vec![2, 1]));
         assert_eq!(tokens.numbers, [11, 12, 1, 1, 7, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_selection_of_pairs_keeps_second_texts_and_kinds() {
+        let mut texts = Texts::pairs(vec!["a".into(), "b".into()], vec!["c".into(), "d e".into()]);
+        texts.tokens = Some(Tokens::with_kinds(&[&[7, 8], &[9, 10, 11]], &[&[0, 1], &[0, 1, 1]]));
+        let one = texts.select(&[0]);
+        assert_eq!(one.prompts.seconds, Some(vec!["c".to_string()]));
+        assert_eq!(one.tokens.unwrap().numbers, [7, 8, 1, 1, 0, 1]);
+        assert_eq!(texts.tokens.unwrap().tensor().size(), [2, 3, 3]);
     }
 }

@@ -8,9 +8,10 @@ use crate::base::hash::{file_sha256, hex};
 
 /// The keys that do not change a reported number: the locations of files, how the work is split, and
 /// who is told of it.
-const IRRELEVANT: [&[&str]; 15] = [
+const IRRELEVANT: [&[&str]; 16] = [
     &["name"],
     &["checkpoint", "path"],
+    &["checkpoint", "tokenizer"],
     &["head", "*", "weights"],
     &["head", "*", "class_names_file"],
     &["data", "*", "root"],

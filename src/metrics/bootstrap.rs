@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::calibration::BINS;
 use super::scores::labels;
-use super::{Average, METRICS, Metric, Resampled, Scores};
+use super::{Average, METRICS, Metric, Resampled, Scores, Tally};
 use crate::base::random::{Purpose, stream};
 use crate::predictions::Predictions;
 
@@ -54,7 +54,12 @@ fn differences(a: &Scores, b: &Scores, average: Average, resamples: u32, seed: u
     let draws: Vec<Vec<f64>> = (0..resamples).into_par_iter().map(|i| resample(&parts, seed, i)).collect();
     let rows = parts.iter().enumerate().filter_map(|(place, (metric, _))| {
         let (a, b) = ((metric.eval)(a, average)?, (metric.eval)(b, average)?);
-        let mut differences: Vec<f64> = draws.iter().map(|draw| draw[place]).collect();
+        // A metric that is not defined on a resample is NaN there.
+        let mut differences: Vec<f64> =
+            draws.iter().map(|draw| draw[place]).filter(|value| value.is_finite()).collect();
+        if differences.is_empty() {
+            return None;
+        }
         differences.sort_unstable_by(f64::total_cmp);
         let interval = [0.025, 0.975].map(|share| quantile(&differences, share));
         Some(Difference { metric, average, a, b, difference: b - a, interval, p: p_value(&differences) })
@@ -85,6 +90,8 @@ enum Part {
     Mean(Vec<f64>),
     /// The bin and the gap of every sample, of a and of b.
     Binned([Vec<(u8, f64)>; 2]),
+    /// The label and the predicted class of every sample, of a and of b, the number of classes, and the metric of their counts.
+    Tallied([Vec<[u32; 2]>; 2], usize, fn(&Tally) -> Option<f64>),
 }
 
 /// Returns the metrics that are compared, each with the contributions of the samples.
@@ -92,6 +99,10 @@ fn parts(a: &Scores, b: &Scores, average: Average) -> Vec<(&'static Metric, Part
     let part = |resampled: Resampled| match resampled {
         Resampled::Mean(of) => Part::Mean(of(b, average).iter().zip(of(a, average)).map(|(b, a)| b - a).collect()),
         Resampled::Binned(of) => Part::Binned([of(a, average), of(b, average)]),
+        Resampled::Tallied(of) => {
+            let samples = [a, b].map(|scores| scores.labels_with_guesses(average));
+            Part::Tallied(samples, a.uncertainty.shape.classes, of)
+        }
     };
     METRICS.iter().filter_map(|metric| Some((*metric, part(metric.resampled?)))).collect()
 }
@@ -101,14 +112,20 @@ impl Part {
         match self {
             Part::Mean(differences) => differences.len(),
             Part::Binned([a, _]) => a.len(),
+            Part::Tallied([a, _], ..) => a.len(),
         }
     }
 
-    /// Returns the difference of the metric on the samples `drawn`.
+    /// Returns the difference of the metric on the samples `drawn`; NaN if it is not defined on them.
     fn difference(&self, drawn: &[usize]) -> f64 {
         let total = match self {
             Part::Mean(differences) => drawn.iter().map(|i| differences[*i]).sum::<f64>(),
             Part::Binned([a, b]) => sum_of_gaps(b, drawn) - sum_of_gaps(a, drawn),
+            Part::Tallied(samples, classes, of) => {
+                let value = |samples: &[[u32; 2]]| of(&Tally::of_samples(*classes, samples, drawn.iter().copied()));
+                let [a, b] = samples.each_ref().map(|samples| value(samples));
+                return b.zip(a).map_or(f64::NAN, |(b, a)| b - a);
+            }
         };
         total / drawn.len() as f64
     }

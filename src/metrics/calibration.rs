@@ -30,7 +30,7 @@ pub static ECE: Metric = Metric {
     unit: Unit::Fraction,
     better: Better::Lower,
     scope: Scope::PerAverage,
-    shown: Shown { tables: &Average::ALL, seeds: &Average::ALL, scaled: true },
+    shown: Shown { tables: &Average::ALL, seeds: &Average::ALL, scaled: true, ..Shown::IN_FILES },
     resampled: Some(Resampled::Binned(gaps)),
     eval: |scores, average| weighted(&reliability(scores, average), Bin::gap),
 };

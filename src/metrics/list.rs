@@ -1,7 +1,7 @@
 //! The registry of metrics. A new metric is one file and its lines here.
 
 use super::metric::Metric;
-use super::{accuracy, auroc, brier, calibration, diversity, entropy, nll, selective};
+use super::{accuracy, auroc, brier, calibration, diversity, entropy, f1, matthews, nll, selective};
 
 /// All metrics in the order of the columns.
 pub static METRICS: &[&Metric] = &[
@@ -30,4 +30,7 @@ pub static METRICS: &[&Metric] = &[
     &selective::ACCURACY_AT_80,
     &selective::ACCURACY_AT_90,
     &selective::COVERAGE_AT_5,
+    &matthews::MATTHEWS,
+    &f1::F1,
+    &f1::F1_MACRO,
 ];

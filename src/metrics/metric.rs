@@ -2,6 +2,7 @@
 
 use super::average::Average;
 use super::scores::Scores;
+use super::tally::Tally;
 
 /// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +40,13 @@ pub struct Shown {
     pub seeds: &'static [Average],
     /// Whether the metric is also reported after temperature scaling.
     pub scaled: bool,
+    /// The names of the test sets whose results are published by this metric: tables with one of them have its columns.
+    pub sets: &'static [&'static str],
 }
 
 impl Shown {
     /// The metric is shown only in files.
-    pub const IN_FILES: Shown = Shown { tables: &[], seeds: &[], scaled: false };
+    pub const IN_FILES: Shown = Shown { tables: &[], seeds: &[], scaled: false, sets: &[] };
 }
 
 /// The way `bella compare` recomputes a metric on samples drawn with replacement.
@@ -54,6 +57,8 @@ pub enum Resampled {
     /// Each sample has a bin and a gap. The metric is the sum over bins of |sum of gaps|, divided by the number of
     /// samples.
     Binned(fn(&Scores, Average) -> Vec<(u8, f64)>),
+    /// The metric follows from the counts of labels and predictions. Where it is not defined, the resample is left out.
+    Tallied(fn(&Tally) -> Option<f64>),
 }
 
 /// One metric of the registry.

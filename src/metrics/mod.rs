@@ -10,7 +10,9 @@ pub mod calibration;
 pub mod conformal;
 mod diversity;
 mod entropy;
+mod f1;
 mod list;
+mod matthews;
 mod metric;
 mod nll;
 pub mod ood;
@@ -18,6 +20,7 @@ pub mod ranking;
 mod sample;
 mod scores;
 pub mod selective;
+mod tally;
 pub mod temperature;
 pub mod uncertainty;
 
@@ -26,6 +29,7 @@ pub use list::METRICS;
 pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use sample::argmax;
 pub use scores::{Averaged, Scores};
+pub use tally::Tally;
 pub use uncertainty::{Guesses, Spread, Uncertainty};
 
 /// Returns the columns of all metrics for which `chosen` names an average, those of averaged logits first.
@@ -38,6 +42,13 @@ pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
         }
     }
     columns
+}
+
+/// Returns the columns of the metrics by which results on one of the sets `named` are published, if they are not in every
+/// table.
+pub fn columns_of_sets(named: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let of_sets = METRICS.iter().filter(|metric| metric.shown.sets.iter().any(|set| named(set)));
+    of_sets.flat_map(|metric| metric.columns()).map(|(column, _)| column).collect()
 }
 
 /// Returns all columns and their values in registry order. Undefined values are `None`.

@@ -11,7 +11,7 @@ pub static NLL: Metric = Metric {
     unit: Unit::Nats,
     better: Better::Lower,
     scope: Scope::PerAverage,
-    shown: Shown { tables: &Average::ALL, seeds: &Average::ALL, scaled: true },
+    shown: Shown { tables: &Average::ALL, seeds: &Average::ALL, scaled: true, ..Shown::IN_FILES },
     resampled: Some(Resampled::Mean(|scores, average| scores.averaged(average).nll.clone())),
     eval: |scores, average| mean(scores.averaged(average).nll.iter().copied()),
 };

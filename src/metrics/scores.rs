@@ -27,6 +27,7 @@ pub struct Scores {
     /// The quantities that need no label: predicted classes, confidences, entropies, spread.
     pub uncertainty: Uncertainty,
     pub outcomes: PerAverage<Averaged>,
+    pub labels: Vec<u32>,
 }
 
 impl Scores {
@@ -58,11 +59,18 @@ impl Scores {
         Ok(Self {
             uncertainty: Uncertainty::gather(predictions.shape(), &rows, |(sample, _)| sample),
             outcomes: PerAverage::each(averaged),
+            labels: labels.to_vec(),
         })
     }
 
     pub fn averaged(&self, average: Average) -> &Averaged {
         self.outcomes.of(average)
+    }
+
+    /// Returns the label and the predicted class of each sample, `[N]`.
+    pub fn labels_with_guesses(&self, average: Average) -> Vec<[u32; 2]> {
+        let predicted = &self.uncertainty.guesses.of(average).predicted;
+        self.labels.iter().zip(predicted).map(|(label, predicted)| [*label, *predicted]).collect()
     }
 
     /// Returns the largest probability of each sample, `[N]`.

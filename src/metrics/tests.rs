@@ -51,6 +51,7 @@ const THREE_MEMBERS: [f32; 54] = [
 //     gap = lambda b: abs((right[b] - conf[b]).sum()); b = np.ceil(conf * 15) - 1; bins = [b == v for v in np.unique(b)]
 //     return ((e / i).mean(), np.trapezoid(e / n) / (n - 1), 1 - e[k - 1] / k, max([0, *ok]) / n,     # aurc, augrc, …
 //             sum(map(gap, np.array_split(o, 15))) / n, sum(gap(b)**2 / b.sum() / n for b in bins)**.5)  # ace, rmsce
+// sklearn.metrics: matthews_corrcoef(y, p.argmax(1)); f1_score(y, p.argmax(1), average="macro")
 // torchmetrics multiclass_calibration_error(p, y, 3, 15, norm="l1" | "max") gives the same ECE and MCE to 1e-7.
 #[test]
 fn three_members_match_the_golden_numbers() {
@@ -84,6 +85,8 @@ fn three_members_match_the_golden_numbers() {
         ("aurc_pm", 0.7583333333333333),
         ("augrc_lm", 0.4666666666666666),
         ("augrc_pm", 0.4333333333333333),
+        ("matthews_pm", -0.3872983346207417),
+        ("f1_macro_lm", 0.09523809523809523),
     ];
     assert_values(&scores, 3e-7, &expected);
     assert_eq!(value(&scores, "top5_lm"), None);

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
-use crate::data::{Interpolation, Medium};
+use crate::data::Interpolation;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
@@ -160,13 +160,21 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
-        if let (CheckpointKind::Module, Some(size)) = (checkpoint.kind, checkpoint.image_size) {
-            let tower = Tower::Module(module::open(&checkpoint.path, size)?);
-            return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
-        }
-        if checkpoint.kind.medium() == Medium::Texts {
-            let tower = Tower::Language(Box::new(language::open(&checkpoint.path, checkpoint.max_tokens)?));
-            return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
+            (CheckpointKind::Module, _, Some(tokenizer)) => {
+                let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
+                let wanted = module::Wanted::Texts { tokenizer, limit };
+                return bare(Tower::Module(module::open(&checkpoint.path, &wanted)?));
+            }
+            (CheckpointKind::Module, Some(size), None) => {
+                return bare(Tower::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
+            }
+            (CheckpointKind::Language, ..) => {
+                let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
+                return bare(Tower::Language(Box::new(opened)));
+            }
+            _ => {}
         }
         let opened = open_checkpoint(checkpoint)?;
         let OpenedCheckpoint { path, fixed, archive, identified } = opened;
@@ -207,7 +215,11 @@ impl Loaded {
                 (Box::new(found.vit), found.base, preparation)
             }
             Tower::Module(found) => {
-                let preparation = images(found.module.image_size())?;
+                let preparation = match (found.module.intake(), found.tokenizer) {
+                    (module::Intake::Images(size), _) => images(*size)?,
+                    (module::Intake::Texts(_), Some(tokenizer)) => Preparation::Encoded(tokenizer),
+                    (module::Intake::Texts(_), None) => Preparation::AsStored,
+                };
                 (Box::new(found.module), found.base, preparation)
             }
             Tower::Language(found) => {
@@ -278,7 +290,7 @@ impl Model {
     pub fn images(&self) -> Result<&Preprocess> {
         match &self.preparation {
             Preparation::Images(preprocess) => Ok(preprocess),
-            Preparation::Texts(_) | Preparation::AsStored => {
+            Preparation::Texts(_) | Preparation::Encoded(_) | Preparation::AsStored => {
                 bail!("this network takes no images, which this command needs")
             }
         }

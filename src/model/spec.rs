@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::folder::{Preprocessing, content};
+use super::folder::{Preprocessing, TOKENIZER, content, home};
+use super::module::tokens;
 use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
@@ -19,20 +20,10 @@ words! {
     pub enum Kind {
         /// bella's own, for vision transformers.
         Native = "native",
-        /// The forward of the TorchScript module itself.
+        /// The forward of the TorchScript module itself, on images or on texts.
         Module = "module",
         /// bella's own, for language networks.
         Language = "language",
-    }
-}
-
-impl Kind {
-    /// Returns what the network takes.
-    pub fn medium(self) -> Medium {
-        match self {
-            Kind::Native | Kind::Module => Medium::Images,
-            Kind::Language => Medium::Texts,
-        }
     }
 }
 
@@ -54,9 +45,15 @@ pub struct CheckpointSpec {
     /// The share of the resized shorter side that the centre crop keeps.
     #[serde(skip_serializing_if = "is_all")]
     pub crop_pct: f64,
-    /// The most tokens of a prompt of a language network; 512 or its context by default.
+    /// The folder of the tokenizer of a module that takes texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<PathBuf>,
+    /// The most tokens of a text; 512, or what the network reads if that is less, by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<i64>,
+    /// Whether a module's texts are cut at `max_tokens`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncate: bool,
     #[serde(flatten)]
     pub fixed: Fixed,
     /// The preparation of images that a folder asks for, used where the config says nothing.
@@ -79,9 +76,10 @@ impl CheckpointSpec {
                  is one's), `module` for the own one of any TorchScript module.",
             )
             .or_else(|| if is_language(&path) { Kind::Language } else { Kind::Native });
-        let medium = kind.medium();
-        check_module(&reader, kind, &path);
-        check_medium(&reader, medium);
+        let tokenizer = read_tokenizer(&reader, kind, &path);
+        let medium = medium(kind, tokenizer.is_some());
+        check_module(&reader, (kind, medium), &path);
+        check_medium(&reader, kind, medium);
         let spec = CheckpointSpec {
             path,
             kind,
@@ -90,21 +88,41 @@ impl CheckpointSpec {
                 .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
                 .optional(),
             normalize: match medium {
+                // A module of which nothing says what it takes has been reported.
+                Medium::Images if kind == Kind::Module && !reader.has("image_size") && !reader.has("normalize") => None,
                 Medium::Images => Some(Normalize::read(&reader, usual.normalize)),
                 Medium::Texts => None,
             },
             interpolation: read_interpolation(&reader, usual.interpolation),
             crop_pct: read_crop_pct(&reader, usual.crop_pct),
+            tokenizer,
             max_tokens: reader
                 .integer("max_tokens", 1..=1 << 20)
-                .about("Most tokens of a prompt of a language network; 512, or its context if that is shorter, by default.")
+                .about("Most tokens of a text; 512, or what the network reads if that is less, by default.")
                 .optional(),
+            truncate: reader
+                .boolean("truncate")
+                .about(
+                    "Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first, \
+                     instead of being refused.",
+                )
+                .or(false),
             fixed: Fixed::read(&reader),
             usual,
             sha256: OnceCell::new(),
         };
         reader.finish();
         spec
+    }
+
+    /// Returns what the network takes.
+    pub fn medium(&self) -> Medium {
+        medium(self.kind, self.tokenizer.is_some())
+    }
+
+    /// Returns whether the config says what the network takes; where it does not, that is a mistake of its own.
+    pub fn is_decided(&self) -> bool {
+        self.kind != Kind::Module || self.tokenizer.is_some() || self.image_size.is_some()
     }
 
     /// Says in what the preparation of images differs from what the folder asks for. `resize` is that of the data set.
@@ -145,7 +163,9 @@ impl CheckpointSpec {
             return Ok(known);
         }
         let files = content(&self.path)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
-        let hashes = files.collect::<Result<Vec<String>>>()?;
+        let beside = self.tokenizer.iter().flat_map(|path| TOKENIZER.map(|name| tokens::folder(path).join(name)));
+        let beside = beside.filter(|file| file.is_file()).map(|file| file_sha256(&file, "checkpoint.tokenizer"));
+        let hashes = files.chain(beside).collect::<Result<Vec<String>>>()?;
         // Several files, those of a folder, are known by the hash of their hashes.
         let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
@@ -176,16 +196,38 @@ fn read_crop_pct(reader: &Reader, usual: Option<f64>) -> f64 {
         .or(usual.unwrap_or(1.0))
 }
 
+/// Reads where the tokenizer of a module lies: beside its archive unless the config says otherwise.
+fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
+    let given = reader.path("tokenizer").about(
+        "Folder of the tokenizer (`tokenizer.json`, `tokenizer_config.json`) of a module that takes texts; that of the \
+         archive by default, where one lies there and `image_size` is absent.",
+    );
+    let beside = || (home(path).join(TOKENIZER[0]).is_file() && !reader.has("image_size")).then(|| home(path));
+    given.optional().or_else(|| if kind == Kind::Module { beside() } else { None })
+}
+
+/// Returns what a network takes.
+fn medium(kind: Kind, has_tokenizer: bool) -> Medium {
+    match kind {
+        Kind::Language => Medium::Texts,
+        Kind::Module if has_tokenizer => Medium::Texts,
+        Kind::Native | Kind::Module => Medium::Images,
+    }
+}
+
 /// Reports keys that a module needs, and those that mean nothing to it.
-fn check_module(reader: &Reader, kind: Kind, path: &Path) {
+fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
     if kind != Kind::Module {
         return;
     }
     if path.is_dir() {
         reader.problem("kind", "a module is a TorchScript archive (.pt), and path is a folder: leave kind out");
     }
-    if !reader.has("image_size") {
-        reader.problem("image_size", "must be set with kind = \"module\", since a module does not tell it");
+    if medium == Medium::Images && !reader.has("image_size") {
+        reader.problem(
+            "image_size",
+            "must be set with kind = \"module\", since a module does not tell it; for a module of texts, set tokenizer instead",
+        );
     }
     for key in ["architecture", "heads", "activation", "eps"].into_iter().filter(|key| reader.has(key)) {
         reader.problem(key, "means nothing with kind = \"module\", which runs the module's own forward: leave it out");
@@ -193,15 +235,26 @@ fn check_module(reader: &Reader, kind: Kind, path: &Path) {
 }
 
 /// Reports keys that mean nothing to what the network takes.
-fn check_medium(reader: &Reader, medium: Medium) {
-    let (keys, why): (&[&str], &str) = match medium {
-        Medium::Images => (&["max_tokens"], "is for language networks: leave it out, or set kind = \"language\""),
-        Medium::Texts => (
+fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
+    let (keys, why): (&[&str], &str) = match (medium, kind) {
+        (Medium::Images, _) => (
+            &["max_tokens", "truncate"],
+            "is for networks of texts: leave it out, or set kind = \"language\", or tokenizer with kind = \"module\"",
+        ),
+        (Medium::Texts, Kind::Module) => (
+            &["image_size", "normalize", "interpolation", "crop_pct"],
+            "means nothing to a module of texts: leave it out",
+        ),
+        (Medium::Texts, _) => (
             &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
             "means nothing to a language network, whose config.json says everything: leave it out",
         ),
     };
     keys.iter().filter(|key| reader.has(key)).for_each(|key| reader.problem(key, why));
+    if kind != Kind::Module && reader.has("tokenizer") {
+        reader
+            .problem("tokenizer", "is for kind = \"module\"; other networks have theirs in their folder: leave it out");
+    }
 }
 
 fn is_native(kind: &Kind) -> bool {

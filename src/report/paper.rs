@@ -148,6 +148,7 @@ const FILES: &[(&str, &str)] = &[
     ("ivon-1", include_str!("../../results/paper/ivon-1.csv")),
     ("ivon-2", include_str!("../../results/paper/ivon-2.csv")),
     ("ivon-3", include_str!("../../results/paper/ivon-3.csv")),
+    ("ivon-4", include_str!("../../results/paper/ivon-4.csv")),
     ("ibdr-1", include_str!("../../results/paper/ibdr-1.csv")),
     ("ibdr-2", include_str!("../../results/paper/ibdr-2.csv")),
 ];

@@ -2,7 +2,7 @@
 
 use crate::model::Tower;
 use crate::model::language;
-use crate::model::module::Opened;
+use crate::model::module::{Intake, Opened};
 use crate::model::network::Network;
 use crate::model::vit::identify::{Evidence, Identified};
 
@@ -74,9 +74,12 @@ fn report_module(opened: &Opened) {
         Some(own) => format!("its last layer is a classifier of {} classes", own.weight.size()[0]),
         None => "its last operation is no linear layer, so its output counts as features".to_string(),
     };
+    let taken = match module.intake() {
+        Intake::Images(size) => format!("{size} px"),
+        Intake::Texts(texts) => format!("texts of at most {} tokens", texts.tokens),
+    };
     tracing::info!(
-        "checkpoint: a module of {parameters} parameters, {} px, features {} wide; {head}",
-        module.image_size(),
+        "checkpoint: a module of {parameters} parameters, {taken}, features {} wide; {head}",
         module.feature_width()
     );
     if opened.running_statistics {
@@ -86,6 +89,10 @@ fn report_module(opened: &Opened) {
         0 => {
             tracing::warn!("checkpoint: this system does not tell how much memory the module takes, so none is planned")
         }
-        bytes => tracing::debug!("checkpoint: a graph keeps {:.1} MiB per image", bytes as f64 / f64::from(1 << 20)),
+        bytes => tracing::debug!(
+            "checkpoint: a graph keeps {:.1} MiB per {}",
+            bytes as f64 / f64::from(1 << 20),
+            module.intake().sample()
+        ),
     }
 }

@@ -21,7 +21,7 @@ use crate::machine::parallel::World;
 use crate::machine::{Precision, wait};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::stored::StoredNames;
-use crate::model::{Loaded, Model, Preparation, Tower};
+use crate::model::{Loaded, Model, Tower};
 use crate::subspace::Subspace;
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
@@ -211,8 +211,8 @@ impl Session {
 
     /// Returns a split whose texts have their tokens.
     fn tokenized(&self, mut split: Split) -> Result<Split> {
-        if let (Inputs::Texts(texts), Preparation::Texts(tokenizer)) = (&mut split.inputs, &self.model.preparation) {
-            texts.tokens = Some(tokenizer.prompts(&split.name, &texts.prompts)?);
+        if let Inputs::Texts(texts) = &mut split.inputs {
+            texts.tokens = self.model.preparation.tokens(&split.name, &texts.prompts)?;
         }
         Ok(split)
     }

@@ -316,6 +316,18 @@ const at::Generator& default_generator(DeviceIndex index) {
 
 // ---- Kernels: the processor's, on host tensors over the same memory.
 
+// The tensors of a list of tensors that may be absent, such as indices. Lists that TorchScript makes do not always say that they are.
+std::optional<std::vector<std::optional<Tensor>>> optional_tensors(const IValue& value) {
+    if (!value.isList() || value.isTensorList()) return std::nullopt;
+    std::vector<std::optional<Tensor>> found;
+    for (const IValue& one : value.toListRef()) {
+        if (!one.isTensor() && !one.isNone()) return std::nullopt;
+        found.push_back(one.isTensor() ? std::optional(one.toTensor()) : std::nullopt);
+    }
+    if (found.empty() && !value.isOptionalTensorList()) return std::nullopt;
+    return found;
+}
+
 // What one call sees of its device tensors.
 class Call {
   public:
@@ -338,10 +350,9 @@ class Call {
             for (const Tensor& tensor : value.toTensorVector()) list.push_back(host(tensor));
             return list;
         }
-        if (value.isOptionalTensorList()) {
+        if (const auto tensors = optional_tensors(value)) {
             c10::List<std::optional<Tensor>> list;
-            for (const auto& tensor : value.toOptionalTensorVector())
-                list.push_back(tensor ? std::optional(host(*tensor)) : std::nullopt);
+            for (const auto& tensor : *tensors) list.push_back(tensor ? std::optional(host(*tensor)) : std::nullopt);
             return list;
         }
         if (value.isDevice() && value.toDevice().is_cuda()) return Device(at::kCPU);
@@ -461,8 +472,8 @@ Device checked(const c10::OperatorHandle& op, const Rule& rule, c10::ArrayRef<IV
         };
         if (values[i].isTensor()) add(values[i].toTensor());
         else if (values[i].isTensorList()) for (const Tensor& tensor : values[i].toTensorVector()) add(tensor);
-        else if (values[i].isOptionalTensorList())
-            for (const auto& tensor : values[i].toOptionalTensorVector()) add(tensor.value_or(Tensor()));
+        else if (const auto listed = optional_tensors(values[i]))
+            for (const auto& tensor : *listed) add(tensor.value_or(Tensor()));
         else if (values[i].isDevice() && values[i].toDevice().is_cuda() && !common) common = values[i].toDevice();
     }
     if (common && !common->has_index()) common->set_index(current);

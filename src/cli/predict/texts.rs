@@ -30,21 +30,31 @@ pub struct Asked<'a> {
 
 /// Writes a record for each line of the files of JSON lines that the command names.
 pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
-    let Preparation::Texts(tokenizer) = &opened.session.model.preparation else { bail!("this run reads no texts") };
-    let mut named = Vec::new();
+    let dataset = &opened.experiment.data.dataset;
+    let (mut names, mut prompts) = (Vec::new(), Prompts::default());
     for path in args.paths {
         for line in read_lines(path)? {
-            named.push((line.to_string(), opened.experiment.data.dataset.prompt(&line)?));
+            prompts.texts.push(dataset.prompt(&line)?);
+            if let Some(second) = dataset.second(&line)? {
+                prompts.seconds.get_or_insert_default().push(second);
+            }
+            names.push(line.to_string());
         }
     }
-    let (names, texts): (Vec<String>, Vec<String>) = named.into_iter().unzip();
     let prepared = opened.prepare(opened.experiment.predictive())?;
     let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
-    let ended = opened.experiment.data.dataset.ends_prompts() && args.generate.is_none();
-    let prompts = tokenizer.each("the files", &Prompts { texts, ended })?;
-    match args.generate {
-        Some(tokens) => generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (tokenizer, out)),
-        None => classify(args, opened, &predictor, (&names, &prompts), out),
+    prompts.ended = dataset.ends_prompts() && args.generate.is_none();
+    let preparation = &opened.session.model.preparation;
+    match (args.generate, preparation) {
+        (Some(tokens), Preparation::Texts(tokenizer)) => {
+            let prompts = tokenizer.each("the files", &prompts)?;
+            generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (tokenizer, out))
+        }
+        (Some(_), _) => bail!("--generate: a text encoder writes no texts: name a run of a language network"),
+        (None, _) => {
+            let tokens = preparation.tokens("the files", &prompts)?.context("this run reads no texts")?;
+            classify(args, opened, &predictor, (&names, &tokens), out)
+        }
     }
 }
 
@@ -53,15 +63,16 @@ fn classify(
     args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
-    (names, prompts): (&[String], &[Vec<u32>]),
+    (names, tokens): (&[String], &Tokens),
     out: Box<dyn Write>,
 ) -> Result<()> {
-    let batch = opened.batch_size(args.batch_size).min(prompts.len());
+    let batch = opened.batch_size(args.batch_size).min(names.len());
     let cutter = predictor.plan(batch, batch)?;
     let mut writer = Writer::new(out, args.format);
-    for (names, prompts) in names.chunks(batch).zip(prompts.chunks(batch)) {
+    let all: Vec<u32> = (0..names.len() as u32).collect();
+    for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
         let logits = guarded("prediction", ROOM_TO_PREDICT, || {
-            let samples = Tokens::new(prompts).tensor().to_device(opened.session.device);
+            let samples = tokens.select(chosen).tensor().to_device(opened.session.device);
             host_f32(&predictor.logits(&cutter, &Input::Stored(samples.unsqueeze(0)))?)
         })?;
         let uncertainty = Uncertainty::compute(&predictor.predictions(logits, None)?)?;

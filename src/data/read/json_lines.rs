@@ -1,4 +1,4 @@
-//! Labelled texts from files of JSON lines.
+//! Labelled texts, and pairs of texts, as a split.
 
 use anyhow::Result;
 
@@ -22,9 +22,44 @@ pub fn split(
     subset: Option<Subset>,
 ) -> Result<Split> {
     let (texts, labels): (Vec<String>, Vec<u32>) = samples.into_iter().map(|one| (one.text, one.label)).unzip();
+    of_texts((key, name), (Texts::new(texts, ended), labels), subset)
+}
+
+/// Labelled texts, or pairs of them.
+#[derive(Default)]
+pub struct Pairs {
+    texts: Vec<String>,
+    /// The second texts; empty if there are none.
+    seconds: Vec<String>,
+    labels: Vec<u32>,
+}
+
+impl Pairs {
+    pub fn push(&mut self, text: &str, second: Option<&str>, label: u32) {
+        self.texts.push(text.to_string());
+        self.seconds.extend(second.map(str::to_string));
+        self.labels.push(label);
+    }
+
+    /// Returns the split of these texts, reduced to `subset`.
+    ///
+    /// # Errors
+    /// Fails if the subset asks for more samples than there are.
+    pub fn split(self, name: (&str, SplitName), subset: Option<Subset>) -> Result<Split> {
+        let Pairs { texts, seconds, labels } = self;
+        let texts = if seconds.is_empty() { Texts::new(texts, false) } else { Texts::pairs(texts, seconds) };
+        of_texts(name, (texts, labels), subset)
+    }
+}
+
+fn of_texts(
+    (key, name): (&str, SplitName),
+    (texts, labels): (Texts, Vec<u32>),
+    subset: Option<Subset>,
+) -> Result<Split> {
     let all = Split {
         name: format!("{key}/{name}"),
-        inputs: Inputs::Texts(Texts::new(texts, ended)),
+        inputs: Inputs::Texts(texts),
         labels,
         groups: None,
         corrupt_skipped: 0,

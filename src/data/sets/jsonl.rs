@@ -1,5 +1,5 @@
-//! Any texts in files of JSON lines, classified by a language network: a template makes a prompt of each line, and the label
-//! words are the classes.
+//! Any texts in files of JSON lines, classified by a language network or a text encoder: a template makes a prompt of each
+//! line, another one the second text of a pair, and the label words are the classes.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use crate::data::lines::{Line, read_lines};
-use crate::data::read::json_lines::{self, Sample};
+use crate::data::read::json_lines::Pairs;
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
 pub static ENTRY: Entry = Entry {
     key: "jsonl",
-    about: "any texts in files of JSON lines, with a prompt template and label words",
+    about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words",
     fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
     read,
 };
@@ -23,6 +23,9 @@ struct Jsonl {
     root: PathBuf,
     /// The prompt, in which `{key}` stands for the value at that key.
     prompt: String,
+    /// The template of the second text of a pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    second: Option<String>,
     /// The key of the label.
     label_key: String,
     labels: Vec<String>,
@@ -39,8 +42,12 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
         .string("prompt")
         .about("Template of the prompt, in which `{key}` stands for a line's value at that key, and `{{` for a brace.")
         .required_because("the template of the prompt, such as \"Text: {text}\\nLabel:\"");
-    if let Err(why) = Template::parse(&prompt) {
-        reader.problem("prompt", why);
+    let second =
+        reader.string("second").about("Template of the second text, if text encoders shall read pairs.").optional();
+    for (key, template) in [("prompt", Some(&prompt)), ("second", second.as_ref())] {
+        if let Some(Err(why)) = template.map(|template| Template::parse(template)) {
+            reader.problem(key, why);
+        }
     }
     let label_key = reader.string("label_key").about("Key of the label in each line.").or_else(|| "label".into());
     let labels = reader
@@ -54,7 +61,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let train = file("train", "File with the training texts, below `root`.");
     let val = file("val", "File with texts for validation, if there is one.");
     let test = file("test", "File with the test texts, below `root`.");
-    Box::new(Jsonl { root, prompt, label_key, labels, train, val, test, subset: Subset::read(reader) })
+    Box::new(Jsonl { root, prompt, second, label_key, labels, train, val, test, subset: Subset::read(reader) })
 }
 
 impl Jsonl {
@@ -70,14 +77,19 @@ impl Jsonl {
         Template::parse(&self.prompt).map_err(|why| anyhow::anyhow!("data.jsonl.prompt: {why}"))
     }
 
-    fn sample(&self, template: &Template, line: &Line) -> Result<Sample> {
+    fn second_template(&self) -> Result<Option<Template>> {
+        let parsed = self.second.as_ref().map(|second| Template::parse(second)).transpose();
+        parsed.map_err(|why| anyhow::anyhow!("data.jsonl.second: {why}"))
+    }
+
+    fn class(&self, line: &Line) -> Result<u32> {
         let label = line.text(&self.label_key)?;
         let number = || label.parse().ok().filter(|number: &usize| *number < self.labels.len());
         let class = self.labels.iter().position(|word| *word == label).or_else(number);
         let class = class.with_context(|| {
             format!("{line}: `{}` is `{label}`, which is no word of data.jsonl.labels, nor its number", self.label_key)
         })?;
-        Ok(Sample { text: template.fill(line)?, label: class as u32 })
+        Ok(class as u32)
     }
 }
 
@@ -98,6 +110,10 @@ impl Dataset for Jsonl {
         self.template()?.fill(line)
     }
 
+    fn second(&self, line: &Line) -> Result<Option<String>> {
+        self.second_template()?.map(|template| template.fill(line)).transpose()
+    }
+
     fn splits(&self) -> Result<Vec<SplitName>> {
         let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.path(*split).is_file()).collect();
         ensure!(!there.is_empty(), "{}: has neither {} nor {}", self.root.display(), self.train, self.test);
@@ -105,10 +121,14 @@ impl Dataset for Jsonl {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let template = self.template()?;
-        let lines = read_lines(&self.path(split))?;
-        let samples = lines.iter().map(|line| self.sample(&template, line)).collect::<Result<_>>()?;
-        json_lines::split((ENTRY.key, split), samples, false, self.subset)
+        let (template, second) = (self.template()?, self.second_template()?);
+        let mut samples = Pairs::default();
+        for line in read_lines(&self.path(split))? {
+            let class = self.class(&line)?;
+            let second = second.as_ref().map(|template| template.fill(&line)).transpose()?;
+            samples.push(&template.fill(&line)?, second.as_deref(), class);
+        }
+        samples.split((ENTRY.key, split), self.subset)
     }
 
     fn resolved(&self) -> toml::Table {

@@ -11,6 +11,7 @@ pub(super) mod cifar10_c;
 mod digits;
 mod domainnet;
 mod flowers102;
+mod glue;
 mod image_folder;
 mod image_folder_c;
 mod imagenet;
@@ -48,6 +49,7 @@ pub static DATASETS: &[&Entry] = &[
     &arc::ENTRY,
     &openbookqa::ENTRY,
     &boolq::ENTRY,
+    &glue::ENTRY,
 ];
 
 #[cfg(test)]

@@ -13,11 +13,20 @@ const MAX_DEPTH: usize = 64;
 
 const MAX_MODULES: usize = 100_000;
 
+/// What the pickle of an archive tells.
+pub struct Listed {
+    pub parameters: Vec<Stored>,
+    /// The names of the parameters that tables of embeddings own (`torch.nn.Embedding`).
+    pub tables: BTreeSet<String>,
+    /// The full name of the module's class.
+    pub class: Option<String>,
+}
+
 /// Returns the parameters of the module in `data.pkl`. The files of `code` say which tensors are parameters.
 ///
 /// # Errors
 /// Fails if the pickle is damaged, or if it names anything besides classes of the archive and the parts of tensors.
-pub fn parameters(container: &Container, code: &[(String, String)]) -> Result<Vec<Stored>> {
+pub fn listed(container: &Container, code: &[(String, String)]) -> Result<Listed> {
     let shown = container.path.display();
     let bytes = container.text("data.pkl")?;
     let read = pickle::read(&bytes, &is_allowed).with_context(|| format!("{shown}: data.pkl"))?;
@@ -25,9 +34,14 @@ pub fn parameters(container: &Container, code: &[(String, String)]) -> Result<Ve
     if let Some(bytes) = constants {
         pickle::read(&bytes, &is_allowed).with_context(|| format!("{shown}: constants.pkl"))?;
     }
-    let mut listing = Listing { pickle: &read, declared: declared(code), modules: 0, found: Vec::new() };
+    let (declared, tables) = (declared(code), BTreeSet::new());
+    let mut listing = Listing { pickle: &read, declared, modules: 0, found: Vec::new(), tables };
     listing.module(read.root(), "", 0).with_context(|| format!("{shown}: data.pkl"))?;
-    Ok(listing.found)
+    let class = match read.value(read.root()) {
+        Value::Call { of, .. } => read.name(*of).map(str::to_string),
+        _ => None,
+    };
+    Ok(Listed { parameters: listing.found, tables: listing.tables, class })
 }
 
 /// Returns whether a name may occur in the pickle: a class of the archive's own code, which is checked, or a function
@@ -63,6 +77,7 @@ struct Listing<'a> {
     declared: BTreeMap<String, BTreeSet<String>>,
     modules: usize,
     found: Vec<Stored>,
+    tables: BTreeSet<String>,
 }
 
 impl Listing<'_> {
@@ -85,6 +100,9 @@ impl Listing<'_> {
                 Value::Call { .. } if own.contains(key) => {
                     let tensor = Stored::of(self.pickle, &name, *value).with_context(|| format!("parameter {name}"))?;
                     self.found.push(tensor);
+                    if class.ends_with(".Embedding") {
+                        self.tables.insert(name);
+                    }
                 }
                 _ => {}
             }

@@ -8,6 +8,7 @@ mod container;
 mod listing;
 mod operators;
 mod portable;
+mod signature;
 pub mod state_dict;
 mod stored;
 mod tokens;
@@ -22,6 +23,7 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use crate::base::tensor::first_line;
 use container::Container;
+use listing::Listed;
 pub use stored::Stored;
 
 /// Whether archives are loaded whatever their code calls.
@@ -36,7 +38,9 @@ pub fn trust() {
 pub struct Archive {
     pub path: PathBuf,
     container: Container,
-    listed: Vec<Stored>,
+    listed: Listed,
+    /// The names of the tensors that `forward` takes; empty if the code does not tell.
+    inputs: Vec<String>,
     code: String,
     /// The loaded module, on the CPU and in evaluation mode, once its forward pass has been asked for.
     module: OnceCell<CModule>,
@@ -62,14 +66,30 @@ impl Archive {
             code::check(&files).map_err(|why| anyhow!("{shown}: {why:#}: {way_out}"))?;
             ensure!(!container.has("model.json"), "{shown}: an archive of a version before PyTorch 1.2: {way_out}");
         }
-        let listed = listing::parameters(&container, &files)?;
+        let listed = listing::listed(&container, &files)?;
+        let inputs = listed.class.as_deref().map_or_else(Vec::new, |class| signature::inputs(&files, class));
         let code = files.into_iter().map(|(_, text)| text + "\n").collect();
-        Ok(Archive { path: path.to_path_buf(), container, listed, code, module: OnceCell::new() })
+        Ok(Archive { path: path.to_path_buf(), container, listed, inputs, code, module: OnceCell::new() })
     }
 
     /// Returns the name, shape and type of every parameter.
     pub fn listed(&self) -> &[Stored] {
-        &self.listed
+        &self.listed.parameters
+    }
+
+    /// Returns whether a parameter is that of a table of embeddings (`torch.nn.Embedding`).
+    pub fn is_table(&self, parameter: &str) -> bool {
+        self.listed.tables.contains(parameter)
+    }
+
+    /// Returns the names of the tensors that `forward` takes; empty if the code does not tell.
+    pub fn inputs(&self) -> &[String] {
+        &self.inputs
+    }
+
+    /// Returns whether `forward` takes token ids with their mask, and may be the kinds of tokens, as a text encoder does.
+    pub fn takes_texts(&self) -> bool {
+        matches!(self.inputs.len(), 2 | 3) && !self.has("encode_image")
     }
 
     /// Returns the name and the stored tensor of every parameter, read anew.
@@ -78,13 +98,13 @@ impl Archive {
     /// Fails if an entry is missing or damaged.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
         let read = |parameter: &Stored| Ok((parameter.name.clone(), parameter.read(&self.container)?));
-        self.listed.iter().map(read).collect()
+        self.listed().iter().map(read).collect()
     }
 
     /// Returns the type in which the matrices are stored, which is that of the images to pass in.
     pub fn kind(&self) -> Kind {
         // A half-precision CLIP keeps its embeddings in f32, and the token embedding is the largest parameter.
-        let matrices = self.listed.iter().filter(|parameter| !parameter.name.contains("embedding"));
+        let matrices = self.listed().iter().filter(|parameter| !parameter.name.contains("embedding"));
         matrices.max_by_key(|parameter| parameter.count()).map_or(Kind::Float, |parameter| parameter.kind)
     }
 

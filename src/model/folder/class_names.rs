@@ -6,13 +6,24 @@ use serde_json::Value;
 
 use super::config::FILES;
 use super::preprocessing::beside;
+use super::tokenizer::TOKENIZER;
+use super::weights::home;
+use crate::base::files::read_json;
 
 /// The start of the names that transformers gives to classes without one.
 const NAMELESS: &str = "LABEL_";
 
 /// Returns the names in the order of the logits; `None` where the config beside the weights at `path` names no classes.
 pub fn class_names(path: &Path) -> Option<Vec<String>> {
-    beside(path, FILES).find_map(|(_, config)| of_transformers(&config).or_else(|| of_timm(&config)))
+    let named = |config: &Value| of_transformers(config).or_else(|| of_timm(config));
+    beside(path, FILES).find_map(|(_, config)| named(&config)).or_else(|| named(&of_text_encoder(path)?))
+}
+
+/// Returns the config of an archive beside which a tokenizer lies. That of another archive may not be its own.
+fn of_text_encoder(path: &Path) -> Option<Value> {
+    let folder = home(path);
+    let is_encoder = path.is_file() && folder.join(TOKENIZER[0]).is_file();
+    is_encoder.then(|| read_json(&folder.join(FILES[0])).ok()).flatten()
 }
 
 fn of_transformers(config: &Value) -> Option<Vec<String>> {

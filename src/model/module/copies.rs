@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use anyhow::{Context, Result, anyhow};
 use tch::{CModule, Device, IValue, Tensor, no_grad};
 
+use super::intake::Intake;
 use crate::base::tensor::first_line;
 use crate::model::archive::{Archive, tensor_of};
 use crate::model::network::{Parameters, Weights};
@@ -28,6 +29,7 @@ pub enum Source {
 /// The copies of one module on one device.
 pub struct Copies {
     archive: Archive,
+    intake: Intake,
     /// The source of each parameter, in the order of the module.
     sources: Vec<Source>,
     loaded: RefCell<Vec<Loaded>>,
@@ -71,8 +73,8 @@ impl Held {
 }
 
 impl Copies {
-    pub fn new(archive: Archive, sources: Vec<Source>) -> Copies {
-        Copies { archive, sources, loaded: RefCell::default() }
+    pub fn new(archive: Archive, intake: Intake, sources: Vec<Source>) -> Copies {
+        Copies { archive, intake, sources, loaded: RefCell::default() }
     }
 
     /// Replaces the sources of all parameters from now on.
@@ -91,18 +93,23 @@ impl Copies {
         names.collect()
     }
 
-    /// Returns the output of copy `index` for images `[B, 3, S, S]`, with the weights of a particle, or with the frozen
-    /// ones for `None`.
+    /// Returns what the module takes.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    /// Returns the output of copy `index` for samples `[B, …]`, with the weights of a particle, or with the frozen ones for
+    /// `None`.
     ///
     /// # Errors
     /// Fails if the module cannot be loaded or does not run, with libtorch's message.
-    pub fn forward(&self, index: usize, images: &Tensor, weights: &Weights, particle: Option<i64>) -> Result<Tensor> {
+    pub fn forward(&self, index: usize, samples: &Tensor, weights: &Weights, particle: Option<i64>) -> Result<Tensor> {
         let mut loaded = self.loaded.borrow_mut();
-        if loaded.first().is_some_and(|copy| copy.device != images.device()) {
+        if loaded.first().is_some_and(|copy| copy.device != samples.device()) {
             loaded.clear();
         }
         while loaded.len() <= index {
-            loaded.push(self.load(images.device())?);
+            loaded.push(self.load(samples.device())?);
         }
         let copy = &mut loaded[index];
         for (held, source) in copy.parameters.iter_mut().zip(&self.sources) {
@@ -112,7 +119,11 @@ impl Copies {
                 None => held.share(weights.frozen_parameter(name).with_context(|| format!("the base lacks {name}"))?),
             }
         }
-        call(&copy.module, self.archive.image_method(), images)
+        let method = match self.intake {
+            Intake::Images(_) => self.archive.image_method(),
+            Intake::Texts(_) => "forward",
+        };
+        call(&copy.module, method, &self.intake.arguments(samples))
     }
 
     fn load(&self, device: Device) -> Result<Loaded> {
@@ -135,11 +146,11 @@ pub fn tensors(module: &CModule) -> Result<Vec<(String, Tensor)>> {
     module.named_parameters().map_err(|e| anyhow!("{}", first_line(&e)))
 }
 
-/// Runs a method of a module on images.
-fn call(module: &CModule, method: &str, images: &Tensor) -> Result<Tensor> {
+/// Runs a method of a module.
+fn call(module: &CModule, method: &str, arguments: &[IValue]) -> Result<Tensor> {
     // Operators run as they stand, so that autograd sees each of them. Optimised code would derive gradients itself.
     tch::jit::f_set_graph_executor_optimize(false).map_err(|e| anyhow!("{}", first_line(&e)))?;
-    let output = module.method_is(method, &[IValue::Tensor(images.shallow_clone())]);
+    let output = module.method_is(method, arguments);
     tensor_of(output.map_err(|e| anyhow!("{}", first_line(&e)))?)
 }
 

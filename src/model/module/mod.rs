@@ -5,7 +5,12 @@
 //! [`open`] proves this by comparing the classifier on these features with the module's own output.
 
 mod copies;
+mod intake;
 mod open;
+pub mod tokens;
+mod trial;
+
+use std::collections::BTreeSet;
 
 use tch::{Kind, Tensor};
 
@@ -13,11 +18,14 @@ use crate::machine::memory::Need;
 use crate::model::network::{Graph, Network, Slot, SlotKind, Trained, Weights};
 use copies::Copies;
 
-pub use open::{Opened, open, trained_as};
+pub use intake::{Intake, Texts};
+pub use open::{Opened, Wanted, open, trained_as};
+pub use tokens::{Limit, Tokenizer};
 
 /// The targets of a module's slots.
 const LINEAR: &str = "linear";
 const POINTWISE: &str = "pointwise";
+const TABLE: &str = "embedding";
 const OTHER: &str = "other";
 
 /// A module with its loaded copies.
@@ -25,25 +33,26 @@ pub struct Module {
     copies: Copies,
     /// The name and shape of every parameter that particles may train.
     shapes: Vec<(String, Vec<i64>)>,
-    image_size: i64,
+    /// The names of the weights that are tables of embeddings.
+    tables: BTreeSet<String>,
     width: i64,
-    /// The bytes that a graph of one image keeps in f32, as measured; 0 where that cannot be measured.
+    /// The bytes that a graph of one sample keeps in f32, as measured; 0 where that cannot be measured.
     kept_bytes: u64,
 }
 
 impl Module {
-    /// Returns the number of pixels per side.
-    pub fn image_size(&self) -> i64 {
-        self.image_size
+    /// Returns what it takes.
+    pub fn intake(&self) -> &Intake {
+        self.copies.intake()
     }
 
-    /// Returns the bytes that a graph of one image keeps in f32; 0 where that cannot be measured.
+    /// Returns the bytes that a graph of one sample keeps in f32; 0 where that cannot be measured.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
 
-    fn run(&self, copy: usize, images: &Tensor, weights: &Weights, particle: Option<i64>) -> Tensor {
-        let output = self.copies.forward(copy, images, weights, particle);
+    fn run(&self, copy: usize, samples: &Tensor, weights: &Weights, particle: Option<i64>) -> Tensor {
+        let output = self.copies.forward(copy, samples, weights, particle);
         output.unwrap_or_else(|error| panic!("the module's forward: {error:#}")).flatten(1, -1)
     }
 
@@ -74,6 +83,7 @@ impl Network for Module {
         let slot = |(name, shape): &(String, Vec<i64>)| {
             let layer = name.strip_suffix(".weight")?;
             let (kind, target, inputs) = match shape[..] {
+                [_, inputs] if self.tables.contains(name) => (SlotKind::Other, TABLE, inputs),
                 [_, inputs] => (SlotKind::Linear, LINEAR, inputs),
                 [_, inputs, 1, 1] => (SlotKind::Pointwise, POINTWISE, inputs),
                 [_, inputs, ..] => (SlotKind::Other, OTHER, inputs),
@@ -98,14 +108,14 @@ impl Network for Module {
     }
 
     fn entering(&self, stage: usize) -> Vec<i64> {
-        if stage == 0 { vec![3, self.image_size, self.image_size] } else { vec![self.width] }
+        if stage == 0 { self.intake().shape() } else { vec![self.width] }
     }
 
     fn enter(&self, _: &Weights, samples: &Tensor) -> Tensor {
         samples.shallow_clone()
     }
 
-    /// Runs the module on `[p, B, 3, S, S]`, one particle after the other.
+    /// Runs the module on samples `[p, B, …]`, one particle after the other.
     fn stage(&self, weights: &Weights, _: usize, x: Tensor) -> Tensor {
         let (shared, batch) = (x.size()[0], x.size()[1]);
         let Some(particles) = weights.particles() else {
@@ -113,8 +123,8 @@ impl Network for Module {
         };
         let mut copy = 0;
         let outputs = (0..particles).map(|particle| {
-            let images = x.get(if shared == 1 { 0 } else { particle });
-            let output = self.run(copy, &images, weights, Some(particle));
+            let samples = x.get(if shared == 1 { 0 } else { particle });
+            let output = self.run(copy, &samples, weights, Some(particle));
             // Without a graph nothing holds on to the copy's values, and the next particle takes its place.
             copy += usize::from(output.requires_grad());
             output
@@ -134,16 +144,16 @@ impl Network for Module {
     fn need(&self, graph: Graph, _: Kind) -> Need {
         /// The gradients of activations, and holes in memory, relative to what the graph keeps.
         const BACKWARD: f64 = 1.5;
-        let pixels = 3 * (self.image_size * self.image_size) as u64;
-        // Stored bytes, pixels and normalised pixels.
-        let seen = pixels * (1 + 3 * F32);
+        let values = self.intake().shape().iter().product::<i64>() as u64;
+        // Stored bytes, pixels and normalised pixels; or ids as they are stored and as they are looked up.
+        let seen = values * (1 + 3 * F32);
         let kept = (self.kept_bytes as f64 * BACKWARD) as u64;
         let features = 2 * self.width as u64 * F32;
         match graph {
             // Particles follow each other, and what a pass keeps bounds what it uses at once.
             Graph::None => Need { image: seen + kept, pair: features, ..Need::default() },
             Graph::Samples { budgets } => {
-                let moved = pixels * F32 * (3 + 2 * budgets as u64);
+                let moved = values * F32 * (3 + 2 * budgets as u64);
                 Need { image: seen + moved, pair: kept + features, ..Need::default() }
             }
             Graph::Weights { trained, own_samples, .. } => {

@@ -4,25 +4,25 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use tch::{Device, Kind, Tensor, no_grad};
+use tch::{Kind, Tensor};
 
-use super::Module;
-use super::copies::{Copies, Source, frozen, stored};
-use crate::machine::memory::allocated_bytes;
+use super::copies::{Copies, stored};
+use super::intake::Intake;
+use super::tokens::Limit;
+use super::trial::{Named, Samples, Trial};
+use super::{Module, Texts, Tokenizer};
 use crate::model::archive::Archive;
-use crate::model::network::{HEAD, Parameters, Weights};
+use crate::model::network::{HEAD, Parameters};
 use crate::model::vit::OwnHead;
-use crate::model::vit::identify::{check_images, compare};
+use crate::model::vit::identify::check_images;
 
-/// The largest relative difference between the classifier on the features and the module's own output.
-const MAX_DIFFERENCE: f64 = 1e-5;
-
-/// The largest relative difference between an image alone and the same image in a batch. Products of other sizes round
-/// differently.
-const MAX_BATCH_DIFFERENCE: f64 = 1e-3;
-
-/// The largest number of layers that are tried as the classifier.
-const TRIED: usize = 4;
+/// What a module is opened for.
+pub enum Wanted<'a> {
+    /// Images of this many pixels per side.
+    Images(i64),
+    /// Texts by the tokenizer at a path.
+    Texts { tokenizer: &'a Path, limit: Limit },
+}
 
 /// A module that was loaded and tried.
 pub struct Opened {
@@ -33,28 +33,70 @@ pub struct Opened {
     pub head: Option<OwnHead>,
     /// Whether the module normalises by running statistics, which stay as they are stored.
     pub running_statistics: bool,
+    /// The tokenizer of a module that takes texts.
+    pub tokenizer: Option<Box<Tokenizer>>,
 }
 
-/// Opens the module at `path` for images of `image_size` pixels per side.
+/// Opens the module at `path`.
 ///
 /// # Errors
-/// Fails if the archive cannot be opened or does not run, if it is not stored in f32, or if its output is not a vector
-/// per image that depends on that image alone.
-pub fn open(path: &Path, image_size: i64) -> Result<Opened> {
+/// Fails if the archive cannot be opened or does not run on what is wanted, if it is not stored in f32, if its output is not
+/// a vector per sample that depends on that sample alone, or if the tokenizer does not belong to it.
+pub fn open(path: &Path, wanted: &Wanted) -> Result<Opened> {
     let shown = path.display();
     let archive = Archive::open(path)?;
+    check_inputs(&archive, wanted).with_context(|| shown.to_string())?;
     let running_statistics = archive.code().contains("running_mean");
     let parameters = stored(&archive).with_context(|| shown.to_string())?;
     check_parameters(&parameters).with_context(|| shown.to_string())?;
-    let trial = Trial { parameters: named(parameters), images: check_images(image_size) };
-    let mut copies = Copies::new(archive, trial.sources(None));
+    let (intake, samples, tokenizer) = match wanted {
+        Wanted::Images(size) => (Intake::Images(*size), Samples::of_images(check_images(*size)), None),
+        Wanted::Texts { tokenizer, limit } => {
+            let inputs = archive.inputs().len();
+            let tokenizer = Tokenizer::open(tokenizer, *limit, inputs)?;
+            let texts = Texts { tokens: tokenizer.tokens, inputs, padding: tokenizer.padding };
+            let samples = Samples::of_texts(&texts, tokenizer.largest);
+            (Intake::Texts(texts), samples, Some(Box::new(tokenizer)))
+        }
+    };
+    let tables = tables(&archive, &parameters);
+    let trial = Trial { parameters: named(parameters), samples };
+    let mut copies = Copies::new(archive, intake, trial.sources(None));
+    tokenizer.iter().try_for_each(|of| trial.check_tokens(&copies, of)).with_context(|| shown.to_string())?;
     let output = trial.output(&copies).with_context(|| shown.to_string())?;
     let found = trial.classifier(&mut copies, &output)?;
     let kept_bytes = trial.kept_bytes(&copies).with_context(|| shown.to_string())?;
     let (width, base) = (found.as_ref().map_or(output.size()[1], |own| own.weight.size()[1]), trial.base(&copies));
     let shapes = base.all().iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
-    let module = Module { copies, shapes, image_size, width, kept_bytes };
-    Ok(Opened { module, base, head: found, running_statistics })
+    let module = Module { copies, shapes, tables, width, kept_bytes };
+    Ok(Opened { module, base, head: found, running_statistics, tokenizer })
+}
+
+/// Checks that the archive's `forward` takes what is wanted, as far as its code tells.
+fn check_inputs(archive: &Archive, wanted: &Wanted) -> Result<()> {
+    let (inputs, takes_texts) = (archive.inputs(), archive.takes_texts());
+    let named = inputs.join(", ");
+    match wanted {
+        Wanted::Images(_) => ensure!(
+            !takes_texts,
+            "its forward takes {} tensors ({named}), as that of a text encoder: name its tokenizer by checkpoint.tokenizer, and \
+             leave image_size out",
+            inputs.len()
+        ),
+        Wanted::Texts { .. } => ensure!(
+            takes_texts,
+            "its forward takes {} ({named}), and that of a text encoder takes token ids, their mask and, if it has them, their \
+             kinds: for a module of images, leave checkpoint.tokenizer out and set image_size",
+            if inputs.len() == 1 { "one tensor".to_string() } else { format!("{} tensors", inputs.len()) }
+        ),
+    }
+    Ok(())
+}
+
+/// Returns the names among trained parameters of the tables of embeddings.
+fn tables(archive: &Archive, parameters: &[(String, Tensor, usize)]) -> std::collections::BTreeSet<String> {
+    let tables = parameters.iter().filter(|(name, ..)| archive.is_table(name));
+    tables.map(|(_, _, first)| trained_as(&parameters[*first].0)).collect()
 }
 
 fn check_parameters(parameters: &[(String, Tensor, usize)]) -> Result<()> {
@@ -72,15 +114,6 @@ fn check_parameters(parameters: &[(String, Tensor, usize)]) -> Result<()> {
     Ok(())
 }
 
-/// A parameter of the module as particles see it.
-struct Named {
-    /// The name in the archive.
-    stored: String,
-    /// The name among the parameters that particles train. Tied ones have one name.
-    name: String,
-    tensor: Tensor,
-}
-
 /// Returns the name of a module's parameter among those that particles train: `head.` belongs to bella's own heads.
 pub fn trained_as(stored: &str) -> String {
     if stored.starts_with(HEAD) { format!("module.{stored}") } else { stored.to_string() }
@@ -92,163 +125,4 @@ fn named(parameters: Vec<(String, Tensor, usize)>) -> Vec<Named> {
     let one =
         |(stored, tensor, first): (String, Tensor, usize)| Named { stored, name: trained_as(&known[first]), tensor };
     parameters.into_iter().map(one).collect()
-}
-
-/// The parameters of a module and the random images on which it is tried.
-struct Trial {
-    parameters: Vec<Named>,
-    images: Tensor,
-}
-
-impl Trial {
-    /// Returns the sources of all parameters, with the identity in place of `classifier`.
-    fn sources(&self, classifier: Option<&Classifier>) -> Vec<Source> {
-        let source = |parameter: &Named| match classifier.and_then(|classifier| classifier.constant(parameter)) {
-            Some(constant) => Source::Constant(constant),
-            None => Source::Parameter(parameter.name.clone()),
-        };
-        self.parameters.iter().map(source).collect()
-    }
-
-    fn all(&self) -> Parameters {
-        let mut all: Vec<(String, Tensor)> = Vec::new();
-        for Named { name, tensor, .. } in &self.parameters {
-            if all.iter().all(|(known, _)| known != name) {
-                all.push((name.clone(), tensor.shallow_clone()));
-            }
-        }
-        frozen(&all)
-    }
-
-    /// Returns the parameters that `copies` read.
-    fn base(&self, copies: &Copies) -> Parameters {
-        let read = copies.names();
-        let all = self.all();
-        let kept = all.all().iter().filter(|(name, _)| read.contains(&name.as_str()));
-        frozen(&kept.map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect::<Vec<_>>())
-    }
-
-    fn run(&self, copies: &Copies, images: &Tensor) -> Result<Tensor> {
-        let base = self.all();
-        no_grad(|| copies.forward(0, images, &Weights::frozen(&base), None))
-    }
-
-    /// Returns the module's output `[B, k]` for all images.
-    ///
-    /// # Errors
-    /// Fails if the module does not run on such images, if its output is not a vector per image, or if it depends on
-    /// the other images of a batch.
-    fn output(&self, copies: &Copies) -> Result<Tensor> {
-        let size = self.images.size();
-        let output = self.run(copies, &self.images).with_context(|| {
-            format!(
-                "its forward fails on {} images of {} x {} pixels (checkpoint.image_size)",
-                size[0], size[2], size[3]
-            )
-        })?;
-        let vector = output.dim() >= 2 && output.size()[0] == size[0] && output.size()[2..].iter().all(|one| *one == 1);
-        ensure!(
-            vector && output.kind() == Kind::Float,
-            "its forward returns {:?} of {:?} for {} images, not one vector of f32 per image: export it with its pooling, \
-             and with a classifier or without",
-            output.kind(),
-            output.size(),
-            size[0]
-        );
-        let alone: Vec<Tensor> = (0..size[0])
-            .map(|image| self.run(copies, &self.images.narrow(0, image, 1)))
-            .collect::<Result<_>>()
-            .context(
-                "its forward knows its batch size: export it by torch.jit.script, or trace it without gradients",
-            )?;
-        let difference = compare(&Tensor::cat(&alone, 0).flatten(1, -1), &output.flatten(1, -1)).relative;
-        ensure!(
-            difference <= MAX_BATCH_DIFFERENCE,
-            "the output for an image changes by {difference:.1e} with the other images of its batch, or from call to call: \
-             it was exported in training mode; call model.eval() first"
-        );
-        Ok(output.flatten(1, -1))
-    }
-
-    /// Finds the classifier and puts the identity in its place; `None` if the last operation is another one.
-    fn classifier(&self, copies: &mut Copies, output: &Tensor) -> Result<Option<OwnHead>> {
-        let classes = output.size()[1];
-        let candidates = self.parameters.iter().rev().filter_map(|parameter| self.candidate(parameter, classes));
-        for candidate in candidates.take(TRIED) {
-            copies.set_sources(self.sources(Some(&candidate)));
-            let fits = |features: Tensor| {
-                let features = features.flatten(1, -1);
-                features.size()[1] == candidate.head.weight.size()[1] && {
-                    let again = features.linear(&candidate.head.weight, Some(&candidate.head.bias));
-                    compare(&again, output).relative <= MAX_DIFFERENCE
-                }
-            };
-            // A layer in the middle of the network has no room for the identity, and the module may fail.
-            if self.run(copies, &self.images).is_ok_and(fits) {
-                return Ok(Some(candidate.head));
-            }
-        }
-        copies.set_sources(self.sources(None));
-        Ok(None)
-    }
-
-    /// Returns the linear layer whose weight this is, if it has as many outputs as the module.
-    fn candidate(&self, parameter: &Named, classes: i64) -> Option<Classifier> {
-        let layer = parameter.stored.strip_suffix("weight")?;
-        let size = parameter.tensor.size();
-        let fits = matches!(size[..], [rows, _] | [rows, _, 1, 1] if rows == classes);
-        let is_tied = self.parameters.iter().filter(|other| other.name == parameter.name).count() > 1;
-        if !fits || is_tied {
-            return None;
-        }
-        let bias = self.parameters.iter().find(|other| other.stored == format!("{layer}bias"));
-        let zeros = || Tensor::zeros([classes], (Kind::Float, Device::Cpu));
-        let (weight, bias) = (parameter.tensor.flatten(1, -1), bias.map_or_else(zeros, |b| b.tensor.shallow_clone()));
-        Some(Classifier { layer: layer.to_string(), axes: size.len(), head: OwnHead { weight, bias } })
-    }
-
-    /// Returns the bytes that a graph of one image keeps, measured on the CPU; 0 where the system does not tell.
-    fn kept_bytes(&self, copies: &Copies) -> Result<u64> {
-        let base = self.all();
-        let weights = Weights::frozen(&base);
-        // The graph reaches down to the pixels, so that it keeps what an attack needs, too. Weights that particles train
-        // add nothing but the copies of the weights, since the inputs of layers are kept for either.
-        let images = self.images.shallow_clone().set_requires_grad(true);
-        let mut own = Weights::frozen(&base);
-        for (name, tensor) in base.all() {
-            own.replace(name, tensor.unsqueeze(0).set_requires_grad(true));
-        }
-        drop(tch::with_grad(|| copies.forward(0, &images, &own, Some(0)))?);
-        let before = allocated_bytes();
-        let output = tch::with_grad(|| copies.forward(0, &images, &own, Some(0)))?;
-        let after = allocated_bytes();
-        drop(output);
-        let _ = no_grad(|| copies.forward(0, &self.images, &weights, None))?;
-        let kept = before.zip(after).map_or(0, |(before, after)| after.saturating_sub(before));
-        Ok(kept / self.images.size()[0] as u64)
-    }
-}
-
-/// A layer that may be the module's last operation.
-struct Classifier {
-    /// The name of the layer in the archive, with a dot at the end.
-    layer: String,
-    /// The number of axes of its weight: two, or four of a 1 × 1 convolution.
-    axes: usize,
-    head: OwnHead,
-}
-
-impl Classifier {
-    /// Returns what stands in place of one of its parameters, so that its output is its input; `None` for a parameter
-    /// of another layer.
-    fn constant(&self, parameter: &Named) -> Option<Tensor> {
-        let width = self.head.weight.size()[1];
-        let options = (Kind::Float, Device::Cpu);
-        match parameter.stored.strip_prefix(&self.layer)? {
-            "weight" if self.axes == 2 => Some(Tensor::eye(width, options)),
-            "weight" => Some(Tensor::eye(width, options).view([width, width, 1, 1])),
-            "bias" => Some(Tensor::zeros([width], options)),
-            _ => None,
-        }
-    }
 }

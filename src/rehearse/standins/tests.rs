@@ -30,6 +30,9 @@ fn wanted(stand_in: &StandIn, root: &Path) -> (toml::Table, Wanted) {
         table.insert("task".into(), "dtd".into());
         table.insert("train".into(), "train800".into());
     }
+    if stand_in.key == "glue" {
+        table.insert("task".into(), "mnli".into());
+    }
     if stand_in.key == "domainnet" {
         table.insert("test".into(), vec!["real".to_string(), "sketch".to_string()].into());
     }

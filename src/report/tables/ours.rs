@@ -57,7 +57,10 @@ pub fn result_columns(table: &Table) -> Vec<String> {
     telling.extend(settings.iter().map(String::as_str));
     let run = runs_look_alike(table, &telling).then(|| "run".to_string());
     let [before, after, costs] = [NAMES[0], NAMES[1], COSTS].map(|names| names.iter().map(|name| name.to_string()));
-    let metrics = metrics::columns_where(|shown| shown.tables);
+    let sets = table.index("set");
+    let named = |set: &str| (0..table.rows.len()).any(|row| table.cell(row, sets) == set);
+    let mut metrics = metrics::columns_of_sets(&named);
+    metrics.extend(metrics::columns_where(|shown| shown.tables));
     before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
 }
 

@@ -21,6 +21,18 @@ fn a_template_makes_a_prompt_of_each_line() {
 }
 
 #[test]
+fn a_second_template_makes_pairs() {
+    let place = tempfile::tempdir().unwrap();
+    write(place.path(), "train.jsonl", "{\"a\": \"one\", \"b\": \"two\", \"label\": 1}\n");
+    let set = set(&ENTRY, place.path(), &format!("{LABELS}\nprompt = \"{{a}}\"\nsecond = \"so {{b}}\""));
+    let split = load(&*set, SplitName::Train).unwrap();
+    let crate::data::Inputs::Texts(texts) = &split.inputs else { panic!("texts") };
+    assert_eq!(texts.prompts.seconds, Some(vec!["so two".to_string()]));
+    let found = mistakes(&ENTRY, &format!("{LABELS}\nprompt = \"{{a}}\"\nsecond = \"plain\""));
+    assert!(found.contains("data.jsonl.second") || found.contains("second = \"plain\": names no key"), "{found}");
+}
+
+#[test]
 fn mistakes_name_the_line() {
     let place = tempfile::tempdir().unwrap();
     let set = set(&ENTRY, place.path(), &format!("{LABELS}\nprompt = \"{{text}}\""));

@@ -41,4 +41,5 @@ pub static STAND_INS: &[&StandIn] = &[
     &texts::ARC,
     &texts::OPENBOOKQA,
     &texts::BOOLQ,
+    &texts::GLUE,
 ];

@@ -12,6 +12,7 @@ pub static WINOGRANDE: StandIn = StandIn { key: "winogrande", side: 0, write: wi
 pub static ARC: StandIn = StandIn { key: "arc", side: 0, write: arc, overrides: none };
 pub static OPENBOOKQA: StandIn = StandIn { key: "openbookqa", side: 0, write: openbookqa, overrides: none };
 pub static BOOLQ: StandIn = StandIn { key: "boolq", side: 0, write: boolq, overrides: none };
+pub static GLUE: StandIn = StandIn { key: "glue", side: 0, write: glue, overrides: none };
 
 /// Returns the keys by which the made lines of `jsonl` are read.
 fn overrides(wanted: &Wanted) -> toml::Table {
@@ -49,6 +50,37 @@ fn boolq(wanted: &Wanted) -> Result<()> {
     let line = |i, label| json!({ "question": format!("is it {i}"), "passage": "It may be.", "answer": label == 1 });
     write(&wanted.root.join("train.jsonl"), wanted, wanted.train, line)?;
     write(&wanted.root.join("dev.jsonl"), wanted, wanted.test, line)
+}
+
+/// Writes the columns of a task under its official names.
+fn glue(wanted: &Wanted) -> Result<()> {
+    let three = ["entailment", "neutral", "contradiction"];
+    let (folder, columns, labels): (&str, &[&str], &[&str]) = match wanted.text("task") {
+        Some("sst2") => ("SST-2", &["sentence", "label"], &["0", "1"]),
+        Some("mrpc") => ("MRPC", &["#1 String", "#2 String", "Quality"], &["0", "1"]),
+        Some("qqp") => ("QQP", &["question1", "question2", "is_duplicate"], &["0", "1"]),
+        Some("mnli") => ("MNLI", &["sentence1", "sentence2", "gold_label"], &three),
+        Some("qnli") => ("QNLI", &["question", "sentence", "label"], &["entailment", "not_entailment"]),
+        Some("rte") => ("RTE", &["sentence1", "sentence2", "label"], &["entailment", "not_entailment"]),
+        Some("wnli") => ("WNLI", &["sentence1", "sentence2", "label"], &["0", "1"]),
+        _ => ("CoLA", &[], &["0", "1"]),
+    };
+    let row = |i: usize| {
+        let label = labels[wanted.label(i).min(labels.len() - 1)];
+        let texts = (1..columns.len()).map(|text| format!("text {text} of {i}\t")).collect::<String>();
+        if columns.is_empty() { format!("made\t{label}\t\ttext {i}\n") } else { format!("{texts}{label}\n") }
+    };
+    let head = if columns.is_empty() { String::new() } else { columns.join("\t") + "\n" };
+    let file = |name: &str, count: usize| {
+        let text = head.clone() + &(0..count).map(row).collect::<String>();
+        put(&wanted.root.join(folder).join(name), text.as_bytes())
+    };
+    file("train.tsv", wanted.train)?;
+    if folder == "MNLI" {
+        file("dev_mismatched.tsv", wanted.test)?;
+        return file("dev_matched.tsv", wanted.test);
+    }
+    file("dev.tsv", wanted.test)
 }
 
 fn arc(wanted: &Wanted) -> Result<()> {

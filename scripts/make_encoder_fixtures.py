@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/encoder: the smallest random text encoders, exported by scripts/export_text_encoder.py from folders as
+transformers saves them, with their tokenizers, and what transformers computes from them (texts.json: texts, pairs and their token
+ids and kinds; reference.safetensors: the outputs of all texts and of all pairs, alone in their batch, and gradients by some weights).
+
+    pip install torch transformers tokenizers safetensors
+    python scripts/make_encoder_fixtures.py
+"""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import tokenizers as tk
+import torch
+import transformers as hf
+from safetensors.torch import save_file
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+import export_text_encoder as export
+
+OUT = Path(__file__).parent.parent / "tests" / "fixtures" / "encoder"
+SMALL = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2)
+WORDS = """the a cat dog fish bird tree house sun moon sea river runs sleeps eats sees likes is was big small red blue green and or not
+in on under . , ? ! yes no ##s ##er""".split()
+CORPUS = ["the cat sees the moon and the dog sleeps under a tree.", "a big red fish likes the blue sea, or not?",
+          "is the sun green? no", "the small bird runs in the house. yes, it is \u00fcber caf\u00e9 10% big"]
+TEXTS = ["the cat sees the moon", "fish", "a big red fish likes the blue sea , or not ?", "is the sun green ? no , the sun is red !",
+         "the small bird runs in the house and the dog sleeps under a tree . yes , the tree was big and the house was not green ."]
+PAIRS = [["the cat runs", "the cat sleeps"], ["a bird", "the bird sees the sea and the river ."], ["is the dog in the house ?", "no"]]
+
+
+def pieces_of_words():
+    """A tokenizer as BERT's, with two kinds of tokens."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    tokenizer = tk.Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.normalizer = tk.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                                      sep_token="[SEP]", model_max_length=40)
+
+
+def pairs_of_bytes():
+    """A tokenizer as RoBERTa's."""
+    tokenizer = tk.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>",
+                                      unk_token="<unk>", pad_token="<pad>", model_max_length=96)
+
+
+def randomised(model):
+    """Every parameter random, so that none of them can be left out unnoticed."""
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.5 if parameter.dim() < 2 else 0.3))
+            if "LayerNorm" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+    return model.eval()
+
+
+DEBERTA = dict(**SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"], type_vocab_size=0, max_position_embeddings=48, pad_token_id=0)
+NETWORKS = {
+    "bert": (hf.BertForSequenceClassification, pieces_of_words, "pooled",
+             lambda v: hf.BertConfig(vocab_size=v, **SMALL, max_position_embeddings=40)),
+    "roberta": (hf.RobertaForSequenceClassification, pairs_of_bytes, "classifier",
+                lambda v: hf.RobertaConfig(vocab_size=v, **SMALL, max_position_embeddings=98, type_vocab_size=1, num_labels=3,
+                                           id2label={0: "entailment", 1: "neutral", 2: "contradiction"},
+                                           label2id={"entailment": 0, "neutral": 1, "contradiction": 2})),
+    "deberta": (hf.DebertaForSequenceClassification, pieces_of_words, "first", lambda v: hf.DebertaConfig(vocab_size=v, **DEBERTA)),
+    "deberta-v2": (hf.DebertaV2ForSequenceClassification, pieces_of_words, "mean",
+                   lambda v: hf.DebertaV2Config(vocab_size=v, **DEBERTA, position_buckets=8, norm_rel_ebd="layer_norm",
+                                                share_att_key=True, position_biased_input=False, max_relative_positions=-1)),
+}
+LAYERS = ("word_embeddings.weight", "layer.0.output.dense.weight", "layer.1.attention.self.value.bias")
+
+
+def expected(encoder, tokenizer, name):
+    """The outputs of each text alone, [N, D], and gradients of their sum with coefficients by some weights."""
+    tensors = {}
+    for what, texts in (("texts", TEXTS), ("pairs", PAIRS)):
+        outputs = []
+        for text in texts:
+            one = tokenizer(*(text if what == "pairs" else [text]), return_tensors="pt", return_token_type_ids=True)
+            given = [one["input_ids"], one["attention_mask"]]
+            if isinstance(encoder, export.EncoderOfKinds):
+                given.append(one["token_type_ids"])
+            outputs.append(encoder(*given))
+        tensors[what] = torch.cat(outputs)
+    coefficients = torch.randn(tensors["pairs"].shape, generator=torch.Generator().manual_seed(5))
+    parameters = {key.removeprefix("model."): p for key, p in encoder.model.named_parameters() if key.endswith(LAYERS)}
+    gradients = torch.autograd.grad((tensors["pairs"] * coefficients).sum(), list(parameters.values()))
+    tensors["coefficients"] = coefficients
+    return tensors | {f"{key}.gradient": gradient for key, gradient in zip(parameters, gradients)}
+
+
+def main():
+    for name, (kind, tokenizer, features, config) in NETWORKS.items():
+        folder, tokenizer = OUT / name, tokenizer()
+        shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as saved:
+            randomised(kind(config(len(tokenizer)))).save_pretrained(saved)
+            tokenizer.save_pretrained(saved)
+            encoder = export.wrapped(export.opened(saved, features, None, False), features)
+            export.write_tokenizer(saved, folder)
+            export.write(encoder, folder)
+        tensors = expected(encoder, tokenizer, name)
+        save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, folder / "reference.safetensors")
+        coded = {"texts": [tokenizer(text, return_token_type_ids=True) for text in TEXTS],
+                 "pairs": [tokenizer(*pair, return_token_type_ids=True) for pair in PAIRS]}
+        told = {"texts": TEXTS, "pairs": PAIRS}
+        told |= {f"{what}_{key}": [one[theirs] for one in all] for what, all in coded.items()
+                 for key, theirs in (("ids", "input_ids"), ("kinds", "token_type_ids"))}
+        told["texts_cut"] = [tokenizer(text, max_length=8, truncation=True)["input_ids"] for text in TEXTS]
+        told["pairs_cut"] = [tokenizer(*pair, max_length=8, truncation=True)["input_ids"] for pair in PAIRS]
+        (folder / "texts.json").write_text(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+//! GLUE (Wang et al. 2018, arXiv 1804.07461): its tasks of classifying a sentence or a pair of sentences, in the published
+//! files of tab-separated values. The labels of the official test sets are not public, so `dev.tsv` is the test split. STS-B
+//! is left out, since its similarities are numbers and not classes.
+
+mod tasks;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::data::lines::Line;
+use crate::data::read::json_lines;
+use crate::data::read::tsv::Tsv;
+use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::schema::{Reader, words};
+use tasks::{Layout, Task};
+
+pub static ENTRY: Entry = Entry {
+    key: "glue",
+    about: "GLUE, one of its eight tasks of classification (STS-B is regression): train.tsv, and dev.tsv to test on",
+    fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
+            QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
+            download_glue_data.py makes its files",
+    read,
+};
+
+words! {
+    /// The test sets of MNLI.
+    enum Genres {
+        /// Of the genres of the training set.
+        Matched = "matched",
+        /// Of others.
+        Mismatched = "mismatched",
+    }
+}
+
+#[derive(Clone, Serialize)]
+struct Glue {
+    root: PathBuf,
+    task: Task,
+    /// The test sets of MNLI; empty for other tasks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    test: Vec<Genres>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+}
+
+fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+    let root = reader.path("root").required_because("the folder that holds one folder a task");
+    let task = reader.choice("task").about("Name of the task.").required_or(Task::Cola, "the task, say \"rte\"");
+    let test = reader.choices("test").about("Test sets of the task mnli, each evaluated by itself; both by default.");
+    let test: Option<Vec<Genres>> = test.optional();
+    if test.is_some() && task != Task::Mnli {
+        reader.problem("test", format!("is for mnli alone, and {task} has one test set: leave it out"));
+    }
+    let both = || if task == Task::Mnli { vec![Genres::Matched, Genres::Mismatched] } else { Vec::new() };
+    Box::new(Glue { root, task, test: test.unwrap_or_else(both), subset: Subset::read(reader) })
+}
+
+impl Glue {
+    fn layout(&self) -> &'static Layout {
+        self.task.layout()
+    }
+
+    /// Returns the names of the files of a split.
+    fn files(&self, split: SplitName) -> Result<Vec<String>> {
+        Ok(match split {
+            SplitName::Train => vec!["train.tsv".into()],
+            SplitName::Test if self.task == Task::Mnli => {
+                self.test.iter().map(|genres| format!("dev_{genres}.tsv")).collect()
+            }
+            SplitName::Test => vec!["dev.tsv".into()],
+            SplitName::Val => bail!("glue has no split `val`; set data.glue.validation, say to 0.1"),
+        })
+    }
+
+    /// Appends the texts and labels of a file.
+    fn add(&self, file: &str, samples: &mut json_lines::Pairs) -> Result<()> {
+        let layout = self.layout();
+        let path = self.root.join(layout.folder).join(file);
+        let tsv = Tsv::read(&path, layout.header)?;
+        let [first, label] = [tsv.column(layout.first)?, tsv.column(layout.label)?];
+        let second = layout.second.map(|name| tsv.column(name)).transpose()?;
+        let last = [Some(first), Some(label), second].into_iter().flatten().max().unwrap_or(0);
+        let mut broken = 0;
+        for row in &tsv.rows {
+            let class = row.cells.get(label).and_then(|word| layout.labels.iter().position(|known| known == word));
+            let (Some(class), true) = (class, row.cells.len() > last) else {
+                if layout.has_broken_lines {
+                    broken += 1;
+                    continue;
+                }
+                let word = row.cells.get(label).map_or("missing".into(), |word| format!("`{word}`"));
+                bail!(
+                    "{}:{}: has {} cells, and its {} is {word}: must have more than {last}, and be one of {}",
+                    path.display(),
+                    row.number,
+                    row.cells.len(),
+                    layout.label,
+                    layout.labels.join(", ")
+                );
+            };
+            samples.push(&row.cells[first], second.map(|second| row.cells[second].as_str()), class as u32);
+        }
+        if broken > 0 {
+            tracing::warn!("{}: {broken} broken lines left out, as by its publisher's readers", path.display());
+        }
+        Ok(())
+    }
+}
+
+impl Dataset for Glue {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn label(&self) -> String {
+        match self.test.as_slice() {
+            [genres] => format!("glue-{}-{genres}", self.task),
+            _ => format!("glue-{}", self.task),
+        }
+    }
+
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(self.layout().classes.iter().map(|class| class.to_string()).collect())
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Texts
+    }
+
+    fn published(&self) -> Published {
+        let Layout { train, dev, .. } = *self.layout();
+        let dev = match self.test.as_slice() {
+            [] => dev,
+            chosen => {
+                chosen.iter().map(|genres| if *genres == Genres::Matched { dev } else { tasks::MISMATCHED }).sum()
+            }
+        };
+        Published::new(self.layout().classes.len(), &[(SplitName::Train, train), (SplitName::Test, dev)])
+    }
+
+    fn prompt(&self, line: &Line) -> Result<String> {
+        line.text(self.layout().keys.0)
+    }
+
+    fn second(&self, line: &Line) -> Result<Option<String>> {
+        self.layout().keys.1.map(|key| line.text(key)).transpose()
+    }
+
+    /// Reads the texts of one split. Several test sets are one split only for counting; each is a test set of its own in
+    /// [`Dataset::test_sets`].
+    fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
+        let mut samples = json_lines::Pairs::default();
+        for file in self.files(split)? {
+            self.add(&file, &mut samples)?;
+        }
+        samples.split((&self.label(), split), self.subset)
+    }
+
+    fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
+        let alone = |genres: &Genres| -> (String, Box<dyn Dataset>) {
+            (genres.to_string(), Box::new(Glue { test: vec![*genres], ..self.clone() }))
+        };
+        if self.test.len() > 1 { self.test.iter().map(alone).collect() } else { Vec::new() }
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! What a module takes: images, or the tokens of texts.
+
+use tch::{IValue, Kind, Tensor};
+
+use crate::schema::words;
+
+/// What a module takes.
+#[derive(Clone, Debug)]
+pub enum Intake {
+    /// Images `[B, 3, S, S]` of S pixels per side.
+    Images(i64),
+    Texts(Texts),
+}
+
+/// The tokens of texts that a module takes.
+#[derive(Clone, Debug)]
+pub struct Texts {
+    /// The most tokens of a text.
+    pub tokens: i64,
+    /// The number of tensors `[B, T]` that `forward` takes: ids and mask, and the kinds of tokens if there are three.
+    pub inputs: usize,
+    pub padding: Padding,
+}
+
+/// What stands in a text that is shorter than others of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Padding {
+    /// The token that fills the text up.
+    pub id: i64,
+    pub side: Side,
+}
+
+words! {
+    /// The side of a text on which padding stands.
+    pub enum Side {
+        Left = "left",
+        Right = "right",
+    }
+}
+
+impl Intake {
+    /// Returns the word for one sample, for messages.
+    pub fn sample(&self) -> &'static str {
+        match self {
+            Intake::Images(_) => "image",
+            Intake::Texts(_) => "text",
+        }
+    }
+
+    /// Returns the shape of one sample.
+    pub fn shape(&self) -> Vec<i64> {
+        match self {
+            Intake::Images(size) => vec![3, *size, *size],
+            Intake::Texts(texts) => vec![texts.inputs as i64, texts.tokens],
+        }
+    }
+
+    /// Returns the arguments of the module's method for samples: images `[B, 3, S, S]`, or texts `[B, 2 or 3, T]`.
+    pub fn arguments(&self, samples: &Tensor) -> Vec<IValue> {
+        match self {
+            Intake::Images(_) => vec![IValue::Tensor(samples.shallow_clone())],
+            Intake::Texts(texts) => texts.arguments(samples),
+        }
+    }
+}
+
+impl Texts {
+    /// Returns ids, mask and, if the module takes them, the kinds of tokens, each int64 `[B, T]`, of texts `[B, 2 or 3, T]`
+    /// whose padding stands on the right.
+    fn arguments(&self, samples: &Tensor) -> Vec<IValue> {
+        let samples = self.padding.on_its_side(&samples.to_kind(Kind::Int64));
+        let mask = samples.select(1, 1);
+        let ids = samples.select(1, 0).masked_fill(&mask.eq(0), self.padding.id);
+        let kinds = (self.inputs == 3).then(|| samples.select(1, 2));
+        [ids, mask].into_iter().chain(kinds).map(IValue::Tensor).collect()
+    }
+}
+
+impl Padding {
+    /// Moves the padding of texts `[B, k, T]`, which stands on the right, to its side.
+    fn on_its_side(self, samples: &Tensor) -> Tensor {
+        if self.side == Side::Right {
+            return samples.shallow_clone();
+        }
+        let length = samples.size()[2];
+        let tokens = samples.select(1, 1).sum_dim_intlist([1i64].as_slice(), true, Kind::Int64);
+        let index = (Tensor::arange(length, (Kind::Int64, samples.device())) + tokens).remainder(length);
+        samples.gather(2, &index.unsqueeze(1).expand_as(samples), false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(inputs: usize, side: Side) -> Vec<Vec<i64>> {
+        let texts = Texts { tokens: 4, inputs, padding: Padding { id: 9, side } };
+        let samples = Tensor::from_slice(&[5i32, 6, 7, 0, 1, 1, 1, 0, 0, 0, 1, 0]).view([1, 3, 4]);
+        let arguments = texts.arguments(&samples.narrow(1, 0, inputs as i64)).into_iter();
+        let numbers = |value| match value {
+            IValue::Tensor(tensor) => Vec::try_from(tensor.view([-1])).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        arguments.map(numbers).collect()
+    }
+
+    #[test]
+    fn padding_has_its_token_and_stands_on_its_side() {
+        assert_eq!(texts(3, Side::Right), [[5, 6, 7, 9], [1, 1, 1, 0], [0, 0, 1, 0]]);
+        assert_eq!(texts(3, Side::Left), [[9, 5, 6, 7], [0, 1, 1, 1], [0, 0, 0, 1]]);
+        assert_eq!(texts(2, Side::Right).len(), 2);
+    }
+}

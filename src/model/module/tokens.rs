@@ -1,0 +1,133 @@
+//! The tokenizer of a text encoder: `tokenizer.json`, whose post-processor puts special tokens around a text or a pair of
+//! texts, and the padding that `tokenizer_config.json` names.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow, ensure};
+use rayon::prelude::*;
+use serde_json::Value;
+use tokenizers::{EncodeInput, Encoding, PostProcessor, TruncationDirection, TruncationParams};
+
+use super::intake::{Padding, Side};
+use crate::data::{Prompts, Tokens};
+use crate::model::folder::tokenizer::{For, StoredTokenizer};
+
+/// The most tokens of a text unless the config or the tokenizer says otherwise.
+const TOKENS: i64 = 512;
+
+/// How long texts may be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limit {
+    /// The most tokens of a text or of a pair; by default as many as the tokenizer's settings say, at most 512.
+    pub tokens: Option<i64>,
+    /// Whether longer ones are cut, of a pair the longer text first, instead of being refused.
+    pub truncate: bool,
+}
+
+/// A tokenizer that turns texts and pairs of texts into tokens.
+pub struct Tokenizer {
+    tokenizer: tokenizers::Tokenizer,
+    path: PathBuf,
+    pub padding: Padding,
+    /// The largest number of a token.
+    pub largest: i64,
+    /// The most tokens of a text, or of a pair.
+    pub tokens: i64,
+    /// The number of values of a token: its id and its place in the mask, and its kind if there are three.
+    values: usize,
+}
+
+impl Tokenizer {
+    /// Opens the tokenizer of a folder, or the file `tokenizer.json` of one, for a module that takes `inputs` tensors.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if it is damaged.
+    pub fn open(path: &Path, limit: Limit, inputs: usize) -> Result<Tokenizer> {
+        let advice = " (transformers writes it by AutoTokenizer.from_pretrained(…).save_pretrained(…)), or name it by \
+                      checkpoint.tokenizer";
+        let reader = For { network: "a text encoder", advice, vocabulary: i64::MAX, part: "module" };
+        let stored = StoredTokenizer::open(folder(path), &reader)?;
+        let most = stored.settings.get("model_max_length").and_then(Value::as_f64);
+        // Tokenizers without a limit name a number with thirty digits.
+        let usual = most.map_or(TOKENS, |most| (most as i64).clamp(1, TOKENS));
+        let side = stored.settings.get("padding_side").and_then(Value::as_str);
+        let side = if side == Some("left") { Side::Left } else { Side::Right };
+        let own = stored.tokenizer.get_padding().map(|padding| padding.pad_id);
+        let named = stored.special("pad_token").and_then(|token| stored.tokenizer.token_to_id(token));
+        let padding = Padding { id: i64::from(named.or(own).unwrap_or(0)), side };
+        let largest = stored.tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
+        let cuts_left = stored.settings.get("truncation_side").and_then(Value::as_str) == Some("left");
+        let direction = if cuts_left { TruncationDirection::Left } else { TruncationDirection::Right };
+        let tokens = limit.tokens.unwrap_or(usual);
+        let max_length = tokens as usize;
+        let cut = limit.truncate.then(|| TruncationParams { max_length, direction, ..TruncationParams::default() });
+        let StoredTokenizer { mut tokenizer, path, .. } = stored;
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(cut).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+        Ok(Tokenizer { tokenizer, path, padding, largest, tokens, values: inputs })
+    }
+
+    /// Returns the file of the tokenizer.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the tokens of all texts of the set `name`.
+    ///
+    /// # Errors
+    /// Fails if a text is empty or longer than the module reads, or if an end-of-text token is asked for.
+    pub fn prompts(&self, name: &str, prompts: &Prompts) -> Result<Tokens> {
+        ensure!(
+            !prompts.ended,
+            "{name}: its prompts end with the end-of-text token, which a text encoder does not want: set prompts = \
+             \"corrected\""
+        );
+        self.check_room(prompts.seconds.is_some())?;
+        let one = |(at, text): (usize, &String)| {
+            let second = prompts.seconds.as_ref().map(|seconds| seconds[at].as_str());
+            let encoding = self.encode(text, second)?;
+            let (found, most) = (encoding.get_ids().len(), self.tokens);
+            ensure!(found > 0, "{name}: text {at} has no token");
+            ensure!(
+                found as i64 <= most,
+                "{name}: text {at} has {found} tokens, and checkpoint.max_tokens is {most}: raise it as far as the encoder's \
+                 positions allow, or cut long texts by checkpoint.truncate = true"
+            );
+            Ok(encoding)
+        };
+        let all: Vec<Encoding> = prompts.texts.par_iter().enumerate().map(one).collect::<Result<_>>()?;
+        let ids: Vec<&[u32]> = all.iter().map(Encoding::get_ids).collect();
+        let kinds: Vec<&[u32]> = all.iter().map(Encoding::get_type_ids).collect();
+        Ok(if self.values == 3 { Tokens::with_kinds(&ids, &kinds) } else { Tokens::new(&ids) })
+    }
+
+    /// Checks that cut texts have room beside the special tokens.
+    fn check_room(&self, is_pair: bool) -> Result<()> {
+        let added = self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(is_pair));
+        ensure!(
+            self.tokenizer.get_truncation().is_none() || self.tokens > added as i64,
+            "checkpoint.max_tokens = {}: {} puts {added} special tokens around a {}, which leaves no room for it: raise it",
+            self.tokens,
+            self.path.display(),
+            if is_pair { "pair" } else { "text" }
+        );
+        Ok(())
+    }
+
+    /// Returns the tokens of a text, or of a pair, with their kinds and special tokens.
+    fn encode(&self, text: &str, second: Option<&str>) -> Result<Encoding> {
+        let input: EncodeInput = match second {
+            Some(second) => (text, second).into(),
+            None => text.into(),
+        };
+        self.tokenizer.encode(input, true).map_err(|error| anyhow!("{}: `{text}`: {error}", self.path.display()))
+    }
+}
+
+/// Returns the folder of a tokenizer, of which the file may be named.
+pub fn folder(path: &Path) -> &Path {
+    let is_file = path.extension().is_some_and(|end| end == "json");
+    path.parent()
+        .filter(|_| is_file)
+        .map_or(path, |parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
