@@ -211,6 +211,7 @@ fn calibrate(opened: &Opened, evaluation: &mut Evaluation, tests: &Tests) -> Res
         );
         return Err(Usage(why).into());
     }
+    opened.session.model.check_classes()?;
     let held_out = opened.validation()?;
     if let Some(plan) = &tests.conformal {
         plan.check(&held_out.set.split.labels, &opened.session.classes)?;
@@ -271,6 +272,17 @@ fn on_versions(opened: &Opened, evaluation: &Evaluation, versions: Vec<Version>)
 /// Evaluates one split: clean, corrupted, attacked, or against sets of other classes.
 fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Split) -> Result<Vec<Row>> {
     let fingerprint = Fingerprint::of(&split)?;
+    if opened.session.model.head.writes_tokens() {
+        ensure!(
+            tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
+            "{}: --corrupt, --attack and --ood are for images with classes, and this set has questions: leave them out",
+            opened.experiment.data.label
+        );
+        let (device, workers) = (opened.session.device, opened.session.settings.workers);
+        return Ok(vec![
+            evaluation.answered(&TestImages { set: SampleSet::new(split, device, workers)?, fingerprint })?,
+        ]);
+    }
     if !tests.corruptions.is_empty() {
         let mut rows = Vec::new();
         for applied in &tests.corruptions {

@@ -2,6 +2,7 @@
 
 mod kind;
 mod language;
+mod llava;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use crate::model::folder::Preprocessing;
 use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
+use crate::model::llava::is_llava;
 use crate::model::module::{self, Opened};
 use crate::model::network::{Network, Parameters, SlotKind};
 use crate::model::vit::forward::Vit;
@@ -80,6 +82,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     }
     if is_language(&args.file) {
         return print_language(args);
+    }
+    if is_llava(&args.file) {
+        return llava::print(&args.file, args.rank);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };

@@ -126,7 +126,12 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
-    let reads_texts = opened.experiment.checkpoint.kind.medium() == Medium::Texts;
+    let medium = opened.experiment.checkpoint.kind.medium();
+    if medium == Medium::Questions {
+        let why = "this run answers questions about images, which come from a data set: bella eval RUN --data KEY=ROOT";
+        return Err(Usage(why.into()).into());
+    }
+    let reads_texts = medium == Medium::Texts;
     if args.generate.is_some() && !reads_texts {
         return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
     }
@@ -243,6 +248,7 @@ fn preparation(args: &PredictArgs, opened: &Opened, side: usize) -> Result<Decod
 fn as_trained(opened: &Opened) -> Resize {
     match opened.experiment.data.dataset.resize() {
         Some(Resize::Stretch | Resize::None) => Resize::Stretch,
+        Some(Resize::Pad) => Resize::Pad,
         Some(Resize::ShorterSideCrop) | None => Resize::ShorterSideCrop,
     }
 }

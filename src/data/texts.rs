@@ -51,7 +51,7 @@ impl Tokens {
         Tensor::from_slice(&self.numbers).view([self.lengths.len() as i64, 2, self.longest() as i64])
     }
 
-    fn select(&self, indices: &[u32]) -> Tokens {
+    pub(super) fn select(&self, indices: &[u32]) -> Tokens {
         let (longest, row) = (self.longest(), 2 * self.longest());
         let ids = |i: u32| {
             let (start, length) = (i as usize * row, self.lengths[i as usize] as usize);

@@ -4,6 +4,7 @@ pub mod archive;
 pub mod folder;
 pub mod head;
 pub mod language;
+pub mod llava;
 pub mod module;
 pub mod network;
 mod preparation;
@@ -48,6 +49,8 @@ pub enum Tower {
     Module(module::Opened),
     /// A language network that bella runs itself.
     Language(Box<language::Opened>),
+    /// A language network that sees an image, which bella runs itself.
+    Llava(Box<llava::Opened>),
 }
 
 impl Tower {
@@ -56,6 +59,7 @@ impl Tower {
             Tower::Vit(found) => &found.vit,
             Tower::Module(found) => &found.module,
             Tower::Language(found) => &found.language,
+            Tower::Llava(found) => &found.llava,
         }
     }
 
@@ -64,6 +68,7 @@ impl Tower {
             Tower::Vit(found) => &found.base,
             Tower::Module(found) => &found.base,
             Tower::Language(found) => &found.base,
+            Tower::Llava(found) => &found.base,
         }
     }
 
@@ -72,7 +77,7 @@ impl Tower {
         match self {
             Tower::Vit(found) => found.head.as_ref(),
             Tower::Module(found) => found.head.as_ref(),
-            Tower::Language(_) => None,
+            Tower::Language(_) | Tower::Llava(_) => None,
         }
     }
 
@@ -164,8 +169,15 @@ impl Loaded {
             let tower = Tower::Module(module::open(&checkpoint.path, size)?);
             return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }
-        if checkpoint.kind.medium() == Medium::Texts {
-            let tower = Tower::Language(Box::new(language::open(&checkpoint.path, checkpoint.max_tokens)?));
+        let written = match checkpoint.kind.medium() {
+            Medium::Texts => Some(Tower::Language(Box::new(language::open(&checkpoint.path, checkpoint.max_tokens)?))),
+            Medium::Questions => {
+                let opened = llava::open(&checkpoint.path, checkpoint.max_tokens, checkpoint.normalization()?)?;
+                Some(Tower::Llava(Box::new(opened)))
+            }
+            Medium::Images => None,
+        };
+        if let Some(tower) = written {
             return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }
         let opened = open_checkpoint(checkpoint)?;
@@ -187,7 +199,8 @@ impl Loaded {
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
         let language = if let Tower::Language(found) = &tower { Some(&**found) } else { None };
-        let head = head.build(&Surroundings { width, classes, own, language, checkpoint: source })?;
+        let llava = if let Tower::Llava(found) = &tower { Some(&**found) } else { None };
+        let head = head.build(&Surroundings { width, classes, own, language, llava, checkpoint: source })?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
     }
@@ -213,6 +226,10 @@ impl Loaded {
             Tower::Language(found) => {
                 let language::Opened { language, base, tokenizer, .. } = *found;
                 (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
+            }
+            Tower::Llava(found) => {
+                let llava::Opened { llava, base, tokenizer, .. } = *found;
+                (Box::new(llava), base, Preparation::Questions(Box::new(tokenizer)))
             }
         };
         Ok(Model {
@@ -278,9 +295,18 @@ impl Model {
     pub fn images(&self) -> Result<&Preprocess> {
         match &self.preparation {
             Preparation::Images(preprocess) => Ok(preprocess),
-            Preparation::Texts(_) | Preparation::AsStored => {
+            Preparation::Texts(_) | Preparation::Questions(_) | Preparation::AsStored => {
                 bail!("this network takes no images, which this command needs")
             }
+        }
+    }
+
+    /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
+    pub fn image_side(&self) -> i64 {
+        match &self.preparation {
+            Preparation::Images(preprocess) => preprocess.size(),
+            Preparation::Questions(tokenizer) => tokenizer.image_side,
+            Preparation::Texts(_) | Preparation::AsStored => 0,
         }
     }
 
@@ -300,11 +326,24 @@ impl Model {
         }
     }
 
+    /// Checks that the network chooses classes.
+    ///
+    /// # Errors
+    /// Fails if it writes answers.
+    pub fn check_classes(&self) -> Result<()> {
+        ensure!(
+            !self.head.writes_tokens(),
+            "this network writes answers (head.answers), and this needs the logits of classes, which it has none of"
+        );
+        Ok(())
+    }
+
     /// Returns logits `[p', B, C]`, in f32 or wider, from any kind of input.
     ///
     /// # Errors
-    /// Fails if [`prepared`](Self::prepared) fails.
+    /// Fails if [`prepared`](Self::prepared) fails, or for a network that writes answers.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
+        self.check_classes()?;
         Ok(self.head.logits(weights, &self.features_of(weights, input)?))
     }
 

@@ -3,6 +3,7 @@
 use tch::Tensor;
 
 use super::language::Tokenizer;
+use super::llava::QuestionTokenizer;
 use super::preprocess::Preprocess;
 
 /// The step from samples as a data set stores them to those that the network takes.
@@ -11,6 +12,8 @@ pub enum Preparation {
     Images(Preprocess),
     /// The network takes the tokens of texts, which this tokenizer gives.
     Texts(Box<Tokenizer>),
+    /// The network takes the tokens of questions, which this tokenizer gives, with the bytes of images.
+    Questions(Box<QuestionTokenizer>),
     /// The network takes samples as they are stored, such as token ids with their mask.
     AsStored,
 }
@@ -20,7 +23,7 @@ impl Preparation {
     pub fn prepare(&self, stored: &Tensor) -> Tensor {
         match self {
             Preparation::Images(preprocess) => preprocess.images(stored),
-            Preparation::Texts(_) | Preparation::AsStored => stored.shallow_clone(),
+            Preparation::Texts(_) | Preparation::Questions(_) | Preparation::AsStored => stored.shallow_clone(),
         }
     }
 }

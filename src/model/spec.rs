@@ -11,6 +11,7 @@ use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::model::language::is_language;
+use crate::model::llava::is_llava;
 use crate::model::vit::identify::Fixed;
 use crate::schema::{Bounds, Reader, words};
 
@@ -23,15 +24,27 @@ words! {
         Module = "module",
         /// bella's own, for language networks.
         Language = "language",
+        /// bella's own, for language networks that see images.
+        VisionLanguage = "vision-language",
     }
 }
 
 impl Kind {
+    /// Returns the forward pass of a checkpoint that does not name one.
+    fn of(path: &Path) -> Kind {
+        match path {
+            path if is_language(path) => Kind::Language,
+            path if is_llava(path) => Kind::VisionLanguage,
+            _ => Kind::Native,
+        }
+    }
+
     /// Returns what the network takes.
     pub fn medium(self) -> Medium {
         match self {
             Kind::Native | Kind::Module => Medium::Images,
             Kind::Language => Medium::Texts,
+            Kind::VisionLanguage => Medium::Questions,
         }
     }
 }
@@ -75,10 +88,10 @@ impl CheckpointSpec {
         let kind = reader
             .choice("kind")
             .about(
-                "Forward pass: `native` for vision transformers, `language` for language networks (the default where the folder \
-                 is one's), `module` for the own one of any TorchScript module.",
+                "Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those \
+                 that see images (the defaults where the folder is one's), `module` for the own one of any TorchScript module.",
             )
-            .or_else(|| if is_language(&path) { Kind::Language } else { Kind::Native });
+            .or_else(|| Kind::of(&path));
         let medium = kind.medium();
         check_module(&reader, kind, &path);
         check_medium(&reader, medium);
@@ -90,7 +103,7 @@ impl CheckpointSpec {
                 .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
                 .optional(),
             normalize: match medium {
-                Medium::Images => Some(Normalize::read(&reader, usual.normalize)),
+                Medium::Images | Medium::Questions => Some(Normalize::read(&reader, usual.normalize)),
                 Medium::Texts => None,
             },
             interpolation: read_interpolation(&reader, usual.interpolation),
@@ -122,7 +135,8 @@ impl CheckpointSpec {
         let asked = self.usual.interpolation.map(|asked| asked.to_string());
         note("checkpoint.interpolation", self.interpolation.to_string(), asked);
         note("checkpoint.crop_pct", self.crop_pct.to_string(), self.usual.crop_pct.map(|asked| asked.to_string()));
-        if let Some(resize) = resize {
+        // Networks that answer questions see padded images, whatever a folder of transformers says.
+        if let Some(resize) = resize.filter(|_| self.kind.medium() == Medium::Images) {
             note("the data set's resize", resize.to_string(), self.usual.resize.map(|asked| asked.to_string()));
         }
         found
@@ -196,6 +210,10 @@ fn check_module(reader: &Reader, kind: Kind, path: &Path) {
 fn check_medium(reader: &Reader, medium: Medium) {
     let (keys, why): (&[&str], &str) = match medium {
         Medium::Images => (&["max_tokens"], "is for language networks: leave it out, or set kind = \"language\""),
+        Medium::Questions => (
+            &["image_size", "architecture", "heads", "activation", "eps"],
+            "means nothing to a network of images and texts, whose config.json says it: leave it out",
+        ),
         Medium::Texts => (
             &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
             "means nothing to a language network, whose config.json says everything: leave it out",

@@ -10,4 +10,5 @@ pub mod json_lines;
 pub mod mat;
 pub mod npy;
 pub mod questions;
+pub mod vqa;
 pub mod wordnet;

@@ -1,7 +1,6 @@
 //! How answers depend on the agreement of people, and people's confidence on the network's entropy (Figure 6 of Bella).
 
-use super::Scored;
-use super::list::mean;
+use super::scored::{Scored, mean};
 
 /// The numbers of the answers on one level.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Scored;
+use super::scored::{Scored, mean};
 use crate::metrics::{Better, Column, Unit};
 
 /// A metric of answers.
@@ -78,15 +78,6 @@ pub static ANSWER_METRICS: &[AnswerMetric] = &[
         eval: |all| mean(all.iter().filter(|one| !one.is_right()).filter_map(|one| one.mutual_information)),
     },
 ];
-
-pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (mut sum, mut count) = (0.0, 0usize);
-    for value in values {
-        sum += value;
-        count += 1;
-    }
-    (count > 0).then(|| sum / count as f64)
-}
 
 /// Returns the columns of all metrics over all answers, then those of each type of answers, with their values.
 pub fn evaluate(all: &[Scored]) -> Vec<(String, Option<f64>)> {

@@ -58,6 +58,9 @@ pub fn result_columns(table: &Table) -> Vec<String> {
     let run = runs_look_alike(table, &telling).then(|| "run".to_string());
     let [before, after, costs] = [NAMES[0], NAMES[1], COSTS].map(|names| names.iter().map(|name| name.to_string()));
     let metrics = metrics::columns_where(|shown| shown.tables);
+    // Answers have metrics of their own, which other rows do not have.
+    let answers = metrics::answers::columns().into_iter().filter(|column| table.columns.iter().any(|c| c == column));
+    let metrics = metrics.into_iter().chain(answers.map(String::from));
     before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
 }
 

@@ -14,6 +14,7 @@ mod stl10;
 mod svhn;
 mod texts;
 mod tiny_imagenet;
+mod vqa;
 mod vtab;
 
 use crate::rehearse::standins::contract::StandIn;
@@ -41,4 +42,6 @@ pub static STAND_INS: &[&StandIn] = &[
     &texts::ARC,
     &texts::OPENBOOKQA,
     &texts::BOOLQ,
+    &vqa::VQA_V2,
+    &vqa::OK_VQA,
 ];
