@@ -133,6 +133,42 @@ fn methods_that_need_losses_alone_learn_answers() {
     }
 }
 
+/// The NLL of held-out answers falls, and chooses the epoch; members one by one give the same.
+#[test]
+fn held_out_answers_choose_the_epoch() {
+    let mut found = Vec::new();
+    for chunk in ["train.particle_chunk=1", "train.particle_chunk=2"] {
+        let place = place("transformers-4");
+        let output = place.train(&["data.vqa-v2.validation=0.25", chunk]).output().unwrap();
+        assert!(output.status.success(), "{}", messages(&output));
+        let table = read(&place.run().join("train.csv")).unwrap();
+        let nll = |row: usize| table.get(row, "validation_nll_lm").unwrap().parse::<f64>().unwrap();
+        let all: Vec<f64> = (0..4).map(nll).collect();
+        assert!(all[3] < all[0] && all.iter().all(|nll| nll.is_finite()), "{all:?}");
+        assert_eq!(table.get(0, "validation_accuracy_lm"), Some(""));
+        assert_has(&messages(&output), &["its validation NLL", "is the lowest"]);
+        found.push(all);
+    }
+    assert!(found[0].iter().zip(&found[1]).all(|(one, other)| (one / other - 1.0).abs() < 1e-4), "{found:?}");
+}
+
+/// Yes/no questions as classes: every metric of classes, and the methods that need logits.
+#[test]
+fn answers_of_one_word_can_be_classes() {
+    let closed = ["head={label-words={}}", "data.vqa-v2.labels=[\"yes\",\"2\"]", "data.vqa-v2.validation=0.2"];
+    for method in [&["method={svgd={particles=2,gamma=0.01}}"][..], &["method={ibdr={particles=1,std=0.1}}"]] {
+        let place = place("transformers-4");
+        let output = place.train(&[&closed[..], method].concat()).output().unwrap();
+        assert!(output.status.success(), "{method:?}: {}", messages(&output));
+        assert_has(&printed(&output), &["NLL", "ECE"]);
+        let row = read(&place.path("results/tiny.csv")).unwrap();
+        assert_eq!((row.get(0, "samples"), row.get(0, "classes")), (Some("5"), Some("2")));
+    }
+    let place = place("transformers-4");
+    let line = refusal(place.train(&["data.vqa-v2.labels=[\"yes\",\"2\"]"]));
+    assert!(line.contains("answers: vqa-v2 has no free answers"), "{line}");
+}
+
 /// The only line with which a command refuses.
 fn refusal(mut command: Command) -> String {
     let output = command.output().unwrap();
@@ -148,7 +184,6 @@ fn what_does_not_fit_is_one_line() {
     let refused = |sets: &[&str]| refusal(place.train(sets));
     for (sets, rule) in [
         (&["head={linear={}}"][..], "vqa-v2 has questions with free answers: write [head.answers]"),
-        (&["data.vqa-v2.validation=0.2"], "answers are scored after training"),
         (&["method={ibdr={particles=2,std=0.1}}"], "needs the logits of classes"),
         (&["subspace={last-layer={}}"], "last-layer trains a head of classes"),
         (&["checkpoint.max_tokens=5"], "must be from 9, the tokens of an image, to 128"),

@@ -6,6 +6,7 @@ mod common;
 use std::path::PathBuf;
 
 use bella::machine::Chunk;
+use bella::model::language::Rows;
 use bella::model::llava::{Opened, is_llava, open};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Network, Weights};
@@ -82,6 +83,21 @@ fn logits_are_those_of_transformers() {
             weights.linear("lm_head").forward(&features) * reference.get("mask").unsqueeze(0).unsqueeze(3)
         });
         near(&found.squeeze_dim(0), &reference.get("logits"), name);
+    }
+}
+
+/// Where classes are learnt, the features are the hidden state at the last token of each prompt.
+#[test]
+fn the_last_token_is_read_for_classes() {
+    let (mut opened, reference) = (opened("transformers-4"), Reference::of("transformers-4"));
+    opened.llava.reads = Rows::Last;
+    let weights = Weights::frozen(&opened.base);
+    let features = tch::no_grad(|| opened.llava.forward(&weights, &reference.samples("")));
+    let found = weights.linear("lm_head").forward(&features.unsqueeze(2)).squeeze_dim(2).squeeze_dim(0);
+    let lengths = reference.get("mask").sum_dim_intlist([1i64].as_slice(), false, Kind::Int64);
+    for row in 0..found.size()[0] {
+        let last = reference.get("logits").get(row).get(lengths.int64_value(&[row]) - 1);
+        near(&found.get(row), &last, "the last token");
     }
 }
 

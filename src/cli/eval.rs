@@ -273,15 +273,7 @@ fn on_versions(opened: &Opened, evaluation: &Evaluation, versions: Vec<Version>)
 fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Split) -> Result<Vec<Row>> {
     let fingerprint = Fingerprint::of(&split)?;
     if opened.session.model.head.writes_tokens() {
-        ensure!(
-            tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
-            "{}: --corrupt, --attack and --ood are for images with classes, and this set has questions: leave them out",
-            opened.experiment.data.label
-        );
-        let (device, workers) = (opened.session.device, opened.session.settings.workers);
-        return Ok(vec![
-            evaluation.answered(&TestImages { set: SampleSet::new(split, device, workers)?, fingerprint })?,
-        ]);
+        return answered(opened, evaluation, tests, split, fingerprint);
     }
     if !tests.corruptions.is_empty() {
         let mut rows = Vec::new();
@@ -316,6 +308,23 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     super::report::print_ood(&ood);
     tracing::info!("results: {}", ood_csv(&opened.session.settings.out, &opened.experiment.name).display());
     Ok(vec![row])
+}
+
+/// Evaluates the answers to the questions of a split.
+fn answered(
+    opened: &Opened,
+    evaluation: &Evaluation,
+    tests: &Tests,
+    split: Split,
+    fingerprint: Fingerprint,
+) -> Result<Vec<Row>> {
+    ensure!(
+        tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
+        "{}: --corrupt, --attack and --ood are for images with classes, and this set has questions: leave them out",
+        opened.experiment.data.label
+    );
+    let set = SampleSet::new(split, opened.session.device, opened.session.settings.workers)?;
+    Ok(vec![evaluation.answered(&TestImages { set, fingerprint })?])
 }
 
 /// Returns the experiments of `--ood`.

@@ -80,11 +80,8 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if let (true, Some(size)) = (args.module, args.image_size) {
         return print_module(args, size);
     }
-    if is_language(&args.file) {
+    if is_language(&args.file) || is_llava(&args.file) {
         return print_language(args);
-    }
-    if is_llava(&args.file) {
-        return llava::print(&args.file, args.rank);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
@@ -139,9 +136,12 @@ fn print_language(args: &InspectArgs) -> Result<()> {
         "{}: a language network's config.json says everything: leave --architecture, --heads, --activation and --eps out",
         args.file.display()
     );
-    let opened = language::print(&args.file, args.rank)?;
+    let base = match is_llava(&args.file) {
+        true => llava::print(&args.file, args.rank)?.base,
+        false => language::print(&args.file, args.rank)?.base,
+    };
     if args.parameters {
-        print_parameters(&opened.base);
+        print_parameters(&base);
     }
     Ok(())
 }

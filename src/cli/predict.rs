@@ -126,12 +126,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
-    let medium = opened.experiment.checkpoint.kind.medium();
-    if medium == Medium::Questions {
-        let why = "this run answers questions about images, which come from a data set: bella eval RUN --data KEY=ROOT";
-        return Err(Usage(why.into()).into());
-    }
-    let reads_texts = medium == Medium::Texts;
+    let reads_texts = reads_texts(&opened)?;
     if args.generate.is_some() && !reads_texts {
         return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
     }
@@ -234,6 +229,16 @@ fn predict(
     }
     bar.finish_and_clear();
     Ok(failed)
+}
+
+/// Returns whether a run is on texts, or else on images.
+fn reads_texts(opened: &Opened) -> Result<bool> {
+    let medium = opened.experiment.checkpoint.kind.medium();
+    if medium == Medium::Questions {
+        let why = "this run is on questions about images, which come from a data set: bella eval RUN --data KEY=ROOT";
+        return Err(Usage(why.into()).into());
+    }
+    Ok(medium == Medium::Texts)
 }
 
 /// Returns how images become squares of `side` pixels.

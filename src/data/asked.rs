@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, bail};
 use tch::{Device, Kind, Tensor};
 
-use super::questions::Questions;
+use super::questions::{Learnt, Questions};
 use super::stream::{Pick, Source, View};
 use super::texts::Tokens;
 use crate::base::tensor::{first_line, upload};
@@ -25,8 +25,8 @@ pub(super) struct Asked {
     image_of: Vec<u32>,
     prompts: OnDevice,
     answered: OnDevice,
-    /// The number of tokens of each answer with its end, `[N]`.
-    answers: Vec<usize>,
+    /// The number of tokens of each answer with its end, `[N]`; `None` where classes are learnt.
+    answers: Option<Vec<usize>>,
 }
 
 /// Tokens with their mask, `[N, 2, T]`, and the number of tokens of each text, `[N]`.
@@ -48,21 +48,25 @@ impl OnDevice {
 }
 
 impl Asked {
-    /// Takes the questions of the split `name`, with their targets `[N, A, 2]`.
-    pub fn new(questions: Questions, name: &str, device: Device) -> Result<(Asked, Tensor)> {
+    /// Takes the questions of the split `name`, with what is learnt of them: their targets `[N, A, 2]`, or their labels `[N]`.
+    pub fn new(questions: Questions, (name, labels): (&str, &[u32]), device: Device) -> Result<(Asked, Tensor)> {
         let Some(spelled) = questions.tokens else {
             bail!("{name}: its questions need the tokenizer of a network that reads images and texts")
         };
         let count = spelled.prompts.lengths.len() as i64;
-        let targets = Tensor::from_slice(&spelled.targets()).view([count, spelled.longest_answer() as i64, 2]);
+        let learnt = match questions.learnt {
+            Learnt::Answer => Tensor::from_slice(&spelled.targets()).view([count, spelled.longest_answer() as i64, 2]),
+            Learnt::Class => Tensor::from_slice(&labels.iter().map(|label| i64::from(*label)).collect::<Vec<_>>()),
+        };
+        let answers = || (0..count as usize).map(|i| spelled.answer(i)).collect();
         let asked = Asked {
             images: Arc::new(Source { images: questions.images.into(), views: None }),
             image_of: questions.image_of,
             prompts: OnDevice::new(&spelled.prompts, device),
             answered: OnDevice::new(&spelled.answered, device),
-            answers: (0..count as usize).map(|i| spelled.answer(i)).collect(),
+            answers: (questions.learnt == Learnt::Answer).then(answers),
         };
-        Ok((asked, targets.to_device(device)))
+        Ok((asked, learnt.to_device(device)))
     }
 
     /// Returns the images of some questions.
@@ -70,9 +74,10 @@ impl Asked {
         indices.iter().map(|i| Pick { image: self.image_of[*i as usize], view: View::Plain }).collect()
     }
 
-    /// Returns the targets of some questions, `[K, A', 2]`, where A' is the length of the longest answer among them.
-    pub fn targets(&self, indices: &[u32], all: &Tensor) -> Tensor {
-        let longest = indices.iter().map(|i| self.answers[*i as usize]).max().unwrap_or(0);
+    /// Returns `all: [N, …]` that is learnt, cut to the length A' of the longest answer among some questions, `[N, A', 2]`.
+    pub fn cut(&self, indices: &[u32], all: &Tensor) -> Tensor {
+        let Some(answers) = &self.answers else { return all.shallow_clone() };
+        let longest = indices.iter().map(|i| answers[*i as usize]).max().unwrap_or(0);
         all.narrow(1, 0, longest as i64)
     }
 

@@ -107,7 +107,7 @@ impl SampleSet {
             Inputs::Texts(_) => bail!("{}: its texts need the tokenizer of a language network", split.name),
             Inputs::Questions(questions) => {
                 let answers = questions.answers.clone();
-                let (asked, targets) = Asked::new(questions, &split.name, device)?;
+                let (asked, targets) = Asked::new(questions, (&split.name, &split.labels), device)?;
                 let facts = SplitFacts { labels: split.labels, groups: split.groups, answers };
                 return Ok(SampleSet {
                     store: Store::Questions(asked),
@@ -220,7 +220,7 @@ impl SampleSet {
         let index: Vec<i64> = indices.iter().map(|i| i64::from(*i)).collect();
         let index = upload(&Tensor::from_slice(&index), self.device);
         let labels = match &self.store {
-            Store::Questions(asked) => asked.targets(indices, &self.labels).index_select(0, &index),
+            Store::Questions(asked) => asked.cut(indices, &self.labels).index_select(0, &index),
             _ => self.labels.index_select(0, &index),
         };
         (index, labels)

@@ -35,7 +35,9 @@ pub enum Inputs {
 }
 
 /// Why there is no image to show or to change.
-const NO_IMAGES: &str = "this set holds texts or questions, and this command needs images";
+fn no_images(of: Medium) -> String {
+    format!("this set holds {of}, and this command needs images")
+}
 
 impl From<Images> for Inputs {
     fn from(images: Images) -> Inputs {
@@ -90,7 +92,7 @@ impl Inputs {
         match self {
             Inputs::Packed(packed) => Ok(packed.image(i).to_vec()),
             Inputs::Files(files) => files.image(i),
-            Inputs::Texts(_) | Inputs::Questions(_) => bail!(NO_IMAGES),
+            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
         }
     }
 
@@ -132,7 +134,7 @@ impl Inputs {
                 let decoded: Result<Vec<_>> = indices.par_iter().map(|&i| files.image(i as usize)).collect();
                 Ok(decoded?.concat())
             }
-            Inputs::Texts(_) | Inputs::Questions(_) => bail!(NO_IMAGES),
+            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
         }
     }
 
@@ -145,7 +147,7 @@ impl Inputs {
         Ok(match self {
             Inputs::Packed(packed) => Inputs::Packed(packed.corrupted(applied)?),
             Inputs::Files(files) => Inputs::Files(files.corrupted(applied)),
-            Inputs::Texts(_) | Inputs::Questions(_) => bail!(NO_IMAGES),
+            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
         })
     }
 }

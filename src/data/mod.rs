@@ -38,7 +38,7 @@ pub use fingerprint::Fingerprint;
 pub use images::{Files, Images, Packed};
 pub use inputs::{Inputs, Medium};
 pub use published::Published;
-pub use questions::{Answers, Questions, Spelled};
+pub use questions::{Answers, Learnt, Questions, Spelled};
 pub use request::Request;
 pub use resize::Interpolation;
 pub use sets::DATASETS;

@@ -14,6 +14,15 @@ pub struct Answers {
     pub people: Vec<String>,
 }
 
+/// What is learnt of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learnt {
+    /// The words of its target, token by token.
+    Answer,
+    /// The class that its target is.
+    Class,
+}
+
 /// N questions about images.
 #[derive(Clone, Debug)]
 pub struct Questions {
@@ -21,6 +30,7 @@ pub struct Questions {
     pub prompts: Vec<String>,
     /// What people answered, `[N]`.
     pub answers: Vec<Answers>,
+    pub learnt: Learnt,
     /// The images, each of which several questions may be about: image files, or images in memory.
     pub images: Images,
     /// The image of each question, `[N]`.
@@ -34,7 +44,8 @@ pub struct Questions {
 pub struct Spelled {
     /// The tokens of the prompts alone.
     pub prompts: Tokens,
-    /// The tokens of the prompts, each followed by its target and the end-of-text token.
+    /// The tokens of the prompts, each followed by its target and the end-of-text token; where classes are learnt, the prompts
+    /// alone.
     pub answered: Tokens,
 }
 
@@ -56,6 +67,7 @@ impl Questions {
         Questions {
             prompts: indices.iter().map(|i| self.prompts[at(i)].clone()).collect(),
             answers: indices.iter().map(|i| self.answers[at(i)].clone()).collect(),
+            learnt: self.learnt,
             images: self.images.clone(),
             image_of: indices.iter().map(|i| self.image_of[at(i)]).collect(),
             tokens: self.tokens.as_ref().map(|tokens| tokens.select(indices)),

@@ -13,7 +13,6 @@ mod training;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
-use crate::data::Medium;
 use crate::machine::Chunk;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
@@ -61,33 +60,34 @@ fn taken(name: &str) -> Option<String> {
     ))
 }
 
-/// Checks that the data set has what the network takes.
-fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) {
+/// Checks that the data set has what the network takes, and returns whether it does.
+fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) -> bool {
     let (taken, there) = (checkpoint.kind.medium(), data.dataset.medium());
     if taken != there {
         let why = format!("{} has {there}, but the network of checkpoint.path takes {taken}", data.key);
         root.problem("data", why);
     }
+    taken == there
 }
 
 /// Checks that questions are learnt and answered token by token, by what knows how to.
 fn check_answers(root: &Reader, (head, data): (&Chosen<dyn HeadSpec>, &DataSpec), training: Option<&Training>) {
-    let (writes, asks) = (head.spec.answer_tokens().is_some(), data.dataset.medium() == Medium::Questions);
+    let (writes, asks) = (head.spec.answer_tokens().is_some(), data.dataset.has_free_answers());
     match (writes, asks) {
         (true, true) => {}
         (false, true) => {
-            return root.problem("head", format!("{} has questions with free answers: write [head.answers]", data.key));
+            return root.problem(
+                "head",
+                format!("{} has questions with free answers: write [head.answers], or set data.{0}.labels", data.key),
+            );
         }
         (true, false) => {
-            return root.problem("head", format!("answers: {} has no questions: choose another head", data.key));
+            return root.problem("head", format!("answers: {} has no free answers: choose another head", data.key));
         }
         (false, false) => return,
     }
     if data.label_noise > 0.0 {
         root.problem("data", "label_noise: free answers are no labels: leave it out");
-    }
-    if !data.validation.is_none() {
-        root.problem("data", "validation: answers are scored after training, on the test set: leave it out");
     }
     let Some(training) = training else { return };
     if training.method.spec.needs_classes() {
@@ -161,8 +161,9 @@ impl Experiment {
             return Err(root.close(()).err().unwrap_or_default());
         };
         let incomplete = trains && training.is_none();
-        check_medium(&root, &checkpoint, &data);
-        check_answers(&root, (&head, &data), training.as_ref());
+        if check_medium(&root, &checkpoint, &data) {
+            check_answers(&root, (&head, &data), training.as_ref());
+        }
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };
         let file_hashes = OnceCell::new();

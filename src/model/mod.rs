@@ -22,6 +22,7 @@ use crate::data::{Interpolation, Medium};
 use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
+use crate::model::language::Rows;
 use crate::model::network::{Graph, Network, Parameters, Weights};
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::{OwnHead, Traits};
@@ -188,7 +189,7 @@ impl Loaded {
     }
 
     fn with_head(
-        tower: Tower,
+        mut tower: Tower,
         checkpoint: &CheckpointSpec,
         head: &dyn HeadSpec,
         classes: &[String],
@@ -201,6 +202,9 @@ impl Loaded {
         let language = if let Tower::Language(found) = &tower { Some(&**found) } else { None };
         let llava = if let Tower::Llava(found) = &tower { Some(&**found) } else { None };
         let head = head.build(&Surroundings { width, classes, own, language, llava, checkpoint: source })?;
+        if let (Tower::Llava(found), false) = (&mut tower, head.writes_tokens()) {
+            found.llava.reads = Rows::Last;
+        }
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
     }

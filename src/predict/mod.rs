@@ -1,6 +1,7 @@
 //! Predictions of m members on an image set. Layer weights are computed when needed, and kept if those of all members
 //! fit in memory.
 
+mod answers;
 pub mod generate;
 pub mod inputs;
 mod members;

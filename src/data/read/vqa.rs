@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::files::read_file;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::subset::chosen;
-use crate::data::{Answers, Images, Inputs, Published, Questions, Request, Resize, Split, SplitName, Subset};
+use crate::data::{Answers, Images, Inputs, Learnt, Published, Questions, Request, Resize, Split, SplitName, Subset};
 use crate::schema::{Choice, Reader};
 
 /// The types of answers, which are the classes of a set.
@@ -34,6 +34,9 @@ pub struct Vqa {
     root: PathBuf,
     prompt: String,
     answer_types: Vec<String>,
+    /// The answers that are the classes; `None` where answers are free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<Vec<String>>,
     resize: Resize,
     #[serde(skip_serializing_if = "Option::is_none")]
     subset: Option<Subset>,
@@ -97,6 +100,13 @@ impl Vqa {
         for kind in answer_types.iter().filter(|kind| !KINDS.contains(&kind.as_str())) {
             reader.problem("answer_types", format!("`{kind}` is no type of answers; known: {}", KINDS.join(", ")));
         }
+        let labels = reader
+            .strings("labels")
+            .about("Answers that are the classes, such as `[\"yes\", \"no\"]`; other questions are left out. Free answers by default.")
+            .optional();
+        if labels.as_ref().is_some_and(|labels| labels.len() < 2) {
+            reader.problem("labels", "must be two answers or more");
+        }
         let resize = reader
             .choice("resize")
             .about("The way in which images get the size of the network's input.")
@@ -104,15 +114,28 @@ impl Vqa {
         if resize == Resize::None {
             reader.problem("resize", "the images of COCO differ in size: choose another word");
         }
-        Vqa { root, prompt, answer_types, resize, subset: Subset::read(reader), key, version }
+        Vqa { root, prompt, answer_types, labels, resize, subset: Subset::read(reader), key, version }
+    }
+
+    /// Returns the classes: the answers that are to be told apart, or the types of free answers.
+    pub fn classes(&self) -> Vec<String> {
+        self.labels.clone().unwrap_or_else(|| KINDS.map(String::from).into())
+    }
+
+    /// Returns whether answers are free.
+    pub fn is_free(&self) -> bool {
+        self.labels.is_none()
     }
 
     pub fn resize(&self) -> Resize {
         self.resize
     }
 
-    /// Returns the published sizes, from the numbers of training and of validation questions of each type of answers.
+    /// Returns the published sizes, unless classes leave questions out, from the numbers of training and of validation questions of each type of answers.
     pub fn published(&self, train: [usize; 3], test: [usize; 3]) -> Published {
+        if !self.is_free() {
+            return Published::default();
+        }
         let wanted = |kind: &str| self.answer_types.iter().any(|wanted| wanted == kind);
         let count =
             |of: [usize; 3]| KINDS.iter().zip(of).filter(|(kind, _)| wanted(kind)).map(|(_, count)| count).sum();
@@ -159,7 +182,8 @@ impl Vqa {
         self.split(all, (split, part), request)
     }
 
-    /// Returns the number of the annotation's type among all types; `None` if the type is not wanted.
+    /// Returns the number of the annotation's type among all types, or of its answer among the classes; `None` if the type is
+    /// not wanted or the answer is no class.
     fn label(&self, annotation: &Annotation, path: &Path) -> Result<Option<u32>> {
         let kind = KINDS.iter().position(|kind| *kind == annotation.answer_type).with_context(|| {
             format!(
@@ -171,7 +195,12 @@ impl Vqa {
             )
         })?;
         ensure!(!annotation.answers.is_empty(), "{}: question {}: no answer", path.display(), annotation.question_id);
-        Ok(self.answer_types.iter().any(|wanted| wanted == KINDS[kind]).then_some(kind as u32))
+        let wanted = self.answer_types.iter().any(|wanted| wanted == KINDS[kind]);
+        let class = match &self.labels {
+            None => Some(kind),
+            Some(labels) => labels.iter().position(|label| *label == annotation.target()),
+        };
+        Ok(class.filter(|_| wanted).map(|class| class as u32))
     }
 
     fn split(&self, all: Listed, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
@@ -188,6 +217,7 @@ impl Vqa {
         let questions = Questions {
             prompts: all.questions.iter().map(|question| self.prompt.replace(QUESTION, question)).collect(),
             answers: all.answers,
+            learnt: if self.is_free() { Learnt::Answer } else { Learnt::Class },
             image_of: all.images.iter().map(place).collect(),
             images: match images.inputs {
                 Inputs::Packed(packed) => Images::Packed(packed),
@@ -223,8 +253,8 @@ struct Listed {
 
 impl Listed {
     fn push(&mut self, question: Question, annotation: Annotation, label: u32) {
+        let target = annotation.target();
         let people: Vec<String> = annotation.answers.into_iter().map(|one| one.answer).collect();
-        let target = annotation.multiple_choice_answer.unwrap_or_else(|| most_common(&people));
         self.questions.push(question.question);
         self.images.push(question.image_id);
         self.answers.push(Answers { question: question.question_id, target, people });
@@ -241,11 +271,14 @@ impl Listed {
     }
 }
 
-/// Returns the answer that most people gave, of several the one that was given first.
-fn most_common(people: &[String]) -> String {
-    let count = |one: &&String| people.iter().filter(|other| other == one).count();
-    // `max_by_key` returns the last maximum.
-    people.iter().rev().max_by_key(count).cloned().unwrap_or_default()
+impl Annotation {
+    /// Returns the answer to learn: the one that the file names, or else the one that most people gave, of several the first.
+    fn target(&self) -> String {
+        let count = |one: &&Answer| self.answers.iter().filter(|other| other.answer == one.answer).count();
+        // `max_by_key` returns the last maximum.
+        let common = || self.answers.iter().rev().max_by_key(count).map(|one| one.answer.clone());
+        self.multiple_choice_answer.clone().or_else(common).unwrap_or_default()
+    }
 }
 
 fn asked(path: &Path, part: &str) -> Result<Vec<Question>> {

@@ -2,7 +2,7 @@
 //! have answered each, and every answer is listed twice. The files have the form of VQA, and results are
 //! on the validation set.
 
-use crate::data::read::vqa::{KINDS, Vqa};
+use crate::data::read::vqa::Vqa;
 use crate::data::{Dataset, Entry, Medium, Published, Request, Resize, Split, SplitName};
 use crate::schema::Reader;
 
@@ -27,7 +27,7 @@ impl Dataset for OkVqa {
     }
 
     fn classes(&self) -> anyhow::Result<Vec<String>> {
-        Ok(KINDS.map(String::from).into())
+        Ok(self.0.classes())
     }
 
     fn medium(&self) -> Medium {
@@ -36,6 +36,10 @@ impl Dataset for OkVqa {
 
     fn published(&self) -> Published {
         self.0.published([0, 0, 9_009], [0, 0, 5_046])
+    }
+
+    fn has_free_answers(&self) -> bool {
+        self.0.is_free()
     }
 
     fn resize(&self) -> Option<Resize> {

@@ -1,7 +1,7 @@
 //! VQA v2 (Goyal et al. 2017, arXiv 1612.00837): questions about images of COCO, each answered by ten people. Results are
 //! on the validation set, since the test sets have no public answers.
 
-use crate::data::read::vqa::{KINDS, Vqa};
+use crate::data::read::vqa::Vqa;
 use crate::data::{Dataset, Entry, Medium, Published, Request, Resize, Split, SplitName};
 use crate::schema::Reader;
 
@@ -26,7 +26,7 @@ impl Dataset for VqaV2 {
     }
 
     fn classes(&self) -> anyhow::Result<Vec<String>> {
-        Ok(KINDS.map(String::from).into())
+        Ok(self.0.classes())
     }
 
     fn medium(&self) -> Medium {
@@ -35,6 +35,10 @@ impl Dataset for VqaV2 {
 
     fn published(&self) -> Published {
         self.0.published([166_882, 57_606, 219_269], [80_541, 28_134, 105_679])
+    }
+
+    fn has_free_answers(&self) -> bool {
+        self.0.is_free()
     }
 
     fn resize(&self) -> Option<Resize> {

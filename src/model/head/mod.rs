@@ -15,14 +15,14 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::label_log_probabilities;
-use crate::model::language::{self, OUTPUT};
+use crate::model::language::{self, OUTPUT, Tokenizer};
 use crate::model::llava;
-use crate::model::network::Weights;
+use crate::model::network::{Parameters, Weights};
 use crate::model::vit::OwnHead;
 use crate::model::vit::identify::IdentifiedText;
 use crate::schema::Reader;
 
-pub use answers::tokens_of_answers;
+pub use answers::{token_log_probabilities, tokens_of_answers};
 pub use entries::HEADS;
 
 /// The way in which a subspace trains the head.
@@ -51,6 +51,14 @@ pub struct Surroundings<'a> {
     /// The network that reads questions about images, if the checkpoint is one.
     pub llava: Option<&'a llava::Opened>,
     pub checkpoint: Checkpoint<'a>,
+}
+
+impl<'a> Surroundings<'a> {
+    /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
+    pub fn words(&self) -> Option<(&'a Tokenizer, &'a Parameters)> {
+        let plain = self.language.map(|found| (&found.tokenizer, &found.base));
+        plain.or_else(|| self.llava.map(|found| (&found.tokenizer.tokenizer, &found.base)))
+    }
 }
 
 /// The checkpoint, from which a head may read a text tower.

@@ -50,7 +50,9 @@ pub fn read(values: &Values) -> Result<(&'static Family, Geometry, Eyes)> {
             known.join(", ")
         )
     };
-    let geometry = Geometry::read(&text, family).context("text_config")?;
+    let mut geometry = Geometry::read(&text, family).context("text_config")?;
+    // The whole config may say it in the place of the table.
+    geometry.tied |= values.is_true("tie_word_embeddings");
     let eyes = eyes(values, &vision, &geometry)?;
     Ok((family, geometry, eyes))
 }

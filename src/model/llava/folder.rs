@@ -14,7 +14,7 @@ use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
 use crate::model::folder::{Place, Values, config_file, home};
-use crate::model::language::{Family, Geometry, Language, TOKENS, Tokenizer, placed};
+use crate::model::language::{Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
 use crate::model::network::Parameters;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::{self, recognise};
@@ -65,7 +65,8 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
         patches: sight.patches() as usize,
         image_side: sight.eyes.image_size,
     };
-    Ok(Opened { llava: Llava { language: Language::new(geometry, tokens), sight }, family, base, stored, tokenizer })
+    let llava = Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All };
+    Ok(Opened { llava, family, base, stored, tokenizer })
 }
 
 /// The tensors of the parts, by their names there.

@@ -1,6 +1,6 @@
 //! A LLaVA network as a [`Network`]. Its first stage sees the image and puts its patches among the embeddings of the prompt;
 //! each further stage is a block of the language network. The features are the hidden states at all tokens,
-//! `[p, B, T, d]`.
+//! `[p, B, T, d]`, or for classes that at the last token, `[p, B, d]`.
 //!
 //! What enters the first stage is the sample in f32, `[p, B, 2 T + 3 S²]`; between later stages, `[p, B, T, d + 1]` travels as
 //! in a language network.
@@ -22,6 +22,8 @@ const ANSWER: u64 = 8;
 pub struct Llava {
     pub language: Language,
     pub sight: Sight,
+    /// The tokens whose hidden states are the features: all, or the last one of each prompt.
+    pub reads: Rows,
 }
 
 /// The trained parameters of the image tower, by their names there.
@@ -115,7 +117,7 @@ impl Network for Llava {
     fn entering(&self, stage: usize) -> Vec<i64> {
         match stage {
             0 => vec![2 * self.language.tokens + self.sight.pixels()],
-            // All tokens leave the last block.
+            _ if stage == self.stages() && self.reads == Rows::Last => vec![1, self.language.geometry.width + 1],
             _ => vec![self.language.tokens, self.language.geometry.width + 1],
         }
     }
@@ -127,12 +129,16 @@ impl Network for Llava {
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
         match stage.checked_sub(1) {
             None => self.entered(weights, &x).0,
-            Some(block) => self.language.block(weights, (block, Rows::All), &x),
+            Some(block) => {
+                let rows = if block + 1 == self.blocks() { self.reads } else { Rows::All };
+                self.language.block(weights, (block, rows), &x)
+            }
         }
     }
 
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
-        self.language.normed(weights, x)
+        let hidden = self.language.normed(weights, x);
+        if self.reads == Rows::Last { hidden.select(2, 0) } else { hidden }
     }
 
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 
 use crate::data::read::vqa::IMAGE;
-use crate::data::{Questions, Spelled, Tokens};
+use crate::data::{Learnt, Questions, Spelled, Tokens};
 use crate::model::language::Tokenizer;
 
 /// The tokenizer of a network that sees images.
@@ -65,7 +65,11 @@ impl QuestionTokenizer {
         let one = |at: usize| {
             let answers = &questions.answers[at];
             let shown = || format!("{name}: question {}", answers.question);
-            let both = self.answered(&questions.prompts[at], &answers.target).with_context(shown)?;
+            let both = match questions.learnt {
+                Learnt::Answer => self.answered(&questions.prompts[at], &answers.target),
+                Learnt::Class => self.prompt(&questions.prompts[at]).map(|prompt| [prompt.clone(), prompt]),
+            };
+            let both = both.with_context(shown)?;
             let found = both[1].len();
             ensure!(
                 found <= most,

@@ -69,6 +69,20 @@ fn types_and_subsets_choose_questions() {
 }
 
 #[test]
+fn answers_can_be_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    put_files(folder.path(), "train2014");
+    let closed = set(&ENTRY, folder.path(), "labels = [\"cat\", \"yes\"]");
+    let split = load(&*closed, SplitName::Train).unwrap();
+    assert_eq!((split.labels.as_slice(), closed.has_free_answers()), (&[1, 0][..], false));
+    assert_eq!(
+        (closed.classes().unwrap(), closed.published()),
+        (vec!["cat".into(), "yes".into()], Published::default())
+    );
+    assert!(mistakes(&ENTRY, "labels = [\"yes\"]").contains("must be two answers or more"));
+}
+
+#[test]
 fn files_that_do_not_fit_each_other_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let vqa = set(&ENTRY, folder.path(), "");
