@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::{Eyes, PROJECTOR, TOWER};
+use crate::base::tensor::upload;
 use crate::model::Normalize;
 use crate::model::network::{Network, Weights};
 use crate::model::vit::forward::Vit;
@@ -43,7 +44,7 @@ impl Sight {
     fn normalised(&self, bytes: &Tensor) -> Tensor {
         let side = self.eyes.image_size;
         let of = |three: [f64; 3]| {
-            Tensor::from_slice(&three).to_kind(Kind::Float).to_device(bytes.device()).view([1, 1, 3, 1, 1])
+            upload(&Tensor::from_slice(&three).to_kind(Kind::Float).view([1, 1, 3, 1, 1]), bytes.device())
         };
         let images = bytes.unflatten(2, [3, side, side].as_slice()) / 255.0;
         (images - of(self.normalize.mean)) / of(self.normalize.std)
