@@ -11,7 +11,7 @@ readonly METHODS=(bella-svgd bella-ensemble vbl single ensemble svgd)
 
 usage() {
     printf 'Usage: scripts/reproduce_table.sh TABLE [OPTIONS]\n
-  TABLE   of Bella (arXiv 2407.20891): 1, 2, 3, 4, 6, 7, 8, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8;
+  TABLE   of Bella (arXiv 2407.20891): 1, 2, 3, 4, 5, 6, 7, 8, 10, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8;
           of IVON (arXiv 2402.17641), on ViTs: ivon-1, ivon-2, ivon-3, on GLUE: ivon-4; of IBDR: ibdr (both tables)\n
 The checkpoints and data that the configs name must be there; --config FILE merges a file over every cell.\n\n%s\n' \
         "$SWEEP_OPTIONS"
@@ -117,6 +117,7 @@ case $table in
 2) costs ;;
 3) on domainnet "${METHODS[@]}" ;;
 4) on cifar10 "${METHODS[@]}" && evaluate eval --data cifar10-c=data/CIFAR-10-C ;;
+5 | 10) for kind in single ensemble svgd; do cell "vqa-v2-$kind" --config "configs/vqa/vqa-v2-$kind.toml"; done ;;
 6) layers ;;
 7) for set in cifar10 cifar100; do on "$set" bella-ensemble ensemble bella-svgd svgd; done && evaluate soup ;;
 fig-2) on camelyon17 single svgd bella-svgd && on cifar10 single svgd bella-svgd ;;
@@ -138,6 +139,6 @@ ivon-2)
 ivon-3) ivon cifar10 50000 single-sgd && evaluate eval --ood svhn=data/svhn --ood flowers102=data/flowers102 ;;
 ivon-4) glue ;;
 ibdr) vtab ;;
-*) refuse "$table: unknown table; known: 1, 2, 3, 4, 6, 7, 8, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8, ivon-1, ivon-2, ivon-3, ivon-4, ibdr" ;;
+*) refuse "$table: unknown table; known: 1, 2, 3, 4, 5, 6, 7, 8, 10, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8, ivon-1, ivon-2, ivon-3, ivon-4, ibdr" ;;
 esac
 run_cells "table-$table"

@@ -44,6 +44,8 @@ fn with(old: &str, new: &str) -> String {
 
 /// Folders of files that are experiments by themselves.
 const EXPERIMENTS: [&str; 5] = ["configs", "configs/commonsense", "configs/glue", "configs/ivon", "configs/vtab"];
+/// Folders of experiments on free answers, which not every method learns.
+const ANSWERS: [&str; 1] = ["configs/vqa"];
 /// Folders of files to merge after one.
 const PARTS: [&str; 2] = ["configs/methods", "configs/layers"];
 
@@ -58,7 +60,9 @@ fn read(files: &[PathBuf]) -> Experiment {
 
 #[test]
 fn shipped_files_are_fine_alone() {
-    for (folders, role) in [(&EXPERIMENTS[..], "fine"), (&PARTS[..], "fine, to merge after an experiment")] {
+    for (folders, role) in
+        [(&EXPERIMENTS[..], "fine"), (&ANSWERS[..], "fine"), (&PARTS[..], "fine, to merge after an experiment")]
+    {
         let files = all(folders);
         let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
         let output = check(&names);
@@ -78,6 +82,18 @@ fn every_experiment_is_fine_with_every_method_and_layer() {
             if training.subspace.key == "low-rank" {
                 assert_eq!(rank_of(&rank), rank_of(&alone.resolved()), "{experiment:?} {part:?}: the set's rank stays");
             }
+        }
+    }
+}
+
+#[test]
+fn free_answers_are_learnt_by_every_method_that_needs_losses_alone() {
+    let classes = ["bayesvlm", "ibdr", "tfb", "vbl", "vbll"];
+    for experiment in all(&ANSWERS) {
+        for part in all(&PARTS) {
+            let merged = load_config(&[experiment.clone(), part.clone()], &[]).and_then(|tree| Experiment::read(&tree));
+            let is_refused = classes.iter().any(|method| part.ends_with(format!("{method}.toml")));
+            assert_eq!(merged.is_err(), is_refused, "{experiment:?} {part:?}");
         }
     }
 }

@@ -37,7 +37,8 @@ fn metrics_and_corruptions_have_keys_of_their_own() {
     let corruptions: Vec<&str> = bella::data::corruptions::CORRUPTIONS.iter().map(|entry| entry.key).collect();
     let scores: Vec<&str> = bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect();
     let measures: Vec<&str> = bella::metrics::ood::OOD_MEASURES.iter().map(|measure| measure.key).collect();
-    for keys in [metrics, scores, measures, corruptions] {
+    let answers: Vec<&str> = bella::metrics::answers::columns();
+    for keys in [metrics, answers, scores, measures, corruptions] {
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len(), "{keys:?}");
     }
 }
@@ -54,6 +55,7 @@ fn list_prints_every_key() {
         bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key).collect(),
         bella::data::DATASETS.iter().map(|entry| entry.key).collect(),
         bella::metrics::METRICS.iter().map(|metric| metric.key).collect(),
+        bella::metrics::answers::ANSWER_METRICS.iter().map(|metric| metric.key).collect(),
         bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect(),
     ];
     for key in registries.concat() {

@@ -70,8 +70,8 @@ fn mistakes_are_named_with_the_way_out() {
         assert!(out.is_empty(), "{out}");
         (code, err)
     };
-    let (code, err) = failure(&["--table", "bella-5"]);
-    assert!(code == Some(2) && err.contains("unknown table `bella-5`; known: all, results"), "{err}");
+    let (code, err) = failure(&["--table", "bella-11"]);
+    assert!(code == Some(2) && err.contains("unknown table `bella-11`; known: all, results"), "{err}");
     let (code, err) = failure(&["none"]);
     assert!(code == Some(1) && err.contains("no results folder none: run `bella train` first"), "{err}");
     let (code, err) = failure(&["none.csv"]);

@@ -105,7 +105,7 @@ fn bad_usage_is_refused() {
         ),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--budget", "7"]].concat(), "error: --budget 7: at most 6"),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--dry-run"]].concat(), "error: --dry-run, --count"),
-        ("reproduce_table", &["5"], "error: 5: unknown table; known: 1, 2, 3"),
+        ("reproduce_table", &["9"], "error: 9: unknown table; known: 1, 2, 3"),
     ];
     for (script, arguments, message) in cases {
         let output = sweep(script, arguments);

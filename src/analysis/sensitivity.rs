@@ -54,6 +54,7 @@ pub fn sensitivities(
     let Posterior::Gaussians { mean, std } = posterior else {
         bail!("sensitivities need a Gaussian posterior with independent columns: train with [method.ivon]")
     };
+    model.check_classes()?;
     ensure!(
         model.network.records_layers() || subspace.layout().blocks.iter().all(|block| block.name == "head"),
         "sensitivities need what enters and leaves the trained layers, which a module (checkpoint.kind = \"module\") does \

@@ -211,6 +211,7 @@ fn calibrate(opened: &Opened, evaluation: &mut Evaluation, tests: &Tests) -> Res
         );
         return Err(Usage(why).into());
     }
+    opened.session.model.check_classes()?;
     let held_out = opened.validation()?;
     if let Some(plan) = &tests.conformal {
         plan.check(&held_out.set.split.labels, &opened.session.classes)?;
@@ -271,6 +272,9 @@ fn on_versions(opened: &Opened, evaluation: &Evaluation, versions: Vec<Version>)
 /// Evaluates one split: clean, corrupted, attacked, or against sets of other classes.
 fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Split) -> Result<Vec<Row>> {
     let fingerprint = Fingerprint::of(&split)?;
+    if opened.session.model.head.writes_tokens() {
+        return answered(opened, evaluation, tests, split, fingerprint);
+    }
     if !tests.corruptions.is_empty() {
         let mut rows = Vec::new();
         for applied in &tests.corruptions {
@@ -304,6 +308,23 @@ fn on_split(opened: &Opened, evaluation: &Evaluation, tests: &Tests, split: Spli
     super::report::print_ood(&ood);
     tracing::info!("results: {}", ood_csv(&opened.session.settings.out, &opened.experiment.name).display());
     Ok(vec![row])
+}
+
+/// Evaluates the answers to the questions of a split.
+fn answered(
+    opened: &Opened,
+    evaluation: &Evaluation,
+    tests: &Tests,
+    split: Split,
+    fingerprint: Fingerprint,
+) -> Result<Vec<Row>> {
+    ensure!(
+        tests.corruptions.is_empty() && tests.attack.is_none() && tests.args.ood.is_empty(),
+        "{}: --corrupt, --attack and --ood are for images with classes, and this set has questions: leave them out",
+        opened.experiment.data.label
+    );
+    let set = SampleSet::new(split, opened.session.device, opened.session.settings.workers)?;
+    Ok(vec![evaluation.answered(&TestImages { set, fingerprint })?])
 }
 
 /// Returns the experiments of `--ood`.

@@ -2,6 +2,7 @@
 
 mod kind;
 mod language;
+mod llava;
 mod module;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::model::folder::Preprocessing;
 use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
+use crate::model::llava::is_llava;
 use crate::model::network::Parameters;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
@@ -89,7 +91,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
         return Ok(());
     }
-    if is_language(&args.file) {
+    if is_language(&args.file) || is_llava(&args.file) {
         return print_language(args);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
@@ -145,9 +147,12 @@ fn print_language(args: &InspectArgs) -> Result<()> {
         "{}: a language network's config.json says everything: leave --architecture, --heads, --activation and --eps out",
         args.file.display()
     );
-    let opened = language::print(&args.file, args.rank)?;
+    let base = match is_llava(&args.file) {
+        true => llava::print(&args.file, args.rank)?.base,
+        false => language::print(&args.file, args.rank)?.base,
+    };
     if args.parameters {
-        print_parameters(&opened.base);
+        print_parameters(&base);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
 use crate::methods::registered;
 use crate::metrics::METRICS;
+use crate::metrics::answers::ANSWER_METRICS;
 use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
 use crate::model::head::{HEADS, templates};
@@ -87,6 +88,7 @@ fn list_registries() -> Result<()> {
     section("out-of-distribution scores (eval --ood, score --ood)", OOD_SCORES.iter().map(|e| (e.key, e.definition)));
     section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
     section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
+    section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
     Ok(())
 }
 

@@ -126,7 +126,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
-    let reads_texts = opened.experiment.checkpoint.medium() == Medium::Texts;
+    let reads_texts = reads_texts(&opened)?;
     if args.generate.is_some() && !reads_texts {
         return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
     }
@@ -231,6 +231,16 @@ fn predict(
     Ok(failed)
 }
 
+/// Returns whether a run is on texts, or else on images.
+fn reads_texts(opened: &Opened) -> Result<bool> {
+    let medium = opened.experiment.checkpoint.medium();
+    if medium == Medium::Questions {
+        let why = "this run is on questions about images, which come from a data set: bella eval RUN --data KEY=ROOT";
+        return Err(Usage(why.into()).into());
+    }
+    Ok(medium == Medium::Texts)
+}
+
 /// Returns how images become squares of `side` pixels.
 fn preparation(args: &PredictArgs, opened: &Opened, side: usize) -> Result<Decode> {
     let interpolation = opened.session.model.images()?.interpolation();
@@ -243,6 +253,7 @@ fn preparation(args: &PredictArgs, opened: &Opened, side: usize) -> Result<Decod
 fn as_trained(opened: &Opened) -> Resize {
     match opened.experiment.data.dataset.resize() {
         Some(Resize::Stretch | Resize::None) => Resize::Stretch,
+        Some(Resize::Pad) => Resize::Pad,
         Some(Resize::ShorterSideCrop) | None => Resize::ShorterSideCrop,
     }
 }

@@ -1,5 +1,8 @@
 //! `bella score`: recomputes every metric from saved predictions, without the model.
 
+mod answers;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +15,7 @@ use super::report::print_csv;
 use crate::evaluate::IMAGES;
 use crate::metrics::conformal::Coverage;
 use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
-use crate::predictions::Predictions;
+use crate::predictions::{Answers, Predictions};
 use crate::results::conformal;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
@@ -21,9 +24,10 @@ use crate::results::table::{Spec, Surface, render};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella score results/runs/quickstart/*/predictions/*.safetensors\n  \
                         bella score cifar10.safetensors --ood cifar100.safetensors --csv\n  \
-                        bella score test.safetensors --validation val.safetensors --conformal 0.1")]
+                        bella score test.safetensors --validation val.safetensors --conformal 0.1\n  \
+                        bella score results/runs/vqa/*/predictions/*.jsonl --levels")]
 pub struct ScoreArgs {
-    /// Predictions files (logits [m, N, C], labels [N]).
+    /// Predictions files (logits [m, N, C], labels [N]), or files of answers (.jsonl).
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -35,6 +39,10 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
+    /// Print how answers (.jsonl) depend on the agreement of people, and that on the entropy, as CSV.
+    #[arg(long)]
+    levels: bool,
+
     #[command(flatten)]
     conformal: ConformalArgs,
 
@@ -43,6 +51,10 @@ pub struct ScoreArgs {
 }
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
+    check_answers(args)?;
+    if args.levels {
+        return print_csv(&table(&levels(&args.files)?));
+    }
     let sets = conformal_sets(args)?;
     if args.table.csv && !sets.is_empty() {
         return print_csv(&table(&sets));
@@ -74,9 +86,37 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
+/// Refuses options that mean nothing to answers.
+fn check_answers(args: &ScoreArgs) -> Result<()> {
+    let count = args.files.iter().filter(|file| answers::is_answers(file)).count();
+    let logits = [("--ood", !args.ood.is_empty()), ("--validation", args.validation.is_some())];
+    let logits = logits.into_iter().find(|(_, given)| *given && count > 0);
+    if let Some((option, _)) = logits {
+        return Err(Usage(format!("{option} needs logits of classes, and a file holds answers: leave it out")).into());
+    }
+    if args.levels && count < args.files.len() {
+        return Err(Usage("--levels is for files of answers (.jsonl): name these alone".into()).into());
+    }
+    Ok(())
+}
+
+/// Returns the levels of files of answers.
+fn levels(files: &[PathBuf]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for file in files {
+        let found = Answers::open(file)?;
+        rows.extend(answers::levels_of(&cells_of(file, &found.metadata), &found));
+    }
+    Ok(rows)
+}
+
 fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
+    if answers::is_answers(file) {
+        let found = Answers::open(file)?;
+        return Ok(answers::score(cells_of(file, &found.metadata), &found));
+    }
     let predictions = Predictions::open(file)?;
-    let mut row = describe(file, &predictions, &["experiment", "run", "set", "condition", "predictive", IMAGES]);
+    let mut row = cells_of(file, predictions.metadata());
     row.push("members", predictions.members().to_string());
     row.push("samples", predictions.samples().to_string());
     row.push("classes", predictions.classes().to_string());
@@ -116,7 +156,7 @@ fn conformal_sets(args: &ScoreArgs) -> Result<Vec<Row>> {
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         check_run(&held_out, &tested).with_context(context)?;
         check_other_images(&held_out, &tested).with_context(context)?;
-        let who = describe(file, &tested, &["experiment", "run", "set", "condition", "predictive", IMAGES]);
+        let who = cells_of(file, tested.metadata());
         let measured = Coverage::measure(&calibrated, &tested).with_context(context)?;
         let of_file = calibrated.iter().zip(&measured).flat_map(|(one, coverage)| conformal::rows(&who, one, coverage));
         rows.extend(of_file);
@@ -150,7 +190,7 @@ fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
             let context = || format!("{} with --ood {}", file.display(), set.display());
             check_run(outside, &inside).with_context(context)?;
             for found in ood::compare(&inside_uncertainty, outside_uncertainty).with_context(context)? {
-                let mut row = describe(file, &inside, &["experiment", "run", "set", "condition", "predictive", IMAGES]);
+                let mut row = cells_of(file, inside.metadata());
                 row.push("ood_file", set.display().to_string());
                 row.push("ood_set", foreign_set(outside));
                 row.push("ood_images", outside.metadata().get(IMAGES).cloned().unwrap_or_default());
@@ -180,11 +220,11 @@ fn foreign_set(outside: &Predictions) -> String {
 }
 
 /// Returns the cells that distinguish a row from those of other files.
-fn describe(file: &Path, predictions: &Predictions, keys: &[&str]) -> Row {
+fn cells_of(file: &Path, metadata: &BTreeMap<String, String>) -> Row {
     let mut row = Row::new();
     row.push("file", file.display().to_string());
-    for key in keys {
-        row.push(*key, predictions.metadata().get(*key).cloned().unwrap_or_default());
+    for key in ["experiment", "run", "set", "condition", "predictive", IMAGES] {
+        row.push(key, metadata.get(key).cloned().unwrap_or_default());
     }
     row
 }

@@ -19,7 +19,7 @@ use crate::experiment::{Experiment, LogFormat};
 use crate::machine::memory;
 use crate::machine::parallel::World;
 use crate::posterior::Stored;
-use crate::predictions::Predictions;
+use crate::predictions::{Answers, Predictions};
 use crate::results::images::TESTED;
 use crate::results::store::{Row, Table, read};
 use crate::run::{Record, RunFolder, RunLock};
@@ -220,21 +220,30 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder, ho
 fn stored_row(table: &Table, run: &RunFolder, set: &str, predictive: &str) -> Option<Row> {
     let condition = "clean";
     // The predictions say which images are those of the run's own test split.
-    let file = run.predictions(set, condition, predictive);
-    let predictions = match Predictions::open(&file) {
-        Ok(predictions) => predictions,
-        Err(error) => {
-            if file.exists() {
-                tracing::warn!("{error:#}: evaluated again");
-            }
-            return None;
-        }
-    };
+    let (images, samples) = stored_predictions(run, [set, condition, predictive])?;
     let cells =
         [("run", run.id()), ("set", set.into()), ("condition", condition.into()), ("predictive", predictive.into())];
-    let of_images = predictions.metadata().get(IMAGES).map(|images| (TESTED.fingerprint, images.clone()));
-    let of_number = (TESTED.count, predictions.samples().to_string());
+    let of_images = images.map(|images| (TESTED.fingerprint, images));
+    let of_number = (TESTED.count, samples.to_string());
     table.find(&cells.into_iter().chain([of_number]).chain(of_images).collect::<Vec<_>>())
+}
+
+/// Returns the fingerprint of the images and the number of samples of stored predictions or answers; `None` if there are none.
+fn stored_predictions(run: &RunFolder, name: [&str; 3]) -> Option<(Option<String>, usize)> {
+    let (file, answers) = (run.predictions_of(&name), run.answers_of(&name));
+    let found = match answers.exists() {
+        true => Answers::open(&answers).map(|of| (of.metadata.get(IMAGES).cloned(), of.replies.len())),
+        false => Predictions::open(&file).map(|of| (of.metadata().get(IMAGES).cloned(), of.samples())),
+    };
+    match found {
+        Ok(found) => Some(found),
+        Err(error) => {
+            if file.exists() || answers.exists() {
+                tracing::warn!("{error:#}: evaluated again");
+            }
+            None
+        }
+    }
 }
 
 /// Evaluates a run that was finished earlier.

@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::{first_line, upload};
+use crate::data::asked::{Asked, Text};
 use crate::data::augment::Views;
 use crate::data::stream::{Pick, Source, View, stream};
 use crate::data::{Fingerprint, Inputs, Packed, Split, Texts};
@@ -32,7 +33,12 @@ pub struct TestImages {
 pub struct SplitFacts {
     pub labels: Vec<u32>,
     pub groups: Option<crate::data::Groups>,
+    /// What people answered, if the samples are questions.
+    pub answers: Vec<crate::data::Answers>,
 }
+
+/// The number of batches that are decoded ahead.
+const AHEAD: usize = 4;
 
 enum Store {
     /// The samples on the device, `[N, …]`; images are u8 `[N, 3, h, w]`.
@@ -40,11 +46,14 @@ enum Store {
     /// Token ids with their mask on the device, `[N, 2, T]`, and the number of tokens of each text. A batch is as long as
     /// its longest text.
     Tokens { samples: Tensor, lengths: Vec<u32> },
+    /// Questions about images.
+    Questions(Asked),
     /// Image files, or images in memory that are augmented.
     Streamed(Arc<Source>),
 }
 
-/// Samples as the set stores them, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device.
+/// Samples as the set stores them, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device. Questions
+/// have as labels the places and tokens of their answers, `[K, A, 2]`, where place 0 is followed by −1 behind a short one.
 pub struct Batch {
     pub samples: Tensor,
     pub labels: Tensor,
@@ -76,7 +85,7 @@ impl SampleSet {
         SampleSet {
             store: Store::Resident(samples.to_device(device)),
             labels: Tensor::from_slice(&numbers).to_device(device),
-            split: SplitFacts { labels, groups: None },
+            split: SplitFacts { labels, groups: None, answers: Vec::new() },
             device,
             workers: 1,
         }
@@ -96,10 +105,22 @@ impl SampleSet {
                 Store::Tokens { samples: tokens.tensor().to_device(device), lengths: tokens.lengths }
             }
             Inputs::Texts(_) => bail!("{}: its texts need the tokenizer of a language network", split.name),
+            Inputs::Questions(questions) => {
+                let answers = questions.answers.clone();
+                let (asked, targets) = Asked::new(questions, (&split.name, &split.labels), device)?;
+                let facts = SplitFacts { labels: split.labels, groups: split.groups, answers };
+                return Ok(SampleSet {
+                    store: Store::Questions(asked),
+                    labels: targets,
+                    split: facts,
+                    device,
+                    workers,
+                });
+            }
             images => Store::Streamed(Arc::new(Source { images, views })),
         };
         let labels = Tensor::from_slice(&labels).to_device(device);
-        let facts = SplitFacts { labels: split.labels, groups: split.groups };
+        let facts = SplitFacts { labels: split.labels, groups: split.groups, answers: Vec::new() };
         Ok(SampleSet { store, labels, split: facts, device, workers })
     }
 
@@ -145,8 +166,8 @@ impl SampleSet {
                 let longest = indices.iter().map(|i| lengths[*i as usize]).max().unwrap_or(0);
                 Ok(Batch { samples: samples.narrow(2, 0, i64::from(longest)).index_select(0, &index), labels })
             })),
+            Store::Questions(asked) => self.questions(asked, plan, Text::Answered),
             Store::Streamed(source) => {
-                const AHEAD: usize = 4;
                 let (height, width) = source.images.size();
                 let pick = move |images: Vec<u32>| {
                     let size = images.len();
@@ -165,7 +186,32 @@ impl SampleSet {
         }
     }
 
-    /// Returns the labels at `indices` on the device, `[K]`.
+    /// Serves prompts of questions without their answers, `[K, 2 T + 3 h w]`, in order.
+    ///
+    /// # Errors
+    /// Fails if the set has no questions.
+    pub fn prompts(&self, plan: Vec<Vec<u32>>) -> Result<impl Iterator<Item = Result<Batch>> + '_> {
+        match &self.store {
+            Store::Questions(asked) => Ok(self.questions(asked, plan, Text::Prompts)),
+            _ => bail!("this set has no questions"),
+        }
+    }
+
+    fn questions<'a>(
+        &'a self,
+        asked: &'a Asked,
+        plan: Vec<Vec<u32>>,
+        text: Text,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
+        let picks: Vec<_> = plan.iter().map(|indices| asked.picks(indices)).collect();
+        let decoded = stream(asked.images.clone(), picks, self.workers, AHEAD);
+        Box::new(plan.into_iter().zip(decoded).map(move |(indices, pixels)| {
+            let samples = asked.samples(&indices, &pixels?, text)?;
+            Ok(Batch { samples, labels: self.labels(&indices) })
+        }))
+    }
+
+    /// Returns the labels at `indices` on the device, `[K]`; of questions, `[K, A, 2]`.
     pub fn labels(&self, indices: &[u32]) -> Tensor {
         self.select(indices).1
     }
@@ -173,7 +219,10 @@ impl SampleSet {
     fn select(&self, indices: &[u32]) -> (Tensor, Tensor) {
         let index: Vec<i64> = indices.iter().map(|i| i64::from(*i)).collect();
         let index = upload(&Tensor::from_slice(&index), self.device);
-        let labels = self.labels.index_select(0, &index);
+        let labels = match &self.store {
+            Store::Questions(asked) => asked.cut(indices, &self.labels).index_select(0, &index),
+            _ => self.labels.index_select(0, &index),
+        };
         (index, labels)
     }
 }

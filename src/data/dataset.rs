@@ -84,6 +84,11 @@ pub trait Dataset: Send + Sync {
         Medium::Images
     }
 
+    /// Returns whether its samples are questions that are answered in words, and not by one of the classes.
+    fn has_free_answers(&self) -> bool {
+        false
+    }
+
     /// Returns the way image files are resized for the network. `None` for a set that is stored as pixels.
     fn resize(&self) -> Option<Resize> {
         None

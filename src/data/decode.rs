@@ -24,6 +24,8 @@ words! {
         ShorterSideCrop = "shorter-side-crop",
         /// Both sides are resized to the image size, whatever the aspect ratio.
         Stretch = "stretch",
+        /// Images are padded to squares with the mean colour of CLIP's images, (122, 116, 104), and then resized.
+        Pad = "pad",
         /// Images are taken as stored, and have to be of one size.
         None = "none",
     }
@@ -50,7 +52,9 @@ impl Resize {
     pub fn shorter_side(self, size: usize, crop_pct: f64) -> usize {
         match self {
             // 224 / (224 / 248) is a little less than 248.
-            Resize::ShorterSideCrop | Resize::Stretch => ((size as f64 / crop_pct + 1e-6) as usize).max(size),
+            Resize::ShorterSideCrop | Resize::Stretch | Resize::Pad => {
+                ((size as f64 / crop_pct + 1e-6) as usize).max(size)
+            }
             Resize::None => size,
         }
     }
@@ -64,7 +68,7 @@ impl Decode {
     /// Fails with [`Resize::None`] if the header of `first` cannot be read.
     pub fn new(resize: Resize, request: &Request, first: &Path) -> Result<Decode> {
         let (height, width) = match resize {
-            Resize::ShorterSideCrop | Resize::Stretch => (request.image_size, request.image_size),
+            Resize::ShorterSideCrop | Resize::Stretch | Resize::Pad => (request.image_size, request.image_size),
             Resize::None => {
                 let (width, height) = contained(|| {
                     let reader = ImageReader::new(BufReader::new(open_file(first)?)).with_guessed_format()?;
@@ -103,7 +107,8 @@ impl Decode {
                 self.width,
                 self.height
             ),
-            Resize::Stretch => {
+            Resize::Pad if width != height => self.sized(padded(&image)),
+            Resize::Stretch | Resize::Pad => {
                 let (across, down) = (self.shorter_side, self.shorter_side + self.height - self.width);
                 resize(image, (across as u32, down as u32), self.centre(across, down), self.interpolation)
             }
@@ -122,6 +127,16 @@ impl Decode {
         let (left, top) = (centred(width - self.width), centred(height - self.height));
         Window { left, top, width: self.width as u32, height: self.height as u32 }
     }
+}
+
+/// Returns an image in the middle of a square of the mean colour.
+fn padded(image: &RgbImage) -> RgbImage {
+    const MEAN: image::Rgb<u8> = image::Rgb([122, 116, 104]);
+    let (width, height) = image.dimensions();
+    let side = width.max(height);
+    let mut square = RgbImage::from_pixel(side, side, MEAN);
+    image::imageops::replace(&mut square, image, i64::from((side - width) / 2), i64::from((side - height) / 2));
+    square
 }
 
 /// Returns the image in `path` in RGB, at its stored size.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::{Files, Groups, Inputs, Split};
+use super::{Files, Groups, Images, Inputs, Split};
 use crate::schema::Choice;
 
 /// The size in bytes of a block. Of a file longer than three blocks, only its beginning, middle and end are read.
@@ -22,7 +22,8 @@ const SHOWN: usize = 12;
 /// For images that are read from files, it covers their names without folders, their sizes, their contents (three
 /// blocks of 8 KiB for a file above 24 KiB) and `data.*.resize`. At most 24 KiB of each file are read. The image size
 /// and the filter belong to the checkpoint and are not covered, so that checkpoints of different sizes are tested on
-/// the same images. For images that are stored as pixels, it covers the pixels; for texts, the prompts.
+/// the same images. For images that are stored as pixels, it covers the pixels; for texts, the prompts; for questions, the
+/// prompts, the answers and the files of the images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -37,6 +38,14 @@ impl Fingerprint {
         split.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
         split.groups.iter().for_each(|groups| add_groups(&mut hash, groups));
         match (&split.decoded_from, &split.inputs) {
+            (files, Inputs::Questions(questions)) => {
+                hash.update(b"questions");
+                questions.describe(&mut |bytes| add_text(&mut hash, bytes));
+                match (files, &questions.images) {
+                    (Some(files), _) | (None, Images::Files(files)) => add_files(&mut hash, files)?,
+                    _ => {}
+                }
+            }
             (Some(files), _) | (None, Inputs::Files(files)) => add_files(&mut hash, files)?,
             (None, Inputs::Packed(packed)) => {
                 hash.update(b"pixels");

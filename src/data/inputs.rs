@@ -1,25 +1,23 @@
-//! The inputs of a split: images as bytes in memory, images as files that are decoded when needed, or texts. Images are u8
-//! RGB in row-major layout, `[N, 3, H, W]`.
-
-use std::path::PathBuf;
-use std::sync::Arc;
+//! The inputs of a split: images as bytes in memory, images as files that are decoded when needed, texts, or questions about
+//! images. Images are u8 RGB in row-major layout, `[N, 3, H, W]`.
 
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
 
 use super::augment::Views;
-use super::cache;
 use super::corruptions::Applied;
-use super::decode::{Decode, decode_all, interleaved, planar, rgb};
-use super::request::Request;
+use super::decode::{interleaved, planar, rgb};
+use super::images::{Files, Images, Packed};
+use super::questions::Questions;
 use super::texts::Texts;
 use crate::schema::words;
 
 words! {
-    /// The kind of samples: images or texts.
+    /// The kind of samples: images, texts, or questions about images.
     pub enum Medium {
         Images = "images",
         Texts = "texts",
+        Questions = "questions",
     }
 }
 
@@ -32,41 +30,23 @@ pub enum Inputs {
     Files(Files),
     /// Prompts of a language network.
     Texts(Texts),
-}
-
-/// Images in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packed {
-    /// The bytes of all images, `[N, 3, height, width]`.
-    pub pixels: Vec<u8>,
-    /// The height of each image.
-    pub height: usize,
-    /// The width of each image.
-    pub width: usize,
-}
-
-/// Images on disk, with the settings for decoding them.
-#[derive(Clone, Debug)]
-pub struct Files {
-    /// The files, one for each image.
-    pub paths: Vec<PathBuf>,
-    /// The settings by which a file becomes `[3, height, width]`.
-    pub decode: Decode,
-    /// A corruption applied to each decoded image, if any, with the index of each image in the uncorrupted split.
-    pub corruption: Option<(Applied, Vec<u32>)>,
-    cached: Option<Cached>,
-}
-
-/// Decoded images on disk.
-#[derive(Clone, Debug)]
-struct Cached {
-    store: Arc<cache::Store>,
-    /// The index in `store` of each image.
-    places: Vec<u32>,
+    /// Questions about images.
+    Questions(Questions),
 }
 
 /// Why there is no image to show or to change.
-const NO_IMAGES: &str = "this set holds texts, and this command needs images";
+fn no_images(of: Medium) -> String {
+    format!("this set holds {of}, and this command needs images")
+}
+
+impl From<Images> for Inputs {
+    fn from(images: Images) -> Inputs {
+        match images {
+            Images::Packed(packed) => Inputs::Packed(packed),
+            Images::Files(files) => Inputs::Files(files),
+        }
+    }
+}
 
 impl Inputs {
     /// Returns the number of inputs.
@@ -75,6 +55,7 @@ impl Inputs {
             Inputs::Packed(packed) => packed.len(),
             Inputs::Files(files) => files.paths.len(),
             Inputs::Texts(texts) => texts.prompts.texts.len(),
+            Inputs::Questions(questions) => questions.prompts.len(),
         }
     }
 
@@ -83,6 +64,7 @@ impl Inputs {
         match self {
             Inputs::Packed(_) | Inputs::Files(_) => Medium::Images,
             Inputs::Texts(_) => Medium::Texts,
+            Inputs::Questions(_) => Medium::Questions,
         }
     }
 
@@ -91,12 +73,13 @@ impl Inputs {
         self.len() == 0
     }
 
-    /// Returns the `(height, width)` of every image; texts have none.
+    /// Returns the `(height, width)` of every image, also of those that questions are about; texts have none.
     pub fn size(&self) -> (usize, usize) {
         match self {
             Inputs::Packed(packed) => (packed.height, packed.width),
             Inputs::Files(files) => (files.decode.height, files.decode.width),
             Inputs::Texts(_) => (0, 0),
+            Inputs::Questions(questions) => questions.images.size(),
         }
     }
 
@@ -109,7 +92,7 @@ impl Inputs {
         match self {
             Inputs::Packed(packed) => Ok(packed.image(i).to_vec()),
             Inputs::Files(files) => files.image(i),
-            Inputs::Texts(_) => bail!(NO_IMAGES),
+            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
         }
     }
 
@@ -135,6 +118,7 @@ impl Inputs {
             Inputs::Packed(packed) => Inputs::Packed(Packed { pixels: packed.gather(indices), ..*packed }),
             Inputs::Files(files) => Inputs::Files(files.select(indices)),
             Inputs::Texts(texts) => Inputs::Texts(texts.select(indices)),
+            Inputs::Questions(questions) => Inputs::Questions(questions.select(indices)),
         }
     }
 
@@ -150,7 +134,7 @@ impl Inputs {
                 let decoded: Result<Vec<_>> = indices.par_iter().map(|&i| files.image(i as usize)).collect();
                 Ok(decoded?.concat())
             }
-            Inputs::Texts(_) => bail!(NO_IMAGES),
+            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
         }
     }
 
@@ -162,122 +146,8 @@ impl Inputs {
     pub fn corrupted(&self, applied: Applied) -> Result<Inputs> {
         Ok(match self {
             Inputs::Packed(packed) => Inputs::Packed(packed.corrupted(applied)?),
-            Inputs::Files(files) => {
-                let index = (0..files.paths.len() as u32).collect();
-                Inputs::Files(Files { corruption: Some((applied, index)), ..files.clone() })
-            }
-            Inputs::Texts(_) => bail!(NO_IMAGES),
+            Inputs::Files(files) => Inputs::Files(files.corrupted(applied)),
+            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
         })
-    }
-}
-
-impl Packed {
-    /// Returns the number of bytes of one image.
-    pub fn image_bytes(&self) -> usize {
-        3 * self.height * self.width
-    }
-
-    /// Returns the number of images.
-    pub fn len(&self) -> usize {
-        self.pixels.len() / self.image_bytes()
-    }
-
-    /// Returns whether there are no images.
-    pub fn is_empty(&self) -> bool {
-        self.pixels.is_empty()
-    }
-
-    /// Returns image i, `[3, H, W]`.
-    pub fn image(&self, i: usize) -> &[u8] {
-        let bytes = self.image_bytes();
-        &self.pixels[i * bytes..(i + 1) * bytes]
-    }
-
-    /// Returns the images at `indices`, `[B, 3, H, W]`.
-    pub fn gather(&self, indices: &[u32]) -> Vec<u8> {
-        let mut batch = Vec::with_capacity(indices.len() * self.image_bytes());
-        indices.iter().for_each(|&i| batch.extend_from_slice(self.image(i as usize)));
-        batch
-    }
-
-    fn corrupted(&self, applied: Applied) -> Result<Packed> {
-        let mut pixels = self.pixels.clone();
-        pixels
-            .par_chunks_mut(self.image_bytes())
-            .enumerate()
-            .try_for_each(|(i, image)| applied.apply(image, self.height, self.width, i as u32))?;
-        Ok(Packed { pixels, ..*self })
-    }
-}
-
-impl Files {
-    /// Creates image files without corruption or cache, one for each image.
-    pub fn new(paths: Vec<PathBuf>, decode: Decode) -> Files {
-        Files { paths, decode, corruption: None, cached: None }
-    }
-
-    /// Returns the same images, read from the cache that `request` names. The cache is created first if it does not
-    /// exist.
-    ///
-    /// # Errors
-    /// Fails if the cache folder cannot be written or the disk is full.
-    pub fn with_cache(self, request: &Request) -> Result<Files> {
-        let Some(folder) = request.cache else { return Ok(self) };
-        let store = Arc::new(cache::open(folder, &self.paths, self.decode, request)?);
-        let cached = Some(Cached { store, places: (0..self.paths.len() as u32).collect() });
-        Ok(Files { cached, ..self })
-    }
-
-    fn path(&self, i: usize) -> Result<&PathBuf> {
-        self.paths.get(i).with_context(|| format!("image {i} is asked of a split of {}", self.paths.len()))
-    }
-
-    /// Returns image i, `[3, H, W]`: decoded and resized, or read from the cache, and corrupted if there is a
-    /// corruption.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read or decoded, if `resize = "none"` and it has another size than required, or if
-    /// the cache is damaged.
-    pub fn image(&self, i: usize) -> Result<Vec<u8>> {
-        let path = self.path(i)?;
-        let packed = match &self.cached {
-            Some(cached) => cached.store.image(cached.places[i] as usize)?,
-            None => None,
-        };
-        let mut pixels = match packed {
-            Some(pixels) => pixels.to_vec(),
-            None => self.decode.file(path)?,
-        };
-        if let Some((applied, index)) = &self.corruption {
-            applied.apply(&mut pixels, self.decode.height, self.decode.width, index[i])?;
-        }
-        Ok(pixels)
-    }
-
-    /// Returns the number of bytes of all images after decoding.
-    pub fn decoded_bytes(&self) -> usize {
-        self.paths.len().saturating_mul(self.decode.image_bytes())
-    }
-
-    pub(super) fn select(&self, indices: &[u32]) -> Files {
-        let corruption =
-            self.corruption.as_ref().map(|(applied, of)| (*applied, indices.iter().map(|&i| of[i as usize]).collect()));
-        let cached = self.cached.as_ref().map(|cached| Cached {
-            store: cached.store.clone(),
-            places: indices.iter().map(|&i| cached.places[i as usize]).collect(),
-        });
-        let paths = indices.iter().map(|&i| self.paths[i as usize].clone()).collect();
-        Files { paths, decode: self.decode, corruption, cached }
-    }
-
-    /// Decodes every file on `workers` threads and passes each result to `keep`, in any order. Returns the failures,
-    /// sorted by index.
-    pub(super) fn decode_all(
-        &self,
-        workers: usize,
-        progress: &(dyn Fn(usize, usize) + Sync),
-        keep: impl Fn(usize, Vec<u8>) + Sync,
-    ) -> Result<Vec<(usize, anyhow::Error)>> {
-        decode_all(self.paths.len(), |i| self.image(i), workers, progress, keep)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! [`sets`] has one file for each data set, and [`read`] has the formats that several of them share.
 
+mod asked;
 pub mod augment;
 pub mod batches;
 mod cache;
@@ -10,11 +11,13 @@ pub mod corruptions;
 mod dataset;
 mod decode;
 mod fingerprint;
+mod images;
 mod inputs;
 pub mod labels;
 pub mod lines;
 pub mod order;
 mod published;
+mod questions;
 pub mod read;
 mod request;
 mod resize;
@@ -27,12 +30,15 @@ mod testing;
 mod texts;
 pub mod versions;
 
+pub use asked::Text;
 pub use augment::Augment;
 pub use dataset::{Dataset, Entry};
 pub use decode::{Decode, Resize};
 pub use fingerprint::Fingerprint;
-pub use inputs::{Files, Inputs, Medium, Packed};
+pub use images::{Files, Images, Packed};
+pub use inputs::{Inputs, Medium};
 pub use published::Published;
+pub use questions::{Answers, Learnt, Questions, Spelled};
 pub use request::Request;
 pub use resize::Interpolation;
 pub use sets::DATASETS;

@@ -2,7 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::inputs::{Files, Inputs};
+use super::images::Files;
+use super::inputs::Inputs;
 use crate::base::hash::hex;
 use crate::schema::words;
 
@@ -51,7 +52,8 @@ impl Split {
         self.labels.is_empty()
     }
 
-    /// Returns the SHA-256 hash of labels and images (for files: of names and sizes). It shows whether a resumed run
+    /// Returns the SHA-256 hash of labels and images (for files: of names and sizes; for questions: of the texts and of the
+    /// numbers of questions and images). It shows whether a resumed run
     /// has the images that it was started with.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
@@ -66,6 +68,7 @@ impl Split {
                 hash.update((text.len() as u64).to_le_bytes());
                 hash.update(text);
             }),
+            Inputs::Questions(questions) => questions.describe(&mut |bytes| hash.update(bytes)),
         }
         hex(hash.finalize())
     }

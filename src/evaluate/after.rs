@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Condition, Evaluation, prepare};
+use super::{Evaluation, prepare};
 use crate::data::batches::TestImages;
 use crate::experiment::Experiment;
 use crate::posterior::Posterior;
@@ -45,7 +45,7 @@ pub fn after_training(
         };
         for (set, images) in tests {
             evaluation.set.clone_from(set);
-            rows.push(evaluation.plain(images, &Condition::Clean)?.0);
+            rows.push(evaluation.row_of(images)?);
         }
     }
     Ok(rows)

@@ -1,6 +1,7 @@
 //! Turns members and an image set into saved predictions, metrics, and rows of the results.
 
 mod after;
+mod answered;
 mod attacked;
 pub mod attacks;
 mod condition;
@@ -70,6 +71,17 @@ impl Evaluation<'_> {
         let logits = self.logits(&images.set)?;
         let kept = self.keep(logits, images, condition, started.elapsed().as_secs_f64())?;
         Ok((kept.row, kept.predictions))
+    }
+
+    /// Evaluates a test set in the way of the head: predicts classes, or writes answers. Returns the row.
+    ///
+    /// # Errors
+    /// Fails if images cannot be read, if memory runs out, or if results cannot be written.
+    pub fn row_of(&self, images: &TestImages) -> Result<Row> {
+        match self.session.model.head.writes_tokens() {
+            true => self.answered(images),
+            false => Ok(self.plain(images, &Condition::Clean)?.0),
+        }
     }
 
     /// Returns predictions on held-out images without storing anything.

@@ -119,8 +119,9 @@ impl DataSpec {
             reader
                 .problem("cache", format!("{key} is read as it is stored, so there is nothing to keep; leave it out"));
         }
-        if augment.is_some() && dataset.medium() == Medium::Texts {
-            reader.problem("augment", format!("{key} has texts, which have no random views; leave it out"));
+        let medium = dataset.medium();
+        if augment.is_some() && medium != Medium::Images {
+            reader.problem("augment", format!("{key} has {medium}, which have no random views; leave it out"));
         }
         let published = dataset.published();
         if validation == Validation::Published

@@ -60,12 +60,48 @@ fn taken(name: &str) -> Option<String> {
     ))
 }
 
-/// Checks that the data set has what the network takes.
-fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) {
+/// Checks that the data set has what the network takes, and returns whether it does.
+fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) -> bool {
     let (taken, there) = (checkpoint.medium(), data.dataset.medium());
     if taken != there && checkpoint.is_decided() {
         let why = format!("{} has {there}, but the network of checkpoint.path takes {taken}", data.key);
         root.problem("data", why);
+    }
+    taken == there
+}
+
+/// Checks that questions are learnt and answered token by token, by what knows how to.
+fn check_answers(root: &Reader, (head, data): (&Chosen<dyn HeadSpec>, &DataSpec), training: Option<&Training>) {
+    let (writes, asks) = (head.spec.answer_tokens().is_some(), data.dataset.has_free_answers());
+    match (writes, asks) {
+        (true, true) => {}
+        (false, true) => {
+            return root.problem(
+                "head",
+                format!("{} has questions with free answers: write [head.answers], or set data.{0}.labels", data.key),
+            );
+        }
+        (true, false) => {
+            return root.problem("head", format!("answers: {} has no free answers: choose another head", data.key));
+        }
+        (false, false) => return,
+    }
+    if data.label_noise > 0.0 {
+        root.problem("data", "label_noise: free answers are no labels: leave it out");
+    }
+    let Some(training) = training else { return };
+    if training.method.spec.needs_classes() {
+        let why = format!(
+            "{} needs the logits of classes, and free answers have none: try map, svgd or ivon",
+            training.method.key
+        );
+        root.problem("method", why);
+    }
+    if training.subspace.key == "last-layer" {
+        root.problem("subspace", "last-layer trains a head of classes: use low-rank with targets = [\"lm_head\"]");
+    }
+    if training.train.loo_samples > 0 {
+        root.problem("train", "loo_samples: leave-one-out losses are those of classes: leave it out");
     }
 }
 
@@ -125,7 +161,9 @@ impl Experiment {
             return Err(root.close(()).err().unwrap_or_default());
         };
         let incomplete = trains && training.is_none();
-        check_medium(&root, &checkpoint, &data);
+        if check_medium(&root, &checkpoint, &data) {
+            check_answers(&root, (&head, &data), training.as_ref());
+        }
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };
         let file_hashes = OnceCell::new();

@@ -46,6 +46,12 @@ pub trait MethodSpec {
         Ok(())
     }
 
+    /// Returns whether the method needs the logits of classes, or what enters a head of classes, besides losses and their
+    /// gradients. Such a method does not learn free answers.
+    fn needs_classes(&self) -> bool {
+        false
+    }
+
     /// Returns whether all particles must see the same images in each step, since the loss compares their predictions.
     fn needs_shared_batches(&self) -> bool {
         false

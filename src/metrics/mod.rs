@@ -2,6 +2,7 @@
 //! columns, tables and lists all follow from that slice.
 
 mod accuracy;
+pub mod answers;
 mod auroc;
 mod average;
 pub mod bootstrap;
@@ -66,7 +67,8 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
 }
 
 /// Returns the meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling
-/// (`ece_ts_lm`), a measure of out-of-distribution detection (`fpr95`), or one of conformal sets (`mean_set_size`).
+/// (`ece_ts_lm`), a measure of out-of-distribution detection (`fpr95`), one of conformal sets (`mean_set_size`), or one of
+/// answers (`vqa_accuracy`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
     let metric = metric.map(|metric| metric.column());
@@ -74,6 +76,7 @@ pub fn of_column(column: &str) -> Option<Column> {
         .or_else(|| temperature::of_column(column))
         .or_else(|| ood::of_column(column))
         .or_else(|| conformal::of_column(column))
+        .or_else(|| answers::of_column(column))
 }
 
 #[cfg(test)]

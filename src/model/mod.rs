@@ -4,6 +4,7 @@ pub mod archive;
 pub mod folder;
 pub mod head;
 pub mod language;
+pub mod llava;
 pub mod module;
 pub mod network;
 mod preparation;
@@ -21,6 +22,7 @@ use crate::data::Interpolation;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
+use crate::model::language::Rows;
 use crate::model::network::{Graph, Network, Parameters, Weights};
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::{OwnHead, Traits};
@@ -48,6 +50,8 @@ pub enum Tower {
     Module(module::Opened),
     /// A language network that bella runs itself.
     Language(Box<language::Opened>),
+    /// A language network that sees an image, which bella runs itself.
+    Llava(Box<llava::Opened>),
 }
 
 impl Tower {
@@ -56,6 +60,7 @@ impl Tower {
             Tower::Vit(found) => &found.vit,
             Tower::Module(found) => &found.module,
             Tower::Language(found) => &found.language,
+            Tower::Llava(found) => &found.llava,
         }
     }
 
@@ -64,6 +69,7 @@ impl Tower {
             Tower::Vit(found) => &found.base,
             Tower::Module(found) => &found.base,
             Tower::Language(found) => &found.base,
+            Tower::Llava(found) => &found.base,
         }
     }
 
@@ -72,7 +78,7 @@ impl Tower {
         match self {
             Tower::Vit(found) => found.head.as_ref(),
             Tower::Module(found) => found.head.as_ref(),
-            Tower::Language(_) => None,
+            Tower::Language(_) | Tower::Llava(_) => None,
         }
     }
 
@@ -174,6 +180,10 @@ impl Loaded {
                 let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
                 return bare(Tower::Language(Box::new(opened)));
             }
+            (CheckpointKind::VisionLanguage, ..) => {
+                let opened = llava::open(&checkpoint.path, checkpoint.max_tokens, checkpoint.normalization()?)?;
+                return bare(Tower::Llava(Box::new(opened)));
+            }
             _ => {}
         }
         let opened = open_checkpoint(checkpoint)?;
@@ -184,7 +194,7 @@ impl Loaded {
     }
 
     fn with_head(
-        tower: Tower,
+        mut tower: Tower,
         checkpoint: &CheckpointSpec,
         head: &dyn HeadSpec,
         classes: &[String],
@@ -195,7 +205,11 @@ impl Loaded {
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
         let language = if let Tower::Language(found) = &tower { Some(&**found) } else { None };
-        let head = head.build(&Surroundings { width, classes, own, language, checkpoint: source })?;
+        let llava = if let Tower::Llava(found) = &tower { Some(&**found) } else { None };
+        let head = head.build(&Surroundings { width, classes, own, language, llava, checkpoint: source })?;
+        if let (Tower::Llava(found), false) = (&mut tower, head.writes_tokens()) {
+            found.llava.reads = Rows::Last;
+        }
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
     }
@@ -225,6 +239,10 @@ impl Loaded {
             Tower::Language(found) => {
                 let language::Opened { language, base, tokenizer, .. } = *found;
                 (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
+            }
+            Tower::Llava(found) => {
+                let llava::Opened { llava, base, tokenizer, .. } = *found;
+                (Box::new(llava), base, Preparation::Questions(Box::new(tokenizer)))
             }
         };
         Ok(Model {
@@ -290,9 +308,18 @@ impl Model {
     pub fn images(&self) -> Result<&Preprocess> {
         match &self.preparation {
             Preparation::Images(preprocess) => Ok(preprocess),
-            Preparation::Texts(_) | Preparation::Encoded(_) | Preparation::AsStored => {
+            Preparation::Texts(_) | Preparation::Questions(_) | Preparation::Encoded(_) | Preparation::AsStored => {
                 bail!("this network takes no images, which this command needs")
             }
+        }
+    }
+
+    /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
+    pub fn image_side(&self) -> i64 {
+        match &self.preparation {
+            Preparation::Images(preprocess) => preprocess.size(),
+            Preparation::Questions(tokenizer) => tokenizer.image_side,
+            Preparation::Texts(_) | Preparation::Encoded(_) | Preparation::AsStored => 0,
         }
     }
 
@@ -312,11 +339,24 @@ impl Model {
         }
     }
 
+    /// Checks that the network chooses classes.
+    ///
+    /// # Errors
+    /// Fails if it writes answers.
+    pub fn check_classes(&self) -> Result<()> {
+        ensure!(
+            !self.head.writes_tokens(),
+            "this network writes answers (head.answers), and this needs the logits of classes, which it has none of"
+        );
+        Ok(())
+    }
+
     /// Returns logits `[p', B, C]`, in f32 or wider, from any kind of input.
     ///
     /// # Errors
-    /// Fails if [`prepared`](Self::prepared) fails.
+    /// Fails if [`prepared`](Self::prepared) fails, or for a network that writes answers.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
+        self.check_classes()?;
         Ok(self.head.logits(weights, &self.features_of(weights, input)?))
     }
 

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use super::language::Tokenizer;
+use super::llava::QuestionTokenizer;
 use super::module;
 use super::preprocess::Preprocess;
 use crate::data::{Prompts, Tokens};
@@ -16,6 +17,8 @@ pub enum Preparation {
     Texts(Box<Tokenizer>),
     /// The network takes the tokens of texts or of pairs of texts with their special tokens.
     Encoded(Box<module::Tokenizer>),
+    /// The network takes the tokens of questions, which this tokenizer gives, with the bytes of images.
+    Questions(Box<QuestionTokenizer>),
     /// The network takes samples as they are stored, such as token ids with their mask.
     AsStored,
 }
@@ -25,7 +28,9 @@ impl Preparation {
     pub fn prepare(&self, stored: &Tensor) -> Tensor {
         match self {
             Preparation::Images(preprocess) => preprocess.images(stored),
-            Preparation::Texts(_) | Preparation::Encoded(_) | Preparation::AsStored => stored.shallow_clone(),
+            Preparation::Texts(_) | Preparation::Questions(_) | Preparation::Encoded(_) | Preparation::AsStored => {
+                stored.shallow_clone()
+            }
         }
     }
 
@@ -44,7 +49,7 @@ impl Preparation {
                 tokenizer.prompts(name, prompts).map(Some)
             }
             Preparation::Encoded(tokenizer) => tokenizer.prompts(name, prompts).map(Some),
-            Preparation::Images(_) | Preparation::AsStored => Ok(None),
+            Preparation::Images(_) | Preparation::Questions(_) | Preparation::AsStored => Ok(None),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::model::language::is_language;
+use crate::model::llava::is_llava;
 use crate::model::vit::identify::Fixed;
 use crate::schema::{Bounds, Reader, words};
 
@@ -24,6 +25,19 @@ words! {
         Module = "module",
         /// bella's own, for language networks.
         Language = "language",
+        /// bella's own, for language networks that see images.
+        VisionLanguage = "vision-language",
+    }
+}
+
+impl Kind {
+    /// Returns the forward pass of a checkpoint that does not name one.
+    fn of(path: &Path) -> Kind {
+        match path {
+            path if is_language(path) => Kind::Language,
+            path if is_llava(path) => Kind::VisionLanguage,
+            _ => Kind::Native,
+        }
     }
 }
 
@@ -72,10 +86,10 @@ impl CheckpointSpec {
         let kind = reader
             .choice("kind")
             .about(
-                "Forward pass: `native` for vision transformers, `language` for language networks (the default where the folder \
-                 is one's), `module` for the own one of any TorchScript module.",
+                "Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those \
+                 that see images (the defaults where the folder is one's), `module` for the own one of any TorchScript module.",
             )
-            .or_else(|| if is_language(&path) { Kind::Language } else { Kind::Native });
+            .or_else(|| Kind::of(&path));
         let tokenizer = read_tokenizer(&reader, kind, &path);
         let medium = medium(kind, tokenizer.is_some());
         check_module(&reader, (kind, medium), &path);
@@ -90,7 +104,7 @@ impl CheckpointSpec {
             normalize: match medium {
                 // A module of which nothing says what it takes has been reported.
                 Medium::Images if kind == Kind::Module && !reader.has("image_size") && !reader.has("normalize") => None,
-                Medium::Images => Some(Normalize::read(&reader, usual.normalize)),
+                Medium::Images | Medium::Questions => Some(Normalize::read(&reader, usual.normalize)),
                 Medium::Texts => None,
             },
             interpolation: read_interpolation(&reader, usual.interpolation),
@@ -140,7 +154,8 @@ impl CheckpointSpec {
         let asked = self.usual.interpolation.map(|asked| asked.to_string());
         note("checkpoint.interpolation", self.interpolation.to_string(), asked);
         note("checkpoint.crop_pct", self.crop_pct.to_string(), self.usual.crop_pct.map(|asked| asked.to_string()));
-        if let Some(resize) = resize {
+        // Networks that answer questions see padded images, whatever a folder of transformers says.
+        if let Some(resize) = resize.filter(|_| self.medium() == Medium::Images) {
             note("the data set's resize", resize.to_string(), self.usual.resize.map(|asked| asked.to_string()));
         }
         found
@@ -210,6 +225,7 @@ fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
 fn medium(kind: Kind, has_tokenizer: bool) -> Medium {
     match kind {
         Kind::Language => Medium::Texts,
+        Kind::VisionLanguage => Medium::Questions,
         Kind::Module if has_tokenizer => Medium::Texts,
         Kind::Native | Kind::Module => Medium::Images,
     }
@@ -240,6 +256,10 @@ fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
         (Medium::Images, _) => (
             &["max_tokens", "truncate"],
             "is for networks of texts: leave it out, or set kind = \"language\", or tokenizer with kind = \"module\"",
+        ),
+        (Medium::Questions, _) => (
+            &["image_size", "architecture", "heads", "activation", "eps"],
+            "means nothing to a network of images and texts, whose config.json says it: leave it out",
         ),
         (Medium::Texts, Kind::Module) => (
             &["image_size", "normalize", "interpolation", "crop_pct"],

@@ -6,11 +6,12 @@ use tch::{Kind, Tensor, no_grad};
 
 use super::{Predictor, in_parts};
 use crate::base::tensor::{host_f64, upload};
+use crate::machine::memory;
 use crate::model::network::autoregressive::Memory;
 use crate::model::network::{Autoregressive, Graph, Weights};
 
 /// A token that was written.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Written {
     pub id: u32,
     /// Its probability, averaged over the members.
@@ -19,7 +20,12 @@ pub struct Written {
     pub entropy: f64,
     /// The mutual information `H[p̄] − mean_k H[p_k]`, in nats.
     pub mutual_information: f64,
+    /// The most probable tokens with their averaged probabilities, the most probable first.
+    pub top: Vec<(u32, f64)>,
 }
+
+/// The number of most probable tokens that are kept.
+const TOP: i64 = 5;
 
 /// The end of a text.
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +43,14 @@ struct Part<'a> {
 }
 
 impl Predictor<'_> {
-    /// Continues prompts `[B, 2, T]`, token ids with their mask, and returns what was written after each of them.
+    /// Continues prompts `[B, …]`, such as token ids with their mask, `[B, 2, T]`, and returns what was written after each of them.
     ///
     /// # Errors
     /// Fails if the network writes no texts, if a text would be longer than its context, if the members have no weights, or
     /// if memory does not suffice.
     pub fn generate(&self, prompts: &Tensor, stop: Stop) -> Result<Vec<Vec<Written>>> {
         let network = self.model.network.autoregressive().context("this network writes no texts")?;
-        let (batch, longest) = (prompts.size()[0] as usize, prompts.size()[2]);
+        let (batch, longest) = (prompts.size()[0] as usize, network.prompt_tokens(&prompts.unsqueeze(0)));
         let tokens = longest + stop.tokens as i64;
         ensure!(
             tokens <= network.context(),
@@ -68,6 +74,19 @@ impl Predictor<'_> {
         })
     }
 
+    /// Returns how many texts of at most `most` to continue at once by `tokens` tokens, so that what is kept of them takes at most
+    /// half of the free memory.
+    ///
+    /// # Errors
+    /// Fails if the network writes no texts.
+    pub fn texts_at_once(&self, tokens: usize, most: usize) -> Result<usize> {
+        let network = self.model.network.autoregressive().context("this network writes no texts")?;
+        let longest = network.longest_prompt() + tokens as i64;
+        let kept = network.kept_bytes(longest, self.model.kind) * self.members() as u64;
+        let room = memory::room(self.model.device).map_or(u64::MAX, |room| room / 2);
+        Ok((room / kept.max(1)).clamp(1, most.max(1) as u64) as usize)
+    }
+
     fn write(
         &self,
         network: &dyn Autoregressive,
@@ -83,7 +102,7 @@ impl Predictor<'_> {
             for ((text, ended), written) in texts.iter_mut().zip(&mut ended).zip(&next) {
                 *ended = *ended || Some(written.id) == stop.end;
                 if !*ended {
-                    text.push(*written);
+                    text.push(written.clone());
                 }
             }
             if step + 1 == stop.tokens || ended.iter().all(|ended| *ended) {
@@ -112,16 +131,18 @@ impl Predictor<'_> {
         let entropy = |p: &Tensor| -p.xlogy(p).sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
         let mean = over_members(&probabilities * &share);
         let expected = over_members(entropy(&probabilities).unsqueeze(2) * &share).squeeze_dim(1);
-        let (entropies, (best, ids)) = (entropy(&mean), mean.max_dim(-1, false));
+        let entropies = entropy(&mean);
+        let (best, ids) = mean.topk(TOP.min(mean.size()[1]), -1, true, true);
         let mutual = (&entropies - expected).clamp_min(0.0);
-        let (best, entropies, mutual) = (host_f64(&best)?, host_f64(&entropies)?, host_f64(&mutual)?);
-        let ids = Vec::<i64>::try_from(ids.to_device(tch::Device::Cpu))?;
-        let one = |i: usize| Written {
-            id: ids[i] as u32,
-            probability: best[i],
-            entropy: entropies[i],
-            mutual_information: mutual[i],
+        let (best, entropies, mutual) = (host_f64(&best.reshape([-1]))?, host_f64(&entropies)?, host_f64(&mutual)?);
+        let kept = ids.size()[1] as usize;
+        let ids = Vec::<i64>::try_from(ids.to_device(tch::Device::Cpu).reshape([-1]))?;
+        let one = |i: usize| {
+            let most = (i * kept..(i + 1) * kept).map(|at| (ids[at] as u32, best[at]));
+            let top: Vec<(u32, f64)> = most.collect();
+            let (id, probability) = top[0];
+            Written { id, probability, entropy: entropies[i], mutual_information: mutual[i], top }
         };
-        Ok((0..ids.len()).map(one).collect())
+        Ok((0..entropies.len()).map(one).collect())
     }
 }

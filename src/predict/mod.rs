@@ -1,6 +1,7 @@
 //! Predictions of m members on an image set. Layer weights are computed when needed, and kept if those of all members
 //! fit in memory.
 
+mod answers;
 pub mod generate;
 pub mod inputs;
 mod members;
@@ -81,8 +82,9 @@ impl<'a> Predictor<'a> {
     /// Plans predictions in batches of `images` images, keeping the logits of `samples` images.
     ///
     /// # Errors
-    /// Fails if one member and one image do not fit in memory.
+    /// Fails if one member and one image do not fit in memory, or if the network writes answers.
     pub fn plan(&self, images: usize, samples: usize) -> Result<Cutter> {
+        self.model.check_classes()?;
         // The logits are held twice: as they are computed, and as one list of all members.
         let numbers = self.members() * samples * self.model.head.classes() as usize;
         let logits = 2 * (numbers * Kind::Float.elt_size_in_bytes()) as u64;

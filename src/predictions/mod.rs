@@ -2,8 +2,10 @@
 //! them. A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
 //!
 //! Predictions are kept in a safetensors file (`logits`, `labels`, `groups`, `weights`), which is memory-mapped when opened and
-//! not copied. Files of other programs may have other number types; these are copied.
+//! not copied. Files of other programs may have other number types; these are copied. [`answers`] has what is written instead of
+//! logits where members answer questions in words.
 
+pub mod answers;
 mod bytes;
 mod file;
 mod read;
@@ -15,6 +17,7 @@ use std::ops::Range;
 use anyhow::{Result, bail, ensure};
 use memmap2::Mmap;
 
+pub use answers::{Answers, Reply, Token};
 use bytes::{as_f32, as_u32};
 
 /// The keys of the metadata that hold the names of classes and groups.

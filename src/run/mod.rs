@@ -15,6 +15,7 @@ use tch::Device;
 use crate::base::files::{create_folder, remove_leftovers, write_atomic};
 use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
+use crate::predictions::answers;
 
 pub use record::Record;
 pub use settings::Settings;
@@ -229,6 +230,15 @@ impl RunFolder {
 
     /// Returns the path of predictions whose name has several parts; empty parts are left out.
     pub fn predictions_of(&self, parts: &[&str]) -> PathBuf {
+        self.predicted(parts, "safetensors")
+    }
+
+    /// Returns the path of answers whose name has several parts; empty parts are left out.
+    pub fn answers_of(&self, parts: &[&str]) -> PathBuf {
+        self.predicted(parts, answers::ENDING)
+    }
+
+    fn predicted(&self, parts: &[&str], ending: &str) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
         let parts: Vec<String> = parts.iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
         let mut stem = parts.join("@");
@@ -237,7 +247,7 @@ impl RunFolder {
             // All characters are ASCII here.
             stem = format!("{}-{hash}", &stem[..LONGEST_STEM]);
         }
-        self.path.join("predictions").join(format!("{stem}.safetensors"))
+        self.path.join("predictions").join(format!("{stem}.{ending}"))
     }
 
     /// Returns whether the run is finished, that is, whether its posterior has been written.

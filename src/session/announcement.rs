@@ -1,10 +1,10 @@
 //! Logs what the checkpoint of a session is.
 
 use crate::model::Tower;
-use crate::model::language;
 use crate::model::module::{Intake, Opened};
 use crate::model::network::Network;
 use crate::model::vit::identify::{Evidence, Identified};
+use crate::model::{language, llava};
 
 /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
 pub fn report(tower: &Tower) -> Option<f64> {
@@ -12,6 +12,7 @@ pub fn report(tower: &Tower) -> Option<f64> {
         Tower::Vit(identified) => return report_vit(identified),
         Tower::Module(opened) => report_module(opened),
         Tower::Language(opened) => report_language(opened),
+        Tower::Llava(opened) => report_llava(opened),
     }
     None
 }
@@ -64,6 +65,22 @@ fn report_language(opened: &language::Opened) {
         geometry.blocks,
         geometry.heads,
         geometry.key_heads
+    );
+}
+
+/// Logs what a network that reads questions about images is.
+fn report_llava(opened: &llava::Opened) {
+    let (language, sight) = (&opened.llava.language, &opened.llava.sight);
+    tracing::info!(
+        "checkpoint: llava on {} ({}), {} parameters, width {}, {} blocks; an image of {} px a side is {} of at most {} tokens",
+        opened.family.model_type,
+        opened.family.about,
+        opened.base.count(),
+        language.geometry.width,
+        language.geometry.blocks,
+        sight.eyes.image_size,
+        sight.patches(),
+        language.tokens
     );
 }
 

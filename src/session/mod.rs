@@ -21,7 +21,7 @@ use crate::machine::parallel::World;
 use crate::machine::{Precision, wait};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::stored::StoredNames;
-use crate::model::{Loaded, Model, Tower};
+use crate::model::{Loaded, Model, Preparation, Tower};
 use crate::subspace::Subspace;
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
@@ -88,7 +88,7 @@ impl Session {
         let (vit, naming, names) = match &mut loaded.tower {
             Tower::Vit(found) => (Some(found.vit.clone()), found.naming, std::mem::take(&mut found.names)),
             Tower::Module(_) => (None, "module", StoredNames::default()),
-            Tower::Language(_) => (None, "transformers", StoredNames::default()),
+            Tower::Language(_) | Tower::Llava(_) => (None, "transformers", StoredNames::default()),
         };
         let model = loaded.into_model(device, kind)?;
         let world = Rc::new(World::alone());
@@ -189,8 +189,7 @@ impl Session {
             bar.set_position(done as u64);
         };
         let split = load(&Request {
-            // Texts have no size.
-            image_size: self.model.images().map_or(0, |images| images.size() as usize),
+            image_size: self.model.image_side() as usize,
             interpolation: experiment.checkpoint.interpolation,
             crop_pct: experiment.checkpoint.crop_pct,
             cache,
@@ -209,10 +208,16 @@ impl Session {
         Ok(split)
     }
 
-    /// Returns a split whose texts have their tokens.
+    /// Returns a split whose texts or questions have their tokens.
     fn tokenized(&self, mut split: Split) -> Result<Split> {
-        if let Inputs::Texts(texts) = &mut split.inputs {
-            texts.tokens = self.model.preparation.tokens(&split.name, &texts.prompts)?;
+        match &mut split.inputs {
+            Inputs::Texts(texts) => texts.tokens = self.model.preparation.tokens(&split.name, &texts.prompts)?,
+            Inputs::Questions(questions) => {
+                if let Preparation::Questions(tokenizer) = &self.model.preparation {
+                    questions.tokens = Some(tokenizer.questions(&split.name, questions)?);
+                }
+            }
+            _ => {}
         }
         Ok(split)
     }

@@ -16,6 +16,13 @@ use crate::metrics::Average;
 use crate::predict::{Members, Predictor};
 use crate::predictions::Predictions;
 
+/// The numbers of the held-out samples.
+struct Validated {
+    nll: f64,
+    accuracy: Option<f64>,
+    ece: Option<f64>,
+}
+
 impl Trainer<'_> {
     /// Validates, writes the row of the epoch and keeps the best particles.
     pub(super) fn close_epoch(&mut self, clock: &Clock) -> Result<()> {
@@ -36,8 +43,8 @@ impl Trainer<'_> {
             images_per_second: clock.rate(),
         };
         row.diagnostics.extend(self.leave_one_out()?.map(|loss| ("loo_loss".to_string(), loss)));
-        if let Some([nll, accuracy, ece]) = validation {
-            (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), Some(accuracy), Some(ece));
+        if let Some(Validated { nll, accuracy, ece }) = validation {
+            (row.validation_nll, row.validation_accuracy, row.validation_ece) = (Some(nll), accuracy, ece);
             if self.spec.select == Selection::Best && self.method.has_posterior() {
                 let (method, theta) = (&self.method, &self.theta);
                 self.progress.offer(nll, || method.posterior(theta));
@@ -52,8 +59,8 @@ impl Trainer<'_> {
     }
 
     /// Returns the NLL, accuracy and ECE of the averaged logits on the held-out images, predicted by the rows that represent
-    /// the posterior: those that would be kept.
-    fn validate(&self) -> Result<Option<[f64; 3]>> {
+    /// the posterior: those that would be kept. Free answers have the NLL of averaged probabilities alone.
+    fn validate(&self) -> Result<Option<Validated>> {
         if self.material.holdout.validation.is_empty() {
             return Ok(None);
         }
@@ -62,11 +69,16 @@ impl Trainer<'_> {
         let members = Members::Rows { subspace: self.subspace, rows: &&posterior };
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let images = (self.material.validation(), &self.material.holdout.validation[..]);
+        if self.model.head.writes_tokens() {
+            let (set, indices) = images;
+            let nll = predictor.answer_loss(set, indices, self.spec.eval_batch_size).context("validation")?;
+            return Ok(Some(Validated { nll, accuracy: None, ece: None }));
+        }
         let predictions =
             predictions(&predictor, images, self.spec.eval_batch_size, self.world).context("validation")?;
         let scores = crate::metrics::Scores::compute(&predictions)?;
         let value = |key: &str| crate::metrics::value(&scores, key, Average::Logit).unwrap_or(f64::NAN);
-        Ok(Some([value("nll"), value("accuracy"), value("ece")]))
+        Ok(Some(Validated { nll: value("nll"), accuracy: Some(value("accuracy")), ece: Some(value("ece")) }))
     }
 
     /// Returns the mean leave-one-out loss of the first training images, if the config asks for it.

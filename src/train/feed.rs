@@ -13,14 +13,14 @@ pub(super) enum Feed {
 }
 
 impl Feed {
-    /// Returns the input of the network and the labels `[p, B]`, for p data orders. Cached values enter at `stage`.
+    /// Returns the input of the network and the labels `[p, B, …]`, for p data orders. Cached values enter at `stage`.
     pub(super) fn input(&self, stage: usize, orders: i64) -> (Input, Tensor) {
         let (values, labels) = match self {
             Feed::Samples(batch) => (&batch.samples, &batch.labels),
             Feed::Entering(values, labels) => (values, labels),
         };
         let samples = labels.size()[0] / orders;
-        let labels = labels.view([orders, samples]);
+        let labels = labels.unflatten(0, [orders, samples].as_slice());
         let values = values.unflatten(0, [orders, samples].as_slice());
         let input = match self {
             Feed::Samples(_) => Input::Stored(values),

@@ -9,8 +9,11 @@ use crate::run::RunFolder;
 /// Returns the line for the terminal.
 pub fn describe(row: &EpochRow, epochs: usize) -> String {
     let mut text = format!("epoch {}/{epochs}  loss {:.4}", row.epoch, row.train_loss);
-    if let (Some(nll), Some(accuracy)) = (row.validation_nll, row.validation_accuracy) {
-        text += &format!("  validation NLL {nll:.4}, accuracy {:.2} %", accuracy * 100.0);
+    if let Some(nll) = row.validation_nll {
+        text += &format!("  validation NLL {nll:.4}");
+    }
+    if let Some(accuracy) = row.validation_accuracy {
+        text += &format!(", accuracy {:.2} %", accuracy * 100.0);
     }
     text + &row.images_per_second.map_or(String::new(), |rate| format!("  {rate:.0} images/s"))
 }

@@ -11,7 +11,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::mixing::Mixing;
 use super::portion::{Aim, Cut, Portion};
 use super::recompute::Segments;
-use crate::base::tensor::{ROOM_TO_TRAIN, label_log_probabilities, upload};
+use crate::base::tensor::{ROOM_TO_TRAIN, upload};
 use crate::data::batches::Batch;
 use crate::machine::memory;
 use crate::machine::memory::Cutter;
@@ -31,7 +31,7 @@ pub struct Likelihood<'a> {
     pub(super) cutter: Rc<Cutter>,
     /// The input of b of the batch's B samples, with p = 1 if all particles see the same.
     input: Input,
-    /// The labels, `[p, b]`.
+    /// The labels, `[p, b]`; for answers the places and tokens, `[p, b, A, 2]`.
     labels: Tensor,
     /// The range of these b samples in each part of the batch.
     pub(super) parts: Vec<Range<usize>>,
@@ -42,11 +42,11 @@ pub struct Likelihood<'a> {
 impl<'a> Likelihood<'a> {
     /// Returns the likelihood of a batch of bytes `[p·B, 3, h, w]`.
     pub fn new(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, batch: &Batch, orders: i64) -> Likelihood<'a> {
-        let input = Input::Stored(batch.samples.unflatten(0, [orders, -1].as_slice()));
-        Likelihood::on(model, subspace, cut, input, batch.labels.view([orders, -1]))
+        let several = |t: &Tensor| t.unflatten(0, [orders, -1].as_slice());
+        Likelihood::on(model, subspace, cut, Input::Stored(several(&batch.samples)), several(&batch.labels))
     }
 
-    /// Returns the likelihood of labels `[p, B]`.
+    /// Returns the likelihood of labels `[p, B]`, or of answers `[p, B, A, 2]`.
     pub fn on(model: &'a Model, subspace: &'a dyn Subspace, cut: Cut, input: Input, labels: Tensor) -> Likelihood<'a> {
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
         let members = if cut.particle_chunk == 0 { usize::MAX } else { cut.particle_chunk };
@@ -179,10 +179,8 @@ impl Likelihood<'_> {
         };
         match aim {
             Aim::CrossEntropy => {
-                let logits = &head.logits(weights, features);
-                let labels = of.cut(&self.labels).expand([of.count, -1], false);
-                let losses = -label_log_probabilities(logits, &labels, kind).mean_dim([1i64].as_slice(), false, kind);
-                losses * of.weight
+                let losses = head.losses(weights, features, &of.cut(&self.labels));
+                losses.expand([of.count, -1], false).mean_dim([1i64].as_slice(), false, kind) * of.weight
             }
             Aim::Product(by_logits) => product(head.logits(weights, features), by_logits),
             Aim::ProductAtHead(by_features) => product(head.inputs(features), by_features),
@@ -240,8 +238,8 @@ impl Likelihood<'_> {
             };
             let (input, labels) = (self.input.map(own), own(&self.labels));
             let leaves = layout.leaves(&theta.expand([count, -1], false), self.model.kind, true);
-            let logits = self.model.logits_of(&self.subspace.weights(&self.model.base, &leaves), &input)?;
-            let losses = -label_log_probabilities(&logits, &labels, logits.kind());
+            let weights = self.subspace.weights(&self.model.base, &leaves);
+            let losses = self.model.head.losses(&weights, &self.model.features_of(&weights, &input)?, &labels);
             let loss = losses.sum(losses.kind());
             ensure!(loss.requires_grad(), "the loss does not depend on any trainable parameter");
             let each = Tensor::zeros([count, layout.parameters()], (theta.kind(), theta.device()));

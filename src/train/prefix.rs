@@ -60,8 +60,8 @@ impl Prefix {
             && free_bytes(Device::Cpu).is_none_or(|free| bytes > free.saturating_sub(coming) / 2)
         {
             tracing::info!(
-                "blocks 0 to {} are not cached: {gib:.1} GiB; train.prefix_cache = \"disk\" keeps them in a file",
-                stage - 1
+                "{} are not cached: {gib:.1} GiB; train.prefix_cache = \"disk\" keeps them in a file",
+                before(model, stage)
             );
             return Ok(None);
         }
@@ -74,7 +74,7 @@ impl Prefix {
         indices.iter().enumerate().for_each(|(row, index)| rows[*index as usize] = row as u32);
         let mut prefix = Prefix { stage, values, rows, file, hashes: Vec::new(), device: model.device };
         prefix.fill(plan)?;
-        tracing::info!("blocks 0 to {} run once per image: {gib:.2} GiB kept", stage - 1);
+        tracing::info!("{} run once per image: {gib:.2} GiB kept", before(model, stage));
         Ok(Some(prefix))
     }
 
@@ -123,6 +123,15 @@ impl Prefix {
             );
         }
         Ok(upload(&values, self.device))
+    }
+}
+
+/// Returns the words for the stages before one.
+fn before(model: &Model, stage: usize) -> String {
+    match stage.checked_sub(model.network.stages() - model.network.blocks()) {
+        Some(0) => "the image tower and the projector".to_string(),
+        Some(blocks) => format!("blocks 0 to {}", blocks - 1),
+        None => "the first stages".to_string(),
     }
 }
 

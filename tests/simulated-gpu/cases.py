@@ -208,6 +208,29 @@ ALL = "map,ensemble,svgd,svgd-own,svgd-shared,svgd-weight,ivon"
 case("bench", "", [*BENCH, "--methods", ALL, "--predictions", "1", "--prediction-images", "4"], [*BENCH, "--methods", ALL.replace("svgd-weight,", ""), "--predictions", "0", "--feed", "gradients"],
      ["bench", "--shapes", "clip-mini", "--blocks", "3-5", "--feed", "prefix", "--steps", "1", "--predictions", "0", "--recompute"], train=False, compare=False)
 
+# A network that answers questions about images, by free answers and by classes.
+LLAVA = f"""name = "vqa"
+seed = 1
+[checkpoint]
+path = "{FIXTURES}/llava/transformers-4"
+max_tokens = 96
+[head.answers]
+tokens = 3
+[data.vqa-v2]
+root = "DATA/vqa"
+validation = 0.25
+"""
+CLASSES = LLAVA.replace("[head.answers]\ntokens = 3", "[head.label-words]").replace("validation", 'labels = ["yes", "no"]\nvalidation')
+ANSWERING = '[subspace.low-rank]\nrank = 2\ntargets = ["attn.q", "attn.v", "lm_head"]\n'
+SEEING = '[subspace.low-rank]\nrank = 2\ntargets = ["vision.attn.qkv", "projector.linear_1", "mlp.fc"]\n'
+case("llava-answers", config(ANSWERING, SVGD, base=LLAVA), ["eval", "RUN", "--split", "train"], ["soup", "RUN"], ci=True)
+case("llava-vision", config(SEEING, SVGD, train="recompute = true\n", base=LLAVA))
+case("llava-full", config(FULL, "[method.map]\n", SGD.replace("0.01", "1e-4"), base=LLAVA))
+case("llava-ivon", config(ANSWERING, IVON, NONE, base=LLAVA), **NOISE)
+case("llava-classes", config(ANSWERING, SVGD, base=CLASSES), ["eval", "RUN", "--calibrate"])
+case("llava-laplace", config(ANSWERING, LAPLACE, base=CLASSES), **NOISE)
+case("waits-llava", config(ANSWERING, SVGD, train="prefix_cache = \"off\"\n", base=LLAVA), waits=True)
+
 # No host waits between two looks at the losses, whatever the images come from.
 STEPS = "eval_batch_size = 64\n"
 case("waits-resident", config(LOW, SVGD, train=STEPS), waits=True, ci=True)

@@ -1,5 +1,6 @@
-"""Images for the cases, made here, since a test has no data set: class folders of small patterns, and some photographs."""
+"""Data for the cases, made here, since a test has no data set: class folders of small patterns, some photographs, and questions."""
 
+import json
 import random
 import struct
 import zlib
@@ -17,8 +18,21 @@ def png(path, side, pixel):
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
+def questions(root, part, count):
+    """Files of VQA, whose images are of one colour each."""
+    asked, answered = [], []
+    for index in range(count):
+        kind, answer = [("yes/no", "yes"), ("number", "2"), ("yes/no", "no"), ("other", "red")][index % 4]
+        asked.append({"image_id": index, "question_id": 10 * index, "question": ["Is this red ?", "How many cat ?"][index % 2]})
+        people = [{"answer": answer, "answer_id": person} for person in range(10)]
+        answered.append({"question_id": 10 * index, "answer_type": kind, "multiple_choice_answer": answer, "answers": people})
+        png(root / part / f"COCO_{part}_{index:012}.jpg", 20, lambda x, y: [60 * (index % 4), 30 * (index % 7), 200])
+    (root / f"v2_OpenEnded_mscoco_{part}_questions.json").write_text(json.dumps({"questions": asked}))
+    (root / f"v2_mscoco_{part}_annotations.json").write_text(json.dumps({"annotations": answered}))
+
+
 def make(folder):
-    """Ten classes, 24 images each to train and 10 to test, as `digits`; three larger images as `photographs`."""
+    """Ten classes, 24 images each to train and 10 to test, as `digits`; questions as `vqa`; three larger images as `photographs`."""
     if (folder / "photographs").exists():
         return
     dice = random.Random(7)
@@ -30,5 +44,7 @@ def make(folder):
         for split, count in [("train", 24), ("test", 10)]:
             for index in range(count):
                 png(folder / "digits" / split / str(label) / f"{index:02}.png", 8, pattern(label))
+    questions(folder / "vqa", "train2014", 256)
+    questions(folder / "vqa", "val2014", 20)
     for index in range(3):
         png(folder / "photographs" / f"{index}.png", 40, lambda x, y: [(x * 6 + index * 40) % 256, y * 6 % 256, dice.randrange(256)])

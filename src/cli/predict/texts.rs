@@ -176,6 +176,6 @@ impl<'a> Summary<'a> {
 }
 
 fn token(tokenizer: &Tokenizer, written: &Written) -> Result<Token> {
-    let Written { id, probability, entropy, mutual_information } = *written;
+    let Written { id, probability, entropy, mutual_information, .. } = *written;
     Ok(Token { token: tokenizer.text(&[id])?, id, probability, entropy, mutual_information })
 }

@@ -2,7 +2,7 @@ use image::{Rgb, RgbImage};
 
 use super::*;
 use crate::data::decode::{Decode, Resize};
-use crate::data::inputs::Files;
+use crate::data::images::Files;
 use crate::data::resize::Interpolation;
 
 /// Returns five image files, of which the fourth is damaged.

@@ -59,6 +59,27 @@ fn resizing_is_pillows() {
     assert_close(&found[128..152], blue.as_flattened());
 }
 
+/// LLaVA's evaluation pads an image to a square before it is resized.
+#[test]
+fn padding_is_llavas() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = saved(folder.path(), "a.png", picture());
+    // p = Image.new("RGB", (20, 20), (122, 116, 104)); p.paste(Image.fromarray(a), (0, 4))
+    // numpy.array(p.resize((8, 8), Image.BICUBIC))[:4, :, 0]
+    let red = [
+        [126, 122, 120, 125, 120, 121, 125, 120],
+        [86, 123, 137, 92, 134, 129, 98, 137],
+        [44, 143, 180, 61, 170, 130, 79, 182],
+        [77, 176, 131, 87, 194, 80, 113, 201],
+    ];
+    assert_close(&square(Resize::Pad).file(&path).unwrap()[..32], red.as_flattened());
+    // The same of the transposed image, pasted at (4, 0), [:2, :, 1]
+    let turned = RgbImage::from_fn(H, W, |x, y| *picture().get_pixel(y, x));
+    let path = saved(folder.path(), "b.png", turned);
+    let green = [[121, 72, 4, 17, 24, 29, 85, 120], [119, 91, 55, 71, 79, 86, 107, 117]];
+    assert_close(&square(Resize::Pad).file(&path).unwrap()[64..80], green.as_flattened());
+}
+
 /// With `crop_pct`, the shorter side becomes longer than the crop, also of images that have the crop's size.
 #[test]
 fn a_share_of_the_resized_image_is_torchvisions() {

@@ -60,6 +60,11 @@ impl ImageFiles {
         ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
     }
 
+    /// Creates the settings for all images of a set, none of which may be damaged.
+    pub fn whole(key: &'static str, resize: Resize) -> ImageFiles {
+        ImageFiles { resize, skip_corrupt: false, subset: None, key }
+    }
+
     /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first
     /// readable one if damaged images are skipped.
     fn decode(&self, request: &Request, paths: &[PathBuf]) -> Result<Decode> {

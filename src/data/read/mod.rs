@@ -11,4 +11,5 @@ pub mod mat;
 pub mod npy;
 pub mod questions;
 pub mod tsv;
+pub mod vqa;
 pub mod wordnet;

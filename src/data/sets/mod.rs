@@ -17,10 +17,12 @@ mod image_folder_c;
 mod imagenet;
 mod jsonl;
 mod list;
+mod ok_vqa;
 mod openbookqa;
 mod stl10;
 mod svhn;
 mod tiny_imagenet;
+mod vqa_v2;
 mod vtab;
 mod winogrande;
 
@@ -50,6 +52,8 @@ pub static DATASETS: &[&Entry] = &[
     &openbookqa::ENTRY,
     &boolq::ENTRY,
     &glue::ENTRY,
+    &vqa_v2::ENTRY,
+    &ok_vqa::ENTRY,
 ];
 
 #[cfg(test)]

@@ -78,6 +78,10 @@ impl MethodSpec for Spec {
         1
     }
 
+    fn needs_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Independent { parts })
     }

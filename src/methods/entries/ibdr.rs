@@ -60,6 +60,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn needs_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Ibdr::new(self.clone(), parts))
     }

@@ -106,6 +106,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn needs_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Independent { parts })
     }

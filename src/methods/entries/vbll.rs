@@ -123,6 +123,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn needs_classes(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Vbll::new(self.clone(), parts))
     }

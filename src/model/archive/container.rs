@@ -52,7 +52,10 @@ impl Container {
     /// Fails if the file does not exist, is not a zip file, or has suspicious sizes or names.
     pub fn open(path: &Path) -> Result<Container> {
         let shown = path.display();
-        ensure!(path.is_file(), "{shown}: no such checkpoint: set checkpoint.path to the folder, the file of weights or the archive (.pt) of a network");
+        ensure!(
+            path.is_file(),
+            "{shown}: no such checkpoint: set checkpoint.path to the folder, the file of weights or the archive (.pt) of a network"
+        );
         let mut file = File::open(path).with_context(|| format!("{shown}: cannot open"))?;
         let bytes = file.metadata().with_context(|| format!("{shown}: cannot read"))?.len();
         let plain = is_plain(&mut file, bytes).with_context(|| format!("{shown}: cannot read"))?;

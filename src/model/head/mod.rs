@@ -1,5 +1,6 @@
 //! Heads turn features `[p, B, d]` into logits `[p, B, C]`. Each has one file and is registered in [`HEADS`].
 
+mod answers;
 mod cache;
 mod entries;
 mod names;
@@ -13,12 +14,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::model::language::{self, OUTPUT};
-use crate::model::network::Weights;
+use crate::base::tensor::label_log_probabilities;
+use crate::model::language::{self, OUTPUT, Tokenizer};
+use crate::model::llava;
+use crate::model::network::{Parameters, Weights};
 use crate::model::vit::OwnHead;
 use crate::model::vit::identify::IdentifiedText;
 use crate::schema::Reader;
 
+pub use answers::{token_log_probabilities, tokens_of_answers};
 pub use entries::HEADS;
 
 /// The way in which a subspace trains the head.
@@ -32,6 +36,8 @@ pub enum Training {
     Always,
     /// The head is rows of a weight of the network: trained by `full` with that weight, and by `last-layer` alone.
     OfNetwork,
+    /// The head is the whole output matrix of the network, which writes tokens: trained as any other layer of it.
+    Tokens,
 }
 
 /// The data from which a head is built.
@@ -42,7 +48,17 @@ pub struct Surroundings<'a> {
     pub own: Option<&'a OwnHead>,
     /// The language network, if the checkpoint is one.
     pub language: Option<&'a language::Opened>,
+    /// The network that reads questions about images, if the checkpoint is one.
+    pub llava: Option<&'a llava::Opened>,
     pub checkpoint: Checkpoint<'a>,
+}
+
+impl<'a> Surroundings<'a> {
+    /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
+    pub fn words(&self) -> Option<(&'a Tokenizer, &'a Parameters)> {
+        let plain = self.language.map(|found| (&found.tokenizer, &found.base));
+        plain.or_else(|| self.llava.map(|found| (&found.tokenizer.tokenizer, &found.base)))
+    }
 }
 
 /// The checkpoint, from which a head may read a text tower.
@@ -65,6 +81,11 @@ pub trait HeadSpec {
 
     /// Returns whether a subspace trains the head.
     fn training(&self) -> Training;
+
+    /// Returns the most tokens of an answer, if the head writes answers instead of choosing classes.
+    fn answer_tokens(&self) -> Option<usize> {
+        None
+    }
 
     /// Returns the resolved settings.
     fn resolved(&self) -> toml::Table;
@@ -137,6 +158,21 @@ impl Head {
         let texts = self.texts.as_ref().map(|texts| texts.map(&of));
         let Head { normalised, training, .. } = *self;
         Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, texts }
+    }
+
+    /// Returns whether the network writes tokens instead of choosing classes.
+    pub fn writes_tokens(&self) -> bool {
+        self.training == Training::Tokens
+    }
+
+    /// Returns the cross-entropies of samples, `[p', B]`: of labels `[q, B]` from features `[p, B, d]`, or of the answers that
+    /// a network writes, `[q, B, A, 2]`, from its hidden states `[p, B, T, d]`.
+    pub fn losses(&self, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        if self.writes_tokens() {
+            return tokens_of_answers(weights, features, labels);
+        }
+        let logits = self.logits(weights, features);
+        -label_log_probabilities(&logits, &labels.expand([logits.size()[0], -1], false), logits.kind())
     }
 
     pub fn classes(&self) -> i64 {

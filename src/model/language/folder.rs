@@ -126,8 +126,11 @@ fn expected(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
     all
 }
 
-/// Gives every tensor its place.
-fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
+/// Gives every tensor of a language network its place.
+///
+/// # Errors
+/// Fails if a tensor is missing, has another shape than the config says, or has no place.
+pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
     let mut found = Vec::new();
     for (stored, tensor) in tensors {
         // Published folders of transformers before 4.31 also hold the frequencies, which follow from the config.

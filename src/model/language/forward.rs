@@ -78,14 +78,11 @@ impl Network for Language {
     /// Runs one block. The last block computes nothing but the last token.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
         let rows = if stage + 1 == self.geometry.blocks { Rows::Last } else { Rows::All };
-        let table = self.table(x.size()[2], (x.kind(), x.device()));
-        let block = Block { geometry: &self.geometry, table: &table, index: stage, rows };
-        block.forward(weights, Texts::split(&x, self.geometry.width)).joined()
+        self.block(weights, (stage, rows), &x)
     }
 
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
-        let Texts { hidden, .. } = Texts::split(x, self.geometry.width);
-        weights.rms_norm("ln_post").forward(&hidden, self.geometry.eps).select(2, 0)
+        self.normed(weights, x).select(2, 0)
     }
 
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {
@@ -97,7 +94,7 @@ impl Network for Language {
             Graph::Weights { trained, .. } => self.first_stage(trained),
             Graph::None | Graph::Samples { .. } => 0,
         };
-        Pass { geometry: &self.geometry, tokens: self.tokens, first, kind, graph }.need()
+        self.need_from(first, graph, kind)
     }
 }
 
@@ -107,8 +104,26 @@ impl Language {
         Language { geometry, tokens, table: RefCell::new(None) }
     }
 
+    /// Returns the memory of a pass whose first trained block is `first`.
+    pub fn need_from(&self, first: usize, graph: Graph, kind: Kind) -> Need {
+        Pass { geometry: &self.geometry, tokens: self.tokens, first, kind, graph }.need()
+    }
+
+    /// Runs one block on some rows of what enters it, `x: [p, B, T, d + 1]`.
+    pub fn block(&self, weights: &Weights, (index, rows): (usize, Rows), x: &Tensor) -> Tensor {
+        let table = self.table(x.size()[2], (x.kind(), x.device()));
+        let block = Block { geometry: &self.geometry, table: &table, index, rows };
+        block.forward(weights, Texts::split(x, self.geometry.width)).joined()
+    }
+
+    /// Returns the hidden states after the last norm, `[p', B, T, d]`, of what leaves the last block.
+    pub fn normed(&self, weights: &Weights, x: &Tensor) -> Tensor {
+        let Texts { hidden, .. } = Texts::split(x, self.geometry.width);
+        weights.rms_norm("ln_post").forward(&hidden, self.geometry.eps)
+    }
+
     /// Returns the embeddings with the mask, `[p', B, T, d + 1]`, of tokens with their mask, `[p, B, T]` each.
-    pub(super) fn entered(&self, weights: &Weights, ids: &Tensor, mask: &Tensor) -> Tensor {
+    pub fn entered(&self, weights: &Weights, ids: &Tensor, mask: &Tensor) -> Tensor {
         let table = weights.param(&format!("{EMBEDDING}.weight"));
         let offsets = Tensor::arange(table.size()[0], (Kind::Int64, ids.device())).view([-1, 1, 1]);
         let ids = ids + offsets * self.geometry.vocabulary;
@@ -127,7 +142,7 @@ impl Language {
 }
 
 /// Returns ids and mask, `[p, B, T]` each, of prompts `[p, B, 2, T]`, with the padding in front of a text moved behind it.
-pub(super) fn aligned(samples: &Tensor) -> (Tensor, Tensor) {
+pub fn aligned(samples: &Tensor) -> (Tensor, Tensor) {
     let samples = samples.to_kind(Kind::Int64);
     let (ids, mask) = (samples.select(2, 0), samples.select(2, 1));
     let length = mask.size()[2];

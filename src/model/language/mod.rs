@@ -15,9 +15,10 @@ pub mod rope;
 pub mod tokens;
 mod writing;
 
-pub use config::{Family, Geometry};
-pub use folder::{Opened, is_language, open};
-pub use forward::Language;
+pub use block::Rows;
+pub use config::{FAMILIES, Family, Geometry, family};
+pub use folder::{Opened, TOKENS, is_language, open, placed};
+pub use forward::{Language, aligned};
 pub use tokens::Tokenizer;
 
 /// The name of the output matrix, `[vocabulary, d]`, which turns features into the logits of tokens.

@@ -76,6 +76,31 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Returns the tokens of a text with the special tokens at its start alone.
+    ///
+    /// # Errors
+    /// Fails if the tokenizer cannot read the text.
+    pub fn started(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = self.tokens(text)?;
+        if ids.len() > 1 && ids.last().copied() == self.end() {
+            ids.pop();
+        }
+        Ok(ids)
+    }
+
+    /// Returns the tokens of a text without special tokens at its edges.
+    ///
+    /// # Errors
+    /// Fails if the tokenizer cannot read the text.
+    pub fn plain(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode(text, false)
+    }
+
+    /// Returns the most tokens of a prompt.
+    pub fn most(&self) -> usize {
+        self.tokens
+    }
+
     fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         let found = self.tokenizer.encode(text, special);
         Ok(found.map_err(|error| anyhow!("{}: `{text}`: {error}", self.path.display()))?.get_ids().to_vec())

@@ -16,21 +16,15 @@ impl Autoregressive for Language {
 
     fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory) {
         let (ids, mask) = aligned(prompts);
-        let mut texts = Texts::split(&self.entered(weights, &ids, &mask), self.geometry.width);
-        let (tokens, blocks) = (ids.size()[2], self.geometry.blocks);
-        let table = self.table(tokens + more, (texts.hidden.kind(), texts.hidden.device()));
-        let mut kept = Vec::new();
-        for index in 0..blocks {
-            let rows = if index + 1 == blocks { Rows::Last } else { Rows::All };
-            let block = Block { geometry: &self.geometry, table: &table, index, rows };
-            let normed = block.normed(weights, &texts.hidden);
-            let now = block.keys_and_values(weights, &normed, Places::From(0));
-            texts = block.forward_with(weights, texts, &normed, &now);
-            kept.push(now.map(|all| all.constant_pad_nd([0, 0, 0, more])));
-        }
-        let lengths = mask.sum_dim_intlist([2i64].as_slice(), false, Kind::Int64);
-        let mask = mask.constant_pad_nd([0, more]);
-        (self.features(weights, &texts.joined()), Memory { blocks: kept, mask, lengths, taken: tokens })
+        self.read_entered(weights, &self.entered(weights, &ids, &mask), &mask, more)
+    }
+
+    fn longest_prompt(&self) -> i64 {
+        self.tokens
+    }
+
+    fn prompt_tokens(&self, prompts: &Tensor) -> i64 {
+        prompts.size()[3]
     }
 
     fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor {
@@ -63,5 +57,27 @@ impl Autoregressive for Language {
     fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64 {
         let Geometry { blocks, key_heads, channels, .. } = self.geometry;
         2 * blocks as u64 * (key_heads * channels * tokens) as u64 * kind.elt_size_in_bytes() as u64
+    }
+}
+
+impl Language {
+    /// Reads what enters the first block, `entered: [p, B, T, d + 1]`, of texts with their mask, `[p, B, T]`, as
+    /// [`Autoregressive::read`] reads prompts.
+    pub fn read_entered(&self, weights: &Weights, entered: &Tensor, mask: &Tensor, more: i64) -> (Tensor, Memory) {
+        let mut texts = Texts::split(entered, self.geometry.width);
+        let (tokens, blocks) = (entered.size()[2], self.geometry.blocks);
+        let table = self.table(tokens + more, (texts.hidden.kind(), texts.hidden.device()));
+        let mut kept = Vec::new();
+        for index in 0..blocks {
+            let rows = if index + 1 == blocks { Rows::Last } else { Rows::All };
+            let block = Block { geometry: &self.geometry, table: &table, index, rows };
+            let normed = block.normed(weights, &texts.hidden);
+            let now = block.keys_and_values(weights, &normed, Places::From(0));
+            texts = block.forward_with(weights, texts, &normed, &now);
+            kept.push(now.map(|all| all.constant_pad_nd([0, 0, 0, more])));
+        }
+        let lengths = mask.sum_dim_intlist([2i64].as_slice(), false, Kind::Int64);
+        let mask = mask.constant_pad_nd([0, more]);
+        (self.features(weights, &texts.joined()), Memory { blocks: kept, mask, lengths, taken: tokens })
     }
 }

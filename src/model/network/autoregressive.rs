@@ -9,7 +9,13 @@ pub trait Autoregressive {
     /// Returns the most tokens of a text.
     fn context(&self) -> i64;
 
-    /// Reads prompts `[p, B, 2, T]`. Returns the features at their last tokens, `[p', B, d]`, and what was kept, with room for
+    /// Returns the most tokens of a prompt.
+    fn longest_prompt(&self) -> i64;
+
+    /// Returns the number of tokens of prompts `[p, B, …]`, T.
+    fn prompt_tokens(&self, prompts: &Tensor) -> i64;
+
+    /// Reads prepared prompts `[p, B, …]`, such as token ids with their mask, `[p, B, 2, T]`. Returns the features at their last tokens, `[p', B, d]`, and what was kept, with room for
     /// `more` tokens.
     fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory);
 

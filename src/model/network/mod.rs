@@ -93,6 +93,16 @@ pub trait Network {
     /// Returns the number of stages, at least 1.
     fn stages(&self) -> usize;
 
+    /// Returns the number of blocks, by whose numbers `subspace.low-rank.blocks` chooses layers.
+    fn blocks(&self) -> usize {
+        self.stages()
+    }
+
+    /// Returns the block that a layer belongs to; `None` for one outside of the blocks.
+    fn block_of(&self, slot: &Slot) -> Option<usize> {
+        (slot.stage < self.stages()).then_some(slot.stage)
+    }
+
     /// Returns the first stage that uses the parameter `name`, or [`stages`](Self::stages) if only the readout uses it.
     fn stage_of(&self, name: &str) -> usize;
 

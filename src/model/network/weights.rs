@@ -3,6 +3,7 @@
 //!
 //! Activations are `[p, …]` with p = 1 before the first layer in which particles differ, and p = n after it.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -245,12 +246,37 @@ pub struct Weights<'a> {
     tape: Option<Tape>,
     /// A layer whose uses are recorded although it has no low-rank update.
     watched: Option<&'static str>,
+    /// What stands in front of every name that is asked for: that of a part of the network, or nothing.
+    part: &'static str,
 }
 
 impl<'a> Weights<'a> {
     /// Returns the weights of the checkpoint without training.
     pub fn frozen(base: &'a Parameters) -> Weights<'a> {
-        Weights { base, own: HashMap::new(), updates: HashMap::new(), flips: HashMap::new(), tape: None, watched: None }
+        let (own, updates, flips) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Weights { base, own, updates, flips, tape: None, watched: None, part: "" }
+    }
+
+    /// Returns the weights of a part of the network, whose names begin with `part`, by the rest of their names.
+    pub fn within(&self, part: &'static str) -> Weights<'a> {
+        let here = |name: &str| name.starts_with(part);
+        let own = self.own.iter().filter(|(name, _)| here(name));
+        let updates = self.updates.iter().filter(|(name, _)| here(name));
+        let flips = self.flips.iter().filter(|(name, _)| here(name));
+        Weights {
+            base: self.base,
+            own: own.map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect(),
+            updates: updates.map(|(name, update)| (name.clone(), update.again())).collect(),
+            flips: flips.map(|(name, flipped)| (name.clone(), flipped.again())).collect(),
+            tape: self.tape.clone(),
+            watched: self.watched,
+            part,
+        }
+    }
+
+    /// Returns the whole name of what a part asks for.
+    fn whole<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        if self.part.is_empty() { Cow::Borrowed(name) } else { Cow::Owned(format!("{}{name}", self.part)) }
     }
 
     /// Replaces the parameter `name` by one per particle, `[n, …shape]`.
@@ -320,6 +346,7 @@ impl<'a> Weights<'a> {
     }
 
     fn optional(&self, name: &str) -> Option<Param> {
+        let name = &*self.whole(name);
         match self.own.get(name).or_else(|| self.own.get(self.base.first_name(name))) {
             Some(tensor) => Some(Param::PerParticle(tensor.shallow_clone())),
             None => self.base.get(name).map(|t| Param::Shared(t.shallow_clone())),
@@ -337,14 +364,16 @@ impl<'a> Weights<'a> {
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.base.get(name).is_some()
+        self.base.get(&self.whole(name)).is_some()
     }
 
     /// Returns the linear layer `layer`.
     pub fn linear(&self, layer: &str) -> Linear {
+        let (weight, bias) = (self.required(&format!("{layer}.weight")), self.optional(&format!("{layer}.bias")));
+        let layer = &*self.whole(layer);
         Linear {
-            weight: self.required(&format!("{layer}.weight")),
-            bias: self.optional(&format!("{layer}.bias")),
+            weight,
+            bias,
             low_rank: self.updates.get(layer).map(LowRank::again),
             flipped: self.flips.get(layer).map(Flipped::again),
             recorder: self.tape.as_ref().filter(|_| self.records(layer)).map(|tape| Recorder {

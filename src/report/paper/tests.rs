@@ -64,6 +64,8 @@ fn some_cells_as_printed() {
     assert_eq!(cell("bella-1", "ImageNet", "VBL").value, None);
     assert_eq!(cell("bella-2", "Trainable Parameters", "SVGD Bella, n=100").value, Some(36_860_000.0));
     assert_eq!(cell("bella-4", "Ensemble base", "Impulse Noise").value, Some(0.7908));
+    assert_eq!(cell("bella-5", "SVGD Bella", "Yes/No accuracy").printed, "92.46");
+    assert_eq!(cell("bella-10", "Single base", "Entropy of incorrect").value, Some(1.4826));
     assert_eq!(cell("bella-6", "no FC, Proj. 0-11", "Accuracy").value, Some(0.9583));
     assert_eq!(cell("bella-7", "SVGD Bella soup", "CIFAR-100 PE incorrect").value, Some(1.1044));
     assert_eq!(cell("bella-8", "γ = 0.1", "ε = 0.03").printed, "42");

@@ -61,6 +61,9 @@ pub fn result_columns(table: &Table) -> Vec<String> {
     let named = |set: &str| (0..table.rows.len()).any(|row| table.cell(row, sets) == set);
     let mut metrics = metrics::columns_of_sets(&named);
     metrics.extend(metrics::columns_where(|shown| shown.tables));
+    // Answers have metrics of their own, which other rows do not have.
+    let answers = metrics::answers::columns().into_iter().filter(|column| table.columns.iter().any(|c| c == column));
+    metrics.extend(answers.map(String::from));
     before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
 }
 

@@ -56,7 +56,7 @@ impl SubspaceSpec for Spec {
         let flat = |t: &Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
         let start: Vec<Tensor> = base.all().iter().map(|(_, t)| flat(t)).collect();
         let names = base.all().iter().map(|(name, _)| name.clone()).collect();
-        if !matches!(head.training, Training::Never | Training::OfNetwork) {
+        if !matches!(head.training, Training::Never | Training::OfNetwork | Training::Tokens) {
             push_head(&mut layout, head);
         }
         Ok(Box::new(Full { layout, names, start: Tensor::cat(&start, 0), head: head.to(Device::Cpu, Kind::Float) }))
@@ -78,7 +78,7 @@ impl Subspace for Full {
 
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
         let head = match self.head.training {
-            Training::Never | Training::OfNetwork => return Ok(self.start.copy()),
+            Training::Never | Training::OfNetwork | Training::Tokens => return Ok(self.start.copy()),
             Training::WithBackbone => flat_head(&self.head),
             Training::Always => initial_head(seed, particle, &self.head),
         };
@@ -96,7 +96,7 @@ impl Subspace for Full {
 
     fn origin(&self) -> Tensor {
         let head = match self.head.training {
-            Training::Never | Training::OfNetwork => return self.start.copy(),
+            Training::Never | Training::OfNetwork | Training::Tokens => return self.start.copy(),
             Training::WithBackbone => flat_head(&self.head),
             Training::Always => flat_head(&self.head).zeros_like(),
         };

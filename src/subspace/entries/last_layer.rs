@@ -37,6 +37,11 @@ impl SubspaceSpec for Spec {
             "subspace.last-layer trains the head, and this one is frozen: use [head.linear], [head.checkpoint] or \
              [head.label-words]"
         );
+        ensure!(
+            !head.writes_tokens(),
+            "subspace.last-layer trains a head of classes, and head.answers writes tokens: use [subspace.low-rank] with \
+             targets = [\"lm_head\"]"
+        );
         let mut layout = Layout::default();
         push_head(&mut layout, head);
         Ok(Box::new(LastLayer { layout, head: head.to(Device::Cpu, Kind::Float) }))

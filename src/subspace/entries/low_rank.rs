@@ -32,6 +32,12 @@ words! {
         Fc = "mlp.fc",
         Proj = "mlp.proj",
         Output = "lm_head",
+        FirstProjector = "projector.linear_1",
+        SecondProjector = "projector.linear_2",
+        VisionQkv = "vision.attn.qkv",
+        VisionAttentionProj = "vision.attn.proj",
+        VisionFc = "vision.mlp.fc",
+        VisionProj = "vision.mlp.proj",
         Linear = "linear",
         Pointwise = "pointwise",
     }
@@ -59,8 +65,8 @@ impl Spec {
                 .or(16.0),
             targets: reader
                 .choices("targets")
-                .about("Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of a module, \
-                     `linear` and `pointwise` (1 × 1 convolutions).")
+                .about("Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of one \
+                     that sees images, `projector.*` and `vision.*`; of a module, `linear` and `pointwise` (1 × 1 convolutions).")
                 .or(vec![Target::Fc, Target::Proj]),
             blocks: reader
                 .string("blocks")
@@ -82,7 +88,7 @@ impl Spec {
 
     /// Returns the layers that get an update, in the order of the forward pass.
     fn slots(&self, network: &dyn Network) -> Result<Vec<Slot>> {
-        let (blocks, slots) = (self.blocks(network.stages())?, network.slots());
+        let (blocks, slots) = (self.blocks(network.blocks())?, network.slots());
         for target in &self.targets {
             let known = slots.iter().any(|slot| slot.target == target.word() && slot.kind != SlotKind::Other);
             ensure!(
@@ -92,8 +98,8 @@ impl Spec {
             );
         }
         let wanted = |slot: &Slot| {
-            // A layer behind the blocks belongs to none of them.
-            let chosen = blocks.contains(&slot.stage) || slot.stage == network.stages();
+            // A layer outside of the blocks belongs to none of them.
+            let chosen = network.block_of(slot).is_none_or(|block| blocks.contains(&block));
             chosen && self.targets.iter().any(|target| target.word() == slot.target)
         };
         Ok(slots.into_iter().filter(wanted).collect())

@@ -30,14 +30,14 @@ impl LabelWords {
 
 impl HeadSpec for LabelWords {
     fn build(&self, surroundings: &Surroundings) -> Result<Head> {
-        let language = surroundings.language.context(
+        let (tokenizer, base) = surroundings.words().context(
             "head.label-words: this checkpoint is no language network: use [head.zero-shot], [head.linear] or \
              [head.checkpoint]",
         )?;
         let mut ids = Vec::new();
         for word in surroundings.classes {
             let shown = if self.leading_space { format!(" {word}") } else { word.clone() };
-            let id = language.tokenizer.token_of(&shown).context("head.label-words")?;
+            let id = tokenizer.token_of(&shown).context("head.label-words")?;
             let twice = ids.iter().position(|known| *known == i64::from(id));
             ensure!(
                 twice.is_none(),
@@ -46,8 +46,7 @@ impl HeadSpec for LabelWords {
             );
             ids.push(i64::from(id));
         }
-        let output =
-            language.base.get("lm_head.weight").context("head.label-words: the network has no output matrix")?;
+        let output = base.get("lm_head.weight").context("head.label-words: the network has no output matrix")?;
         let rows = Tensor::from_slice(&ids);
         let weight = output.index_select(0, &rows).to_kind(Kind::Float);
         let bias = Tensor::zeros([ids.len() as i64], (Kind::Float, weight.device()));

@@ -1,5 +1,6 @@
 //! The heads, one file each. A new head needs its file and a line in [`HEADS`].
 
+mod answers;
 mod checkpoint;
 mod label_words;
 mod linear;
@@ -8,4 +9,5 @@ mod zero_shot;
 use crate::model::head::Entry;
 
 /// Every known head.
-pub static HEADS: &[&Entry] = &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY, &label_words::ENTRY];
+pub static HEADS: &[&Entry] =
+    &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY, &label_words::ENTRY, &answers::ENTRY];

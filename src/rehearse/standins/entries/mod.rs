@@ -14,6 +14,7 @@ mod stl10;
 mod svhn;
 mod texts;
 mod tiny_imagenet;
+mod vqa;
 mod vtab;
 
 use crate::rehearse::standins::contract::StandIn;
@@ -42,4 +43,6 @@ pub static STAND_INS: &[&StandIn] = &[
     &texts::OPENBOOKQA,
     &texts::BOOLQ,
     &texts::GLUE,
+    &vqa::VQA_V2,
+    &vqa::OK_VQA,
 ];

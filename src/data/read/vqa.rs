@@ -1,0 +1,313 @@
+//! The files of visual question answering (Antol et al. 2015, arXiv 1505.00468): questions and annotations as JSON, and the
+//! images of COCO 2014 by their numbers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::base::files::read_file;
+use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::subset::chosen;
+use crate::data::{Answers, Images, Inputs, Learnt, Published, Questions, Request, Resize, Split, SplitName, Subset};
+use crate::schema::{Choice, Reader};
+
+/// The types of answers, which are the classes of a set.
+pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
+
+/// The placeholder of the image in a prompt.
+pub const IMAGE: &str = "<image>";
+
+/// The place of the question in a prompt.
+const QUESTION: &str = "{question}";
+
+/// The prompt of LLaVA's evaluation for short answers: conversation `vicuna_v1` with its instruction.
+const PROMPT: &str = "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, \
+                      detailed, and polite answers to the user's questions. USER: <image>\n{question}\nAnswer the question \
+                      using a single word or phrase. ASSISTANT:";
+
+/// The settings of a set.
+#[derive(Serialize)]
+pub struct Vqa {
+    root: PathBuf,
+    prompt: String,
+    answer_types: Vec<String>,
+    /// The answers that are the classes; `None` where answers are free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<Vec<String>>,
+    resize: Resize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<Subset>,
+    #[serde(skip)]
+    key: &'static str,
+    /// What the names of the files begin with.
+    #[serde(skip)]
+    version: &'static str,
+}
+
+#[derive(Deserialize)]
+struct QuestionFile {
+    #[serde(default)]
+    data_subtype: Option<String>,
+    questions: Vec<Question>,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    image_id: u64,
+    question: String,
+    question_id: u64,
+}
+
+#[derive(Deserialize)]
+struct AnnotationFile {
+    #[serde(default)]
+    data_subtype: Option<String>,
+    annotations: Vec<Annotation>,
+}
+
+#[derive(Deserialize)]
+struct Annotation {
+    question_id: u64,
+    answer_type: String,
+    #[serde(default)]
+    multiple_choice_answer: Option<String>,
+    answers: Vec<Answer>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    answer: String,
+}
+
+impl Vqa {
+    /// Reads the table of the set `key`, whose files' names begin with `version`.
+    pub fn read(key: &'static str, version: &'static str, reader: &Reader) -> Vqa {
+        let root = reader.path("root").required_because("the folder that holds questions, annotations and images");
+        let prompt = reader
+            .string("prompt")
+            .about("Template of the prompt, in which `<image>` stands for the image and `{question}` for the question.")
+            .or_else(|| PROMPT.into());
+        for part in [IMAGE, QUESTION].into_iter().filter(|part| prompt.matches(part).count() != 1) {
+            reader.problem("prompt", format!("must have `{part}` once"));
+        }
+        let answer_types = reader
+            .strings("answer_types")
+            .about("Types of answers whose questions are used.")
+            .or_else(|| KINDS.map(String::from).into());
+        for kind in answer_types.iter().filter(|kind| !KINDS.contains(&kind.as_str())) {
+            reader.problem("answer_types", format!("`{kind}` is no type of answers; known: {}", KINDS.join(", ")));
+        }
+        let labels = reader
+            .strings("labels")
+            .about("Answers that are the classes, such as `[\"yes\", \"no\"]`; other questions are left out. Free answers by default.")
+            .optional();
+        if labels.as_ref().is_some_and(|labels| labels.len() < 2) {
+            reader.problem("labels", "must be two answers or more");
+        }
+        let resize = reader
+            .choice("resize")
+            .about("The way in which images get the size of the network's input.")
+            .or(Resize::Pad);
+        if resize == Resize::None {
+            reader.problem("resize", "the images of COCO differ in size: choose another word");
+        }
+        Vqa { root, prompt, answer_types, labels, resize, subset: Subset::read(reader), key, version }
+    }
+
+    /// Returns the classes: the answers that are to be told apart, or the types of free answers.
+    pub fn classes(&self) -> Vec<String> {
+        self.labels.clone().unwrap_or_else(|| KINDS.map(String::from).into())
+    }
+
+    /// Returns whether answers are free.
+    pub fn is_free(&self) -> bool {
+        self.labels.is_none()
+    }
+
+    pub fn resize(&self) -> Resize {
+        self.resize
+    }
+
+    /// Returns the published sizes, unless classes leave questions out, from the numbers of training and of validation questions of each type of answers.
+    pub fn published(&self, train: [usize; 3], test: [usize; 3]) -> Published {
+        if !self.is_free() {
+            return Published::default();
+        }
+        let wanted = |kind: &str| self.answer_types.iter().any(|wanted| wanted == kind);
+        let count =
+            |of: [usize; 3]| KINDS.iter().zip(of).filter(|(kind, _)| wanted(kind)).map(|(_, count)| count).sum();
+        Published::new(KINDS.len(), &[(SplitName::Train, count(train)), (SplitName::Test, count(test))])
+    }
+
+    fn part(&self, split: SplitName) -> Result<&'static str> {
+        match split {
+            SplitName::Train => Ok("train2014"),
+            SplitName::Test => Ok("val2014"),
+            SplitName::Val => bail!("{0} has no split `val`; set data.{0}.validation, say to 0.01", self.key),
+        }
+    }
+
+    /// Reads a split: the questions of the wanted types, in the order of their file.
+    ///
+    /// # Errors
+    /// Fails if a file is missing or malformed, if a question has no annotation, if an image is missing, or if the subset
+    /// asks for more questions than there are.
+    pub fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let part = self.part(split)?;
+        let questions = self.root.join(format!("{}OpenEnded_mscoco_{part}_questions.json", self.version));
+        let annotations = self.root.join(format!("{}mscoco_{part}_annotations.json", self.version));
+        let mut of = annotated(&annotations, part)?;
+        let mut all = Listed::default();
+        for question in asked(&questions, part)? {
+            let annotation = of.remove(&question.question_id).with_context(|| {
+                let id = question.question_id;
+                format!("{}: has no answers to question {id} of {}", annotations.display(), questions.display())
+            })?;
+            if let Some(label) = self.label(&annotation, &annotations)? {
+                all.push(question, annotation, label);
+            }
+        }
+        ensure!(
+            of.is_empty(),
+            "{}: answers {} questions that {} does not have",
+            annotations.display(),
+            of.len(),
+            questions.display()
+        );
+        let keep = chosen(self.subset, split, &all.labels).with_context(|| format!("data.{}", self.key))?;
+        all.select(keep.as_deref());
+        self.split(all, (split, part), request)
+    }
+
+    /// Returns the number of the annotation's type among all types, or of its answer among the classes; `None` if the type is
+    /// not wanted or the answer is no class.
+    fn label(&self, annotation: &Annotation, path: &Path) -> Result<Option<u32>> {
+        let kind = KINDS.iter().position(|kind| *kind == annotation.answer_type).with_context(|| {
+            format!(
+                "{}: question {}: answer_type = \"{}\" is none of {}",
+                path.display(),
+                annotation.question_id,
+                annotation.answer_type,
+                KINDS.join(", ")
+            )
+        })?;
+        ensure!(!annotation.answers.is_empty(), "{}: question {}: no answer", path.display(), annotation.question_id);
+        let wanted = self.answer_types.iter().any(|wanted| wanted == KINDS[kind]);
+        let class = match &self.labels {
+            None => Some(kind),
+            Some(labels) => labels.iter().position(|label| *label == annotation.target()),
+        };
+        Ok(class.filter(|_| wanted).map(|class| class as u32))
+    }
+
+    fn split(&self, all: Listed, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
+        let name = format!("{}/{split}", self.key);
+        ensure!(!all.labels.is_empty(), "{name}: has no question of the types {}", self.answer_types.join(", "));
+        let mut numbers: Vec<u64> = all.images.clone();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let path = |number: &u64| self.root.join(part).join(format!("COCO_{part}_{number:012}.jpg"));
+        let listing =
+            Listing { paths: numbers.iter().map(path).collect(), labels: vec![0; numbers.len()], groups: None };
+        let images = ImageFiles::whole(self.key, self.resize).load(listing, (split, split.word()), request)?;
+        let place = |number: &u64| numbers.binary_search(number).map_or(0, |at| at as u32);
+        let questions = Questions {
+            prompts: all.questions.iter().map(|question| self.prompt.replace(QUESTION, question)).collect(),
+            answers: all.answers,
+            learnt: if self.is_free() { Learnt::Answer } else { Learnt::Class },
+            image_of: all.images.iter().map(place).collect(),
+            images: match images.inputs {
+                Inputs::Packed(packed) => Images::Packed(packed),
+                Inputs::Files(files) => Images::Files(files),
+                _ => bail!("{name}: its images are none"),
+            },
+            tokens: None,
+        };
+        Ok(Split {
+            name,
+            inputs: Inputs::Questions(questions),
+            labels: all.labels,
+            groups: None,
+            corrupt_skipped: 0,
+            decoded_from: images.decoded_from,
+        })
+    }
+
+    /// Returns the config with its defaults.
+    pub fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
+/// Questions with their answers, as they are listed.
+#[derive(Default)]
+struct Listed {
+    questions: Vec<String>,
+    images: Vec<u64>,
+    answers: Vec<Answers>,
+    labels: Vec<u32>,
+}
+
+impl Listed {
+    fn push(&mut self, question: Question, annotation: Annotation, label: u32) {
+        let target = annotation.target();
+        let people: Vec<String> = annotation.answers.into_iter().map(|one| one.answer).collect();
+        self.questions.push(question.question);
+        self.images.push(question.image_id);
+        self.answers.push(Answers { question: question.question_id, target, people });
+        self.labels.push(label);
+    }
+
+    fn select(&mut self, keep: Option<&[u32]>) {
+        let Some(keep) = keep else { return };
+        let at = |i: &u32| *i as usize;
+        self.questions = keep.iter().map(|i| std::mem::take(&mut self.questions[at(i)])).collect();
+        self.answers = keep.iter().map(|i| std::mem::take(&mut self.answers[at(i)])).collect();
+        self.images = keep.iter().map(|i| self.images[at(i)]).collect();
+        self.labels = keep.iter().map(|i| self.labels[at(i)]).collect();
+    }
+}
+
+impl Annotation {
+    /// Returns the answer to learn: the one that the file names, or else the one that most people gave, of several the first.
+    fn target(&self) -> String {
+        let count = |one: &&Answer| self.answers.iter().filter(|other| other.answer == one.answer).count();
+        // `max_by_key` returns the last maximum.
+        let common = || self.answers.iter().rev().max_by_key(count).map(|one| one.answer.clone());
+        self.multiple_choice_answer.clone().or_else(common).unwrap_or_default()
+    }
+}
+
+fn asked(path: &Path, part: &str) -> Result<Vec<Question>> {
+    let QuestionFile { data_subtype, questions } = parsed(path)?;
+    check_part(path, data_subtype.as_deref(), part)?;
+    Ok(questions)
+}
+
+fn annotated(path: &Path, part: &str) -> Result<BTreeMap<u64, Annotation>> {
+    let AnnotationFile { data_subtype, annotations } = parsed(path)?;
+    check_part(path, data_subtype.as_deref(), part)?;
+    let mut of = BTreeMap::new();
+    for annotation in annotations {
+        let id = annotation.question_id;
+        ensure!(of.insert(id, annotation).is_none(), "{}: question {id} comes twice", path.display());
+    }
+    Ok(of)
+}
+
+fn check_part(path: &Path, found: Option<&str>, part: &str) -> Result<()> {
+    let found = found.unwrap_or(part);
+    let shown = path.display();
+    ensure!(found == part, "{shown}: data_subtype = \"{found}\": must be \"{part}\": the file is of another split");
+    Ok(())
+}
+
+fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let shown = path.display();
+    let bytes =
+        read_file(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
+    serde_json::from_slice(&bytes).with_context(|| format!("{shown}: is no file of VQA"))
+}

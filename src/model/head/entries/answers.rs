@@ -1,0 +1,54 @@
+//! `[head.answers]`: the whole output matrix of a language network, which learns and writes answers token by token.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tch::{Device, Kind, Tensor};
+
+use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::schema::Reader;
+
+pub static ENTRY: Entry = Entry {
+    key: "answers",
+    about: "free answers to questions, learnt and written token by token by the network's own output matrix: adapted by \
+            `low-rank` with the target `lm_head`, trained by `full`",
+    read: |reader| Box::new(Answers::read(reader)),
+};
+
+#[derive(Serialize)]
+struct Answers {
+    tokens: usize,
+}
+
+impl Answers {
+    fn read(reader: &Reader) -> Answers {
+        Answers { tokens: reader.count("tokens", 1..=4096).about("Most tokens of an answer that is written.").or(16) }
+    }
+}
+
+impl HeadSpec for Answers {
+    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
+        surroundings.llava.context(
+            "head.answers: this checkpoint reads no questions about images: give a LLaVA folder, or another head",
+        )?;
+        let options = (Kind::Float, Device::Cpu);
+        // The output matrix stays with the network's weights, so the head has no class of its own.
+        let (weight, bias) = (Tensor::zeros([0, surroundings.width], options), Tensor::zeros([0], options));
+        Ok(Head { weight, bias, normalised: false, training: self.training(), rows: None, texts: None })
+    }
+
+    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
+        self
+    }
+
+    fn training(&self) -> Training {
+        Training::Tokens
+    }
+
+    fn answer_tokens(&self) -> Option<usize> {
+        Some(self.tokens)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}

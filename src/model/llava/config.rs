@@ -1,0 +1,159 @@
+//! What `config.json` says about the image of a LLaVA network, with the defaults of transformers 5.23 for absent keys.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::model::folder::Values;
+use crate::model::language::{FAMILIES, Family, Geometry, family};
+use crate::model::vit::{Traits, heads_fit};
+
+/// The model type of transformers.
+pub const MODEL_TYPE: &str = "llava";
+
+/// How an image enters the language network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Eyes {
+    /// The id of the token that stands for a patch.
+    pub token: i64,
+    /// The number of the tower's blocks that are run.
+    pub blocks: usize,
+    /// Whether the class token is one of the patches.
+    pub keeps_class: bool,
+    pub traits: Traits,
+    /// The number of pixels per side.
+    pub image_size: i64,
+    /// Whether the projector has biases.
+    pub bias: bool,
+}
+
+/// Reads the table of the whole network: its language part, and its eyes.
+///
+/// # Errors
+/// Fails if a value is malformed, or asks for what bella does not compute.
+pub fn read(values: &Values) -> Result<(&'static Family, Geometry, Eyes)> {
+    let shown = values.path.display();
+    ensure!(
+        values.get("quantization_config").is_none(),
+        "{shown}: quantization_config: bella reads plain weights only: give the publisher's unquantised folder"
+    );
+    let table = |key: &str| -> Result<Values> {
+        let found = values.get(key).filter(|table| table.is_object()).cloned();
+        let found = found.with_context(|| format!("{shown}: has no table `{key}`, which describes a part of LLaVA"))?;
+        Ok(Values::new(&values.path, found))
+    };
+    let (text, vision) = (table("text_config")?, table("vision_config")?);
+    let model_type = text.text("model_type").unwrap_or("llama");
+    let Some(family) = family(model_type) else {
+        let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
+        bail!(
+            "{shown}: text_config.model_type = \"{model_type}\" is no language network that bella reads; known: {}",
+            known.join(", ")
+        )
+    };
+    let mut geometry = Geometry::read(&text, family).context("text_config")?;
+    // The whole config may say it in the place of the table.
+    geometry.tied |= values.is_true("tie_word_embeddings");
+    let eyes = eyes(values, &vision, &geometry)?;
+    Ok((family, geometry, eyes))
+}
+
+fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<Eyes> {
+    let shown = values.path.display();
+    let class = vision.text("model_type").unwrap_or("clip_vision_model");
+    ensure!(
+        class == "clip_vision_model",
+        "{shown}: vision_config.model_type = \"{class}\" is no tower that bella computes in LLaVA; known: clip_vision_model"
+    );
+    let activation = values.text("projector_hidden_act").unwrap_or("gelu");
+    ensure!(
+        activation == "gelu",
+        "{shown}: projector_hidden_act = \"{activation}\" is none that bella computes; known: gelu"
+    );
+    let all = vision.integer("num_hidden_layers", 12)?;
+    let width = vision.integer("hidden_size", 768)?;
+    let heads = vision.integer("num_attention_heads", 12)?;
+    ensure!(heads_fit(heads, width), "{shown}: vision_config: {heads} heads do not divide the width {width}");
+    let token = ["image_token_index", "image_token_id"].into_iter().find(|key| values.has(key));
+    let token = values.integer(token.unwrap_or("image_token_index"), 32_000)?;
+    ensure!(
+        token < geometry.vocabulary,
+        "{shown}: image_token_index = {token}: the vocabulary has {} tokens",
+        geometry.vocabulary
+    );
+    Ok(Eyes {
+        token,
+        blocks: blocks(values, all)?,
+        keeps_class: match values.text("vision_feature_select_strategy").unwrap_or("default") {
+            "default" => false,
+            "full" => true,
+            word => bail!("{shown}: vision_feature_select_strategy = \"{word}\": must be \"default\" or \"full\""),
+        },
+        traits: Traits {
+            heads,
+            activation: vision.activation("quick_gelu")?,
+            eps: vision.number("layer_norm_eps", 1e-5)?,
+        },
+        image_size: vision.side("image_size", 224)?,
+        bias: values.get("multimodal_projector_bias").and_then(Value::as_bool).unwrap_or(true),
+    })
+}
+
+/// Returns the number of blocks whose output is `vision_feature_layer` among the embeddings and the outputs of all blocks.
+fn blocks(values: &Values, all: i64) -> Result<usize> {
+    let layer = values.get("vision_feature_layer").map_or(Some(-2), Value::as_i64);
+    let place = layer.map(|layer| if layer < 0 { all + 1 + layer } else { layer });
+    match place {
+        Some(place) if (1..=all).contains(&place) => Ok(place as usize),
+        _ => bail!(
+            "{}: vision_feature_layer: must be the number of one of {all} blocks, such as -2 for the last but one",
+            values.path.display()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn with(change: impl Fn(&mut Value)) -> Result<Eyes> {
+        let mut table = json!({
+            "model_type": "llava",
+            "text_config": { "model_type": "llama", "vocab_size": 32_064 },
+            "vision_config": { "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336,
+                "num_attention_heads": 16, "num_hidden_layers": 24 },
+        });
+        change(&mut table);
+        read(&Values::new(Path::new("config.json"), table)).map(|(_, _, eyes)| eyes)
+    }
+
+    #[test]
+    fn absent_keys_mean_llava_1_5() {
+        let eyes = with(|_| ()).unwrap();
+        assert_eq!((eyes.token, eyes.blocks, eyes.keeps_class, eyes.bias), (32_000, 23, false, true));
+        assert_eq!((eyes.image_size, eyes.traits.heads), (336, 16));
+        let last = with(|table| table["vision_feature_layer"] = json!(-1)).unwrap();
+        assert_eq!(last.blocks, 24);
+    }
+
+    #[test]
+    fn what_is_not_computed_is_refused_by_name() {
+        let refused = |key: &str, value: Value| format!("{:#}", with(|table| table[key] = value.clone()).unwrap_err());
+        for (key, value, rule) in [
+            ("quantization_config", json!({ "bits": 4 }), "unquantised folder"),
+            ("text_config", json!({ "model_type": "gemma" }), "text_config.model_type = \"gemma\""),
+            ("vision_config", json!({ "model_type": "siglip_vision_model" }), "known: clip_vision_model"),
+            ("vision_feature_layer", json!([-2, -5]), "must be the number of one of 24 blocks"),
+            ("vision_feature_layer", json!(-25), "must be the number of one of 24 blocks"),
+            ("projector_hidden_act", json!("relu"), "projector_hidden_act = \"relu\""),
+            ("image_token_index", json!(32_064), "the vocabulary has 32064 tokens"),
+            ("vision_config", json!(null), "has no table `vision_config`"),
+        ] {
+            let error = refused(key, value);
+            assert!(error.contains(rule), "{error}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Reads a LLaVA network from a publisher's folder, whose tensors have the names of transformers 4 or 5. Nothing in it is
+//! executed. Every tensor must have a place in the network, and every place a tensor; those of tower blocks that are not run
+//! are left out.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::config::{self, Eyes, MODEL_TYPE};
+use super::sight::Sight;
+use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
+use crate::base::files::read_json;
+use crate::model::Normalize;
+use crate::model::folder::{Place, Values, config_file, home};
+use crate::model::language::{Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
+use crate::model::network::Parameters;
+use crate::model::vit::forward::Vit;
+use crate::model::vit::{self, recognise};
+
+/// A network as read from its folder.
+pub struct Opened {
+    pub llava: Llava,
+    /// The family of the language network.
+    pub family: &'static Family,
+    /// The weights on the CPU.
+    pub base: Parameters,
+    /// The type in which the folder stores most weights.
+    pub stored: Kind,
+    pub tokenizer: QuestionTokenizer,
+}
+
+/// Returns whether the config at a path, a folder or a file of weights, is that of a LLaVA network.
+pub fn is_llava(path: &Path) -> bool {
+    let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
+    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str) == Some(MODEL_TYPE))
+}
+
+/// Opens the network at `path` for prompts of at most `tokens` tokens, those of the image among them; 512 more than these or
+/// the context by default.
+///
+/// # Errors
+/// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing
+/// or left over, or if `tokens` exceeds the network's context.
+pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Opened> {
+    let place = Place::of(path)?;
+    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
+    let (family, geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
+    let tensors = place.read()?;
+    let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
+    let (tower, base) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;
+    let sight = Sight { eyes, tower, normalize };
+    let tokens = tokens.unwrap_or((TOKENS + sight.patches()).min(geometry.context));
+    ensure!(
+        (sight.patches()..=geometry.context).contains(&tokens),
+        "checkpoint.max_tokens = {tokens}: must be from {}, the tokens of an image, to {}, the most that the network at {} reads",
+        sight.patches(),
+        geometry.context,
+        path.display()
+    );
+    let tokenizer = QuestionTokenizer {
+        tokenizer: Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?,
+        image: sight.eyes.token as u32,
+        patches: sight.patches() as usize,
+        image_side: sight.eyes.image_size,
+    };
+    let llava = Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All };
+    Ok(Opened { llava, family, base, stored, tokenizer })
+}
+
+/// The tensors of the parts, by their names there.
+#[derive(Default)]
+struct Sorted {
+    tower: Vec<(String, Tensor)>,
+    projector: Vec<(String, Tensor)>,
+    language: Vec<(String, Tensor)>,
+}
+
+/// Sorts stored tensors by the part that they belong to.
+fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
+    let mut found = Sorted::default();
+    for (stored, tensor) in tensors {
+        let name = stored.strip_prefix("model.").unwrap_or(&stored);
+        if let Some(name) = name.strip_prefix("vision_tower.") {
+            let name = name.strip_prefix("vision_model.").unwrap_or(name);
+            // The numbers of positions follow from the config.
+            if !name.ends_with("position_ids") {
+                found.tower.push((format!("vision_model.{name}"), tensor));
+            }
+        } else if let Some(name) = name.strip_prefix("multi_modal_projector.") {
+            found.projector.push((format!("projector.{name}"), tensor));
+        } else if let Some(name) = name.strip_prefix("language_model.").or(name.starts_with("lm_head").then_some(name))
+        {
+            found.language.push((name.to_string(), tensor));
+        } else {
+            bail!("`{stored}` has no place in a LLaVA network");
+        }
+    }
+    Ok(found)
+}
+
+/// Gives every tensor its place: those of the tower, the projector and the language network, in this order.
+fn assembled(tensors: Vec<(String, Tensor)>, geometry: &Geometry, eyes: &Eyes) -> Result<(Vit, Parameters)> {
+    let Sorted { tower, projector, language } = sorted(tensors)?;
+    let (vit, mut all) = tower_of(&tower, eyes).context("its image tower")?;
+    all.extend(projector_of(projector, vit.geometry.width, geometry.width, eyes)?);
+    let language = placed(geometry, language)?;
+    all.extend(language.all().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())));
+    let base = Parameters::new(all);
+    Ok((vit, if geometry.tied { base.tie("lm_head.weight", "embed.weight") } else { base }))
+}
+
+/// Returns CLIP's tower with the parameters of the blocks that are run.
+fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(String, Tensor)>)> {
+    ensure!(!tensors.is_empty(), "the weights lack `vision_tower.*`, which config.json asks for");
+    let vit::Named { mut geometry, parts, base, .. } = recognise(tensors, Some(eyes.image_size))?;
+    ensure!(
+        geometry.blocks >= eyes.blocks
+            && geometry.image_size() == eyes.image_size
+            && geometry.width % eyes.traits.heads == 0,
+        "it has {} blocks of width {} for {} px, but config.json asks for others: they are not of one model",
+        geometry.blocks,
+        geometry.width,
+        geometry.image_size()
+    );
+    let run = eyes.blocks;
+    let is_run = |name: &str| match name.strip_prefix("blocks.") {
+        Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).is_some_and(|n: usize| n < run),
+        None => !name.starts_with("ln_post.") && !name.starts_with("proj."),
+    };
+    let kept = base.all().iter().filter(|(name, _)| is_run(name));
+    let named = kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();
+    geometry.blocks = run + 1;
+    Ok((Vit::new(geometry, eyes.traits, parts), named))
+}
+
+fn projector_of(
+    mut tensors: Vec<(String, Tensor)>,
+    inputs: i64,
+    width: i64,
+    eyes: &Eyes,
+) -> Result<Vec<(String, Tensor)>> {
+    let mut named = Vec::new();
+    for (layer, inputs) in PROJECTOR.into_iter().zip([inputs, width]) {
+        let weight = (format!("{layer}.weight"), vec![width, inputs]);
+        let bias = eyes.bias.then(|| (format!("{layer}.bias"), vec![width]));
+        for (name, shape) in [weight].into_iter().chain(bias) {
+            let at = tensors.iter().position(|(known, _)| *known == name);
+            let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
+            let (name, tensor) = tensors.swap_remove(at);
+            ensure!(
+                tensor.size() == shape,
+                "`{name}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
+                tensor.size()
+            );
+            named.push((name, tensor));
+        }
+    }
+    if let Some((name, _)) = tensors.first() {
+        bail!("`{name}` has no place in the network that config.json describes");
+    }
+    Ok(named)
+}

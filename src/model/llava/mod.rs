@@ -1,0 +1,23 @@
+//! LLaVA-1.5 (Liu et al. 2023, arXiv 2310.03744), batched over particles: a language network that sees an image. CLIP's
+//! tower turns the image into patches, a projector of two layers turns these into embeddings, and the language network reads
+//! them at the place of the image among those of the prompt.
+//!
+//! A sample is one row of numbers, `[2 T + 3 S²]`: the ids of T tokens, 1 where there is a token, and the bytes of a square
+//! image. Each patch has a token of its own in the prompt, so T counts the patches.
+
+mod config;
+mod folder;
+mod forward;
+mod prompts;
+mod sight;
+
+pub use config::{Eyes, MODEL_TYPE};
+pub use folder::{Opened, is_llava, open};
+pub use forward::Llava;
+pub use prompts::QuestionTokenizer;
+
+/// What the names of the image tower's parameters begin with.
+pub const TOWER: &str = "vision.";
+
+/// The layers of the projector.
+pub const PROJECTOR: [&str; 2] = ["projector.linear_1", "projector.linear_2"];

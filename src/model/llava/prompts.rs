@@ -1,0 +1,96 @@
+//! The tokens of prompts with an image. The placeholder of the image is split out before the text is cut into tokens: each
+//! side is cut alone, one start token stands in front, and between the sides stands one token for each patch.
+
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+
+use crate::data::read::vqa::IMAGE;
+use crate::data::{Learnt, Questions, Spelled, Tokens};
+use crate::model::language::Tokenizer;
+
+/// The tokenizer of a network that sees images.
+pub struct QuestionTokenizer {
+    pub tokenizer: Tokenizer,
+    /// The token of a patch.
+    pub image: u32,
+    /// The number of patches of an image.
+    pub patches: usize,
+    /// The number of pixels per side of an image.
+    pub image_side: i64,
+}
+
+impl QuestionTokenizer {
+    /// Returns the tokens of a prompt with one image.
+    ///
+    /// # Errors
+    /// Fails if the prompt has no placeholder of an image, or several.
+    pub fn prompt(&self, prompt: &str) -> Result<Vec<u32>> {
+        let (before, after) = sides(prompt)?;
+        let mut ids = self.seen(before)?;
+        ids.extend(self.tokenizer.plain(after)?);
+        Ok(ids)
+    }
+
+    /// Returns the tokens of the text before the image, and those of the image.
+    fn seen(&self, before: &str) -> Result<Vec<u32>> {
+        let mut ids = self.tokenizer.started(before)?;
+        ids.extend(std::iter::repeat_n(self.image, self.patches));
+        Ok(ids)
+    }
+
+    /// Returns the tokens of a prompt, then those of the prompt with its answer and the end-of-text token.
+    fn answered(&self, prompt: &str, answer: &str) -> Result<[Vec<u32>; 2]> {
+        let (before, after) = sides(prompt)?;
+        let (mut seen, asked) = (self.seen(before)?, self.tokenizer.plain(after)?);
+        let whole = self.tokenizer.plain(&format!("{after} {answer}"))?;
+        let answer = whole.strip_prefix(asked.as_slice()).with_context(|| {
+            format!(
+                "the tokenizer joins the end of the prompt with the answer `{answer}`: end data.*.prompt with a colon"
+            )
+        })?;
+        let end =
+            self.tokenizer.end().context("the tokenizer names no end-of-text token (eos_token), which ends answers")?;
+        seen.extend(&asked);
+        let mut all = seen.clone();
+        all.extend(answer.iter().chain([&end]));
+        Ok([seen, all])
+    }
+
+    /// Returns the tokens of all questions of the split `name`.
+    ///
+    /// # Errors
+    /// Fails if a prompt has no image, or if it is longer with its answer than the network reads.
+    pub fn questions(&self, name: &str, questions: &Questions) -> Result<Spelled> {
+        let most = self.tokenizer.most();
+        let one = |at: usize| {
+            let answers = &questions.answers[at];
+            let shown = || format!("{name}: question {}", answers.question);
+            let both = match questions.learnt {
+                Learnt::Answer => self.answered(&questions.prompts[at], &answers.target),
+                Learnt::Class => self.prompt(&questions.prompts[at]).map(|prompt| [prompt.clone(), prompt]),
+            };
+            let both = both.with_context(shown)?;
+            let found = both[1].len();
+            ensure!(
+                found <= most,
+                "{}: has {found} tokens with {} of the image and its answer, and checkpoint.max_tokens is {most}: raise it \
+                 as far as the network's context allows",
+                shown(),
+                self.patches
+            );
+            Ok(both)
+        };
+        let all = (0..questions.prompts.len()).into_par_iter().map(one).collect::<Result<Vec<_>>>()?;
+        let (prompts, answered): (Vec<_>, Vec<_>) = all.into_iter().map(|[prompt, whole]| (prompt, whole)).unzip();
+        Ok(Spelled { prompts: Tokens::new(&prompts), answered: Tokens::new(&answered) })
+    }
+}
+
+/// Returns the texts before and after the image.
+fn sides(prompt: &str) -> Result<(&str, &str)> {
+    let sides = prompt.split_once(IMAGE);
+    let (before, after) =
+        sides.with_context(|| format!("the prompt `{prompt}` has no {IMAGE}, and there is an image"))?;
+    ensure!(!after.contains(IMAGE), "the prompt `{prompt}` has several {IMAGE}, and there is one image");
+    Ok((before, after))
+}

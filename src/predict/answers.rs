@@ -1,0 +1,62 @@
+//! The likelihood of known answers under the members of a posterior.
+
+use anyhow::Result;
+use tch::{Kind, Tensor, no_grad};
+
+use super::{Predictor, in_parts, joined};
+use crate::base::tensor::host_f64;
+use crate::data::batches::{SampleSet, in_order};
+use crate::model::Input;
+use crate::model::head::token_log_probabilities;
+use crate::model::network::Graph;
+
+impl Predictor<'_> {
+    /// Returns the mean over some questions of −log p(answer | prompt), where the members' probabilities are averaged at every
+    /// token, as they are when answers are written.
+    ///
+    /// # Errors
+    /// Fails if images cannot be read, if the members have no weights, or if memory does not suffice.
+    pub fn answer_loss(&self, set: &SampleSet, indices: &[u32], batch_size: usize) -> Result<f64> {
+        let batch_size = batch_size.min(indices.len()).max(1);
+        self.decide_keeping(Graph::None, batch_size, 0);
+        let cutter = self.plan_pass("validation", Graph::None, batch_size, 0)?;
+        let mut total = 0.0;
+        for batch in set.batches(in_order(indices, batch_size)) {
+            let batch = batch?;
+            let (samples, targets) = (batch.samples.unsqueeze(0), batch.labels.unsqueeze(0));
+            let found = cutter.run(|cut| {
+                let parts = in_parts(0..targets.size()[1] as usize, cut.images).map(|part| {
+                    let of = |t: &Tensor| t.narrow(1, part.start as i64, part.len() as i64);
+                    self.token_scores(cut.members, &of(&samples), &of(&targets))
+                });
+                Ok(joined(parts.collect::<Result<Vec<_>>>()?, 1))
+            })?;
+            total -= host_f64(&self.averaged(&found).sum(Kind::Double).reshape([1]))?[0];
+        }
+        self.made.borrow_mut().clear();
+        Ok(total / indices.len().max(1) as f64)
+    }
+
+    /// Returns the log-probabilities of the tokens of answers under each member, `[m, B, A]`.
+    fn token_scores(&self, at_once: usize, samples: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let members = in_parts(0..self.members(), at_once).map(|members| {
+            let (weights, count) = (self.weights(members.clone())?, members.len() as i64);
+            let found = no_grad(|| -> Result<Tensor> {
+                let hidden = self.model.features_of(&weights, &Input::Stored(samples.shallow_clone()))?;
+                Ok(token_log_probabilities(&weights, &hidden, targets))
+            })?;
+            Ok(found.to_kind(Kind::Double).expand([count, -1, -1], false))
+        });
+        Ok(joined(members.collect::<Result<Vec<_>>>()?, 0))
+    }
+
+    /// Returns the log of the members' averaged probabilities, `[B, A]`, from their logs `[m, B, A]`.
+    fn averaged(&self, scores: &Tensor) -> Tensor {
+        let members = scores.size()[0];
+        let share = match self.averaging_weights() {
+            Some(weights) => (Tensor::from_slice(weights) / weights.iter().sum::<f64>()).to_device(scores.device()),
+            None => Tensor::full([members], 1.0 / members as f64, (Kind::Double, scores.device())),
+        };
+        (scores + share.log().view([-1, 1, 1])).logsumexp([0i64].as_slice(), false)
+    }
+}

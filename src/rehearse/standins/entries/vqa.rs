@@ -1,0 +1,40 @@
+//! Files of VQA: questions and annotations as JSON, and images by their numbers. The classes are the types of answers.
+
+use anyhow::Result;
+use image::ImageFormat;
+use serde_json::{Value, json};
+
+use crate::data::read::vqa::KINDS;
+use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::paint::Pictures;
+
+pub static VQA_V2: StandIn =
+    StandIn { key: "vqa-v2", side: 640, write: |wanted| write(wanted, "v2_"), overrides: none };
+pub static OK_VQA: StandIn = StandIn { key: "ok-vqa", side: 640, write: |wanted| write(wanted, ""), overrides: none };
+
+/// The answer that all people give to questions of each type.
+const ANSWERS: [&str; 3] = ["yes", "2", "cat"];
+
+fn write(wanted: &Wanted, version: &str) -> Result<()> {
+    let mut pictures = Pictures::new(wanted.side, ImageFormat::Jpeg);
+    for (part, count) in [("train2014", wanted.train), ("val2014", wanted.test)] {
+        let (mut questions, mut annotations) = (Vec::new(), Vec::new());
+        for i in 0..count {
+            let label = wanted.label(i) % KINDS.len();
+            questions.push(json!({ "image_id": i, "question_id": 10 * i, "question": "What is it?" }));
+            annotations.push(annotation(10 * i, label));
+            put(&wanted.root.join(part).join(format!("COCO_{part}_{i:012}.jpg")), pictures.file(i)?)?;
+        }
+        let file = |name: String, table: Value| put(&wanted.root.join(name), table.to_string().as_bytes());
+        let all = json!({ "data_subtype": part, "questions": questions });
+        file(format!("{version}OpenEnded_mscoco_{part}_questions.json"), all)?;
+        let all = json!({ "data_subtype": part, "annotations": annotations });
+        file(format!("{version}mscoco_{part}_annotations.json"), all)?;
+    }
+    Ok(())
+}
+
+fn annotation(question: usize, label: usize) -> Value {
+    let answers: Vec<Value> = (1..=10).map(|id| json!({ "answer": ANSWERS[label], "answer_id": id })).collect();
+    json!({ "question_id": question, "answer_type": KINDS[label], "multiple_choice_answer": ANSWERS[label], "answers": answers })
+}

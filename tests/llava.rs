@@ -1,0 +1,192 @@
+//! LLaVA: the smallest random networks, in the names of transformers 4 and of 5, give its tokens, logits, losses, gradients and
+//! texts (tests/fixtures/llava, written by scripts/make_llava_fixtures.py).
+
+mod common;
+
+use std::path::PathBuf;
+
+use bella::machine::Chunk;
+use bella::model::language::Rows;
+use bella::model::llava::{Opened, is_llava, open};
+use bella::model::network::low_rank::LowRank;
+use bella::model::network::{Network, Weights};
+use bella::model::{Model, Normalize, Preparation};
+use bella::predict::generate::{Stop, Written};
+use bella::predict::{Members, Predictor};
+use common::fixture;
+use tch::{Device, Kind, Tensor};
+
+const FOLDERS: [&str; 2] = ["transformers-4", "transformers-5"];
+const SCALE: f64 = 0.5;
+
+fn folder(name: &str) -> PathBuf {
+    fixture("llava").join(name)
+}
+
+fn opened(name: &str) -> Opened {
+    tch::set_num_threads(1);
+    open(&folder(name), Some(128), Normalize::CLIP).unwrap_or_else(|why| panic!("{name}: {why:#}"))
+}
+
+struct Reference(Vec<(String, Tensor)>);
+
+impl Reference {
+    fn of(name: &str) -> Reference {
+        Reference(Tensor::read_safetensors(folder(name).join("reference.safetensors")).unwrap())
+    }
+
+    fn get(&self, name: &str) -> Tensor {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.unwrap_or_else(|| panic!("the reference has no {name}")).1.shallow_clone()
+    }
+
+    /// The prompts with their images, `[1, B, 2 T + 3 S²]`.
+    fn samples(&self, of: &str) -> Tensor {
+        let text = Tensor::cat(&[self.get(&format!("{of}tokens")), self.get(&format!("{of}mask"))], 1);
+        Tensor::cat(&[text, self.get("pixels").flatten(1, 3).to_kind(Kind::Int64)], 1).unsqueeze(0)
+    }
+}
+
+#[track_caller]
+fn near(found: &Tensor, expected: &Tensor, what: &str) {
+    let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
+    assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
+}
+
+fn prompts(name: &str) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(folder(name).join("prompts.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn prompts_have_the_tokens_of_transformers() {
+    for name in FOLDERS {
+        assert!(is_llava(&folder(name)));
+        let (told, tokenizer) = (prompts(name), opened(name).tokenizer);
+        for (prompt, ids) in told["prompts"].as_array().unwrap().iter().zip(told["ids"].as_array().unwrap()) {
+            let ids: Vec<u32> = serde_json::from_value(ids.clone()).unwrap();
+            assert_eq!(tokenizer.prompt(prompt.as_str().unwrap()).unwrap(), ids, "{name}: {prompt}");
+        }
+        let error = |prompt: &str| tokenizer.prompt(prompt).unwrap_err().to_string();
+        assert!(error("USER: cat?").contains("has no <image>, and there is an image"));
+        assert!(error("<image> <image>").contains("has several <image>"));
+    }
+}
+
+/// Logits at all tokens of two prompts of different lengths.
+#[test]
+fn logits_are_those_of_transformers() {
+    for name in FOLDERS {
+        let (opened, reference) = (opened(name), Reference::of(name));
+        let weights = Weights::frozen(&opened.base);
+        let found = tch::no_grad(|| {
+            let features = opened.llava.forward(&weights, &reference.samples(""));
+            weights.linear("lm_head").forward(&features) * reference.get("mask").unsqueeze(0).unsqueeze(3)
+        });
+        near(&found.squeeze_dim(0), &reference.get("logits"), name);
+    }
+}
+
+/// Where classes are learnt, the features are the hidden state at the last token of each prompt.
+#[test]
+fn the_last_token_is_read_for_classes() {
+    let (mut opened, reference) = (opened("transformers-4"), Reference::of("transformers-4"));
+    opened.llava.reads = Rows::Last;
+    let weights = Weights::frozen(&opened.base);
+    let features = tch::no_grad(|| opened.llava.forward(&weights, &reference.samples("")));
+    let found = weights.linear("lm_head").forward(&features.unsqueeze(2)).squeeze_dim(2).squeeze_dim(0);
+    let lengths = reference.get("mask").sum_dim_intlist([1i64].as_slice(), false, Kind::Int64);
+    for row in 0..found.size()[0] {
+        let last = reference.get("logits").get(row).get(lengths.int64_value(&[row]) - 1);
+        near(&found.get(row), &last, "the last token");
+    }
+}
+
+fn model(opened: Opened) -> Model {
+    let head = bella::model::head::Head {
+        weight: Tensor::zeros([0, 16], tch::kind::FLOAT_CPU),
+        bias: Tensor::zeros([0], tch::kind::FLOAT_CPU),
+        normalised: false,
+        training: bella::model::head::Training::Tokens,
+        rows: None,
+        texts: None,
+    };
+    let (network, device, kind) = (Box::new(opened.llava), Device::Cpu, Kind::Float);
+    Model { network, base: opened.base, head, preparation: Preparation::AsStored, device, kind }
+}
+
+fn ids(text: &[Written]) -> Vec<i64> {
+    text.iter().map(|written| i64::from(written.id)).collect()
+}
+
+#[test]
+fn twenty_greedy_tokens_are_those_of_transformers() {
+    for name in FOLDERS {
+        let (model, reference) = (model(opened(name)), Reference::of(name));
+        let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
+        let stop = Stop { tokens: 20, end: None };
+        let texts = predictor.generate(&reference.samples("").squeeze_dim(0), stop).unwrap();
+        for (row, text) in texts.iter().enumerate() {
+            let expected = Vec::<i64>::try_from(reference.get(&format!("greedy.{row}"))).unwrap();
+            assert_eq!(ids(text), expected, "{name}, prompt {row}");
+        }
+    }
+}
+
+const LAYERS: [&str; 8] = [
+    "blocks.0.attn.q",
+    "blocks.1.mlp.proj",
+    "lm_head",
+    "projector.linear_1",
+    "projector.linear_2",
+    "vision.blocks.0.attn.qkv",
+    "vision.blocks.0.mlp.fc",
+    "vision.blocks.1.attn.proj",
+];
+
+/// Low-rank updates of two particles: that of the reference, and one without an update, which must not disturb it.
+fn updated<'a>(opened: &'a Opened, reference: &Reference) -> (Weights<'a>, Vec<(String, Tensor)>) {
+    let (mut weights, mut leaves) = (Weights::frozen(&opened.base), Vec::new());
+    for layer in LAYERS {
+        let two = |t: Tensor| Tensor::stack(&[&t, &t.zeros_like()], 0).set_requires_grad(true);
+        let (a, b) = (two(reference.get(&format!("{layer}.A"))), two(reference.get(&format!("{layer}.B"))));
+        weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: SCALE });
+        leaves.extend([(format!("{layer}.A"), a), (format!("{layer}.B"), b)]);
+    }
+    (weights, leaves)
+}
+
+/// Returns the places and tokens of answers, `[B, A, 2]`, where −1 stands for no token.
+fn targets(reference: &Reference) -> Tensor {
+    let lengths = |of: &str| reference.get(of).sum_dim_intlist([1i64].as_slice(), false, Kind::Int64);
+    let (starts, ends) = (lengths("mask"), lengths("answered.mask"));
+    let (rows, longest) = (starts.size()[0], (&ends - &starts).max().int64_value(&[]));
+    let tokens = reference.get("answered.tokens");
+    let mut all = Vec::new();
+    for row in 0..rows {
+        for place in 0..longest {
+            let here = starts.int64_value(&[row]) + place;
+            match here < ends.int64_value(&[row]) {
+                true => all.extend([here - 1, tokens.int64_value(&[row, here])]),
+                false => all.extend([0, -1]),
+            }
+        }
+    }
+    Tensor::from_slice(&all).view([rows, longest, 2])
+}
+
+#[test]
+fn losses_and_gradients_by_adapters_are_those_of_transformers() {
+    for name in FOLDERS {
+        let (opened, reference) = (opened(name), Reference::of(name));
+        let (weights, leaves) = updated(&opened, &reference);
+        let features = opened.llava.forward(&weights, &reference.samples("answered."));
+        let losses = bella::model::head::tokens_of_answers(&weights, &features, &targets(&reference).unsqueeze(0));
+        let loss = losses.get(0).mean(Kind::Float);
+        near(&loss, &reference.get("answered.loss"), name);
+        let inputs: Vec<&Tensor> = leaves.iter().map(|(_, leaf)| leaf).collect();
+        let gradients = Tensor::run_backward(&[&loss], &inputs, false, false);
+        for ((leaf, _), gradient) in leaves.iter().zip(gradients) {
+            near(&gradient.get(0), &reference.get(&format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
+        }
+    }
+}
