@@ -245,7 +245,11 @@ fn shared_objective_equals_that_of_one_process() {
                     assert_eq!(found.size(), expected.size());
                     let difference = (found - expected).abs().max().double_value(&[]);
                     let scale = expected.abs().max().double_value(&[]);
-                    assert!(difference <= 1e-5 * scale, "{particles} over {processes}, {rank}, {i}: {difference}");
+                    // Sums are in another order, which each processor's matrix kernels round differently.
+                    assert!(
+                        difference <= 3e-5 * scale,
+                        "{particles} over {processes}, {rank}, {i}: {difference} of {scale}"
+                    );
                     assert_eq!(found, &everybody[0][i], "processes disagree");
                 }
             }

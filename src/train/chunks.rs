@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use tch::Kind;
+use tch::{Device, Kind};
 
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::experiment::{Batches, Selection, TrainSpec, Training};
@@ -73,7 +73,7 @@ impl<'a> Step<'a> {
         let keeps_best = self.validates && spec.select == Selection::Best;
         let best = if keeps_best { self.method.matrices_of_the_posterior() } else { 0 };
         let matrices = self.method.matrices_of_a_step(spec.accumulate.parts()) + clipped + best;
-        let matrices = matrices + self.optimizer.matrices_of_a_step();
+        let matrices = matrices + self.optimizer.matrices_of_a_step() + self.results_of_the_optimizer();
         let own_samples = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
         // The leaves of the graph and their gradients. In f32 the leaves are theta itself.
@@ -81,6 +81,11 @@ impl<'a> Step<'a> {
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
         let copies = if self.method.squares_images() { layout.copies_bytes() } else { 0 };
         Need { fixed: matrices * matrix + copies, member, ..pass }
+    }
+
+    /// Returns the matrices that an optimizer's formulas make on their way: none on a CPU, where they take theta in tiles.
+    fn results_of_the_optimizer(&self) -> u64 {
+        if self.model.device == Device::Cpu { 0 } else { 2 }
     }
 
     /// Splits the step so that it fits in the memory that is free now.

@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tch::Tensor;
 
+use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::schema::{Bounds, Reader};
@@ -44,8 +45,7 @@ impl OptimizerSpec for Spec {
     }
 
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
-        let rates = rate_column(&self.lr, theta);
-        Box::new(Sgd { spec: self.clone(), rates, velocity: theta.zeros_like() })
+        Box::new(Sgd { spec: self.clone(), rates: rate_column(&self.lr, theta), velocity: theta.zeros_like() })
     }
 
     fn resolved(&self) -> toml::Table {
@@ -63,12 +63,10 @@ struct Sgd {
 
 impl Optimizer for Sgd {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let Spec { momentum, weight_decay, nesterov, .. } = self.spec;
-        let gradient = gradient + &*theta * weight_decay;
-        let _ = self.velocity.g_mul_scalar_(momentum);
-        let _ = self.velocity.g_add_(&gradient);
-        let direction = if nesterov { gradient + &self.velocity * momentum } else { self.velocity.shallow_clone() };
-        let _ = theta.g_sub_(&(direction * (&self.rates * factor)));
+        let rates = &self.rates * factor;
+        for tile in tiles(theta) {
+            self.step_tile(&mut tile.of(theta), &tile.of(gradient), &tile.rows_of(&rates), &tile);
+        }
     }
 
     fn save(&self, state: &mut State) {
@@ -80,10 +78,22 @@ impl Optimizer for Sgd {
     }
 }
 
+impl Sgd {
+    /// Moves a part of theta with these `rates: [k, 1]`. Temporary tensors have the size of the part.
+    fn step_tile(&self, theta: &mut Tensor, gradient: &Tensor, rates: &Tensor, tile: &Tile) {
+        let Spec { momentum, weight_decay, nesterov, .. } = self.spec;
+        let mut velocity = tile.of(&self.velocity);
+        let mut gradient = gradient + &*theta * weight_decay;
+        let _ = velocity.g_mul_scalar_(momentum);
+        let _ = velocity.g_add_(&gradient);
+        let direction = if nesterov { gradient.g_add_(&(&velocity * momentum)) } else { velocity };
+        let _ = theta.g_sub_(&(direction * rates));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
     /// ```python
     /// import torch
     /// p = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
