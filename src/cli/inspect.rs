@@ -97,12 +97,22 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     let InspectArgs { heads, activation, eps, .. } = *args;
     let fixed = Fixed { architecture: args.architecture.clone(), heads, activation, eps };
     let opened = OpenedCheckpoint::open(&args.file, fixed)?;
-    let Identified { vit, naming, base, head, evidence, sources, stored, .. } = &opened.identified;
-    let geometry = &vit.geometry;
     println!("file          {}", args.file.display());
+    print_network(&args.file, &opened.identified);
+    print_text(opened.text());
+    print_trainable(&opened.identified, args.rank)?;
+    if args.parameters {
+        print_parameters(&opened.identified.base);
+    }
+    Ok(())
+}
+
+fn print_network(file: &Path, identified: &Identified) {
+    let Identified { vit, naming, base, head, evidence, sources, stored, .. } = identified;
+    let geometry = &vit.geometry;
     println!("naming        {naming}");
     println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, vit.tokens());
-    let asked = Preprocessing::of(&args.file).line();
+    let asked = Preprocessing::of(file).line();
     println!("preparation   {}", asked.unwrap_or("nothing says it: checkpoint.normalize is needed".into()));
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);
     let (heads, traits) = (vit.traits.heads, vit.traits);
@@ -112,16 +122,10 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     println!("positions     {} ({})", positions(vit, base), sources.rope);
     println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
-    print_own_head(&args.file, head.as_ref());
+    print_own_head(file, head.as_ref());
     println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
-    print_text(opened.text());
-    print_trainable(&opened.identified, args.rank)?;
-    if args.parameters {
-        print_parameters(base);
-    }
-    Ok(())
 }
 
 fn print_own_head(file: &Path, head: Option<&OwnHead>) {

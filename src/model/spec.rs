@@ -31,6 +31,16 @@ words! {
 }
 
 impl Kind {
+    fn read(reader: &Reader, path: &Path) -> Kind {
+        reader
+            .choice("kind")
+            .about(
+                "Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those \
+                 that see images (the defaults where the folder is one's), `module` for the own one of any TorchScript module.",
+            )
+            .or_else(|| Kind::of(path))
+    }
+
     /// Returns the forward pass of a checkpoint that does not name one.
     fn of(path: &Path) -> Kind {
         match path {
@@ -83,13 +93,7 @@ impl CheckpointSpec {
     pub fn read(reader: Reader) -> CheckpointSpec {
         let path = read_path(&reader);
         let usual = Preprocessing::of(&path);
-        let kind = reader
-            .choice("kind")
-            .about(
-                "Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those \
-                 that see images (the defaults where the folder is one's), `module` for the own one of any TorchScript module.",
-            )
-            .or_else(|| Kind::of(&path));
+        let kind = Kind::read(&reader, &path);
         let tokenizer = read_tokenizer(&reader, kind, &path);
         let medium = medium(kind, tokenizer.is_some());
         check_module(&reader, (kind, medium), &path);

@@ -69,13 +69,7 @@ pub fn print(file: &Path, taken: &Taken) -> Result<Parameters> {
     let count = |kind: SlotKind| slots.iter().filter(|slot| slot.kind == kind).count();
     println!("file          {}", file.display());
     println!("module        runs by its own forward (checkpoint.kind = \"module\")");
-    match module.intake() {
-        Intake::Images(size) => println!("image         {size} x {size} px"),
-        Intake::Texts(texts) => {
-            let kinds = if texts.inputs == 3 { ", mask and kinds of tokens" } else { " and mask" };
-            println!("texts         token ids{kinds}, at most {} tokens here (checkpoint.max_tokens)", texts.tokens);
-        }
-    }
+    print_intake(module.intake());
     if let Some(tokenizer) = &tokenizer {
         let padding = tokenizer.padding;
         println!(
@@ -101,4 +95,14 @@ pub fn print(file: &Path, taken: &Taken) -> Result<Parameters> {
         println!("memory        a graph keeps {mebibytes:.2} MiB per {}", module.intake().sample());
     }
     Ok(base)
+}
+
+fn print_intake(intake: &Intake) {
+    match intake {
+        Intake::Images(size) => println!("image         {size} x {size} px"),
+        Intake::Texts(texts) => {
+            let kinds = if texts.inputs == 3 { ", mask and kinds of tokens" } else { " and mask" };
+            println!("texts         token ids{kinds}, at most {} tokens here (checkpoint.max_tokens)", texts.tokens);
+        }
+    }
 }

@@ -58,28 +58,7 @@ impl Section<'_> {
 
 /// Returns the sections that hold something, in the order of the page.
 pub fn sections<'a>(contents: &Contents<'a>) -> Vec<Section<'a>> {
-    let result_table = |key: &str| {
-        let found = contents.result_tables.iter().find(|table| table.key == key && !table.rows.is_empty());
-        found.into_iter().collect::<Vec<_>>()
-    };
-    let of_topic = |topic: Topic| {
-        let (anchor, title) = topic.heading();
-        let drawn = |figure: &&Figure| figure.topic == topic && figure.svg.is_some();
-        let tables = match topic {
-            Topic::Comparison => result_table("seeds"),
-            Topic::Calibration => result_table("conformal"),
-            Topic::Uncertainty => result_table("ood"),
-            Topic::Robustness | Topic::Training | Topic::Settings => vec![],
-        };
-        Section {
-            anchor,
-            title,
-            about: String::new(),
-            figures: contents.figures.iter().filter(drawn).collect(),
-            tables,
-        }
-    };
-    let mut sections: Vec<Section> = Topic::ALL.into_iter().map(of_topic).collect();
+    let mut sections: Vec<Section> = Topic::ALL.into_iter().map(|topic| of_topic(contents, topic)).collect();
     sections.push(Section {
         anchor: "published",
         title: "Beside the published numbers",
@@ -94,10 +73,28 @@ pub fn sections<'a>(contents: &Contents<'a>) -> Vec<Section<'a>> {
         title: "All results",
         about: "As in the results files; fractions in percent.".into(),
         figures: vec![],
-        tables: result_table("results"),
+        tables: result_table(contents, "results"),
     });
     sections.retain(|section| !(section.figures.is_empty() && section.tables.is_empty()));
     sections
+}
+
+/// Returns the section of a topic.
+fn of_topic<'a>(contents: &Contents<'a>, topic: Topic) -> Section<'a> {
+    let (anchor, title) = topic.heading();
+    let drawn = |figure: &&Figure| figure.topic == topic && figure.svg.is_some();
+    let tables = match topic {
+        Topic::Comparison => result_table(contents, "seeds"),
+        Topic::Calibration => result_table(contents, "conformal"),
+        Topic::Uncertainty => result_table(contents, "ood"),
+        Topic::Robustness | Topic::Training | Topic::Settings => vec![],
+    };
+    Section { anchor, title, about: String::new(), figures: contents.figures.iter().filter(drawn).collect(), tables }
+}
+
+/// Returns the table of results with this key, if it has rows.
+fn result_table<'a>(contents: &Contents<'a>, key: &str) -> Vec<&'a RenderedTable> {
+    contents.result_tables.iter().find(|table| table.key == key && !table.rows.is_empty()).into_iter().collect()
 }
 
 /// Returns a folded list of what the results could show besides, with the commands for it. Empty if there is nothing.
