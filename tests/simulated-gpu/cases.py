@@ -25,7 +25,7 @@ def case(name, config, *commands, **more):
 
 
 BASE = (ROOT / "configs/quickstart.toml").read_text().split("[subspace.low-rank]")[0].replace('"assets/', f'"{ROOT}/assets/')
-BASE = BASE.replace("validation = 0.2", "validation = 0.2\nsubset = { train = 240, test = 200 }")
+BASE = re.sub(r"\[data.digits\].*", "[data.digits]\nvalidation = 0.2\nsubset = { train = 240, test = 200 }\n", BASE, flags=re.S)
 HEAD = BASE.replace("[head.checkpoint]", "[head.linear]")
 FOLDER = re.sub(
     r"\[data.digits\].*",
