@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Place, assert_has, bella as command, done, error_line, fixture, number, text, with};
+use common::{Place, assert_has, bella as command, done, error_line, fixture, number, text, train_with_a_pause, with};
 
 const NOUNS: [&str; 6] = ["cat", "dog", "fish", "bird", "tree", "house"];
 
@@ -52,13 +52,7 @@ const TRAINED: &str = "[method.svgd]\nparticles = 2\ngamma = 0.01\n[optimizer.ad
 #[test]
 fn particles_learn_resume_and_are_evaluated_again() {
     let place = place("bert", "cola", &format!("{LOW_RANK}{TRAINED}"));
-    done(with(place.train(&[]), &["--until-epoch", "2"]));
-    done(with(place.train(&[]), &["--resume"]));
-    let whole = Place::new();
-    whole.write("tiny.toml", &std::fs::read(place.path("tiny.toml")).unwrap());
-    done(whole.train(&[]));
-    let posterior = |of: &Place| std::fs::read(of.run().join("posterior.safetensors")).unwrap();
-    assert_eq!(posterior(&place), posterior(&whole), "a resumed run ends where an uninterrupted one does");
+    train_with_a_pause(&place);
     let results = place.results();
     assert!(number(&results, 0, "accuracy_pm") > 0.9 && number(&results, 0, "matthews_pm") > 0.8, "{results:?}");
     // A batch of another size is padded to another length, which changes nothing but roundings.

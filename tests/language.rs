@@ -16,7 +16,7 @@ use bella::predict::generate::{Stop, Written};
 use bella::predict::{Members, Predictor};
 use bella::schema::{Reader, Tree};
 use bella::subspace::{Subspace, low_rank};
-use common::fixture;
+use common::{Reference, fixture, near};
 use tch::{Device, Kind, Tensor};
 
 const FAMILIES: [&str; 5] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2"];
@@ -31,22 +31,9 @@ fn opened(name: &str) -> Opened {
     open(&folder(name), Some(64)).unwrap_or_else(|why| panic!("{name}: {why:#}"))
 }
 
-struct Reference(Vec<(String, Tensor)>);
-
-impl Reference {
-    fn of(name: &str) -> Reference {
-        Reference(Tensor::read_safetensors(folder(name).join("reference.safetensors")).unwrap())
-    }
-
-    fn get(&self, name: &str) -> Tensor {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.unwrap_or_else(|| panic!("the reference has no {name}")).1.shallow_clone()
-    }
-
-    /// The prompts `[1, B, 2, T]` padded on a side.
-    fn samples(&self, side: &str) -> Tensor {
-        Tensor::stack(&[self.get(&format!("{side}.tokens")), self.get(&format!("{side}.mask"))], 1).unsqueeze(0)
-    }
+/// The prompts `[1, B, 2, T]` padded on a side.
+fn samples(reference: &Reference, side: &str) -> Tensor {
+    Tensor::stack(&[reference.get(&format!("{side}.tokens")), reference.get(&format!("{side}.mask"))], 1).unsqueeze(0)
 }
 
 /// The whole output matrix as a head.
@@ -67,19 +54,13 @@ fn logits(opened: &Opened, weights: &Weights, samples: &Tensor) -> Tensor {
     head(opened).logits(weights, &opened.language.forward(weights, samples))
 }
 
-#[track_caller]
-fn near(found: &Tensor, expected: &Tensor, what: &str) {
-    let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
-    assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
-}
-
 #[test]
 fn every_family_gives_the_logits_of_transformers() {
     for name in FAMILIES {
-        let (opened, reference) = (opened(name), Reference::of(name));
+        let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let weights = Weights::frozen(&opened.base);
         for side in ["left", "right"] {
-            let found = tch::no_grad(|| logits(&opened, &weights, &reference.samples(side))).squeeze_dim(0);
+            let found = tch::no_grad(|| logits(&opened, &weights, &samples(&reference, side))).squeeze_dim(0);
             near(&found, &reference.get(&format!("{side}.logits")), &format!("{name}, padded on the {side}"));
         }
     }
@@ -100,7 +81,7 @@ const LAYERS: [&str; 8] = [
 #[test]
 fn gradients_by_adapters_are_those_of_transformers() {
     for name in FAMILIES {
-        let (opened, reference) = (opened(name), Reference::of(name));
+        let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let mut weights = Weights::frozen(&opened.base);
         let mut leaves = Vec::new();
         for layer in LAYERS {
@@ -109,7 +90,7 @@ fn gradients_by_adapters_are_those_of_transformers() {
             weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: SCALE });
             leaves.extend([(format!("{layer}.A"), a), (format!("{layer}.B"), b)]);
         }
-        let found = logits(&opened, &weights, &reference.samples("left"));
+        let found = logits(&opened, &weights, &samples(&reference, "left"));
         near(&found.get(0), &reference.get("adapted.logits"), name);
         near(&found.get(1), &reference.get("left.logits"), name);
         let root = (found.get(0) * reference.get("coefficients")).sum(Kind::Float);
@@ -124,7 +105,7 @@ fn gradients_by_adapters_are_those_of_transformers() {
 /// The rows of single words, adapted, recorded and not, are those of the whole matrix.
 #[test]
 fn label_words_are_rows_of_the_output_matrix() {
-    let (opened, reference) = (opened("llama-linear"), Reference::of("llama-linear"));
+    let (opened, reference) = (opened("llama-linear"), Reference::of(&folder("llama-linear")));
     let rows = Tensor::from_slice(&[40i64, 5, 17]);
     let of = |layers: &[&str], rows: &Tensor, tape: bool| {
         let mut weights = Weights::frozen(&opened.base);
@@ -142,7 +123,7 @@ fn label_words_are_rows_of_the_output_matrix() {
             rows: Some(rows.shallow_clone()),
             ..all
         };
-        head.logits(&weights, &opened.language.forward(&weights, &reference.samples("right")))
+        head.logits(&weights, &opened.language.forward(&weights, &samples(&reference, "right")))
     };
     for layers in [&LAYERS[..], &LAYERS[..7], &LAYERS[7..]] {
         let whole = of(layers, &Tensor::arange(50, (Kind::Int64, Device::Cpu)), false).index_select(2, &rows);
@@ -182,10 +163,10 @@ const TWENTY: Stop = Stop { tokens: 20, end: None };
 #[test]
 fn twenty_greedy_tokens_are_those_of_transformers() {
     for name in FAMILIES {
-        let (model, reference) = (model(opened(name)), Reference::of(name));
+        let (model, reference) = (model(opened(name)), Reference::of(&folder(name)));
         let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
         for side in ["left", "right"] {
-            let texts = predictor.generate(&reference.samples(side).squeeze_dim(0), TWENTY).unwrap();
+            let texts = predictor.generate(&samples(&reference, side).squeeze_dim(0), TWENTY).unwrap();
             for (row, text) in texts.iter().enumerate() {
                 let expected = Vec::<i64>::try_from(reference.get(&format!("greedy.{row}"))).unwrap();
                 assert_eq!(ids(text), expected, "{name}, prompt {row}, padded on the {side}");
@@ -212,10 +193,10 @@ fn particles(model: &Model) -> (Box<dyn Subspace>, Tensor) {
 /// whole text anew; so are its probability, entropy and mutual information. One member after the other gives the same.
 #[test]
 fn members_write_one_text_by_their_averaged_probabilities() {
-    let (model, reference) = (model(opened("llama-linear")), Reference::of("llama-linear"));
+    let (model, reference) = (model(opened("llama-linear")), Reference::of(&folder("llama-linear")));
     let (subspace, theta) = particles(&model);
     let members = Members::Rows { subspace: &*subspace, rows: &theta };
-    let prompts = reference.samples("left").squeeze_dim(0);
+    let prompts = samples(&reference, "left").squeeze_dim(0);
     let stop = Stop { tokens: 6, end: None };
     let texts = Predictor::new(&model, members, Chunk::Auto).generate(&prompts, stop).unwrap();
     let singly = Predictor::new(&model, members, Chunk::Fixed(1)).generate(&prompts, stop).unwrap();
@@ -248,9 +229,9 @@ fn members_write_one_text_by_their_averaged_probabilities() {
 
 #[test]
 fn texts_end_at_their_end_token_and_within_the_context() {
-    let (model, reference) = (model(opened("llama")), Reference::of("llama"));
+    let (model, reference) = (model(opened("llama")), Reference::of(&folder("llama")));
     let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
-    let prompts = reference.samples("right").squeeze_dim(0);
+    let prompts = samples(&reference, "right").squeeze_dim(0);
     let whole = ids(&predictor.generate(&prompts, TWENTY).unwrap()[1]);
     let end = *whole.iter().find(|id| whole[0] != **id).unwrap();
     let stop = Stop { end: Some(end as u32), ..TWENTY };

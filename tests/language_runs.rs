@@ -5,7 +5,9 @@ mod common;
 
 use std::path::Path;
 
-use common::{Place, assert_has, cells, done, error_line, fixture, messages, number, printed, table, with};
+use common::{
+    Place, assert_has, cells, done, error_line, fixture, messages, number, printed, table, train_with_a_pause, with,
+};
 
 /// Sentences of the fixtures' words, as JSON lines.
 fn sentences(count: usize, first: usize) -> String {
@@ -40,13 +42,7 @@ const TRAINED: &str = "[subspace.low-rank]\nrank = 2\ntargets = [\"attn.q\", \"a
 #[test]
 fn particles_learn_resume_and_are_evaluated_again() {
     let place = place(TRAINED);
-    done(with(place.train(&[]), &["--until-epoch", "2"]));
-    done(with(place.train(&[]), &["--resume"]));
-    let whole = Place::new();
-    whole.write("tiny.toml", &std::fs::read(place.path("tiny.toml")).unwrap());
-    done(whole.train(&[]));
-    let posterior = |of: &Place| std::fs::read(of.run().join("posterior.safetensors")).unwrap();
-    assert_eq!(posterior(&place), posterior(&whole), "a resumed run ends where an uninterrupted one does");
+    train_with_a_pause(&place);
     let results = place.results();
     assert!(number(&results, 0, "accuracy_pm") > 0.9, "{:?}", results.rows);
     // A batch of another size is padded to another length, which changes nothing but roundings.

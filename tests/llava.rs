@@ -13,7 +13,7 @@ use bella::model::network::{Network, Weights};
 use bella::model::{Model, Normalize, Preparation};
 use bella::predict::generate::{Stop, Written};
 use bella::predict::{Members, Predictor};
-use common::fixture;
+use common::{Reference, fixture, near};
 use tch::{Device, Kind, Tensor};
 
 const FOLDERS: [&str; 2] = ["transformers-4", "transformers-5"];
@@ -28,29 +28,10 @@ fn opened(name: &str) -> Opened {
     open(&folder(name), Some(128), Normalize::CLIP).unwrap_or_else(|why| panic!("{name}: {why:#}"))
 }
 
-struct Reference(Vec<(String, Tensor)>);
-
-impl Reference {
-    fn of(name: &str) -> Reference {
-        Reference(Tensor::read_safetensors(folder(name).join("reference.safetensors")).unwrap())
-    }
-
-    fn get(&self, name: &str) -> Tensor {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.unwrap_or_else(|| panic!("the reference has no {name}")).1.shallow_clone()
-    }
-
-    /// The prompts with their images, `[1, B, 2 T + 3 S²]`.
-    fn samples(&self, of: &str) -> Tensor {
-        let text = Tensor::cat(&[self.get(&format!("{of}tokens")), self.get(&format!("{of}mask"))], 1);
-        Tensor::cat(&[text, self.get("pixels").flatten(1, 3).to_kind(Kind::Int64)], 1).unsqueeze(0)
-    }
-}
-
-#[track_caller]
-fn near(found: &Tensor, expected: &Tensor, what: &str) {
-    let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
-    assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
+/// The prompts with their images, `[1, B, 2 T + 3 S²]`.
+fn samples(reference: &Reference, of: &str) -> Tensor {
+    let text = Tensor::cat(&[reference.get(&format!("{of}tokens")), reference.get(&format!("{of}mask"))], 1);
+    Tensor::cat(&[text, reference.get("pixels").flatten(1, 3).to_kind(Kind::Int64)], 1).unsqueeze(0)
 }
 
 fn prompts(name: &str) -> serde_json::Value {
@@ -76,10 +57,10 @@ fn prompts_have_the_tokens_of_transformers() {
 #[test]
 fn logits_are_those_of_transformers() {
     for name in FOLDERS {
-        let (opened, reference) = (opened(name), Reference::of(name));
+        let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let weights = Weights::frozen(&opened.base);
         let found = tch::no_grad(|| {
-            let features = opened.llava.forward(&weights, &reference.samples(""));
+            let features = opened.llava.forward(&weights, &samples(&reference, ""));
             weights.linear("lm_head").forward(&features) * reference.get("mask").unsqueeze(0).unsqueeze(3)
         });
         near(&found.squeeze_dim(0), &reference.get("logits"), name);
@@ -89,10 +70,10 @@ fn logits_are_those_of_transformers() {
 /// Where classes are learnt, the features are the hidden state at the last token of each prompt.
 #[test]
 fn the_last_token_is_read_for_classes() {
-    let (mut opened, reference) = (opened("transformers-4"), Reference::of("transformers-4"));
+    let (mut opened, reference) = (opened("transformers-4"), Reference::of(&folder("transformers-4")));
     opened.llava.reads = Rows::Last;
     let weights = Weights::frozen(&opened.base);
-    let features = tch::no_grad(|| opened.llava.forward(&weights, &reference.samples("")));
+    let features = tch::no_grad(|| opened.llava.forward(&weights, &samples(&reference, "")));
     let found = weights.linear("lm_head").forward(&features.unsqueeze(2)).squeeze_dim(2).squeeze_dim(0);
     let lengths = reference.get("mask").sum_dim_intlist([1i64].as_slice(), false, Kind::Int64);
     for row in 0..found.size()[0] {
@@ -121,10 +102,10 @@ fn ids(text: &[Written]) -> Vec<i64> {
 #[test]
 fn twenty_greedy_tokens_are_those_of_transformers() {
     for name in FOLDERS {
-        let (model, reference) = (model(opened(name)), Reference::of(name));
+        let (model, reference) = (model(opened(name)), Reference::of(&folder(name)));
         let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
         let stop = Stop { tokens: 20, end: None };
-        let texts = predictor.generate(&reference.samples("").squeeze_dim(0), stop).unwrap();
+        let texts = predictor.generate(&samples(&reference, "").squeeze_dim(0), stop).unwrap();
         for (row, text) in texts.iter().enumerate() {
             let expected = Vec::<i64>::try_from(reference.get(&format!("greedy.{row}"))).unwrap();
             assert_eq!(ids(text), expected, "{name}, prompt {row}");
@@ -177,9 +158,9 @@ fn targets(reference: &Reference) -> Tensor {
 #[test]
 fn losses_and_gradients_by_adapters_are_those_of_transformers() {
     for name in FOLDERS {
-        let (opened, reference) = (opened(name), Reference::of(name));
+        let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let (weights, leaves) = updated(&opened, &reference);
-        let features = opened.llava.forward(&weights, &reference.samples("answered."));
+        let features = opened.llava.forward(&weights, &samples(&reference, "answered."));
         let losses = bella::model::head::tokens_of_answers(&weights, &features, &targets(&reference).unsqueeze(0));
         let loss = losses.get(0).mean(Kind::Float);
         near(&loss, &reference.get("answered.loss"), name);

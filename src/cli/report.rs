@@ -209,9 +209,11 @@ fn print_seeds_overview(sources: &Sources, how: &TableArgs) -> Result<()> {
     let metrics = result_columns(&sources.results).into_iter().filter(|column| is_metric(column)).collect();
     let numbers = shown_numbers(&sources.results, metrics, how)?;
     let table = seeds_overview(sources, &numbers);
-    let surface = Surface::of_stdout();
-    let surface = if how.wide { surface.without_limit() } else { surface };
-    let spec = Spec { columns: table.columns.clone(), group_by: vec!["set".into(), "condition".into()], surface };
+    let spec = Spec {
+        columns: table.columns.clone(),
+        group_by: vec!["set".into(), "condition".into()],
+        surface: surface(how),
+    };
     print!("{}", render(&table, &spec));
     println!("Mean ± standard deviation over the seeds; --format csv has all metrics with their 95 % intervals.");
     tables::seeds(sources).notes.iter().for_each(|note| println!("{note}"));
@@ -249,8 +251,6 @@ fn print(table: &Table, how: &TableArgs) -> Result<()> {
     if how.csv {
         return print_csv(table);
     }
-    let surface = Surface::of_stdout();
-    let surface = if how.wide { surface.without_limit() } else { surface };
     let mut columns = result_columns(table);
     let numbers = columns.split_off(columns.iter().position(|column| is_metric(column)).unwrap_or(columns.len()));
     let numbers = shown_numbers(table, numbers, how)?;
@@ -263,9 +263,15 @@ fn print(table: &Table, how: &TableArgs) -> Result<()> {
             columns.extend(numbers);
         }
     }
-    let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface };
+    let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: surface(how) };
     print!("{}", render(named.as_ref().unwrap_or(table), &spec));
     Ok(())
+}
+
+/// Returns the surface to print on, which has no limit to its width if all columns are asked for.
+fn surface(how: &TableArgs) -> Surface {
+    let surface = Surface::of_stdout();
+    if how.wide { surface.without_limit() } else { surface }
 }
 
 fn is_metric(column: &str) -> bool {

@@ -33,7 +33,7 @@ pub struct TestImages {
 pub struct SplitFacts {
     pub labels: Vec<u32>,
     pub groups: Option<crate::data::Groups>,
-    /// What people answered, if the samples are questions.
+    /// The answers that people gave, one entry per question; empty if the samples are no questions.
     pub answers: Vec<crate::data::Answers>,
 }
 

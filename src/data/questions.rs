@@ -3,7 +3,7 @@
 use super::images::Images;
 use super::texts::Tokens;
 
-/// What people answered to a question.
+/// The answers that people gave to a question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// The number of the question, by which results name it.
@@ -14,7 +14,7 @@ pub struct Answers {
     pub people: Vec<String>,
 }
 
-/// What is learnt of a question.
+/// The form in which the answer to a question is learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learnt {
     /// The words of its target, token by token.
@@ -28,7 +28,7 @@ pub enum Learnt {
 pub struct Questions {
     /// The prompts, each with one placeholder of an image.
     pub prompts: Vec<String>,
-    /// What people answered, `[N]`.
+    /// The answers that people gave to each question, `[N]`.
     pub answers: Vec<Answers>,
     pub learnt: Learnt,
     /// The images, each of which several questions may be about: image files, or images in memory.

@@ -10,7 +10,7 @@ use bella::model::{Loaded, Model};
 use bella::results::store::{Table, read};
 use bella::schema::Tree;
 use bella::subspace::Subspace;
-use tch::{Device, Kind};
+use tch::{Device, Kind, Tensor};
 use tempfile::TempDir;
 
 /// A file of the repository.
@@ -265,4 +265,37 @@ pub fn image(place: &Place, name: &str, seed: u32) -> PathBuf {
 pub fn folder(place: &Place, name: &str) -> PathBuf {
     (0..4).for_each(|i| drop(image(place, &format!("{name}/{}/{i}.png", i / 2), i)));
     place.path(name)
+}
+
+/// Trains on `tiny.toml` with a pause after two epochs. The posterior must be that of an uninterrupted run.
+#[track_caller]
+pub fn train_with_a_pause(place: &Place) {
+    done(with(place.train(&[]), &["--until-epoch", "2"]));
+    done(with(place.train(&[]), &["--resume"]));
+    let whole = Place::new();
+    whole.write("tiny.toml", &std::fs::read(place.path("tiny.toml")).unwrap());
+    done(whole.train(&[]));
+    let posterior = |of: &Place| std::fs::read(of.run().join("posterior.safetensors")).unwrap();
+    assert_eq!(posterior(place), posterior(&whole), "a resumed run ends where an uninterrupted one does");
+}
+
+/// The tensors that a package computed on a fixture.
+pub struct Reference(Vec<(String, Tensor)>);
+
+impl Reference {
+    /// Reads `reference.safetensors` of a folder.
+    pub fn of(folder: &Path) -> Reference {
+        Reference(Tensor::read_safetensors(folder.join("reference.safetensors")).unwrap())
+    }
+
+    pub fn get(&self, name: &str) -> Tensor {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.unwrap_or_else(|| panic!("the reference has no {name}")).1.shallow_clone()
+    }
+}
+
+#[track_caller]
+pub fn near(found: &Tensor, expected: &Tensor, what: &str) {
+    let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
+    assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
 }

@@ -10,7 +10,7 @@ use crate::model::folder::{TOKENIZER, has_weights, home};
 use crate::model::module::{Intake, Limit, Opened, Wanted, open};
 use crate::model::network::{Network, Parameters, SlotKind};
 
-/// What a module takes, as far as the command says it or the archive tells it.
+/// The input of a module, which the command names or the archive shows.
 pub enum Taken {
     /// Images of this many pixels per side.
     Images(i64),
@@ -18,7 +18,7 @@ pub enum Taken {
     Texts(PathBuf),
 }
 
-/// What the command says of a file.
+/// The options of the command that say what a file is.
 pub struct Said<'a> {
     pub file: &'a Path,
     /// Whether it is to be tried as a module.

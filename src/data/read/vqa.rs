@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::files::read_file;
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::subset::chosen;
-use crate::data::{Answers, Images, Inputs, Learnt, Published, Questions, Request, Resize, Split, SplitName, Subset};
+use crate::data::{Answers, Images, Inputs, Learnt, Questions, Request, Resize, Split, SplitName, Subset};
 use crate::schema::{Choice, Reader};
+
+mod dataset;
 
 /// The types of answers, which are the classes of a set.
 pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
@@ -41,10 +42,18 @@ pub struct Vqa {
     #[serde(skip_serializing_if = "Option::is_none")]
     subset: Option<Subset>,
     #[serde(skip)]
-    key: &'static str,
-    /// What the names of the files begin with.
-    #[serde(skip)]
-    version: &'static str,
+    of: &'static Source,
+}
+
+/// A published set of questions in this form.
+pub struct Source {
+    pub key: &'static str,
+    /// The start of the names of its files.
+    pub version: &'static str,
+    /// The numbers of training questions of each type of answers, in the order of [`KINDS`].
+    pub train: [usize; 3],
+    /// The same of validation questions.
+    pub test: [usize; 3],
 }
 
 #[derive(Deserialize)]
@@ -83,8 +92,8 @@ struct Answer {
 }
 
 impl Vqa {
-    /// Reads the table of the set `key`, whose files' names begin with `version`.
-    pub fn read(key: &'static str, version: &'static str, reader: &Reader) -> Vqa {
+    /// Reads the table of a set.
+    pub fn read(of: &'static Source, reader: &Reader) -> Vqa {
         let root = reader.path("root").required_because("the folder that holds questions, annotations and images");
         let prompt = reader
             .string("prompt")
@@ -114,72 +123,15 @@ impl Vqa {
         if resize == Resize::None {
             reader.problem("resize", "the images of COCO differ in size: choose another word");
         }
-        Vqa { root, prompt, answer_types, labels, resize, subset: Subset::read(reader), key, version }
-    }
-
-    /// Returns the classes: the answers that are to be told apart, or the types of free answers.
-    pub fn classes(&self) -> Vec<String> {
-        self.labels.clone().unwrap_or_else(|| KINDS.map(String::from).into())
-    }
-
-    /// Returns whether answers are free.
-    pub fn is_free(&self) -> bool {
-        self.labels.is_none()
-    }
-
-    pub fn resize(&self) -> Resize {
-        self.resize
-    }
-
-    /// Returns the published sizes, unless classes leave questions out, from the numbers of training and of validation questions of each type of answers.
-    pub fn published(&self, train: [usize; 3], test: [usize; 3]) -> Published {
-        if !self.is_free() {
-            return Published::default();
-        }
-        let wanted = |kind: &str| self.answer_types.iter().any(|wanted| wanted == kind);
-        let count =
-            |of: [usize; 3]| KINDS.iter().zip(of).filter(|(kind, _)| wanted(kind)).map(|(_, count)| count).sum();
-        Published::new(KINDS.len(), &[(SplitName::Train, count(train)), (SplitName::Test, count(test))])
+        Vqa { root, prompt, answer_types, labels, resize, subset: Subset::read(reader), of }
     }
 
     fn part(&self, split: SplitName) -> Result<&'static str> {
         match split {
             SplitName::Train => Ok("train2014"),
             SplitName::Test => Ok("val2014"),
-            SplitName::Val => bail!("{0} has no split `val`; set data.{0}.validation, say to 0.01", self.key),
+            SplitName::Val => bail!("{0} has no split `val`; set data.{0}.validation, say to 0.01", self.of.key),
         }
-    }
-
-    /// Reads a split: the questions of the wanted types, in the order of their file.
-    ///
-    /// # Errors
-    /// Fails if a file is missing or malformed, if a question has no annotation, if an image is missing, or if the subset
-    /// asks for more questions than there are.
-    pub fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
-        let part = self.part(split)?;
-        let questions = self.root.join(format!("{}OpenEnded_mscoco_{part}_questions.json", self.version));
-        let annotations = self.root.join(format!("{}mscoco_{part}_annotations.json", self.version));
-        let mut of = annotated(&annotations, part)?;
-        let mut all = Listed::default();
-        for question in asked(&questions, part)? {
-            let annotation = of.remove(&question.question_id).with_context(|| {
-                let id = question.question_id;
-                format!("{}: has no answers to question {id} of {}", annotations.display(), questions.display())
-            })?;
-            if let Some(label) = self.label(&annotation, &annotations)? {
-                all.push(question, annotation, label);
-            }
-        }
-        ensure!(
-            of.is_empty(),
-            "{}: answers {} questions that {} does not have",
-            annotations.display(),
-            of.len(),
-            questions.display()
-        );
-        let keep = chosen(self.subset, split, &all.labels).with_context(|| format!("data.{}", self.key))?;
-        all.select(keep.as_deref());
-        self.split(all, (split, part), request)
     }
 
     /// Returns the number of the annotation's type among all types, or of its answer among the classes; `None` if the type is
@@ -204,7 +156,7 @@ impl Vqa {
     }
 
     fn split(&self, all: Listed, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
-        let name = format!("{}/{split}", self.key);
+        let name = format!("{}/{split}", self.of.key);
         ensure!(!all.labels.is_empty(), "{name}: has no question of the types {}", self.answer_types.join(", "));
         let mut numbers: Vec<u64> = all.images.clone();
         numbers.sort_unstable();
@@ -212,12 +164,12 @@ impl Vqa {
         let path = |number: &u64| self.root.join(part).join(format!("COCO_{part}_{number:012}.jpg"));
         let listing =
             Listing { paths: numbers.iter().map(path).collect(), labels: vec![0; numbers.len()], groups: None };
-        let images = ImageFiles::whole(self.key, self.resize).load(listing, (split, split.word()), request)?;
+        let images = ImageFiles::whole(self.of.key, self.resize).load(listing, (split, split.word()), request)?;
         let place = |number: &u64| numbers.binary_search(number).map_or(0, |at| at as u32);
         let questions = Questions {
             prompts: all.questions.iter().map(|question| self.prompt.replace(QUESTION, question)).collect(),
             answers: all.answers,
-            learnt: if self.is_free() { Learnt::Answer } else { Learnt::Class },
+            learnt: if self.labels.is_none() { Learnt::Answer } else { Learnt::Class },
             image_of: all.images.iter().map(place).collect(),
             images: match images.inputs {
                 Inputs::Packed(packed) => Images::Packed(packed),
@@ -234,11 +186,6 @@ impl Vqa {
             corrupt_skipped: 0,
             decoded_from: images.decoded_from,
         })
-    }
-
-    /// Returns the config with its defaults.
-    pub fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

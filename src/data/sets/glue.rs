@@ -28,9 +28,9 @@ pub static ENTRY: Entry = Entry {
 words! {
     /// The test sets of MNLI.
     enum Genres {
-        /// Of the genres of the training set.
+        /// The test set with texts of the same genres as the training set.
         Matched = "matched",
-        /// Of others.
+        /// The test set with texts of other genres.
         Mismatched = "mismatched",
     }
 }

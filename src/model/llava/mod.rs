@@ -16,7 +16,7 @@ pub use folder::{Opened, is_llava, open};
 pub use forward::Llava;
 pub use prompts::QuestionTokenizer;
 
-/// What the names of the image tower's parameters begin with.
+/// The start of the names of the image tower's parameters.
 pub const TOWER: &str = "vision.";
 
 /// The layers of the projector.

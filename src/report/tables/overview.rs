@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use crate::base::small::push_new;
 use crate::report::aggregate::{Aggregate, Summary, aggregates};
 use crate::report::sources::Sources;
 use crate::results::series::{RESULT_KEYS, Series, of_table};
@@ -42,11 +43,7 @@ pub fn seeds_overview(sources: &Sources, numbers: &[String]) -> Table {
     let labels = ["set", "condition", "method", "seeds"].map(String::from);
     let mut known = Vec::new();
     let mut aggregates = aggregates(sources);
-    aggregates.iter().map(|one| one.group.clone()).for_each(|group| {
-        if !known.contains(&group) {
-            known.push(group);
-        }
-    });
+    aggregates.iter().for_each(|one| push_new(&mut known, one.group.clone()));
     aggregates.sort_by_key(|one| known.iter().position(|group| *group == one.group));
     let cells = |one: &Aggregate| -> Vec<String> {
         let names = [one.group.set.clone(), one.group.condition.clone(), one.series.clone(), one.seeds().to_string()];

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::data::testing::{REQUEST, error, load, mistakes, put, set, write};
-use crate::data::{Inputs, Questions};
+use crate::data::{Inputs, Published, Questions, Request, Split, SplitName};
 
 /// Three questions about two images, in the form of the published files.
 fn put_files(root: &Path, part: &str) {

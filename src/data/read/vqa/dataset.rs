@@ -1,0 +1,78 @@
+//! A set of questions about images as a data set.
+
+use anyhow::{Context, Result, ensure};
+
+use super::{KINDS, Listed, Vqa, annotated, asked};
+use crate::data::subset::chosen;
+use crate::data::{Dataset, Medium, Published, Request, Resize, Split, SplitName};
+
+impl Dataset for Vqa {
+    fn key(&self) -> &'static str {
+        self.of.key
+    }
+
+    /// Returns the answers that are to be told apart, or the types of free answers.
+    fn classes(&self) -> Result<Vec<String>> {
+        Ok(self.labels.clone().unwrap_or_else(|| KINDS.map(String::from).into()))
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Questions
+    }
+
+    /// Returns the published sizes of the wanted types, unless classes leave questions out.
+    fn published(&self) -> Published {
+        if !self.has_free_answers() {
+            return Published::default();
+        }
+        let wanted = |kind: &str| self.answer_types.iter().any(|wanted| wanted == kind);
+        let count =
+            |of: [usize; 3]| KINDS.iter().zip(of).filter(|(kind, _)| wanted(kind)).map(|(_, count)| count).sum();
+        let (train, test) = (count(self.of.train), count(self.of.test));
+        Published::new(KINDS.len(), &[(SplitName::Train, train), (SplitName::Test, test)])
+    }
+
+    fn has_free_answers(&self) -> bool {
+        self.labels.is_none()
+    }
+
+    fn resize(&self) -> Option<Resize> {
+        Some(self.resize)
+    }
+
+    /// Reads a split: the questions of the wanted types, in the order of their file.
+    ///
+    /// # Errors
+    /// Fails if a file is missing or malformed, if a question has no annotation, if an image is missing, or if the subset
+    /// asks for more questions than there are.
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let part = self.part(split)?;
+        let questions = self.root.join(format!("{}OpenEnded_mscoco_{part}_questions.json", self.of.version));
+        let annotations = self.root.join(format!("{}mscoco_{part}_annotations.json", self.of.version));
+        let mut of = annotated(&annotations, part)?;
+        let mut all = Listed::default();
+        for question in asked(&questions, part)? {
+            let annotation = of.remove(&question.question_id).with_context(|| {
+                let id = question.question_id;
+                format!("{}: has no answers to question {id} of {}", annotations.display(), questions.display())
+            })?;
+            if let Some(label) = self.label(&annotation, &annotations)? {
+                all.push(question, annotation, label);
+            }
+        }
+        ensure!(
+            of.is_empty(),
+            "{}: answers {} questions that {} does not have",
+            annotations.display(),
+            of.len(),
+            questions.display()
+        );
+        let keep = chosen(self.subset, split, &all.labels).with_context(|| format!("data.{}", self.of.key))?;
+        all.select(keep.as_deref());
+        self.split(all, (split, part), request)
+    }
+
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
