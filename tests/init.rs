@@ -62,7 +62,7 @@ fn a_flat_folder_of_images_gets_a_config() {
 
 #[test]
 fn every_method_is_a_config_without_doubts() {
-    let checkpoint = Checkpoint::look(&repository("assets/vit-digits.pt")).unwrap();
+    let checkpoint = Checkpoint::look(&repository("assets/vit-digits.pt"), None).unwrap();
     let images = Images::look("digits", 1).unwrap();
     assert_eq!((images.train, images.classes.len(), checkpoint.image_size), (799, 10, 8));
     for recipe in METHODS {
@@ -82,11 +82,32 @@ fn every_method_is_a_config_without_doubts() {
 
 #[test]
 fn a_text_tower_gives_the_head() {
-    let checkpoint = Checkpoint::look(&fixture("openai_clip_words.pt")).unwrap();
+    let checkpoint = Checkpoint::look(&fixture("openai_clip_words.pt"), None).unwrap();
     assert!(checkpoint.has_text && checkpoint.normalize == Some(("\"clip\"", "as all models of CLIP")));
     let images = Images::look("digits", 1).unwrap();
     let text = write(&checkpoint, &images, &METHODS[0], ("mine", "mine.toml")).unwrap();
     assert_has(&text, &["[head.zero-shot] # from the text tower", "normalize = \"clip\""]);
+}
+
+#[test]
+fn a_module_gets_a_config_that_runs_it() {
+    let place = Place::new();
+    let (data, file) = (photos(&place), place.path("mine.toml").display().to_string());
+    let module = fixture("module/residual.pt");
+    let refused = init(&module, &data, &file, &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_has(&messages(&refused), &["to run it by its own forward as a module, give --image-size PIXELS"]);
+    let output = init(&module, &data, &file, &["--image-size", "8"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let wanted = ["kind = \"module\" #", "image_size = 8", "[subspace.low-rank]", "\"linear\"", "precision = \"f32\""];
+    assert_has(&text, &wanted);
+    bella(&["check", &file]).assert().success();
+    let trained = bella(&["train", "-c", &file, "-s", "train.epochs=1", "-s", "train.warmup_steps=0"])
+        .args(["--device", "cpu", "--out", &place.path("out").display().to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(trained.status.code(), Some(0), "{}", messages(&trained));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
@@ -15,9 +15,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
+use super::bar_terminal;
 use super::small::wrapped;
 
-static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
+static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(bar_terminal::target()));
 /// The rank of this process if it prints only errors; 0 if it prints everything.
 static HUSHED: AtomicUsize = AtomicUsize::new(0);
 static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
@@ -74,11 +75,6 @@ pub fn bar_with_numbers(what: &'static str) -> ProgressBar {
     let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {elapsed_precise}\n{msg}";
     bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
-}
-
-/// Returns the number of characters in a line of the terminal that shows progress bars.
-pub fn bar_width() -> usize {
-    usize::from(console::Term::stderr().size().1)
 }
 
 /// The format of lines on the terminal: the level before the text, except for information; no time and no module.

@@ -1,5 +1,6 @@
 //! The foundations that all other modules use.
 
+pub mod bar_terminal;
 pub mod files;
 pub mod hash;
 pub mod logging;

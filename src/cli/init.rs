@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use super::failure::Usage;
@@ -11,6 +11,7 @@ use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;
 use crate::machine::device::DeviceChoice;
+use crate::model::archive::Archive;
 use crate::schema::Tree;
 use crate::session::Settings;
 
@@ -21,11 +22,16 @@ use crate::session::Settings;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella init\n  \
     bella init --checkpoint vit-small/ --data photos/ --method bella-svgd --output photos.toml\n  \
-    bella init --checkpoint ViT-B-32.pt --data cifar10=data")]
+    bella init --checkpoint ViT-B-32.pt --data cifar10=data\n  \
+    bella init --checkpoint resnet50.pt --image-size 224 --data photos/")]
 pub struct InitArgs {
     /// Network to start from: a publisher's folder, a file of weights or a TorchScript archive.
     #[arg(long, value_name = "PATH")]
     checkpoint: Option<PathBuf>,
+
+    /// Height and width in pixels of what a module takes, which then runs by its own forward (checkpoint.kind = "module").
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(i64).range(1..=4096))]
+    image_size: Option<i64>,
 
     /// Images: a folder of class folders, a CSV list, or KEY=ROOT of a data set that bella knows.
     #[arg(long, value_name = "DATA", add = super::completions::of_data_sets())]
@@ -57,7 +63,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     }
     let recipe = args.method.as_deref().map(recipe).transpose()?;
     let checkpoint = answer("Checkpoint (a folder or a file)", "--checkpoint", given(&args.checkpoint), |path| {
-        Checkpoint::look(Path::new(path))
+        look(Path::new(path), args.image_size)
     })?;
     tracing::info!("checkpoint: {}", checkpoint.about);
     let question = "Images (a folder of class folders, or KEY=ROOT)";
@@ -77,6 +83,21 @@ pub fn run(args: &InitArgs) -> Result<()> {
     std::fs::write(&file, text).with_context(|| format!("{shown}: cannot write"))?;
     println!("{shown}: written and checked; now: bella train -c {shown}");
     Ok(())
+}
+
+/// Looks at a checkpoint.
+///
+/// # Errors
+/// Fails as [`Checkpoint::look`], with the way to start from a TorchScript archive that bella does not know.
+fn look(path: &Path, module_size: Option<i64>) -> Result<Checkpoint> {
+    let found = Checkpoint::look(path, module_size);
+    let is_module = module_size.is_none() && path.is_file() && Archive::open(path).is_ok();
+    match found {
+        Err(error) if is_module => {
+            Err(anyhow!("{error:#}; to run it by its own forward as a module, give --image-size PIXELS"))
+        }
+        found => found,
+    }
 }
 
 fn given(path: &Option<PathBuf>) -> Option<String> {

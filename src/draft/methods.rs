@@ -86,11 +86,11 @@ impl Recipe {
         text[..end].trim_end_matches('.').to_string()
     }
 
-    /// Returns the tables with the values that fit the sizes.
+    /// Returns the tables with the values that fit the sizes, and `low_rank` for the table of the low-rank subspace.
     ///
     /// # Errors
     /// Fails if the file is damaged.
-    pub fn tables(&self, sizes: Sizes) -> Result<Tables> {
+    pub fn tables(&self, sizes: Sizes, low_rank: &str) -> Result<Tables> {
         let content: toml::Table = self.text.parse().with_context(|| format!("configs/methods/{}.toml", self.name))?;
         let method = content.get("method").and_then(toml::Value::as_table);
         let settings = method.and_then(|method| method.values().next()).and_then(toml::Value::as_table);
@@ -105,10 +105,7 @@ impl Recipe {
                 "[train]" if line != section => tables.train += &format!("{line}\n"),
                 "[train]" => {}
                 _ if section.starts_with("[head.") => *tables.head.get_or_insert_default() += &format!("{line}\n"),
-                _ if line.starts_with("[subspace.low-rank]") => {
-                    tables.tables += "[subspace.low-rank]\nrank = 4\ntargets = [\"mlp.fc\", \"mlp.proj\"] # also \
-                                      attn.qkv, attn.proj\n";
-                }
+                _ if line.starts_with("[subspace.low-rank]") => tables.tables += low_rank,
                 _ => tables.tables += &format!("{}\n", replaced(line, &fitted)),
             }
         }
@@ -189,7 +186,7 @@ mod tests {
     const SIZES: Sizes = Sizes { images: 1000, classes: 3, batch_size: 50, steps: 700 };
 
     fn tables(name: &str) -> Tables {
-        Recipe::named(name).unwrap().tables(SIZES).unwrap()
+        Recipe::named(name).unwrap().tables(SIZES, "[subspace.low-rank]\nrank = 4\n").unwrap()
     }
 
     #[test]

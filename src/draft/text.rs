@@ -24,7 +24,7 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     let (batch_size, epochs) = size(images.train);
     let steps = epochs * images.train.div_ceil(batch_size);
     let sizes = Sizes { images: images.train, classes: images.classes.len(), batch_size, steps };
-    let method = recipe.tables(sizes)?;
+    let method = recipe.tables(sizes, &checkpoint.low_rank)?;
     let mut text = String::new();
     let quoted = |text: &str| toml::Value::from(text).to_string();
     writeln!(text, "# {}.", method.about)?;
@@ -32,6 +32,9 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     writeln!(text, "name = {}\nseed = {SEED}\n", quoted(name))?;
     writeln!(text, "[checkpoint] # {}", checkpoint.about)?;
     writeln!(text, "path = {}", quoted(&checkpoint.path.to_string_lossy()))?;
+    if checkpoint.is_module {
+        writeln!(text, "kind = \"module\" # it runs by its own forward\nimage_size = {}", checkpoint.image_size)?;
+    }
     if let Some((value, why)) = checkpoint.normalize {
         writeln!(text, "normalize = {value} # {why}")?;
     }
@@ -45,8 +48,16 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     if !method.has_phases {
         writeln!(text, "early_stop = {} # epochs without a lower validation NLL", epochs.div_ceil(3).max(3))?;
     }
-    writeln!(text, "precision = \"auto\" # bf16 where this machine computes it natively")?;
+    writeln!(text, "{}", precision(checkpoint))?;
     Ok(text)
+}
+
+/// Returns the line of the precision.
+fn precision(checkpoint: &Checkpoint) -> &'static str {
+    match checkpoint.is_module {
+        true => "precision = \"f32\" # a module computes in the type in which it is stored",
+        false => "precision = \"auto\" # bf16 where this machine computes it natively",
+    }
 }
 
 /// Returns the images of a batch and the epochs for a number of training images.

@@ -60,14 +60,20 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
     let call = if is_archive { archive_call(outgoing)? } else { call(outgoing, target, beside) };
     text += &format!("    output = {call}\n");
     if let HeadPlace::Beside { normalised } = head {
-        if normalised {
-            text += "    output = torch.nn.functional.normalize(output, dim=-1)\n";
-        }
-        text += &format!("    head = load_file(\"{at}/head.safetensors\")\n");
-        text += "    output = output @ head[\"weight\"].T + head[\"bias\"]\n";
+        text += &through_head(&at.to_string(), normalised);
     }
     text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
     Ok(text)
+}
+
+/// Returns the lines that apply the head of the file in the folder `at` to the features.
+fn through_head(at: &str, normalised: bool) -> String {
+    let normalise = match normalised {
+        true => "    output = torch.nn.functional.normalize(output, dim=-1)\n",
+        false => "",
+    };
+    let load = format!("    head = load_file(\"{at}/head.safetensors\")\n");
+    format!("{normalise}{load}    output = output @ head[\"weight\"].T + head[\"bias\"]\n")
 }
 
 /// Returns the expression that makes the package's model.
@@ -84,7 +90,7 @@ fn create(
         return Ok(format!("torch.jit.load(\"{at}/{ARCHIVE}\")"));
     }
     if !outgoing.checkpoint().is_dir() && loaded == Loaded::Adapter {
-        return Ok(format!("...  # the model of {package} with the weights of {from}", package = target.package));
+        return Ok(format!("...  # the model of {} with the weights of {from}", target.package));
     }
     let new_head = matches!(head, HeadPlace::Saved(..)) && loaded == Loaded::Adapter;
     let size = outgoing.image_size()?;
@@ -100,10 +106,9 @@ fn create(
         }
         (_, family) => {
             let config = outgoing.config()?.unwrap_or_default();
-            let own = config["architectures"][0].as_str();
             // The checkpoint's own class has its classifier.
-            let own =
-                own.filter(|_| loaded == Loaded::Weights && outgoing.session.names.name_of("head.weight").is_some());
+            let keeps_head = loaded == Loaded::Weights && outgoing.session.names.name_of("head.weight").is_some();
+            let own = config["architectures"][0].as_str().filter(|_| keeps_head);
             let class = own.or(family.map(|family| family.class)).unwrap_or("AutoModel");
             let count = match new_head {
                 true => format!(", num_labels={classes}, ignore_mismatched_sizes=True"),

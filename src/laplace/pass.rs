@@ -12,7 +12,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::model::Model;
-use crate::model::network::weights::{Tap, Tape};
+use crate::model::network::{Tap, Tape};
 use crate::subspace::{Layout, Shape, Subspace};
 
 /// A weight `[outputs, inputs]` stored in a row of theta.

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use tch::{Tensor, no_grad};
 
 use crate::model::Model;
+use crate::model::network::Tape;
 use crate::model::network::Weights;
-use crate::model::network::weights::Tape;
 
 /// The output of the image tower for some images.
 pub struct Seen {

@@ -118,13 +118,7 @@ impl CheckpointSpec {
                 .integer("max_tokens", 1..=1 << 20)
                 .about("Most tokens of a text; 512, or what the network reads if that is less, by default.")
                 .optional(),
-            truncate: reader
-                .boolean("truncate")
-                .about(
-                    "Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first, \
-                     instead of being refused.",
-                )
-                .or(false),
+            truncate: read_truncate(&reader),
             fixed: Fixed::read(&reader),
             usual,
             sha256: OnceCell::new(),
@@ -199,6 +193,16 @@ fn read_path(reader: &Reader) -> PathBuf {
              .pth, .bin) or their index, or a TorchScript archive.",
         )
         .required_because("the folder, the file of weights or the TorchScript archive (.pt) to start from")
+}
+
+fn read_truncate(reader: &Reader) -> bool {
+    reader
+        .boolean("truncate")
+        .about(
+            "Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first, \
+             instead of being refused.",
+        )
+        .or(false)
 }
 
 fn read_interpolation(reader: &Reader, usual: Option<Interpolation>) -> Interpolation {

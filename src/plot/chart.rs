@@ -72,31 +72,42 @@ struct Layout<'a> {
     step: (i32, i32),
     notes: Vec<String>,
     notes_top: i32,
-    size: (i32, i32),
+    width: i32,
+    bottom: i32,
 }
 
 impl Chart {
-    /// Returns the chart as SVG text.
+    /// Returns the chart as SVG text. More than eight series are drawn as small multiples.
     pub fn render(&self) -> String {
-        let layout = self.layout();
-        let mut canvas = Canvas::new(layout.size.0, layout.size.1);
-        layout.legend.draw(&mut canvas);
+        let blocks = self.blocks();
+        let mut layouts: Vec<Layout> = vec![];
+        for block in &blocks {
+            layouts.push(block.layout(layouts.last().map_or(0, |above| above.bottom)));
+        }
+        let width = layouts.iter().map(|layout| layout.width).max().unwrap_or(WIDTH);
+        let mut canvas = Canvas::new(width, layouts.last().map_or(0, |layout| layout.bottom));
+        blocks.iter().zip(&layouts).for_each(|(block, layout)| block.draw(layout, &mut canvas));
+        canvas.finish()
+    }
+
+    fn draw(&self, layout: &Layout, canvas: &mut Canvas) {
+        layout.legend.draw(canvas);
         for (place, panel) in self.panels.iter().enumerate() {
             let (row, column) = (place as i32 / layout.columns, place as i32 % layout.columns);
             let x = MARGIN + LEFT + column * layout.step.0;
             let y = layout.legend.bottom + TOP + row * layout.step.1;
             let frame = Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height);
-            frame.draw(&mut canvas);
-            panel.layers.iter().for_each(|layer| layers::draw(layer, &mut canvas, &frame));
+            frame.draw(canvas);
+            panel.layers.iter().for_each(|layer| layers::draw(layer, canvas, &frame));
         }
         for (place, note) in layout.notes.iter().enumerate() {
             let at = (MARGIN, layout.notes_top + 8 + place as i32 * NOTE_LINE);
             canvas.text(note, at, Style::new(TEXT_SIZE, MUTED, Side::Left));
         }
-        canvas.finish()
     }
 
-    fn layout(&self) -> Layout<'_> {
+    /// Places the parts of a chart whose upper edge lies `top` pixels below that of the picture.
+    fn layout(&self, top: i32) -> Layout<'_> {
         let most = |quantity: &dyn Fn(&Panel) -> i32| self.panels.iter().map(quantity).max().unwrap_or(0);
         let (least, around) = (most(&Panel::least_width), LEFT + most(&Panel::right));
         let room = |columns: i32| (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns - around;
@@ -107,7 +118,7 @@ impl Chart {
         let plot_width = self.plot_width.unwrap_or(room(columns).max(least));
         let width = 2 * MARGIN + columns * (plot_width + around) + (columns - 1) * GAP;
         let width = if self.plot_width.is_some() { width } else { width.max(WIDTH) };
-        let legend = Legend::place(&self.legend, width, MARGIN);
+        let legend = Legend::place(&self.legend, width, (MARGIN, top));
         let labels = most(&|panel| panel.label_height(f64::from(plot_width)));
         let titled = self.panels.iter().any(|panel| !panel.x.title.is_empty());
         let panel_height = TOP + self.plot_height + labels + if titled { BOTTOM } else { 12 };
@@ -115,8 +126,8 @@ impl Chart {
         let notes_top = legend.bottom + rows * panel_height + 6;
         let lines = self.notes.iter().flat_map(|note| wrap(note, TEXT_SIZE, f64::from(width - 2 * MARGIN), 4));
         let notes: Vec<String> = lines.collect();
-        let height = notes_top + notes.len() as i32 * NOTE_LINE + MARGIN;
+        let bottom = notes_top + notes.len() as i32 * NOTE_LINE + MARGIN;
         let step = (plot_width + around + GAP, panel_height);
-        Layout { legend, columns, plot_width, step, notes, notes_top, size: (width, height) }
+        Layout { legend, columns, plot_width, step, notes, notes_top, width, bottom }
     }
 }

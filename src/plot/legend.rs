@@ -30,9 +30,10 @@ pub(super) struct Legend<'a> {
 }
 
 impl<'a> Legend<'a> {
-    /// Places the entries in a chart of `chart_width` pixels, with `margin` pixels free on both sides.
-    pub fn place(entries: &'a [Entry], chart_width: i32, margin: i32) -> Self {
-        let (mut x, mut y) = (margin, margin + LINE / 2);
+    /// Places the entries in a chart of `chart_width` pixels, with `margin` pixels free on both sides and
+    /// above, where the chart begins `top` pixels below the upper edge of the picture.
+    pub fn place(entries: &'a [Entry], chart_width: i32, (margin, top): (i32, i32)) -> Self {
+        let (mut x, mut y) = (margin, top + margin + LINE / 2);
         let mut placed = vec![];
         for entry in entries {
             let name = shorten(&entry.name, SIZE, f64::from(chart_width - 2 * margin - 30));
@@ -43,7 +44,7 @@ impl<'a> Legend<'a> {
             placed.push((entry, name, (x + 8, y)));
             x += taken + 22;
         }
-        let bottom = if placed.is_empty() { margin } else { y + LINE / 2 + 8 };
+        let bottom = if placed.is_empty() { top + margin } else { y + LINE / 2 + 8 };
         Self { entries: placed, bottom }
     }
 

@@ -12,6 +12,7 @@ mod legend;
 mod map;
 mod panel;
 pub mod raster;
+mod small_multiples;
 pub mod terminal;
 pub mod text;
 

@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
-use crate::model::network::weights::{Tap, Tape, Weights};
+use crate::model::network::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
 
 /// The low-rank factors of all particles, and the sum of their mixed gradients.

@@ -144,9 +144,7 @@ fn assemble<'a>(
     (folder, watch): (&'a RunFolder, &Watch),
 ) -> Result<Trainer<'a>> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
-    let steps = training.train.epochs * material.batches(training.train.batch_size);
-    training.method.spec.check_steps(steps)?;
-    training.method.spec.check_classes(session.model.head.classes())?;
+    let steps = checked_steps(training, session, material)?;
     let subspace = session.subspace()?;
     let particles = training.method.spec.particles();
     let (model, spec, world) = (&session.model, &training.train, &*session.world);
@@ -180,15 +178,23 @@ fn assemble<'a>(
     })
 }
 
+/// Returns the number of steps of the whole training, for which the method has been checked.
+fn checked_steps(training: &Training, session: &Session, material: &Material) -> Result<usize> {
+    let steps = training.train.epochs * material.batches(training.train.batch_size);
+    training.method.spec.check_steps(steps)?;
+    training.method.spec.check_classes(session.model.head.classes())?;
+    Ok(steps)
+}
+
 /// Decides how many particles and images a step of this process alone would send through the network at once, without
 /// training. It makes the checks that training makes before its first step.
 ///
 /// # Errors
-/// Fails if the config trains nothing, if the method cannot do with so few steps, or if one particle and one image do not
+/// Fails if the config trains nothing, if the method cannot do with so few steps or classes, or if one particle and one image do not
 /// fit in memory.
 pub fn plan(experiment: &Experiment, session: &Session, material: &Material) -> Result<Cut> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
-    training.method.spec.check_steps(training.train.epochs * material.batches(training.train.batch_size))?;
+    checked_steps(training, session, material)?;
     Ok(plan_step(training, session, material, training.method.spec.particles() as usize)?.cut())
 }
 

@@ -279,7 +279,7 @@ impl<'a> Trainer<'a> {
         self.tell_followers(&means);
         let loss = means[count - 1];
         let reading = self.reading(loss, clock);
-        self.bar.set_message(reading.line(crate::base::logging::bar_width()));
+        self.bar.set_message(reading.line(crate::base::bar_terminal::width()));
         if self.bar.is_hidden() && clock.told.elapsed().as_secs() >= TELL_EVERY_SECONDS {
             tracing::info!("step {}/{}  {}", self.progress.steps, self.total_steps(), reading.line(LINE));
             clock.told = Instant::now();

@@ -12,16 +12,20 @@
 //! adapted as [`Slot`]s.
 
 pub mod autoregressive;
+mod layers;
 pub mod low_rank;
 mod parameters;
-pub mod weights;
+mod tape;
+mod weights;
 
 use tch::{Kind, Tensor};
 
 use crate::machine::memory::Need;
 
 pub use autoregressive::Autoregressive;
+pub use layers::{Linear, Norm, Param, RmsNorm};
 pub use parameters::Parameters;
+pub use tape::{Tap, Tape};
 pub use weights::Weights;
 
 /// The prefix of the head's parameters, which belong to no network.

@@ -6,8 +6,8 @@ use super::parts::BlockParts;
 use super::relative::Distances;
 use super::rope::Table;
 use super::{Activation, Traits};
+use crate::model::network::Linear;
 use crate::model::network::Weights;
-use crate::model::network::weights::Linear;
 
 /// The tokens that each token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,16 +7,12 @@ use crate::base::small::push_new;
 use crate::report::picture;
 use crate::results::store::Table;
 
-/// The most series that can be told apart in one figure.
-const MOST_SERIES: usize = 8;
-
 /// The most conditions that fit side by side.
 const MOST_CONDITIONS: usize = 8;
 
 pub fn draw(material: &Material) -> Result<Option<Drawing>> {
     let results = &material.sources.results;
-    let mut shown: Vec<usize> =
-        material.series.iter().take(MOST_SERIES).flat_map(|series| series.rows.iter().copied()).collect();
+    let mut shown: Vec<usize> = material.series.iter().flat_map(|series| series.rows.iter().copied()).collect();
     shown.sort_unstable();
     let places = ["set", "condition"].map(|column| results.index(column));
     let condition = |row: &usize| places.map(|place| results.cell(*row, place));
@@ -27,19 +23,17 @@ pub fn draw(material: &Material) -> Result<Option<Drawing>> {
     shown.retain(|row| conditions.contains(&condition(row)));
     let rows = shown.iter().map(|row| results.rows[*row].clone()).collect();
     let Some(svg) = picture::of(&Table { columns: results.columns.clone(), rows })? else { return Ok(None) };
-    Ok(Some(Drawing { svg, caption: caption(material.series.len().saturating_sub(MOST_SERIES), left_out) }))
+    Ok(Some(Drawing { svg, caption: caption(left_out) }))
 }
 
-/// Returns the caption, which says how many series and conditions stand in the tables alone.
-fn caption(series: usize, conditions: usize) -> String {
+/// Returns the caption, which says how many conditions stand in the tables alone.
+fn caption(left_out: usize) -> String {
     let mut caption = "Accuracy, negative log-likelihood, expected calibration error and mutual information on each test \
                        set under each condition. Marks are means over the seeds; whiskers reach from the smallest to the \
                        largest seed."
         .to_string();
-    for (count, what) in [(series, "methods and settings"), (conditions, "conditions")] {
-        if count > 0 {
-            caption.push_str(&format!(" {count} more {what} stand in the tables."));
-        }
+    if left_out > 0 {
+        caption.push_str(&format!(" {left_out} more conditions stand in the tables."));
     }
     caption
 }

@@ -1,0 +1,184 @@
+//! The layers of n particles: linear layers and norms, whose weights are shared by all particles, one per particle, or shared
+//! with a low-rank update.
+
+use tch::{Kind, Tensor};
+
+use super::low_rank::{Flipped, LowRank};
+use super::tape::Recorder;
+
+/// A parameter of a layer.
+#[derive(Debug)]
+pub enum Param {
+    /// One tensor for all particles, in its own shape.
+    Shared(Tensor),
+    /// One tensor per particle, `[n, …shape]`.
+    PerParticle(Tensor),
+}
+
+impl Param {
+    /// Returns a vector parameter in a shape that can be added to `[p, B, T, d]`.
+    fn broadcast(&self) -> Tensor {
+        match self {
+            Self::Shared(t) => t.shallow_clone(),
+            Self::PerParticle(t) => t.unsqueeze(1).unsqueeze(1),
+        }
+    }
+
+    /// Returns the parameter with a leading particle axis of 1 or n.
+    pub(super) fn with_particles(&self) -> Tensor {
+        match self {
+            Self::Shared(t) => t.unsqueeze(0),
+            Self::PerParticle(t) => t.shallow_clone(),
+        }
+    }
+
+    /// Returns rows `start..start + length` of the parameter's own first axis.
+    fn rows(&self, start: i64, length: i64) -> Param {
+        match self {
+            Self::Shared(t) => Self::Shared(t.narrow(0, start, length)),
+            Self::PerParticle(t) => Self::PerParticle(t.narrow(1, start, length)),
+        }
+    }
+
+    /// Returns the rows `index: [k]` of the parameter's own first axis.
+    fn picked(&self, index: &Tensor) -> Param {
+        match self {
+            Self::Shared(t) => Self::Shared(t.index_select(0, index)),
+            Self::PerParticle(t) => Self::PerParticle(t.index_select(1, index)),
+        }
+    }
+
+    /// Returns the parameter in a type.
+    fn to_kind(&self, kind: Kind) -> Param {
+        match self {
+            Self::Shared(t) => Self::Shared(t.to_kind(kind)),
+            Self::PerParticle(t) => Self::PerParticle(t.to_kind(kind)),
+        }
+    }
+}
+
+/// A linear layer of n particles.
+pub struct Linear {
+    pub(super) weight: Param,
+    pub(super) bias: Option<Param>,
+    pub(super) low_rank: Option<LowRank>,
+    pub(super) flipped: Option<Flipped>,
+    pub(super) recorder: Option<Recorder>,
+}
+
+impl Linear {
+    /// Maps `x: [p, B, T, in] -> [p', B, T, out]`, with p' = n where particles differ.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        let size = x.size();
+        let (batch, tokens, inputs) = (size[1], size[2], size[3]);
+        let input = x;
+        let x = x.reshape([size[0], batch * tokens, inputs]);
+        let y = match &self.weight {
+            Param::Shared(weight) => self.shared(&x, weight),
+            Param::PerParticle(weight) => self.per_particle(&x, weight),
+        };
+        let y = match &self.low_rank {
+            Some(update) => update.add_to(y, &x, self.flipped.as_ref()),
+            None => y,
+        };
+        let (particles, outputs) = (y.size()[0], y.size()[2]);
+        let y = y.view([particles, batch, tokens, outputs]);
+        if let Some(recorder) = &self.recorder {
+            recorder.record(input, &y);
+        }
+        y
+    }
+
+    fn shared(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        match &self.bias {
+            Some(Param::Shared(bias)) => x.linear(weight, Some(bias)),
+            Some(Param::PerParticle(bias)) => x.linear(weight, None::<&Tensor>) + bias.unsqueeze(1),
+            None => x.linear(weight, None::<&Tensor>),
+        }
+    }
+
+    fn per_particle(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        let particles = weight.size()[0];
+        let x = x.expand([particles, -1, -1], false);
+        match &self.bias {
+            Some(bias) => {
+                let bias = match bias {
+                    Param::Shared(b) => b.unsqueeze(0).unsqueeze(0),
+                    Param::PerParticle(b) => b.unsqueeze(1),
+                };
+                bias.baddbmm(&x, &weight.transpose(1, 2), 1.0, 1.0)
+            }
+            None => x.bmm(&weight.transpose(1, 2)),
+        }
+    }
+
+    /// Returns the layer that computes only output rows `start..start + length`.
+    pub fn rows(&self, start: i64, length: i64) -> Linear {
+        Linear {
+            weight: self.weight.rows(start, length),
+            bias: self.bias.as_ref().map(|b| b.rows(start, length)),
+            low_rank: self.low_rank.as_ref().map(|l| l.rows(start, length)),
+            flipped: self.flipped.as_ref().map(Flipped::again),
+            recorder: self.recorder.as_ref().map(|recorder| recorder.from_row(start)),
+        }
+    }
+
+    /// Returns the layer that computes only the output rows `index: [k]`, in the type `kind`, without recording it.
+    pub fn picked(&self, index: &Tensor, kind: Kind) -> Linear {
+        let (weight, bias) = (self.weight.picked(index), self.bias.as_ref().map(|b| b.picked(index)));
+        let low_rank = self.low_rank.as_ref().map(|l| l.picked(index));
+        Linear { weight, bias, low_rank, flipped: self.flipped.as_ref().map(Flipped::again), recorder: None }
+            .to_kind(kind)
+    }
+
+    /// Returns the layer with weights in a type.
+    pub fn to_kind(self, kind: Kind) -> Linear {
+        Linear {
+            weight: self.weight.to_kind(kind),
+            bias: self.bias.map(|b| b.to_kind(kind)),
+            low_rank: self.low_rank.map(|l| l.to_kind(kind)),
+            flipped: self.flipped.map(|f| f.to_kind(kind)),
+            recorder: self.recorder,
+        }
+    }
+
+    /// Returns whether its uses are recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.recorder.is_some()
+    }
+}
+
+/// A norm by the root mean square of n particles (Zhang & Sennrich 2019, arXiv 1910.07467).
+pub struct RmsNorm {
+    pub(super) weight: Param,
+}
+
+impl RmsNorm {
+    /// Normalises `x: [p, B, T, d]` in f32 or wider.
+    pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
+        let kind = x.kind();
+        let own = x.to_kind(crate::base::tensor::wide(kind));
+        let mean = own.square().mean_dim([-1i64].as_slice(), true, None::<Kind>);
+        (own * (mean + eps).rsqrt()).to_kind(kind) * self.weight.broadcast()
+    }
+}
+
+/// A layer norm of n particles.
+pub struct Norm {
+    pub(super) weight: Param,
+    pub(super) bias: Param,
+}
+
+impl Norm {
+    /// Normalises `x: [p, B, T, d]`.
+    pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
+        let width = x.size()[3];
+        match (&self.weight, &self.bias) {
+            (Param::Shared(weight), Param::Shared(bias)) => x.layer_norm([width], Some(weight), Some(bias), eps, true),
+            (weight, bias) => {
+                let normed = x.layer_norm([width], None::<&Tensor>, None::<&Tensor>, eps, true);
+                normed * weight.broadcast() + bias.broadcast()
+            }
+        }
+    }
+}
