@@ -1,5 +1,5 @@
 //! Records where libtorch lies, so that `bella` runs without environment variables, and which sources it was built from.
-//! Compiles the one C++ file, with the compiler and the headers that torch-sys needs as well.
+//! Compiles the C++ files, with the compiler and the headers that torch-sys needs as well.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,21 +10,23 @@ fn main() {
     println!("cargo:rerun-if-changed=.git/refs/heads");
     println!("cargo:rerun-if-env-changed=DEP_TCH_LIBTORCH_LIB");
     let folder = std::env::var("DEP_TCH_LIBTORCH_LIB").unwrap_or_default();
-    gpu_memory(Path::new(&folder));
+    compile(Path::new(&folder));
     println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
     println!("cargo:rustc-env=BELLA_LIBTORCH_VERSION={}", version(Path::new(&folder)));
     println!("cargo:rustc-env=BELLA_COMMIT={}", commit());
 }
 
-/// Compiles the reader of libtorch's GPU allocator.
-fn gpu_memory(lib: &Path) {
-    const SOURCE: &str = "src/machine/gpu_memory.cpp";
-    println!("cargo:rerun-if-changed={SOURCE}");
+/// Compiles the C++ files against the headers of libtorch.
+fn compile(lib: &Path) {
+    const SOURCES: [&str; 2] = ["src/machine/gpu_memory.cpp", "src/machine/products.cpp"];
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
-    let root = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from);
+    SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
+    let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
     let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").warnings(false).include(root.join("include")).file(SOURCE).compile("bella_gpu_memory");
+    build.cpp(true).std("c++17").warnings(false).files(SOURCES);
+    build.include(&include).include(include.join("torch/csrc/api/include")).compile("bella_libtorch");
     println!("cargo:rustc-link-search=native={}", lib.display());
+    println!("cargo:rustc-link-lib=torch_cpu");
     println!("cargo:rustc-link-lib=c10");
 }
 

@@ -152,7 +152,7 @@ settings() {
         ;;
     tfb) own=("method.tfb.samples=$draws") ;;
     # Nothing is trained, so there is nothing to search; texts behind a ready head are not known.
-    bayesvlm) own=("method.bayesvlm.images=$trained" 'method.bayesvlm.modalities="image"') ;;
+    bayesvlm) own=("method.bayesvlm.images=$trained" 'subspace.projections.modalities="image"') ;;
     *) refuse "--methods: $1 is unknown, or this script has no settings for it yet" ;;
     esac
 }

@@ -5,6 +5,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::clock::Clock;
 use crate::base::tensor::guarded;
+use crate::machine::products::linear;
 
 /// The number of products that are timed.
 const PRODUCTS: usize = 5;
@@ -18,14 +19,14 @@ pub fn matmul_rates(device: Device, kind: Kind) -> Result<Vec<f64>> {
     let side: i64 = if device == Device::Cpu { 1536 } else { 8192 };
     guarded("matrix product", "free memory", || {
         let x = Tensor::f_randn([side, side], (Kind::Float, device))?.to_kind(kind);
-        let weight = x.tr().contiguous();
+        let (x, weight) = (x.unsqueeze(0), x.tr().contiguous());
         let work = 2.0 * (side as f64).powi(3);
         no_grad(|| {
             // The first product also initialises libraries, so it is not timed.
-            drop(x.f_linear(&weight, None::<&Tensor>)?);
+            drop(linear(&x, &weight, None));
             let rate = |_| {
                 let clock = Clock::start(device);
-                drop(x.f_linear(&weight, None::<&Tensor>)?);
+                drop(linear(&x, &weight, None));
                 Ok(work / clock.stop().wall)
             };
             (0..PRODUCTS).map(rate).collect()

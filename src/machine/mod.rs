@@ -8,6 +8,7 @@ mod gpu_memory;
 pub mod memory;
 pub mod parallel;
 mod precision;
+pub mod products;
 pub mod wait;
 
 pub use chunk::Chunk;

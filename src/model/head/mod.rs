@@ -15,6 +15,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::label_log_probabilities;
+use crate::machine::products::{linear, linear_per_particle};
 use crate::model::language::{self, OUTPUT, Tokenizer};
 use crate::model::llava;
 use crate::model::network::{Parameters, Weights};
@@ -194,16 +195,15 @@ impl Head {
         let (kind, features) = (self.weight.kind(), self.inputs(features));
         match (weights.own("head.weight"), weights.own("head.bias")) {
             (Some(weight), Some(bias)) => {
-                let weight = weight.to_kind(kind).transpose(1, 2);
-                let particles = weight.size()[0];
-                let bias = bias.to_kind(kind).unsqueeze(1);
-                let logits = bias.baddbmm(&features.expand([particles, -1, -1], false), &weight, 1.0, 1.0);
+                let (weight, bias) = (weight.to_kind(kind), bias.to_kind(kind));
+                let x = features.expand([weight.size()[0], -1, -1], false);
+                let logits = linear_per_particle(&x, &weight, Some(&bias));
                 weights.record_head(&features, &logits);
                 logits
             }
             _ => match &self.rows {
                 Some(rows) if weights.adapts(OUTPUT) => of_rows(weights, rows, &features),
-                _ => features.linear(&self.weight, Some(&self.bias)),
+                _ => linear(&features, &self.weight, Some(&self.bias)),
             },
         }
     }

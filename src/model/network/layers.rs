@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::low_rank::{Flipped, LowRank};
 use super::tape::Recorder;
+use crate::machine::products::{linear, linear_per_particle};
 
 /// A parameter of a layer.
 #[derive(Debug)]
@@ -91,25 +92,18 @@ impl Linear {
 
     fn shared(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         match &self.bias {
-            Some(Param::Shared(bias)) => x.linear(weight, Some(bias)),
-            Some(Param::PerParticle(bias)) => x.linear(weight, None::<&Tensor>) + bias.unsqueeze(1),
-            None => x.linear(weight, None::<&Tensor>),
+            Some(Param::Shared(bias)) => linear(x, weight, Some(bias)),
+            Some(Param::PerParticle(bias)) => linear(x, weight, None) + bias.unsqueeze(1),
+            None => linear(x, weight, None),
         }
     }
 
     fn per_particle(&self, x: &Tensor, weight: &Tensor) -> Tensor {
-        let particles = weight.size()[0];
-        let x = x.expand([particles, -1, -1], false);
-        match &self.bias {
-            Some(bias) => {
-                let bias = match bias {
-                    Param::Shared(b) => b.unsqueeze(0).unsqueeze(0),
-                    Param::PerParticle(b) => b.unsqueeze(1),
-                };
-                bias.baddbmm(&x, &weight.transpose(1, 2), 1.0, 1.0)
-            }
-            None => x.bmm(&weight.transpose(1, 2)),
-        }
+        let x = x.expand([weight.size()[0], -1, -1], false);
+        let bias = self.bias.as_ref().map(|bias| match bias {
+            Param::Shared(bias) | Param::PerParticle(bias) => bias,
+        });
+        linear_per_particle(&x, weight, bias)
     }
 
     /// Returns the layer that computes only output rows `start..start + length`.
