@@ -55,3 +55,11 @@ pub fn end_group(child: &mut Child) {
 pub fn end_group(child: &mut Child) {
     let _ = child.kill();
 }
+
+/// Returns what a child that failed said last: the last of its lines that is an error, without the word, or else its last
+/// line.
+pub fn last_words<'a>(lines: impl DoubleEndedIterator<Item = &'a str> + Clone) -> String {
+    let error = lines.clone().rev().find_map(|line| line.strip_prefix("error: "));
+    let last = lines.rev().find(|line| !line.trim().is_empty());
+    error.or(last).unwrap_or("it said nothing").to_string()
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::machine::child::end_with_parent;
+use crate::machine::child::{end_with_parent, last_words};
 
 /// The time between two checks of a running child. A resume file must be seen before the next step is over.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -48,9 +48,7 @@ impl Ended {
 
     /// Returns the last error line without its `error: `, or else the last line.
     pub fn last_words(&self) -> String {
-        let errors = self.lines.iter().rev().find_map(|line| line.text.strip_prefix("error: "));
-        let last = self.lines.iter().rev().map(|line| line.text.as_str()).find(|text| !text.trim().is_empty());
-        errors.or(last).unwrap_or("it said nothing").to_string()
+        last_words(self.lines.iter().map(|line| line.text.as_str()))
     }
 }
 

@@ -13,7 +13,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::trial::{Base, Trial};
 use crate::machine::Wait;
-use crate::machine::child::{ask_to_end, end_with_parent};
+use crate::machine::child::{self, ask_to_end, end_with_parent};
 use crate::machine::cores;
 use crate::machine::device::DeviceChoice;
 use crate::schema::Choice;
@@ -198,10 +198,10 @@ impl Launcher<'_> {
     }
 }
 
-/// Returns the last error in a log, or else its last line.
+/// Returns what the last command of a log said last.
 fn last_words(log: &Path) -> String {
     let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let lines = || text.lines().rev();
-    let error = lines().take_while(|line| !line.starts_with("$ ")).find_map(|line| line.strip_prefix("error: "));
-    error.or(lines().find(|line| !line.trim().is_empty())).unwrap_or("it said nothing").to_string()
+    let lines: Vec<&str> = text.lines().collect();
+    let start = lines.iter().rposition(|line| line.starts_with("$ ")).map_or(0, |command| command + 1);
+    child::last_words(lines[start..].iter().copied())
 }

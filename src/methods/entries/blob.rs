@@ -25,7 +25,7 @@ use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
     Circumstances, Entry, Evaluation, Method, MethodSpec, Noisy, Objective, Particles, Parts, RowsAre, Signs, Step,
-    Update, keys,
+    Update, Variant, keys,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -38,7 +38,7 @@ pub static ENTRY: Entry = Entry {
     update: Update::Optimizer,
     rows: RowsAre::Gaussians,
     particles: Particles::Any,
-    bench: &[],
+    bench: &[Variant { key: "blob", sets: &["cycle=100"], asks_for_mixing: false }],
     names: &[("low-rank", "BLoB")],
     names_of_many: &[("low-rank", "Multi-BLoB")],
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
