@@ -40,25 +40,22 @@ pub fn is_language(path: &Path) -> bool {
 /// or left over, or if `tokens` exceeds the network's context.
 pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
     let place = Place::of(path)?;
-    let (family, geometry) = config(&place)?;
-    let tokens = tokens.unwrap_or(TOKENS.min(geometry.context));
-    ensure!(
-        tokens <= geometry.context,
-        "checkpoint.max_tokens = {tokens}: the network at {} reads at most {} tokens",
-        path.display(),
-        geometry.context
-    );
+    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
+    let (family, language) = described(&Values::new(&file, read_json(&file)?), tokens)?;
+    let geometry = &language.geometry;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let base = placed(&geometry, tensors).with_context(|| path.display().to_string())?;
-    let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?;
-    Ok(Opened { language: Language::new(geometry, tokens), family, base, stored, tokenizer })
+    let base = placed(geometry, tensors).with_context(|| path.display().to_string())?;
+    let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, language.tokens as usize)?;
+    Ok(Opened { language, family, base, stored, tokenizer })
 }
 
-fn config(place: &Place) -> Result<(&'static Family, Geometry)> {
-    let path = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let shown = path.display();
-    let values = Values::new(&path, read_json(&path)?);
+/// Returns the network that a config describes, for prompts of at most `tokens` tokens; 512 or the context by default.
+///
+/// # Errors
+/// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's context.
+pub fn described(values: &Values, tokens: Option<i64>) -> Result<(&'static Family, Language)> {
+    let shown = values.path.display();
     let model_type = values.text("model_type").unwrap_or_default();
     let Some(family) = family(model_type) else {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
@@ -67,7 +64,14 @@ fn config(place: &Place) -> Result<(&'static Family, Geometry)> {
             known.join(", ")
         )
     };
-    Ok((family, Geometry::read(&values, family)?))
+    let geometry = Geometry::read(values, family)?;
+    let tokens = tokens.unwrap_or(TOKENS.min(geometry.context));
+    ensure!(
+        tokens <= geometry.context,
+        "checkpoint.max_tokens = {tokens}: the network of {shown} reads at most {} tokens",
+        geometry.context
+    );
+    Ok((family, Language::new(geometry, tokens)))
 }
 
 /// Returns the name here of a stored tensor; `None` for one that has no place.
@@ -101,7 +105,7 @@ fn canonical(stored: &str) -> Option<String> {
 }
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass.
-fn expected(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
+pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
     let Geometry { vocabulary, width, biases, tied, .. } = *geometry;
     let mut all = vec![(format!("{EMBEDDING}.weight"), vec![vocabulary, width])];
     let norm = |layer: String| (format!("{layer}.weight"), vec![width]);
@@ -141,7 +145,7 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Par
         found.push((name, stored, tensor));
     }
     let mut named = Vec::new();
-    for (name, shape) in expected(geometry) {
+    for (name, shape) in sizes(geometry) {
         let at = found.iter().position(|(known, ..)| *known == name);
         let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
         let (_, stored, tensor) = found.swap_remove(at);

@@ -14,9 +14,10 @@ use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
 use crate::model::folder::{Place, Values, config_file, home};
-use crate::model::language::{Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
+use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
 use crate::model::network::Parameters;
 use crate::model::vit::forward::Vit;
+use crate::model::vit::parts::Parts;
 use crate::model::vit::{self, recognise};
 
 /// A network as read from its folder.
@@ -51,14 +52,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
     let (tower, base) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;
     let sight = Sight { eyes, tower, normalize };
-    let tokens = tokens.unwrap_or((TOKENS + sight.patches()).min(geometry.context));
-    ensure!(
-        (sight.patches()..=geometry.context).contains(&tokens),
-        "checkpoint.max_tokens = {tokens}: must be from {}, the tokens of an image, to {}, the most that the network at {} reads",
-        sight.patches(),
-        geometry.context,
-        path.display()
-    );
+    let tokens = limit(&sight, &geometry, tokens, path)?;
     let tokenizer = QuestionTokenizer {
         tokenizer: Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?,
         image: sight.eyes.token as u32,
@@ -67,6 +61,42 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
     };
     let llava = Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All };
     Ok(Opened { llava, family, base, stored, tokenizer })
+}
+
+/// Returns the most tokens of a prompt with its image, as [`open`] has them, for the network of a folder or a config at `path`.
+fn limit(sight: &Sight, geometry: &Geometry, tokens: Option<i64>, path: &Path) -> Result<i64> {
+    let tokens = tokens.unwrap_or((TOKENS + sight.patches()).min(geometry.context));
+    ensure!(
+        (sight.patches()..=geometry.context).contains(&tokens),
+        "checkpoint.max_tokens = {tokens}: must be from {}, the tokens of an image, to {}, the most that the network at {} reads",
+        sight.patches(),
+        geometry.context,
+        path.display()
+    );
+    Ok(tokens)
+}
+
+/// Returns the network that a config describes, for prompts of at most `tokens` tokens as [`open`] has them.
+///
+/// # Errors
+/// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's context.
+pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> Result<Llava> {
+    let (_, geometry, eyes) = config::read(values)?;
+    let tower = Vit::new(config::tower(values, &eyes)?, eyes.traits, Parts::PLAIN);
+    let sight = Sight { eyes, tower, normalize };
+    let tokens = limit(&sight, &geometry, tokens, &values.path)?;
+    Ok(Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All })
+}
+
+/// Returns the names and shapes of all weights of a network, in the order of the forward pass.
+pub fn sizes(llava: &Llava) -> Vec<(String, Vec<i64>)> {
+    let Sight { eyes, tower, .. } = &llava.sight;
+    let geometry = &llava.language.geometry;
+    let seen = vit::shapes::sizes(&tower.geometry).into_iter().filter(|(name, _)| is_run(name, eyes.blocks));
+    let mut all: Vec<_> = seen.map(|(name, shape)| (format!("{TOWER}{name}"), shape)).collect();
+    all.extend(projector_sizes(tower.geometry.width, geometry.width, eyes));
+    all.extend(language::sizes(geometry));
+    all
 }
 
 /// The tensors of the parts, by their names there.
@@ -125,14 +155,27 @@ fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(Stri
         geometry.image_size()
     );
     let run = eyes.blocks;
-    let is_run = |name: &str| match name.strip_prefix("blocks.") {
-        Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).is_some_and(|n: usize| n < run),
-        None => !name.starts_with("ln_post.") && !name.starts_with("proj."),
-    };
-    let kept = base.all().iter().filter(|(name, _)| is_run(name));
+    let kept = base.all().iter().filter(|(name, _)| is_run(name, run));
     let named = kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();
     geometry.blocks = run + 1;
     Ok((Vit::new(geometry, eyes.traits, parts), named))
+}
+
+/// Returns whether a parameter of CLIP's tower takes part where `blocks` blocks are run.
+fn is_run(name: &str, blocks: usize) -> bool {
+    match name.strip_prefix("blocks.") {
+        Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).is_some_and(|n: usize| n < blocks),
+        None => !name.starts_with("ln_post.") && !name.starts_with("proj."),
+    }
+}
+
+/// Returns the names and shapes of the projector's weights, from patches of `inputs` values to embeddings of `width`.
+fn projector_sizes(inputs: i64, width: i64, eyes: &Eyes) -> Vec<(String, Vec<i64>)> {
+    let layer = |(layer, inputs): (&str, i64)| {
+        let weight = (format!("{layer}.weight"), vec![width, inputs]);
+        [Some(weight), eyes.bias.then(|| (format!("{layer}.bias"), vec![width]))]
+    };
+    PROJECTOR.into_iter().zip([inputs, width]).flat_map(layer).flatten().collect()
 }
 
 fn projector_of(
@@ -142,20 +185,16 @@ fn projector_of(
     eyes: &Eyes,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut named = Vec::new();
-    for (layer, inputs) in PROJECTOR.into_iter().zip([inputs, width]) {
-        let weight = (format!("{layer}.weight"), vec![width, inputs]);
-        let bias = eyes.bias.then(|| (format!("{layer}.bias"), vec![width]));
-        for (name, shape) in [weight].into_iter().chain(bias) {
-            let at = tensors.iter().position(|(known, _)| *known == name);
-            let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
-            let (name, tensor) = tensors.swap_remove(at);
-            ensure!(
-                tensor.size() == shape,
-                "`{name}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
-                tensor.size()
-            );
-            named.push((name, tensor));
-        }
+    for (name, shape) in projector_sizes(inputs, width, eyes) {
+        let at = tensors.iter().position(|(known, _)| *known == name);
+        let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
+        let (name, tensor) = tensors.swap_remove(at);
+        ensure!(
+            tensor.size() == shape,
+            "`{name}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
+            tensor.size()
+        );
+        named.push((name, tensor));
     }
     if let Some((name, _)) = tensors.first() {
         bail!("`{name}` has no place in the network that config.json describes");
