@@ -132,7 +132,7 @@ pub struct Described {
 /// A language network, or one that sees images.
 pub enum Text {
     Language(Language),
-    Llava(Llava),
+    Llava(Box<Llava>),
 }
 
 impl Described {
@@ -171,7 +171,7 @@ impl Described {
         (kind, tokens, normalize): (CheckpointKind, Option<i64>, Normalize),
     ) -> Result<Described> {
         let network = match kind {
-            CheckpointKind::VisionLanguage => Text::Llava(llava::described(values, tokens, normalize)?),
+            CheckpointKind::VisionLanguage => Text::Llava(Box::new(llava::described(values, tokens, normalize)?)),
             _ => Text::Language(language::described(values, tokens)?.1),
         };
         Ok(Described { name, network, stored: stored(values) })

@@ -131,7 +131,7 @@ impl Sized {
                 if experiment.head.spec.training() != Training::Tokens {
                     llava.reads = Rows::Last;
                 }
-                Box::new(llava)
+                llava
             }
         };
         Sized { name, network, counted, base, kind, checkpoint_bytes }
