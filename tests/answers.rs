@@ -195,7 +195,11 @@ fn folders_that_are_not_computed_are_refused() {
             "\"model_type\": \"llava\", \"quantization_config\": {\"bits\": 4}",
             "unquantised folder",
         ),
-        ("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 5", "they are not of one model"),
+        (
+            "\"num_hidden_layers\": 3",
+            "\"num_hidden_layers\": 5",
+            "the weights lack `vision_tower.vision_model.encoder.layers.3.layer_norm1.weight`",
+        ),
         ("\"hidden_size\": 16", "\"hidden_size\": 32", "they are not of one model"),
         ("\"vision_feature_layer\": -2", "\"vision_feature_layer\": -9", "must be the number of one of 3 blocks"),
     ] {

@@ -123,7 +123,10 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
         (config("\"llama3\"", "\"yarn\""), &["rope_type = \"yarn\" is none that bella computes"]),
         (config("\"use_cache\"", "\"quantization_config\": {}, \"use_cache\""), &["unquantised"]),
         (config("\"intermediate_size\": 24", "\"intermediate_size\": 25"), &["has the shape [24, 16]", "[25, 16]"]),
-        (config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3"), &["the weights lack `blocks.2.ln_1.weight`"]),
+        (
+            config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3"),
+            &["the weights lack `model.layers.2.input_layernorm.weight`"],
+        ),
         (config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1"), &["has no place"]),
     ];
     let place = place(TRAINED);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::config::{FAMILIES, Family, family};
+use super::names::{canonical, published};
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
 use crate::model::folder::{Place, Values, config_file, home};
@@ -74,36 +75,6 @@ pub fn described(values: &Values, tokens: Option<i64>) -> Result<(&'static Famil
     Ok((family, Language::new(geometry, tokens)))
 }
 
-/// Returns the name here of a stored tensor; `None` for one that has no place.
-fn canonical(stored: &str) -> Option<String> {
-    const LAYERS: [(&str, &str); 9] = [
-        ("input_layernorm", "ln_1"),
-        ("self_attn.q_proj", "attn.q"),
-        ("self_attn.k_proj", "attn.k"),
-        ("self_attn.v_proj", "attn.v"),
-        ("self_attn.o_proj", "attn.proj"),
-        ("post_attention_layernorm", "ln_2"),
-        ("mlp.gate_proj", "mlp.gate"),
-        ("mlp.up_proj", "mlp.fc"),
-        ("mlp.down_proj", "mlp.proj"),
-    ];
-    let name = stored.strip_prefix("model.").unwrap_or(stored);
-    if let Some(rest) = name.strip_prefix("layers.") {
-        let (block, rest) = rest.split_once('.')?;
-        let (layer, end) = rest.rsplit_once('.')?;
-        let (_, own) = LAYERS.iter().find(|(theirs, _)| *theirs == layer)?;
-        return Some(format!("blocks.{block}.{own}.{end}"));
-    }
-    let (layer, end) = name.rsplit_once('.')?;
-    let own = match layer {
-        "embed_tokens" => EMBEDDING,
-        "norm" => "ln_post",
-        "lm_head" => OUTPUT,
-        _ => return None,
-    };
-    Some(format!("{own}.{end}"))
-}
-
 /// Returns the names and shapes of all parameters, in the order of the forward pass.
 pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
     let Geometry { vocabulary, width, biases, tied, .. } = *geometry;
@@ -135,6 +106,7 @@ pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
 /// # Errors
 /// Fails if a tensor is missing, has another shape than the config says, or has no place.
 pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
+    let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
     let mut found = Vec::new();
     for (stored, tensor) in tensors {
         // Published folders of transformers before 4.31 also hold the frequencies, which follow from the config.
@@ -147,7 +119,9 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Par
     let mut named = Vec::new();
     for (name, shape) in sizes(geometry) {
         let at = found.iter().position(|(known, ..)| *known == name);
-        let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
+        let at = at.with_context(|| {
+            format!("the weights lack `{}`, which config.json asks for", published(&name, &stored_names))
+        })?;
         let (_, stored, tensor) = found.swap_remove(at);
         ensure!(
             tensor.size() == shape,

@@ -11,6 +11,7 @@ pub mod config;
 mod folder;
 mod footprint;
 pub mod forward;
+mod names;
 pub mod rope;
 pub mod tokens;
 mod writing;

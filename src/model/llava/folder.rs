@@ -2,6 +2,7 @@
 //! executed. Every tensor must have a place in the network, and every place a tensor; those of tower blocks that are not run
 //! are left out.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -103,7 +104,11 @@ pub fn sizes(llava: &Llava) -> Vec<(String, Vec<i64>)> {
 #[derive(Default)]
 struct Sorted {
     tower: Vec<(String, Tensor)>,
-    projector: Vec<(String, Tensor)>,
+    /// The start of the names that the tower's tensors have in the folder.
+    tower_prefix: String,
+    /// With their names in the folder.
+    projector: Vec<(String, String, Tensor)>,
+    /// By their names in the folder.
     language: Vec<(String, Tensor)>,
 }
 
@@ -114,15 +119,15 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
         let name = stored.strip_prefix("model.").unwrap_or(&stored);
         if let Some(name) = name.strip_prefix("vision_tower.") {
             let name = name.strip_prefix("vision_model.").unwrap_or(name);
+            found.tower_prefix = stored[..stored.len() - name.len()].to_string();
             // The numbers of positions follow from the config.
             if !name.ends_with("position_ids") {
                 found.tower.push((format!("vision_model.{name}"), tensor));
             }
         } else if let Some(name) = name.strip_prefix("multi_modal_projector.") {
-            found.projector.push((format!("projector.{name}"), tensor));
-        } else if let Some(name) = name.strip_prefix("language_model.").or(name.starts_with("lm_head").then_some(name))
-        {
-            found.language.push((name.to_string(), tensor));
+            found.projector.push((format!("projector.{name}"), stored, tensor));
+        } else if name.starts_with("language_model.") || name.starts_with("lm_head") {
+            found.language.push((stored, tensor));
         } else {
             bail!("`{stored}` has no place in a LLaVA network");
         }
@@ -132,7 +137,8 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
 
 /// Gives every tensor its place: those of the tower, the projector and the language network, in this order.
 fn assembled(tensors: Vec<(String, Tensor)>, geometry: &Geometry, eyes: &Eyes) -> Result<(Vit, Parameters)> {
-    let Sorted { tower, projector, language } = sorted(tensors)?;
+    let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
+    check_tower(&tower, &tower_prefix, eyes)?;
     let (vit, mut all) = tower_of(&tower, eyes).context("its image tower")?;
     all.extend(projector_of(projector, vit.geometry.width, geometry.width, eyes)?);
     let language = placed(geometry, language)?;
@@ -141,9 +147,38 @@ fn assembled(tensors: Vec<(String, Tensor)>, geometry: &Geometry, eyes: &Eyes) -
     Ok((vit, if geometry.tied { base.tie("lm_head.weight", "embed.weight") } else { base }))
 }
 
+/// Checks that no tensor of the tower's blocks that are run is missing, nor one before them.
+fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Result<()> {
+    const BEFORE: [&str; 5] = [
+        "embeddings.class_embedding",
+        "embeddings.patch_embedding.weight",
+        "embeddings.position_embedding.weight",
+        "pre_layrnorm.weight",
+        "pre_layrnorm.bias",
+    ];
+    const LAYERS: [&str; 8] = [
+        "layer_norm1",
+        "self_attn.q_proj",
+        "self_attn.k_proj",
+        "self_attn.v_proj",
+        "self_attn.out_proj",
+        "layer_norm2",
+        "mlp.fc1",
+        "mlp.fc2",
+    ];
+    ensure!(!tensors.is_empty(), "the weights lack `vision_tower.*`, which config.json asks for");
+    let there: HashSet<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
+    let layers = (0..eyes.blocks).flat_map(|block| LAYERS.map(|layer| format!("encoder.layers.{block}.{layer}")));
+    let layers = layers.flat_map(|layer| ["weight", "bias"].map(|end| format!("{layer}.{end}")));
+    let mut wanted = BEFORE.iter().map(|name| name.to_string()).chain(layers);
+    if let Some(lacking) = wanted.find(|name| !there.contains(format!("vision_model.{name}").as_str())) {
+        bail!("the weights lack `{prefix}{lacking}`, which config.json asks for");
+    }
+    Ok(())
+}
+
 /// Returns CLIP's tower with the parameters of the blocks that are run.
 fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(String, Tensor)>)> {
-    ensure!(!tensors.is_empty(), "the weights lack `vision_tower.*`, which config.json asks for");
     let vit::Named { mut geometry, parts, base, .. } = recognise(tensors, Some(eyes.image_size))?;
     ensure!(
         geometry.blocks >= eyes.blocks
@@ -179,25 +214,29 @@ fn projector_sizes(inputs: i64, width: i64, eyes: &Eyes) -> Vec<(String, Vec<i64
 }
 
 fn projector_of(
-    mut tensors: Vec<(String, Tensor)>,
+    mut tensors: Vec<(String, String, Tensor)>,
     inputs: i64,
     width: i64,
     eyes: &Eyes,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut named = Vec::new();
+    let prefix = tensors.first().map_or("multi_modal_projector.".into(), |(name, stored, _)| {
+        stored.trim_end_matches(name.trim_start_matches("projector.")).to_string()
+    });
     for (name, shape) in projector_sizes(inputs, width, eyes) {
-        let at = tensors.iter().position(|(known, _)| *known == name);
-        let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
-        let (name, tensor) = tensors.swap_remove(at);
+        let at = tensors.iter().position(|(known, ..)| *known == name);
+        let theirs = format!("{prefix}{}", name.trim_start_matches("projector."));
+        let at = at.with_context(|| format!("the weights lack `{theirs}`, which config.json asks for"))?;
+        let (name, stored, tensor) = tensors.swap_remove(at);
         ensure!(
             tensor.size() == shape,
-            "`{name}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
+            "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
             tensor.size()
         );
         named.push((name, tensor));
     }
-    if let Some((name, _)) = tensors.first() {
-        bail!("`{name}` has no place in the network that config.json describes");
+    if let Some((_, stored, _)) = tensors.first() {
+        bail!("`{stored}` has no place in the network that config.json describes");
     }
     Ok(named)
 }
