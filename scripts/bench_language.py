@@ -8,6 +8,11 @@ of different length, divided by the steps, so that starting does not count; it i
 Prints one line of JSON for each round. Needs: torch, transformers, peft, tokenizers.
 
     cargo build --release && python scripts/bench_language.py --bella target/release/bella --threads 2
+
+With --memory, it measures instead the peak resident memory of bella's training with 1, 2, 4 and 8 particles, on three batches each, and
+prints it beside what `bella bench --estimate` says.
+
+    python scripts/bench_language.py --memory --batch-size 1 --length 256
 """
 
 import argparse
@@ -16,6 +21,7 @@ import os
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,6 +34,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 WORDS = 8000
 RANK = 8
 NEW_TOKENS = 32
+
+# Runs a command and prints the peak of its resident memory in KiB. It is a process of its own, since a process that is started counts
+# the memory of the one that starts it.
+PEAK = """import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
 
 
 def make_network(folder, seed):
@@ -58,6 +70,7 @@ def write_task(folder, prompts, length, seed):
 
 
 def config(place, arguments, epochs):
+    method = "[method.map]" if arguments.particles == 1 else f"[method.ensemble]\nparticles = {arguments.particles}"
     return f"""name = "language-bench"
 seed = 1
 [checkpoint]
@@ -73,8 +86,7 @@ labels = ["yes", "no"]
 rank = {RANK}
 alpha = 16
 targets = ["attn.q", "attn.v"]
-[method.ensemble]
-particles = {arguments.particles}
+{method}
 [optimizer.adamw]
 lr = 1e-3
 [train]
@@ -105,6 +117,20 @@ def bella_step(place, arguments):
         command = [arguments.bella, "train", "-c", path, "--no-eval", "--force", "--threads", str(arguments.threads), "--out", place / "results"]
         seconds.append(timed(command, arguments.wall))
     return (seconds[1] - seconds[0]) / arguments.steps
+
+
+def bella_memory(place, arguments):
+    """The peak of a training's resident memory and its estimate, in MB, for each number of particles."""
+    for arguments.particles in (1, 2, 4, 8):
+        path = place / "memory.toml"
+        path.write_text(config(place, arguments, 1))
+        threads = ["--threads", str(arguments.threads)]
+        command = [arguments.bella, "train", "-c", path, "--no-eval", "--force", *threads, "--out", place / "results"]
+        peak = int(subprocess.run([sys.executable, "-c", PEAK, *map(str, command)], capture_output=True, text=True, check=True).stdout)
+        estimate = [arguments.bella, "bench", "--estimate", path, "--device", "cpu", *threads]
+        lines = subprocess.run(estimate, capture_output=True, text=True, check=True).stdout.splitlines()
+        told = next(line.removeprefix("memory").strip() for line in lines if line.startswith("memory"))
+        print(json.dumps({"particles": arguments.particles, "peak_mb": round(peak * 1024 / 1e6), "estimate": told}), flush=True)
 
 
 def bella_generation(place, arguments):
@@ -175,6 +201,7 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--memory", action="store_true", help="measure peak memory instead of time")
     parser.add_argument("--wall", action="store_true", help="wall time, for an idle machine")
     return parser.parse_args()
 
@@ -185,6 +212,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         make_network(place / "llama", 0)
+        if arguments.memory:
+            write_task(place / "task", 3 * arguments.batch_size, arguments.length, 1)
+            return bella_memory(place, arguments)
         ids = write_task(place / "task", arguments.batch_size, arguments.length, 1)
         network = peft_network(place, arguments)
         rounds = []
@@ -193,7 +223,7 @@ def main():
             writing, generating = bella_generation(place, arguments), peft_generation(network, ids, arguments)
             rounds.append({"step": theirs / ours, "generation": generating / writing})
             print(json.dumps({"bella_step": ours, "peft_step": theirs, "bella_generation": writing, "peft_generation": generating}), flush=True)
-    print(json.dumps({"peft_over_bella": {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}} | vars(arguments)))
+    return print(json.dumps({"peft_over_bella": {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}} | vars(arguments)))
 
 
 if __name__ == "__main__":

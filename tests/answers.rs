@@ -5,50 +5,13 @@ mod common;
 use std::path::Path;
 
 use assert_cmd::Command;
-use bella::rehearse::standins::{Wanted, find};
 use bella::results::store::read;
-use common::{Place, assert_has, fixture, messages, printed};
+use common::{Place, assert_has, fixture, messages, printed, questions};
 
 /// A place with a VQA set and `tiny.toml` for it.
 fn place(folder: &str) -> Place {
     let place = Place::new();
-    let wanted = Wanted {
-        root: place.path("vqa"),
-        settings: toml::Table::new(),
-        classes: 3,
-        present: 3,
-        train: 16,
-        val: 0,
-        test: 7,
-        side: 20,
-        corruptions: 0,
-    };
-    (find("vqa-v2").unwrap().write)(&wanted).unwrap();
-    let config = format!(
-        r#"name = "tiny"
-seed = 3
-[checkpoint]
-path = {:?}
-max_tokens = 128
-[head.answers]
-tokens = 4
-[data.vqa-v2]
-root = {:?}
-[subspace.low-rank]
-rank = 2
-targets = ["attn.q", "attn.v", "lm_head"]
-[method.svgd]
-particles = 2
-gamma = 0.01
-[optimizer.adamw]
-lr = 2e-2
-[train]
-epochs = 4
-batch_size = 8
-"#,
-        fixture("llava").join(folder),
-        place.path("vqa")
-    );
+    let config = questions(&place, folder);
     place.write("tiny.toml", config.as_bytes());
     place
 }
@@ -232,7 +195,11 @@ fn folders_that_are_not_computed_are_refused() {
             "\"model_type\": \"llava\", \"quantization_config\": {\"bits\": 4}",
             "unquantised folder",
         ),
-        ("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 5", "they are not of one model"),
+        (
+            "\"num_hidden_layers\": 3",
+            "\"num_hidden_layers\": 5",
+            "the weights lack `vision_tower.vision_model.encoder.layers.3.layer_norm1.weight`",
+        ),
         ("\"hidden_size\": 16", "\"hidden_size\": 32", "they are not of one model"),
         ("\"vision_feature_layer\": -2", "\"vision_feature_layer\": -9", "must be the number of one of 3 blocks"),
     ] {

@@ -130,6 +130,13 @@ fn an_estimate_needs_nothing_but_the_config() {
     assert_has(&text, &["a small CLIP for 32 px", "16541 steps in 7 epochs", "85054 test images", "5 particles x 128"]);
     let small = done(estimate("configs/camelyon17.toml", &[&shape[..], &["0.01"]].concat()));
     assert_has(&small, &["does not fit into 11 MB"]);
+    let arc = done(estimate("configs/commonsense/arc-easy.toml", &["--memory", "80"]));
+    assert_has(
+        &arc,
+        &["the shape of Llama 2 7B", "1 x 4483072 parameters", "5067 steps in 9 epochs", "570 test texts"],
+    );
+    assert_has(&arc, &["300 tokens each: assumed (checkpoint.max_tokens)", "1 particles x 4 texts at once"]);
+    assert!(!arc.contains("FGSM"), "{arc}");
     let more = ["--set", "checkpoint.path=mine.pt"];
     assert_has(&error_line(estimate("configs/camelyon17.toml", &more), 1), &["mine.pt", "no published shape"]);
     for mut mistaken in [bella(&["bench", "--rate", "6e13"]), estimate("configs/methods/single.toml", &[])] {
@@ -137,4 +144,44 @@ fn an_estimate_needs_nothing_but_the_config() {
         assert_eq!(output.status.code(), Some(2));
         assert_has(&messages(&output), &["required"]);
     }
+}
+
+/// Every experiment on language networks is estimated before its checkpoint is there.
+#[test]
+fn every_language_experiment_is_estimated() {
+    for folder in ["configs/commonsense", "configs/vqa"] {
+        for file in std::fs::read_dir(repository(folder)).unwrap() {
+            let config = file.unwrap().path().display().to_string();
+            let text =
+                done(bella(&["bench", "--estimate", &config, "--device", "cpu", "--rate", "4e14", "--memory", "80"]));
+            assert_has(&text, &["the shape of", "training", "evaluation", "at once, of 85.9 GB free"]);
+        }
+    }
+}
+
+#[test]
+fn shapes_are_estimated_without_a_config() {
+    let estimate = |more: &[&str]| with(bella(&["bench", "--estimate", "--device", "cpu", "--rate", "4e14"]), more);
+    let shapes = ["--shapes", "llama-7b,llava-1.5-7b", "--particles", "1,2", "--memory", "80"];
+    let text = done(estimate(&shapes));
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| lla")).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    // The weights in bf16: two bytes for each of 6,738,415,616 parameters, and of 7,050,828,800.
+    assert_has(rows[0], &["| llama-7b ", " 13.48 "]);
+    assert_has(rows[2], &["| llava-1.5-7b ", " 14.10 "]);
+    assert_has(&text, &["llama-7b: 512 tokens each", "llava-1.5-7b: 1088 tokens each, 576 of them of the image"]);
+    let small = done(estimate(&["--shapes", "llama-3-8b,vit-b-32", "--memory", "8"]));
+    let fits: Vec<bool> =
+        small.lines().filter(|line| line.starts_with("| ")).map(|row| !row.contains("does not fit")).collect();
+    assert_eq!(fits, [true, false, true], "{small}");
+    for (mistake, why) in [(&[][..], "name a config, or shapes"), (&["--shapes", "llama-8b"], "llama-3-8b")] {
+        let output = estimate(mistake).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert_has(&messages(&output), &[why]);
+    }
+    let both = bella(&["bench", "--estimate", "configs/vqa/ok-vqa.toml", "--shapes", "llama-7b"]).output().unwrap();
+    assert_has(&messages(&both), &["a config names its network"]);
+    let measured = bella(&["bench", "--shapes", "llama-7b"]).output().unwrap();
+    assert_eq!(measured.status.code(), Some(2));
+    assert_has(&messages(&measured), &["add --estimate"]);
 }

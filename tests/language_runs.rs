@@ -123,7 +123,10 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
         (config("\"llama3\"", "\"yarn\""), &["rope_type = \"yarn\" is none that bella computes"]),
         (config("\"use_cache\"", "\"quantization_config\": {}, \"use_cache\""), &["unquantised"]),
         (config("\"intermediate_size\": 24", "\"intermediate_size\": 25"), &["has the shape [24, 16]", "[25, 16]"]),
-        (config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3"), &["the weights lack `blocks.2.ln_1.weight`"]),
+        (
+            config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3"),
+            &["the weights lack `model.layers.2.input_layernorm.weight`"],
+        ),
         (config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1"), &["has no place"]),
     ];
     let place = place(TRAINED);
@@ -199,4 +202,28 @@ fn commands_for_images_say_so() {
     ] {
         assert_has(&error_line(with(place.command(command, &[]), arguments), 1), &[rule]);
     }
+}
+
+/// Prompts are counted where the data and the tokenizer are there; the config alone gives the shape.
+#[test]
+fn an_estimate_counts_prompts_and_needs_no_weights() {
+    let place = place(TRAINED);
+    let estimate = |more: &[&str]| {
+        let config = place.path("tiny.toml").display().to_string();
+        let rate = ["--estimate", &config, "--rate", "1e11", "--memory", "8", "--set", "train.precision=\"f32\""];
+        done(with(place.command("bench", &[]), &[&rate[..], more].concat()))
+    };
+    let counted = estimate(&[]);
+    // Sentences of 3 to 6 words in "is the … big ?".
+    assert_has(
+        &counted,
+        &["8 tokens in the mean", "10 at most", "counted in the data", "texts: 40 for training", "(20 test texts)"],
+    );
+    assert_has(&counted, &["2 particles x 8 texts at once"]);
+    place.write("alone/config.json", &std::fs::read(fixture("language").join("llama-3/config.json")).unwrap());
+    let path = format!("checkpoint.path={:?}", place.path("alone"));
+    let assumed = estimate(&["--set", &path, "--set", "checkpoint.kind=\"language\"", "--set", "data.jsonl.subset=12"]);
+    assert_has(&assumed, &["assumed (checkpoint.max_tokens), since", "tokenizer.json", "texts: 12 for training"]);
+    let parameters = |text: &str| text.lines().find(|line| line.starts_with("particles:")).unwrap().to_string();
+    assert_eq!(parameters(&counted), parameters(&assumed));
 }

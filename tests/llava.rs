@@ -171,3 +171,42 @@ fn losses_and_gradients_by_adapters_are_those_of_transformers() {
         }
     }
 }
+
+/// A missing tensor is named as in the folder.
+#[test]
+fn a_missing_tensor_has_its_publishers_name() {
+    for (name, lacking) in [
+        (
+            "transformers-4",
+            [
+                "language_model.model.layers.0.self_attn.q_proj.weight",
+                "language_model.lm_head.weight",
+                "multi_modal_projector.linear_2.bias",
+                "vision_tower.vision_model.encoder.layers.1.mlp.fc1.bias",
+            ],
+        ),
+        (
+            "transformers-5",
+            [
+                "model.language_model.layers.0.self_attn.q_proj.weight",
+                "lm_head.weight",
+                "model.multi_modal_projector.linear_2.bias",
+                "model.vision_tower.encoder.layers.1.mlp.fc1.bias",
+            ],
+        ),
+    ] {
+        for lacking in lacking {
+            let place = tempfile::tempdir().unwrap();
+            for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+                std::fs::copy(folder(name).join(file), place.path().join(file)).unwrap();
+            }
+            let all = Tensor::read_safetensors(folder(name).join("model.safetensors")).unwrap();
+            let rest: Vec<_> = all.iter().filter(|(known, _)| known != lacking).collect();
+            assert_eq!(rest.len() + 1, all.len(), "{lacking} is not in {name}");
+            let rest: Vec<(&str, &Tensor)> = rest.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+            Tensor::write_safetensors(&rest, place.path().join("model.safetensors")).unwrap();
+            let error = format!("{:#}", open(place.path(), None, Normalize::CLIP).err().unwrap());
+            assert!(error.contains(&format!("the weights lack `{lacking}`, which config.json asks for")), "{error}");
+        }
+    }
+}

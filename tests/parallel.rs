@@ -6,13 +6,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
 use bella::base::random::{Purpose, stream};
+use bella::data::SplitName;
 use bella::data::batches::Batch;
+use bella::experiment::Experiment;
+use bella::machine::Chunk;
+use bella::machine::device::DeviceChoice;
 use bella::machine::parallel::{Network, Team, World};
 use bella::methods::{Evaluation, Objective, Signs};
 use bella::model::{Input, Model};
+use bella::posterior::Posterior;
+use bella::predict::generate::{Stop, Written};
+use bella::predict::{Members, Predictor};
+use bella::schema::Tree;
+use bella::session::{Session, Settings};
 use bella::subspace::Subspace;
 use bella::train::{Cut, Likelihood, Shared};
-use common::{Place, assert_has, error_line, model, tiny};
+use common::{Place, assert_has, error_line, model, questions, tiny};
+use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
 /// The state that the threads share.
@@ -122,6 +132,11 @@ fn messages() {
         let error = world.agree("the seed", if rank == 1 { "8" } else { "7" }).unwrap_err().to_string();
         assert_has(&error, &["the seed of process 1 differs"]);
         assert_eq!(world.from_first(|| Ok(vec![rank as u8, 5])).unwrap(), [0, 5]);
+        assert_eq!(world.least(5 - rank), 3);
+        // Any bytes, of lengths that three does not divide, and none at all.
+        let own: Vec<u8> = (0..100 * rank).map(|i| (255 - i) as u8).collect();
+        let all = world.gather_bytes(&own).unwrap();
+        assert!(all.iter().map(Vec::len).eq([0, 100, 200]) && all[rank] == own && all[2][3] == 252);
         let mut tensor = Tensor::from_slice(&[rank as f32, 0.5]);
         world.align(&mut tensor).unwrap();
         assert_eq!(tensor, Tensor::from_slice(&[0f32, 0.5]));
@@ -253,6 +268,41 @@ fn shared_objective_equals_that_of_one_process() {
                     assert_eq!(found, &everybody[0][i], "processes disagree");
                 }
             }
+        }
+    }
+}
+
+/// Writes the answers of a smallest LLaVA to seven questions in batches of two, and returns them with the loss of known answers.
+fn answers(config: &str, world: &World) -> (Vec<Vec<Written>>, f64) {
+    let experiment = Experiment::read(&Tree::parse("tiny.toml", config).unwrap()).unwrap();
+    let device = DeviceChoice::Cpu;
+    let settings = Settings { device, threads: Some(1), workers: 1, precision: None, out: "results".into() };
+    let classes = experiment.data.dataset.classes().unwrap();
+    let session = Session::open(&experiment, settings, tch::Device::Cpu, classes).unwrap();
+    let set = session.images(&experiment, SplitName::Test).unwrap();
+    let columns = session.subspace().unwrap().layout().parameters();
+    let posterior = Posterior::Points { theta: floats(2 * columns, 1).view([2, columns]) * 0.3 };
+    let members = Members::Rows { subspace: session.subspace().unwrap(), rows: &&posterior };
+    let predictor = Predictor::new(&session.model, members, Chunk::Auto);
+    let all: Vec<u32> = (0..set.samples() as u32).collect();
+    let stop = Stop { tokens: 4, end: None };
+    let texts = predictor.shared_texts(world, (&set, &all), (2, stop), &ProgressBar::hidden()).unwrap();
+    (texts, predictor.answer_loss(world, &set, &all, 2).unwrap())
+}
+
+#[test]
+fn answers_are_those_of_one_process() {
+    let place = Place::new();
+    let config = questions(&place, "transformers-4");
+    let (expected, loss) = answers(&config, &World::alone());
+    assert_eq!(expected.len(), 7);
+    assert!(expected.iter().all(|text| text.len() == 4) && loss > 0.0);
+    assert!(expected[1..].iter().all(|text| *text != expected[0]), "texts differ, so that their order shows");
+    // Four batches for two processes, and fewer batches than processes.
+    for processes in [2, 5] {
+        for (texts, found) in together(processes, |world| answers(&config, world)) {
+            assert_eq!(texts, expected, "{processes} processes");
+            assert_eq!(found, loss);
         }
     }
 }

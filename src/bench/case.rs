@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
@@ -13,11 +13,12 @@ use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::machine::device::compute_kind;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
+use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::vit::Geometry;
 use crate::model::vit::identify::Fixed;
 use crate::model::vit::shapes::Shape;
-use crate::model::{Model, Normalize, OpenedCheckpoint, Preparation, Preprocess};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, Preprocess};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};
 
@@ -32,6 +33,8 @@ const LOGIT_SCALE: f64 = 100.0;
 pub enum Source<'a> {
     /// Random weights in a published shape.
     Shape(&'static Shape),
+    /// A published language network, or one that sees images, of which costs are estimated alone.
+    Published(&'static Published),
     /// A vision transformer's folder, file of weights or archive.
     Checkpoint(&'a Path),
 }
@@ -41,7 +44,29 @@ impl Source<'_> {
     pub fn name(&self) -> String {
         match self {
             Source::Shape(shape) => shape.key.to_string(),
+            Source::Published(published) => published.key.to_string(),
             Source::Checkpoint(path) => path.file_stem().map_or(String::new(), |stem| stem.display().to_string()),
+        }
+    }
+
+    /// Returns the overrides of a config that say what the network is, what it reads, and which of its layers are adapted by
+    /// default.
+    fn sets(&self) -> &'static [&'static str] {
+        let Source::Published(published) = self else {
+            return &["checkpoint.normalize=clip", "head.zero-shot.weights=random", "data.digits={}"];
+        };
+        match published.kind() {
+            CheckpointKind::VisionLanguage => &[
+                "checkpoint.kind=vision-language",
+                "checkpoint.normalize=clip",
+                "head.answers={}",
+                "data.vqa-v2.root=vqa",
+            ],
+            _ => &[
+                "checkpoint.kind=language",
+                "head.label-words={}",
+                "data.jsonl={root=\"texts\", prompt=\"{text}\", labels=[\"no\", \"yes\"]}",
+            ],
         }
     }
 
@@ -58,6 +83,7 @@ impl Source<'_> {
                 let bytes = (base.count() * Kind::Float.elt_size_in_bytes()) as u64;
                 (vit, base, bytes)
             }
+            Source::Published(published) => bail!("{}: its costs can be estimated alone (--estimate)", published.key),
             Source::Checkpoint(path) => {
                 let found = OpenedCheckpoint::open(path, Fixed::default())?.identified;
                 (found.vit, found.base, checkpoint_bytes(path))
@@ -184,6 +210,7 @@ impl Choices {
     pub fn experiment(&self, source: &Source) -> Result<Experiment, Problems> {
         let path = match source {
             Source::Shape(shape) => PathBuf::from(shape.key),
+            Source::Published(published) => PathBuf::from(published.key),
             Source::Checkpoint(path) => path.to_path_buf(),
         };
         let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -191,18 +218,19 @@ impl Choices {
             "name=bella-bench".to_string(),
             "seed=1".to_string(),
             format!("checkpoint.path={}", quoted(&path.display().to_string())),
-            "checkpoint.normalize=clip".to_string(),
-            "head.zero-shot.weights=random".to_string(),
-            "data.digits={}".to_string(),
             "train.epochs=1".to_string(),
             format!("train.batch_size={}", self.batch_size),
             format!("train.precision={}", quoted(self.precision.word())),
             format!("train.particle_chunk={}", self.particle_chunk),
             format!("train.recompute={}", self.recompute),
         ];
+        sets.extend(source.sets().iter().map(|set| set.to_string()));
         match self.subspace.as_str() {
             "low-rank" => {
                 sets.push(format!("subspace.low-rank.rank={}", self.rank));
+                if let Source::Published(_) = source {
+                    sets.push("subspace.low-rank.targets=[\"attn.q\", \"attn.v\"]".to_string());
+                }
                 sets.extend(self.blocks.as_ref().map(|blocks| format!("subspace.low-rank.blocks={}", quoted(blocks))));
             }
             other => sets.push(format!("subspace.{}={{}}", quoted(other))),

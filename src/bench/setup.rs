@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::case::CLASSES;
-use super::flops::Pass;
+use super::flops::{Network, Pass};
 use super::measured::Plan;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
@@ -36,15 +36,15 @@ impl Setup<'_> {
     }
 
     /// Returns what a pass computes, whose operations [`count`](super::flops::count) counts.
-    pub fn pass(&self, images: i64, own_images: bool, from_block: Option<usize>) -> Pass<'_> {
+    pub fn pass(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Pass<'_> {
         Pass {
-            geometry: self.geometry,
+            network: Network::Images(self.geometry),
             layout: self.subspace.layout(),
             classes: CLASSES,
             particles: self.particles,
             images,
             own_images,
-            from_block,
+            from_stage,
         }
     }
 }

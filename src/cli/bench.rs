@@ -22,8 +22,8 @@ pub use options::BenchArgs;
 use process::{Outcome, alone, child, joined};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
-    if !args.estimate.is_empty() {
-        return estimate::run(args);
+    if let Some(configs) = &args.estimate {
+        return estimate::run(args, configs);
     }
     if args.steps == 0 && args.predictions == 0 {
         return Err(Usage("--steps 0 --predictions 0: nothing to measure".into()).into());
@@ -62,6 +62,10 @@ fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
             "--feed gradients: {} needs more than given gradients (mixed ones, or logits); leave it out of --methods",
             choices.method.word()
         );
+        return Err(Usage(why).into());
+    }
+    if let Source::Published(published) = source {
+        let why = format!("--shapes {}: its costs can be estimated, and not measured: add --estimate", published.key);
         return Err(Usage(why).into());
     }
     let experiment = choices.experiment(source)?;

@@ -6,8 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::{Condition, Evaluation, IMAGES};
-use crate::base::tensor::{ROOM_TO_PREDICT, guarded};
-use crate::data::batches::{SampleSet, TestImages, in_order};
+use crate::data::batches::{SampleSet, TestImages};
 use crate::metrics::answers::{Scored, evaluate};
 use crate::model::Preparation;
 use crate::model::language::Tokenizer;
@@ -76,19 +75,12 @@ impl Evaluation<'_> {
         let tokens = self.experiment.head.spec.answer_tokens().context("this head writes no answers")?;
         let stop = Stop { tokens, end: tokenizer.tokenizer.end() };
         let all: Vec<u32> = (0..set.samples() as u32).collect();
-        let plan = in_order(&all, self.predictor.texts_at_once(tokens, self.batch_size)?);
         let bar = crate::base::logging::bar(all.len() as u64, "answering");
-        let mut replies = Vec::with_capacity(all.len());
-        for (indices, batch) in plan.iter().zip(set.prompts(plan.clone())?) {
-            let samples = batch?.samples;
-            let texts = guarded("generation", ROOM_TO_PREDICT, || self.predictor.generate(&samples, stop))?;
-            for (index, written) in indices.iter().zip(texts) {
-                replies.push(self.reply(set, *index as usize, &written, &tokenizer.tokenizer)?);
-            }
-            bar.inc(indices.len() as u64);
-        }
+        let texts = self.predictor.shared_texts(&self.session.world, (set, &all), (self.batch_size, stop), &bar)?;
         bar.finish_and_clear();
-        Ok(replies)
+        let one =
+            |(index, written): (&u32, Vec<Written>)| self.reply(set, *index as usize, &written, &tokenizer.tokenizer);
+        all.iter().zip(texts).map(one).collect()
     }
 
     fn reply(&self, set: &SampleSet, index: usize, written: &[Written], tokenizer: &Tokenizer) -> Result<Reply> {

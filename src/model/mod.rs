@@ -1,6 +1,7 @@
 //! A model: a network with its frozen weights, a head, and the preparation of samples for the network.
 
 pub mod archive;
+pub mod described;
 pub mod folder;
 pub mod head;
 pub mod language;

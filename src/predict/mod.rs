@@ -5,6 +5,7 @@ mod answers;
 pub mod generate;
 pub mod inputs;
 mod members;
+pub mod shared;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;

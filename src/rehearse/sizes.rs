@@ -88,11 +88,17 @@ pub struct Real {
 impl Real {
     /// Returns the size of an experiment; `None` if it trains nothing or if its data set publishes no numbers.
     pub fn of(experiment: &Experiment) -> Option<Real> {
-        let train = official(&*experiment.data.dataset, SplitName::Train)?;
+        Real::counted(experiment, &|split| official(&*experiment.data.dataset, split))
+    }
+
+    /// Returns the size of an experiment whose splits have as many images as `count` says; `None` if it trains nothing, or if a
+    /// number is not known.
+    pub fn counted(experiment: &Experiment, count: &dyn Fn(SplitName) -> Option<usize>) -> Option<Real> {
+        let train = count(SplitName::Train)?;
         let spec = &experiment.training.as_ref()?.train;
         let validation = match experiment.data.validation {
             Validation::HeldOut(share) => (train as f64 * share).round() as usize,
-            Validation::Published => official(&*experiment.data.dataset, SplitName::Val)?,
+            Validation::Published => count(SplitName::Val)?,
         };
         let trained = if experiment.data.validation == Validation::Published { train } else { train - validation };
         Some(Real { train, validation, steps: spec.epochs * trained.div_ceil(spec.batch_size), epochs: spec.epochs })

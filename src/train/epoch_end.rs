@@ -71,7 +71,8 @@ impl Trainer<'_> {
         let images = (self.material.validation(), &self.material.holdout.validation[..]);
         if self.model.head.writes_tokens() {
             let (set, indices) = images;
-            let nll = predictor.answer_loss(set, indices, self.spec.eval_batch_size).context("validation")?;
+            let nll = predictor.answer_loss(self.world, set, indices, self.spec.eval_batch_size);
+            let nll = nll.context("validation")?;
             return Ok(Some(Validated { nll, accuracy: None, ece: None }));
         }
         let predictions =

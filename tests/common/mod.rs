@@ -299,3 +299,44 @@ pub fn near(found: &Tensor, expected: &Tensor, what: &str) {
     let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
     assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
 }
+
+/// Writes a VQA set of 16 training and 7 test questions, and returns a config for a smallest LLaVA on it.
+pub fn questions(place: &Place, folder: &str) -> String {
+    let wanted = bella::rehearse::standins::Wanted {
+        root: place.path("vqa"),
+        settings: toml::Table::new(),
+        classes: 3,
+        present: 3,
+        train: 16,
+        val: 0,
+        test: 7,
+        side: 20,
+        corruptions: 0,
+    };
+    (bella::rehearse::standins::find("vqa-v2").unwrap().write)(&wanted).unwrap();
+    format!(
+        r#"name = "tiny"
+seed = 3
+[checkpoint]
+path = {:?}
+max_tokens = 128
+[head.answers]
+tokens = 4
+[data.vqa-v2]
+root = {:?}
+[subspace.low-rank]
+rank = 2
+targets = ["attn.q", "attn.v", "lm_head"]
+[method.svgd]
+particles = 2
+gamma = 0.01
+[optimizer.adamw]
+lr = 2e-2
+[train]
+epochs = 4
+batch_size = 8
+"#,
+        fixture("llava").join(folder),
+        place.path("vqa")
+    )
+}

@@ -5,13 +5,9 @@ use crate::bench::case::{BenchMethod, Choices, Source};
 
 /// Returns all combinations of the lists.
 pub fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
-    let sources: Vec<Source> = match &args.checkpoint {
-        Some(path) => vec![Source::Checkpoint(path)],
-        None => args.shapes.iter().map(|shape| Source::Shape(shape)).collect(),
-    };
     let mut cases = Vec::new();
-    for source in sources {
-        for precision in &args.precisions {
+    for source in args.sources() {
+        for precision in args.precisions() {
             for (subspace, method, particles) in combinations(args) {
                 let choices = Choices {
                     subspace,
@@ -20,7 +16,7 @@ pub fn cases(args: &BenchArgs) -> Vec<(Source<'_>, Choices)> {
                     batch_size: args.batch_size,
                     rank: args.rank,
                     blocks: args.blocks.clone(),
-                    precision: *precision,
+                    precision,
                     particle_chunk: args.particle_chunk.clone(),
                     recompute: args.recompute,
                     sets: args.sets.clone(),

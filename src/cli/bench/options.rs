@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::bench::case::BenchMethod;
+use crate::bench::case::{BenchMethod, Source};
 use crate::bench::measured::{Feed, Plan};
 use crate::cli::options::ComputeArgs;
 use crate::machine::Precision;
-use crate::model::vit::shapes::{SHAPES, Shape};
+use crate::model::described::{PUBLISHED, Published};
+use crate::model::vit::shapes::SHAPES;
 
 /// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv in the results folder).
 ///
@@ -21,11 +22,13 @@ use crate::model::vit::shapes::{SHAPES, Shape};
 #[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions f32,bf16\n  \
     bella bench --checkpoint ViT-B-32.pt --blocks 6-11 --feed prefix\n  \
     bella bench --shapes clip-mini --subspaces low-rank,full --methods svgd,ivon --rounds 3\n  bella bench --table2\n  \
-    bella bench --estimate configs/camelyon17.toml --rate 6e13 --image-rate 3000 --memory 40")]
+    bella bench --estimate configs/camelyon17.toml --rate 6e13 --image-rate 3000 --memory 40\n  \
+    bella bench --estimate --shapes llama-7b,llava-1.5-7b --particles 1,2,5 --rate 4e14 --memory 80")]
 pub struct BenchArgs {
-    /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini.
-    #[arg(long, value_delimiter = ',', default_value = "vit-b-32", conflicts_with = "checkpoint", value_parser = shape)]
-    pub shapes: Vec<&'static Shape>,
+    /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini; for --estimate alone also llama-7b,
+    /// llama-13b, llama-3-8b, mistral-7b, qwen2.5-7b, tinyllama-1.1b, llava-1.5-7b, llava-1.5-13b [default: vit-b-32].
+    #[arg(long, value_delimiter = ',', conflicts_with = "checkpoint", value_parser = shape)]
+    pub shapes: Vec<Source<'static>>,
 
     /// Folder, file of weights or TorchScript archive of a vision transformer to measure instead of a shape.
     #[arg(long, value_name = "FILE | FOLDER")]
@@ -43,8 +46,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "5", value_parser = clap::value_parser!(i64).range(1..=100_000))]
     pub particles: Vec<i64>,
 
-    /// Number types to compute in.
-    #[arg(long, value_delimiter = ',', default_value = "f32")]
+    /// Number types to compute in [default: f32, and auto for --estimate].
+    #[arg(long, value_delimiter = ',')]
     pub precisions: Vec<Precision>,
 
     /// Images per particle and training step.
@@ -99,9 +102,10 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with_all = ["subspaces", "methods", "particles"])]
     pub table2: bool,
 
-    /// Measure nothing: print the time, memory and disk to expect of an experiment, from its config (several merge).
-    #[arg(long, value_name = "CONFIG", num_args = 1.., conflicts_with_all = ["checkpoint", "table2", "shapes", "subspaces", "methods"])]
-    pub estimate: Vec<PathBuf>,
+    /// Measure nothing: print the time, memory and disk to expect of an experiment, from its config (several merge), or without
+    /// one those of every case of --shapes.
+    #[arg(long, value_name = "CONFIG", num_args = 0.., conflicts_with_all = ["checkpoint", "table2"])]
+    pub estimate: Option<Vec<PathBuf>>,
 
     /// Rate of large matrix products on the machine that --estimate is for, in FLOP/s: 6e13 [default: measured here].
     #[arg(long, value_name = "FLOP/S", requires = "estimate", value_parser = positive)]
@@ -125,12 +129,30 @@ fn positive(text: &str) -> Result<f64> {
     Ok(value)
 }
 
-fn shape(text: &str) -> Result<&'static Shape> {
-    let known = SHAPES.iter().map(|shape| shape.key).collect::<Vec<_>>().join(", ");
-    SHAPES.iter().find(|shape| shape.key == text).with_context(|| format!("unknown shape `{text}`; known: {known}"))
+fn shape(text: &str) -> Result<Source<'static>> {
+    let keys = SHAPES.iter().map(|shape| shape.key).chain(PUBLISHED.iter().map(|published| published.key));
+    let known = keys.collect::<Vec<_>>().join(", ");
+    let measured = SHAPES.iter().find(|shape| shape.key == text).map(Source::Shape);
+    let found = measured.or_else(|| Published::of_key(text).map(Source::Published));
+    found.with_context(|| format!("unknown shape `{text}`; known: {known}"))
 }
 
 impl BenchArgs {
+    /// Returns what is measured or estimated: a checkpoint, or shapes.
+    pub fn sources(&self) -> Vec<Source<'_>> {
+        match &self.checkpoint {
+            Some(path) => vec![Source::Checkpoint(path)],
+            None if self.shapes.is_empty() => vec![Source::Shape(&SHAPES[0])],
+            None => self.shapes.clone(),
+        }
+    }
+
+    /// Returns the types to compute in.
+    pub fn precisions(&self) -> Vec<Precision> {
+        let usual = if self.estimate.is_some() { Precision::Auto } else { Precision::F32 };
+        if self.precisions.is_empty() { vec![usual] } else { self.precisions.clone() }
+    }
+
     /// Returns how often each thing is measured.
     pub fn plan(&self) -> Plan {
         Plan {

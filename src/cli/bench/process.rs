@@ -43,6 +43,7 @@ pub fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Out
     command.args(["--particles", &choices.particles.to_string(), "--precisions", choices.precision.word()]);
     match source {
         Source::Shape(shape) => command.args(["--shapes", shape.key]),
+        Source::Published(published) => command.args(["--shapes", published.key]),
         Source::Checkpoint(path) => command.arg("--checkpoint").arg(path),
     };
     for (option, value) in [

@@ -128,6 +128,29 @@ impl World {
         Ok(bytes)
     }
 
+    /// Returns the least of the numbers that the processes pass.
+    pub fn least(&self, own: usize) -> usize {
+        let all = self.network.as_ref().map(|network| network.numbers(own as u64));
+        all.and_then(|all| all.into_iter().min()).map_or(own, |least| least as usize)
+    }
+
+    /// Returns, in all processes, the bytes that each process passes, in the order of ranks.
+    ///
+    /// # Errors
+    /// Fails if libtorch fails.
+    pub fn gather_bytes(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let Some(network) = &self.network else { return Ok(vec![own.to_vec()]) };
+        let lengths: Vec<usize> = network.numbers(own.len() as u64).into_iter().map(|length| length as usize).collect();
+        let all = host_f32(&self.gather(&packed(own).unsqueeze(1))?)?;
+        let mut rest = &all[..];
+        let of = |length: usize| {
+            let (these, others) = rest.split_at(length.div_ceil(PACKED));
+            rest = others;
+            unpacked(these, length)
+        };
+        Ok(lengths.into_iter().map(of).collect())
+    }
+
     /// Overwrites a tensor `[…]` of f32 in all processes with that of the first process.
     ///
     /// Processors of the same kind compute the same bits anyway; the results of different ones would drift apart
@@ -191,6 +214,21 @@ impl World {
             Some(network) => network.abort(code),
         }
     }
+}
+
+/// The number of bytes in one f32, which holds whole numbers below 2^24 exactly.
+const PACKED: usize = 3;
+
+/// Returns bytes as whole numbers in f32, `[⌈N / 3⌉]`.
+fn packed(bytes: &[u8]) -> Tensor {
+    let number = |part: &[u8]| part.iter().rev().fold(0u32, |number, byte| number << 8 | u32::from(*byte)) as f32;
+    Tensor::from_slice(&bytes.chunks(PACKED).map(number).collect::<Vec<f32>>())
+}
+
+/// Returns the first `length` bytes of packed ones.
+fn unpacked(numbers: &[f32], length: usize) -> Vec<u8> {
+    let parts = numbers.iter().flat_map(|number| (*number as u32).to_le_bytes().into_iter().take(PACKED));
+    parts.take(length).collect()
 }
 
 /// Waits so that the first process has time to print what went wrong. After that, it or the launcher ends the others.

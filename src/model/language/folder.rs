@@ -8,6 +8,7 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::config::{FAMILIES, Family, family};
+use super::names::{canonical, published};
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
 use crate::model::folder::{Place, Values, config_file, home};
@@ -40,25 +41,22 @@ pub fn is_language(path: &Path) -> bool {
 /// or left over, or if `tokens` exceeds the network's context.
 pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
     let place = Place::of(path)?;
-    let (family, geometry) = config(&place)?;
-    let tokens = tokens.unwrap_or(TOKENS.min(geometry.context));
-    ensure!(
-        tokens <= geometry.context,
-        "checkpoint.max_tokens = {tokens}: the network at {} reads at most {} tokens",
-        path.display(),
-        geometry.context
-    );
+    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
+    let (family, language) = described(&Values::new(&file, read_json(&file)?), tokens)?;
+    let geometry = &language.geometry;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let base = placed(&geometry, tensors).with_context(|| path.display().to_string())?;
-    let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?;
-    Ok(Opened { language: Language::new(geometry, tokens), family, base, stored, tokenizer })
+    let base = placed(geometry, tensors).with_context(|| path.display().to_string())?;
+    let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, language.tokens as usize)?;
+    Ok(Opened { language, family, base, stored, tokenizer })
 }
 
-fn config(place: &Place) -> Result<(&'static Family, Geometry)> {
-    let path = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let shown = path.display();
-    let values = Values::new(&path, read_json(&path)?);
+/// Returns the network that a config describes, for prompts of at most `tokens` tokens; 512 or the context by default.
+///
+/// # Errors
+/// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's context.
+pub fn described(values: &Values, tokens: Option<i64>) -> Result<(&'static Family, Language)> {
+    let shown = values.path.display();
     let model_type = values.text("model_type").unwrap_or_default();
     let Some(family) = family(model_type) else {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
@@ -67,41 +65,18 @@ fn config(place: &Place) -> Result<(&'static Family, Geometry)> {
             known.join(", ")
         )
     };
-    Ok((family, Geometry::read(&values, family)?))
-}
-
-/// Returns the name here of a stored tensor; `None` for one that has no place.
-fn canonical(stored: &str) -> Option<String> {
-    const LAYERS: [(&str, &str); 9] = [
-        ("input_layernorm", "ln_1"),
-        ("self_attn.q_proj", "attn.q"),
-        ("self_attn.k_proj", "attn.k"),
-        ("self_attn.v_proj", "attn.v"),
-        ("self_attn.o_proj", "attn.proj"),
-        ("post_attention_layernorm", "ln_2"),
-        ("mlp.gate_proj", "mlp.gate"),
-        ("mlp.up_proj", "mlp.fc"),
-        ("mlp.down_proj", "mlp.proj"),
-    ];
-    let name = stored.strip_prefix("model.").unwrap_or(stored);
-    if let Some(rest) = name.strip_prefix("layers.") {
-        let (block, rest) = rest.split_once('.')?;
-        let (layer, end) = rest.rsplit_once('.')?;
-        let (_, own) = LAYERS.iter().find(|(theirs, _)| *theirs == layer)?;
-        return Some(format!("blocks.{block}.{own}.{end}"));
-    }
-    let (layer, end) = name.rsplit_once('.')?;
-    let own = match layer {
-        "embed_tokens" => EMBEDDING,
-        "norm" => "ln_post",
-        "lm_head" => OUTPUT,
-        _ => return None,
-    };
-    Some(format!("{own}.{end}"))
+    let geometry = Geometry::read(values, family)?;
+    let tokens = tokens.unwrap_or(TOKENS.min(geometry.context));
+    ensure!(
+        tokens <= geometry.context,
+        "checkpoint.max_tokens = {tokens}: the network of {shown} reads at most {} tokens",
+        geometry.context
+    );
+    Ok((family, Language::new(geometry, tokens)))
 }
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass.
-fn expected(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
+pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
     let Geometry { vocabulary, width, biases, tied, .. } = *geometry;
     let mut all = vec![(format!("{EMBEDDING}.weight"), vec![vocabulary, width])];
     let norm = |layer: String| (format!("{layer}.weight"), vec![width]);
@@ -131,6 +106,7 @@ fn expected(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
 /// # Errors
 /// Fails if a tensor is missing, has another shape than the config says, or has no place.
 pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
+    let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
     let mut found = Vec::new();
     for (stored, tensor) in tensors {
         // Published folders of transformers before 4.31 also hold the frequencies, which follow from the config.
@@ -141,9 +117,11 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Par
         found.push((name, stored, tensor));
     }
     let mut named = Vec::new();
-    for (name, shape) in expected(geometry) {
+    for (name, shape) in sizes(geometry) {
         let at = found.iter().position(|(known, ..)| *known == name);
-        let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
+        let at = at.with_context(|| {
+            format!("the weights lack `{}`, which config.json asks for", published(&name, &stored_names))
+        })?;
         let (_, stored, tensor) = found.swap_remove(at);
         ensure!(
             tensor.size() == shape,

@@ -1,14 +1,15 @@
 //! The memory of passes through a language network, counted from what each block keeps.
 //!
 //! Let d be the width, m the width of the MLP, and q and k those of all queries and of all keys. With a graph, a block
-//! keeps for each token: the inputs of both norms (2 d), the queries, keys, values and what attention read (3 q + 3 k, with
-//! the turned ones), and the gate, its activation and its other factor (3 m). A trained linear layer also keeps its input, which
+//! keeps for each token: the inputs of both norms in f32 (2 d), the turned queries and keys, the values and what attention read
+//! (2 q + 2 k), and the gate, its activation and its other factor (3 m). A trained linear layer also keeps its input, which
 //! layers side by side share; a norm with weights per particle keeps the normalised values. The last block computes the last
 //! token alone behind its keys and values.
 
 use tch::Kind;
 
 use super::Geometry;
+use crate::base::tensor::wide;
 use crate::machine::memory::Need;
 use crate::model::network::{Graph, Trained};
 
@@ -26,8 +27,8 @@ pub struct Pass<'a> {
 impl Pass<'_> {
     /// Returns the memory of the pass, per prompt and per prompt of each member.
     pub fn need(&self) -> Need {
-        // Freed tensors leave holes between those that stay.
-        const HOLES: f64 = 1.2;
+        // Freed tensors leave holes between those that stay: 1.5 to 1.7 were measured on CPUs (results/language.md).
+        const HOLES: f64 = 1.6;
         /// The bytes of an id and of its place in the mask, as stored and as they are looked up.
         const ID: u64 = 2 * (4 + 3 * 8);
         let number = self.kind.elt_size_in_bytes() as u64;
@@ -61,15 +62,17 @@ impl Pass<'_> {
         let (width, mlp) = (width as u64, mlp as u64);
         let trains = |layer: &str| trained.is_some_and(|trained| trained.reaches(&format!("blocks.{block}.{layer}.")));
         let when = |layers: &[&str], amount: u64| if layers.iter().any(|layer| trains(layer)) { amount } else { 0 };
+        // A norm computes in f32 or wider, and keeps its input so.
+        let norm = width * (wide(self.kind).elt_size_in_bytes() / self.kind.elt_size_in_bytes()) as u64;
         let attended = when(&["attn.q", "attn.k", "attn.v"], width) + when(&["ln_1"], width);
         if block + 1 == blocks {
-            return width + 3 * keys + attended;
+            return norm + 2 * keys + attended;
         }
         let layers = when(&["attn.proj"], queries)
             + when(&["ln_2"], width)
             + when(&["mlp.gate", "mlp.fc"], width)
             + when(&["mlp.proj"], mlp);
-        2 * width + 3 * queries + 3 * keys + 3 * mlp + attended + layers
+        2 * norm + 2 * queries + 2 * keys + 3 * mlp + attended + layers
     }
 
     /// Returns the number of values per token in use at once within a block.
@@ -112,12 +115,15 @@ mod tests {
         };
         let pass = |graph| Pass { geometry: &geometry, tokens: 10, first: 1, kind: Kind::Float, graph };
         assert_eq!(pass(Graph::None).kept(), 0);
-        let (whole, last) = (2 * 16 + 3 * 24 + 3 * 12 + 3 * 24, 16 + 3 * 12);
+        let (whole, last) = (2 * 16 + 2 * 24 + 2 * 12 + 3 * 24, 16 + 2 * 12);
         assert_eq!(pass(Graph::Samples { budgets: 1 }).kept(), 2 * whole + last);
         let weights = |recompute| Graph::Weights { trained: &Queries, recompute, own_samples: true };
         let second = whole + 16 + 24;
         assert_eq!(pass(weights(false)).kept(), second + last + 16);
         assert_eq!(pass(weights(true)).kept(), 2 * 17 + second);
         assert_eq!(pass(weights(false)).need().image, 0);
+        // In bf16 the inputs of norms take two values each: those of the second block's two, and of the last block's one.
+        let half = Pass { kind: Kind::BFloat16, ..pass(weights(false)) };
+        assert_eq!(half.kept(), pass(weights(false)).kept() + 3 * 16);
     }
 }

@@ -11,13 +11,14 @@ pub mod config;
 mod folder;
 mod footprint;
 pub mod forward;
+mod names;
 pub mod rope;
 pub mod tokens;
 mod writing;
 
 pub use block::Rows;
 pub use config::{FAMILIES, Family, Geometry, family};
-pub use folder::{Opened, TOKENS, is_language, open, placed};
+pub use folder::{Opened, TOKENS, described, is_language, open, placed, sizes};
 pub use forward::{Language, aligned};
 pub use tokens::Tokenizer;
 

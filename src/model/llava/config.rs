@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::model::folder::Values;
 use crate::model::language::{FAMILIES, Family, Geometry, family};
-use crate::model::vit::{Traits, heads_fit};
+use crate::model::vit::{self, Traits, heads_fit};
 
 /// The model type of transformers.
 pub const MODEL_TYPE: &str = "llava";
@@ -96,6 +96,25 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<Eyes> {
         image_size: vision.side("image_size", 224)?,
         bias: values.get("multimodal_projector_bias").and_then(Value::as_bool).unwrap_or(true),
     })
+}
+
+/// Returns the shape of the image tower that the table of the whole network describes, with one block more than are run, as a
+/// [`Sight`](super::Llava::sight) counts them.
+///
+/// # Errors
+/// Fails if a value is malformed, or if patches do not divide the image.
+pub fn tower(values: &Values, eyes: &Eyes) -> Result<vit::Geometry> {
+    let vision = Values::new(&values.path, values.get("vision_config").cloned().unwrap_or_default());
+    let (width, patch) = (vision.integer("hidden_size", 768)?, vision.side("patch_size", 32)?);
+    ensure!(
+        eyes.image_size % patch == 0,
+        "{}: vision_config.patch_size = {patch}: must divide image_size = {}",
+        values.path.display(),
+        eyes.image_size
+    );
+    let (grid, mlp) = (eyes.image_size / patch, vision.integer("intermediate_size", 3072)?);
+    let output = vision.integer("projection_dim", 512)?;
+    Ok(vit::Geometry { width, blocks: eyes.blocks + 1, patch, grid, mlp, output })
 }
 
 /// Returns the number of blocks whose output is `vision_feature_layer` among the embeddings and the outputs of all blocks.

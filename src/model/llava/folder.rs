@@ -2,6 +2,7 @@
 //! executed. Every tensor must have a place in the network, and every place a tensor; those of tower blocks that are not run
 //! are left out.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,9 +15,10 @@ use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
 use crate::model::folder::{Place, Values, config_file, home};
-use crate::model::language::{Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
+use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
 use crate::model::network::Parameters;
 use crate::model::vit::forward::Vit;
+use crate::model::vit::parts::Parts;
 use crate::model::vit::{self, recognise};
 
 /// A network as read from its folder.
@@ -51,14 +53,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
     let (tower, base) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;
     let sight = Sight { eyes, tower, normalize };
-    let tokens = tokens.unwrap_or((TOKENS + sight.patches()).min(geometry.context));
-    ensure!(
-        (sight.patches()..=geometry.context).contains(&tokens),
-        "checkpoint.max_tokens = {tokens}: must be from {}, the tokens of an image, to {}, the most that the network at {} reads",
-        sight.patches(),
-        geometry.context,
-        path.display()
-    );
+    let tokens = limit(&sight, &geometry, tokens, path)?;
     let tokenizer = QuestionTokenizer {
         tokenizer: Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?,
         image: sight.eyes.token as u32,
@@ -69,11 +64,51 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
     Ok(Opened { llava, family, base, stored, tokenizer })
 }
 
+/// Returns the most tokens of a prompt with its image, as [`open`] has them, for the network of a folder or a config at `path`.
+fn limit(sight: &Sight, geometry: &Geometry, tokens: Option<i64>, path: &Path) -> Result<i64> {
+    let tokens = tokens.unwrap_or((TOKENS + sight.patches()).min(geometry.context));
+    ensure!(
+        (sight.patches()..=geometry.context).contains(&tokens),
+        "checkpoint.max_tokens = {tokens}: must be from {}, the tokens of an image, to {}, the most that the network at {} reads",
+        sight.patches(),
+        geometry.context,
+        path.display()
+    );
+    Ok(tokens)
+}
+
+/// Returns the network that a config describes, for prompts of at most `tokens` tokens as [`open`] has them.
+///
+/// # Errors
+/// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's context.
+pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> Result<Llava> {
+    let (_, geometry, eyes) = config::read(values)?;
+    let tower = Vit::new(config::tower(values, &eyes)?, eyes.traits, Parts::PLAIN);
+    let sight = Sight { eyes, tower, normalize };
+    let tokens = limit(&sight, &geometry, tokens, &values.path)?;
+    Ok(Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All })
+}
+
+/// Returns the names and shapes of all weights of a network, in the order of the forward pass.
+pub fn sizes(llava: &Llava) -> Vec<(String, Vec<i64>)> {
+    let Sight { eyes, tower, .. } = &llava.sight;
+    let geometry = &llava.language.geometry;
+    let seen = vit::shapes::sizes(&tower.geometry).into_iter().filter(|(name, _)| is_run(name, eyes.blocks));
+    let mut all: Vec<_> = seen.map(|(name, shape)| (format!("{TOWER}{name}"), shape)).collect();
+    all.extend(projector_sizes(tower.geometry.width, geometry.width, eyes));
+    all.extend(language::sizes(geometry));
+    all
+}
+
 /// The tensors of the parts, by their names there.
 #[derive(Default)]
 struct Sorted {
     tower: Vec<(String, Tensor)>,
-    projector: Vec<(String, Tensor)>,
+    /// The start of the names that the tower's tensors have in the folder.
+    tower_prefix: String,
+    /// With their names in the folder.
+    projector: Vec<(String, String, Tensor)>,
+    /// By their names in the folder.
     language: Vec<(String, Tensor)>,
 }
 
@@ -84,15 +119,15 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
         let name = stored.strip_prefix("model.").unwrap_or(&stored);
         if let Some(name) = name.strip_prefix("vision_tower.") {
             let name = name.strip_prefix("vision_model.").unwrap_or(name);
+            found.tower_prefix = stored[..stored.len() - name.len()].to_string();
             // The numbers of positions follow from the config.
             if !name.ends_with("position_ids") {
                 found.tower.push((format!("vision_model.{name}"), tensor));
             }
         } else if let Some(name) = name.strip_prefix("multi_modal_projector.") {
-            found.projector.push((format!("projector.{name}"), tensor));
-        } else if let Some(name) = name.strip_prefix("language_model.").or(name.starts_with("lm_head").then_some(name))
-        {
-            found.language.push((name.to_string(), tensor));
+            found.projector.push((format!("projector.{name}"), stored, tensor));
+        } else if name.starts_with("language_model.") || name.starts_with("lm_head") {
+            found.language.push((stored, tensor));
         } else {
             bail!("`{stored}` has no place in a LLaVA network");
         }
@@ -102,7 +137,8 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
 
 /// Gives every tensor its place: those of the tower, the projector and the language network, in this order.
 fn assembled(tensors: Vec<(String, Tensor)>, geometry: &Geometry, eyes: &Eyes) -> Result<(Vit, Parameters)> {
-    let Sorted { tower, projector, language } = sorted(tensors)?;
+    let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
+    check_tower(&tower, &tower_prefix, eyes)?;
     let (vit, mut all) = tower_of(&tower, eyes).context("its image tower")?;
     all.extend(projector_of(projector, vit.geometry.width, geometry.width, eyes)?);
     let language = placed(geometry, language)?;
@@ -111,9 +147,38 @@ fn assembled(tensors: Vec<(String, Tensor)>, geometry: &Geometry, eyes: &Eyes) -
     Ok((vit, if geometry.tied { base.tie("lm_head.weight", "embed.weight") } else { base }))
 }
 
+/// Checks that no tensor of the tower's blocks that are run is missing, nor one before them.
+fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Result<()> {
+    const BEFORE: [&str; 5] = [
+        "embeddings.class_embedding",
+        "embeddings.patch_embedding.weight",
+        "embeddings.position_embedding.weight",
+        "pre_layrnorm.weight",
+        "pre_layrnorm.bias",
+    ];
+    const LAYERS: [&str; 8] = [
+        "layer_norm1",
+        "self_attn.q_proj",
+        "self_attn.k_proj",
+        "self_attn.v_proj",
+        "self_attn.out_proj",
+        "layer_norm2",
+        "mlp.fc1",
+        "mlp.fc2",
+    ];
+    ensure!(!tensors.is_empty(), "the weights lack `vision_tower.*`, which config.json asks for");
+    let there: HashSet<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
+    let layers = (0..eyes.blocks).flat_map(|block| LAYERS.map(|layer| format!("encoder.layers.{block}.{layer}")));
+    let layers = layers.flat_map(|layer| ["weight", "bias"].map(|end| format!("{layer}.{end}")));
+    let mut wanted = BEFORE.iter().map(|name| name.to_string()).chain(layers);
+    if let Some(lacking) = wanted.find(|name| !there.contains(format!("vision_model.{name}").as_str())) {
+        bail!("the weights lack `{prefix}{lacking}`, which config.json asks for");
+    }
+    Ok(())
+}
+
 /// Returns CLIP's tower with the parameters of the blocks that are run.
 fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(String, Tensor)>)> {
-    ensure!(!tensors.is_empty(), "the weights lack `vision_tower.*`, which config.json asks for");
     let vit::Named { mut geometry, parts, base, .. } = recognise(tensors, Some(eyes.image_size))?;
     ensure!(
         geometry.blocks >= eyes.blocks
@@ -125,40 +190,53 @@ fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(Stri
         geometry.image_size()
     );
     let run = eyes.blocks;
-    let is_run = |name: &str| match name.strip_prefix("blocks.") {
-        Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).is_some_and(|n: usize| n < run),
-        None => !name.starts_with("ln_post.") && !name.starts_with("proj."),
-    };
-    let kept = base.all().iter().filter(|(name, _)| is_run(name));
+    let kept = base.all().iter().filter(|(name, _)| is_run(name, run));
     let named = kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();
     geometry.blocks = run + 1;
     Ok((Vit::new(geometry, eyes.traits, parts), named))
 }
 
+/// Returns whether a parameter of CLIP's tower takes part where `blocks` blocks are run.
+fn is_run(name: &str, blocks: usize) -> bool {
+    match name.strip_prefix("blocks.") {
+        Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).is_some_and(|n: usize| n < blocks),
+        None => !name.starts_with("ln_post.") && !name.starts_with("proj."),
+    }
+}
+
+/// Returns the names and shapes of the projector's weights, from patches of `inputs` values to embeddings of `width`.
+fn projector_sizes(inputs: i64, width: i64, eyes: &Eyes) -> Vec<(String, Vec<i64>)> {
+    let layer = |(layer, inputs): (&str, i64)| {
+        let weight = (format!("{layer}.weight"), vec![width, inputs]);
+        [Some(weight), eyes.bias.then(|| (format!("{layer}.bias"), vec![width]))]
+    };
+    PROJECTOR.into_iter().zip([inputs, width]).flat_map(layer).flatten().collect()
+}
+
 fn projector_of(
-    mut tensors: Vec<(String, Tensor)>,
+    mut tensors: Vec<(String, String, Tensor)>,
     inputs: i64,
     width: i64,
     eyes: &Eyes,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut named = Vec::new();
-    for (layer, inputs) in PROJECTOR.into_iter().zip([inputs, width]) {
-        let weight = (format!("{layer}.weight"), vec![width, inputs]);
-        let bias = eyes.bias.then(|| (format!("{layer}.bias"), vec![width]));
-        for (name, shape) in [weight].into_iter().chain(bias) {
-            let at = tensors.iter().position(|(known, _)| *known == name);
-            let at = at.with_context(|| format!("the weights lack `{name}`, which config.json asks for"))?;
-            let (name, tensor) = tensors.swap_remove(at);
-            ensure!(
-                tensor.size() == shape,
-                "`{name}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
-                tensor.size()
-            );
-            named.push((name, tensor));
-        }
+    let prefix = tensors.first().map_or("multi_modal_projector.".into(), |(name, stored, _)| {
+        stored.trim_end_matches(name.trim_start_matches("projector.")).to_string()
+    });
+    for (name, shape) in projector_sizes(inputs, width, eyes) {
+        let at = tensors.iter().position(|(known, ..)| *known == name);
+        let theirs = format!("{prefix}{}", name.trim_start_matches("projector."));
+        let at = at.with_context(|| format!("the weights lack `{theirs}`, which config.json asks for"))?;
+        let (name, stored, tensor) = tensors.swap_remove(at);
+        ensure!(
+            tensor.size() == shape,
+            "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
+            tensor.size()
+        );
+        named.push((name, tensor));
     }
-    if let Some((name, _)) = tensors.first() {
-        bail!("`{name}` has no place in the network that config.json describes");
+    if let Some((_, stored, _)) = tensors.first() {
+        bail!("`{stored}` has no place in the network that config.json describes");
     }
     Ok(named)
 }

@@ -16,6 +16,16 @@ impl Parameters {
         Parameters { named, tied: None }
     }
 
+    /// Makes tensors of these names and shapes in a type, all entries of which are one zero: they have sizes and take no memory.
+    pub fn without_memory(sizes: Vec<(String, Vec<i64>)>, kind: Kind) -> Parameters {
+        let zero = Tensor::zeros([1], (kind, Device::Cpu));
+        let named = |(name, shape): (String, Vec<i64>)| {
+            let shape = if shape.is_empty() { vec![1] } else { shape };
+            (name, zero.expand(&shape, false))
+        };
+        Parameters::new(sizes.into_iter().map(named).collect())
+    }
+
     /// Gives the tensor `first` a second name, by which another layer reads it. It stays one parameter.
     pub fn tie(self, second: &str, first: &str) -> Parameters {
         Parameters { tied: Some((second.to_string(), first.to_string())), ..self }

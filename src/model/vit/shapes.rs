@@ -51,44 +51,49 @@ impl Shape {
     pub fn random(&self, seed: i64) -> (Vit, Parameters) {
         tch::manual_seed(seed);
         let vit = Vit::new(self.geometry.clone(), self.traits, Parts::PLAIN);
-        let base = Parameters::new(parameters(&self.geometry));
-        (vit, base)
+        let filled = |(name, shape): (String, Vec<i64>)| {
+            let weight = random(&name, &shape);
+            (name, weight)
+        };
+        (vit, Parameters::new(sizes(&self.geometry).into_iter().map(filled).collect()))
     }
 }
 
-/// Returns all weights under canonical names, in the order of the forward pass.
-fn parameters(geometry: &Geometry) -> Vec<(String, Tensor)> {
+/// Returns the names and shapes of all weights of a tower with plain parts, in the order of the forward pass.
+pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
     let Geometry { width, blocks, patch, grid, mlp, output } = *geometry;
     let mut all = Vec::new();
-    all.push(("patch.weight".to_string(), matrix(width, 3 * patch * patch)));
-    all.push(("class_token".to_string(), matrix(1, width).squeeze_dim(0)));
-    all.push(("position".to_string(), matrix(1 + grid * grid, width)));
-    norm(&mut all, "ln_pre", width);
+    let mut push = |name: String, shape: &[i64]| all.push((name, shape.to_vec()));
+    push("patch.weight".into(), &[width, 3 * patch * patch]);
+    push("class_token".into(), &[width]);
+    push("position".into(), &[1 + grid * grid, width]);
+    let mut layer = |name: String, shape: &[i64]| {
+        push(format!("{name}.weight"), shape);
+        push(format!("{name}.bias"), &shape[..1]);
+    };
+    layer("ln_pre".into(), &[width]);
     for block in 0..blocks {
-        norm(&mut all, &format!("blocks.{block}.ln_1"), width);
-        linear(&mut all, &format!("blocks.{block}.attn.qkv"), 3 * width, width);
-        linear(&mut all, &format!("blocks.{block}.attn.proj"), width, width);
-        norm(&mut all, &format!("blocks.{block}.ln_2"), width);
-        linear(&mut all, &format!("blocks.{block}.mlp.fc"), mlp, width);
-        linear(&mut all, &format!("blocks.{block}.mlp.proj"), width, mlp);
+        layer(format!("blocks.{block}.ln_1"), &[width]);
+        layer(format!("blocks.{block}.attn.qkv"), &[3 * width, width]);
+        layer(format!("blocks.{block}.attn.proj"), &[width, width]);
+        layer(format!("blocks.{block}.ln_2"), &[width]);
+        layer(format!("blocks.{block}.mlp.fc"), &[mlp, width]);
+        layer(format!("blocks.{block}.mlp.proj"), &[width, mlp]);
     }
-    norm(&mut all, "ln_post", width);
-    all.push(("proj.weight".to_string(), matrix(output, width)));
+    layer("ln_post".into(), &[width]);
+    push("proj.weight".into(), &[output, width]);
     all
 }
 
-fn matrix(outputs: i64, inputs: i64) -> Tensor {
-    Tensor::randn([outputs, inputs], (Kind::Float, Device::Cpu)).g_div_scalar_((inputs as f64).sqrt())
-}
-
-fn linear(all: &mut Vec<(String, Tensor)>, name: &str, outputs: i64, inputs: i64) {
-    all.push((format!("{name}.weight"), matrix(outputs, inputs)));
-    all.push((format!("{name}.bias"), Tensor::zeros([outputs], (Kind::Float, Device::Cpu))));
-}
-
-fn norm(all: &mut Vec<(String, Tensor)>, name: &str, width: i64) {
-    all.push((format!("{name}.weight"), Tensor::ones([width], (Kind::Float, Device::Cpu))));
-    all.push((format!("{name}.bias"), Tensor::zeros([width], (Kind::Float, Device::Cpu))));
+/// Returns the random start of a weight.
+fn random(name: &str, shape: &[i64]) -> Tensor {
+    let options = (Kind::Float, Device::Cpu);
+    match shape {
+        _ if name.ends_with(".bias") => Tensor::zeros(shape, options),
+        [_] if name.ends_with(".weight") => Tensor::ones(shape, options),
+        [.., inputs] => Tensor::randn(shape, options).g_div_scalar_((*inputs as f64).sqrt()),
+        [] => Tensor::zeros(shape, options),
+    }
 }
 
 #[cfg(test)]

@@ -53,22 +53,29 @@ impl SubspaceSpec for Spec {
         if let Some((finished, start)) = open {
             layout.close_block(finished, start, Shape::Dense);
         }
-        let flat = |t: &Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
-        let start: Vec<Tensor> = base.all().iter().map(|(_, t)| flat(t)).collect();
+        let start: Vec<Tensor> = base.all().iter().map(|(_, t)| t.shallow_clone()).collect();
         let names = base.all().iter().map(|(name, _)| name.clone()).collect();
         if !matches!(head.training, Training::Never | Training::OfNetwork | Training::Tokens) {
             push_head(&mut layout, head);
         }
-        Ok(Box::new(Full { layout, names, start: Tensor::cat(&start, 0), head: head.to(Device::Cpu, Kind::Float) }))
+        Ok(Box::new(Full { layout, names, start, head: head.to(Device::Cpu, Kind::Float) }))
     }
 }
 
 struct Full {
     layout: Layout,
     names: Vec<String>,
-    /// The weights of the checkpoint, flattened.
-    start: Tensor,
+    /// The weights of the checkpoint, which are not copied.
+    start: Vec<Tensor>,
     head: Head,
+}
+
+impl Full {
+    /// Returns the weights of the checkpoint as one row with `head` behind them, in f32 on the CPU.
+    fn row(&self, head: Option<Tensor>) -> Tensor {
+        let flat = |t: &Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
+        Tensor::cat(&self.start.iter().map(flat).chain(head).collect::<Vec<_>>(), 0)
+    }
 }
 
 impl Subspace for Full {
@@ -78,11 +85,11 @@ impl Subspace for Full {
 
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
         let head = match self.head.training {
-            Training::Never | Training::OfNetwork | Training::Tokens => return Ok(self.start.copy()),
-            Training::WithBackbone => flat_head(&self.head),
-            Training::Always => initial_head(seed, particle, &self.head),
+            Training::Never | Training::OfNetwork | Training::Tokens => None,
+            Training::WithBackbone => Some(flat_head(&self.head)),
+            Training::Always => Some(initial_head(seed, particle, &self.head)),
         };
-        Ok(Tensor::cat(&[&self.start, &head], 0))
+        Ok(self.row(head))
     }
 
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
@@ -96,11 +103,11 @@ impl Subspace for Full {
 
     fn origin(&self) -> Tensor {
         let head = match self.head.training {
-            Training::Never | Training::OfNetwork | Training::Tokens => return self.start.copy(),
-            Training::WithBackbone => flat_head(&self.head),
-            Training::Always => flat_head(&self.head).zeros_like(),
+            Training::Never | Training::OfNetwork | Training::Tokens => None,
+            Training::WithBackbone => Some(flat_head(&self.head)),
+            Training::Always => Some(flat_head(&self.head).zeros_like()),
         };
-        Tensor::cat(&[&self.start, &head], 0)
+        self.row(head)
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
@@ -112,6 +119,7 @@ impl Subspace for Full {
 
     fn again(&self) -> Box<dyn Subspace> {
         let (layout, names) = (self.layout.clone(), self.names.clone());
-        Box::new(Full { layout, names, start: self.start.shallow_clone(), head: self.head.again() })
+        let start = self.start.iter().map(Tensor::shallow_clone).collect();
+        Box::new(Full { layout, names, start, head: self.head.again() })
     }
 }

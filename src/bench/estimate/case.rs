@@ -1,0 +1,203 @@
+//! An experiment with its network laid out, whose parts are counted.
+
+use anyhow::{Context, Result};
+use tch::Device;
+
+use super::lengths::Lengths;
+use super::machine::{Machine, Part};
+use super::network::{Counted, Sized};
+use crate::bench::flops::{Network, Pass, Reads, Work, count};
+use crate::data::SplitName;
+use crate::experiment::{Batches, Experiment, PrefixCache, Training};
+use crate::machine::memory::{Cut, free_bytes};
+use crate::model::Model;
+use crate::posterior::Predictive;
+use crate::rehearse::estimate::KEPT_IN_MEMORY;
+use crate::rehearse::sizes::Real;
+use crate::subspace::Subspace;
+use crate::train::chunks::{Step, state_bytes};
+
+/// An experiment with its network laid out.
+pub struct Case<'a> {
+    pub experiment: &'a Experiment,
+    training: &'a Training,
+    pub name: String,
+    pub model: Model,
+    counted: Counted,
+    subspace: Box<dyn Subspace>,
+    pub real: Real,
+    pub lengths: Option<Lengths>,
+    checkpoint_bytes: u64,
+}
+
+/// The samples of a pass.
+struct Samples {
+    /// Their number.
+    count: i64,
+    split: SplitName,
+    /// Their number in a batch, whose longest prompt gives the length of all.
+    batch: usize,
+    own: bool,
+    /// Whether they are kept from the training's start on, as long as the longest prompt that may be.
+    kept: bool,
+}
+
+impl<'a> Case<'a> {
+    /// Lays out the subspace of an experiment on a network.
+    ///
+    /// # Errors
+    /// Fails if the config trains nothing, or if the network lacks a layer that it names.
+    pub fn new(experiment: &'a Experiment, network: Sized, real: Real, lengths: Option<Lengths>) -> Result<Case<'a>> {
+        let training = experiment.training.as_ref().context("the config has nothing to train")?;
+        let (name, counted, checkpoint_bytes) =
+            (network.name.clone(), network.counted.clone(), network.checkpoint_bytes);
+        let model = network.model(experiment);
+        let subspace = training.subspace.spec.build(&*model.network, &model.base, &model.head)?;
+        Ok(Case { experiment, training, name, model, counted, subspace, real, lengths, checkpoint_bytes })
+    }
+
+    pub fn parameters(&self) -> i64 {
+        self.subspace.layout().parameters()
+    }
+
+    pub fn particles(&self) -> i64 {
+        self.training.method.spec.particles()
+    }
+
+    /// Returns whether answers are written.
+    pub fn writes(&self) -> bool {
+        self.model.head.writes_tokens()
+    }
+
+    /// Returns the number of members that predict.
+    pub fn members(&self) -> i64 {
+        match self.training.method.spec.predictive() {
+            Predictive::Draws(draws) => self.particles() * draws as i64,
+            Predictive::Particles | Predictive::Mean | Predictive::Linearised(..) => self.particles(),
+        }
+    }
+
+    /// Returns the operations of a pass over samples, forward and for gradients.
+    fn work(&self, particles: i64, samples: &Samples, (from_stage, reads): (Option<usize>, Reads)) -> Work {
+        let (layout, classes) = (self.subspace.layout(), self.model.head.classes());
+        let network = match &self.counted {
+            Counted::Images(geometry) => Network::Images(geometry),
+            Counted::Texts(texts) => {
+                let known = self.lengths.as_ref();
+                let own = known.map_or(texts.most, |known| known.tokens(samples.split, reads, samples.batch));
+                let tokens = if samples.kept { texts.most } else { own };
+                Network::Texts(texts.prompts(tokens, reads))
+            }
+        };
+        count(&Pass { network, layout, classes, particles, images: samples.count, own_images: samples.own, from_stage })
+    }
+
+    /// Returns what training and validation read of a sample of a split.
+    fn learnt(&self, split: SplitName, batch: usize) -> Reads {
+        match (self.writes(), &self.lengths) {
+            (true, Some(lengths)) => Reads::Answer(lengths.answer(split, batch)),
+            _ => Reads::Classes,
+        }
+    }
+
+    /// Returns the first trained stage, if what enters it is kept for all epochs.
+    fn kept_from(&self) -> Option<usize> {
+        let first = self.model.network.first_stage(self.subspace.layout());
+        let cache = self.training.train.prefix_cache;
+        let is_kept = self.experiment.data.augment.is_none() && cache != PrefixCache::Off;
+        let values: i64 = self.model.network.entering(first).iter().product();
+        let bytes = values as u64 * self.real.train as u64 * self.model.kind.elt_size_in_bytes() as u64;
+        let fits = cache != PrefixCache::Auto || free_bytes(Device::Cpu).is_none_or(|free| bytes <= free / 2);
+        (first > 0 && is_kept && fits).then_some(first)
+    }
+
+    /// Returns the share of `passes` passes over `images` images in which they are decoded: all of them, or the first where
+    /// they are kept.
+    fn decoded(&self, images: usize, passes: f64) -> f64 {
+        let (dataset, side) = (&*self.experiment.data.dataset, self.counted.side());
+        if dataset.resize().is_none() || side == 0 {
+            return 0.0;
+        }
+        let kept = images as u64 * (3 * side * side) as u64 <= KEPT_IN_MEMORY || self.experiment.data.cache.is_some();
+        images as f64 * if kept { 1.0 } else { passes }
+    }
+
+    /// Returns the operations of a training step with all gradients that it asks for, and with activations that are computed
+    /// again.
+    pub fn step(&self) -> f64 {
+        let Training { train, method, optimizer, .. } = self.training;
+        let (batch, split) = (train.batch_size, SplitName::Train);
+        let (from, own) = (self.kept_from(), train.batches == Batches::Independent);
+        let samples = Samples { count: batch as i64, split, batch, own, kept: from.is_some() };
+        let work = self.work(self.particles(), &samples, (from, self.learnt(split, batch)));
+        let again = if train.recompute { self.again(&samples) } else { 0.0 };
+        (work.total() + again) * (method.spec.gradients_of_a_step() + optimizer.spec.gradients_of_a_step()) as f64
+    }
+
+    /// Returns the operations of the forward pass from the first trained stage on.
+    fn again(&self, samples: &Samples) -> f64 {
+        let first = self.model.network.first_stage(self.subspace.layout());
+        let reads = self.learnt(samples.split, samples.batch);
+        self.work(self.particles(), samples, ((first > 0).then_some(first), reads)).forward
+    }
+
+    pub fn training(&self) -> Part {
+        let train = &self.training.train;
+        let (from, reads) = (self.kept_from(), self.learnt(SplitName::Train, train.batch_size));
+        let own = train.batches == Batches::Independent;
+        let count = self.real.train as i64;
+        let samples =
+            Samples { count, split: SplitName::Train, batch: train.batch_size, own: false, kept: from.is_some() };
+        let filling = from.map_or(0.0, |from| {
+            let of = |from| self.work(1, &samples, (from, reads)).forward;
+            of(None) - of(Some(from))
+        });
+        let passes = if from.is_some() { 1 } else { self.real.epochs };
+        // With orders of their own, particles want the images of an epoch at different times.
+        let orders = if own && from.is_none() { self.particles() as usize } else { 1 };
+        let decoded = self.decoded(self.real.train, (passes * orders) as f64);
+        Part { flop: self.real.steps as f64 * self.step() + filling, decoded }
+    }
+
+    /// Returns a prediction of the likelihood of held-out samples.
+    pub fn prediction(&self, images: usize, members: i64) -> Part {
+        let batch = self.training.train.eval_batch_size;
+        self.forward((images, SplitName::Train), members, self.learnt(SplitName::Train, batch))
+    }
+
+    /// Returns the evaluation of test samples, whose answers are written if they are free.
+    pub fn evaluation(&self, images: usize, members: i64) -> Part {
+        let reads = match self.experiment.head.spec.answer_tokens() {
+            Some(most) => Reads::Writes(self.lengths.as_ref().map_or(most as i64, |lengths| lengths.written(most))),
+            None => Reads::Classes,
+        };
+        self.forward((images, SplitName::Test), members, reads)
+    }
+
+    fn forward(&self, (images, split): (usize, SplitName), members: i64, reads: Reads) -> Part {
+        let batch = self.training.train.eval_batch_size;
+        let samples = Samples { count: images as i64, split, batch, own: false, kept: false };
+        Part { flop: self.work(members, &samples, (None, reads)).forward, decoded: self.decoded(images, 1.0) }
+    }
+
+    /// Returns the bytes of the frozen weights.
+    pub fn weights_bytes(&self) -> u64 {
+        (self.model.base.count() * self.model.kind.elt_size_in_bytes()) as u64
+    }
+
+    /// Returns the split of a step, and its bytes with the weights.
+    pub fn memory(&self, machine: &Machine) -> (Cut, u64) {
+        let weights = self.weights_bytes();
+        let Real { train, validation, .. } = self.real;
+        let step = Step::of(self.training, &self.model, self.subspace.layout(), (train, validation));
+        let (cut, bytes) = step.within(machine.memory.saturating_sub(weights));
+        (cut, bytes + weights)
+    }
+
+    /// Returns the bytes of the checkpoint, the posterior and the resume file.
+    pub fn stored_bytes(&self) -> u64 {
+        let state = state_bytes(self.training, self.parameters());
+        let matrix = (self.particles() * self.parameters() * 4) as u64;
+        self.checkpoint_bytes + state + 2 * matrix * self.training.method.spec.matrices_of_the_posterior()
+    }
+}

@@ -1,0 +1,191 @@
+//! The network of a config, with weights of the right sizes.
+
+use anyhow::{Result, bail};
+use tch::{Device, Kind, Tensor};
+
+use crate::base::tensor::wide;
+use crate::bench::case::Source;
+use crate::bench::flops;
+use crate::experiment::Experiment;
+use crate::model::described::{Described, Text};
+use crate::model::head::{Head, Training};
+use crate::model::language::{self, Rows};
+use crate::model::network::{Network, Parameters};
+use crate::model::vit::forward::Vit;
+use crate::model::vit::parts::Parts;
+use crate::model::vit::shapes::{Shape, sizes};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, vit};
+use crate::rehearse::estimate::checkpoint_bytes;
+use crate::rehearse::models;
+use crate::rehearse::sizes::classes_of;
+use crate::schema::Choice;
+
+/// The network of a config. Its weights have sizes; those of a published shape, and those of a language network, take no memory.
+pub struct Sized {
+    pub name: String,
+    pub network: Box<dyn Network>,
+    pub counted: Counted,
+    pub base: Parameters,
+    pub kind: Kind,
+    pub checkpoint_bytes: u64,
+}
+
+/// What operations are counted from.
+#[derive(Clone)]
+pub enum Counted {
+    Images(vit::Geometry),
+    Texts(CountedTexts),
+}
+
+/// The language network that operations are counted from.
+#[derive(Clone)]
+pub struct CountedTexts {
+    pub geometry: language::Geometry,
+    /// The tower, the number of its blocks that are run, the number of patches, and the token that stands for a patch, where the
+    /// network sees images.
+    pub sight: Option<(vit::Geometry, usize, i64, u32)>,
+    /// The number of pixels per side of an image; 0 without one.
+    pub side: i64,
+    /// The most tokens of a prompt.
+    pub most: i64,
+}
+
+impl Counted {
+    /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
+    pub fn side(&self) -> i64 {
+        match self {
+            Counted::Images(geometry) => geometry.image_size(),
+            Counted::Texts(texts) => texts.side,
+        }
+    }
+}
+
+impl CountedTexts {
+    fn of(network: &Text) -> CountedTexts {
+        let language = network.language();
+        let (geometry, most) = (language.geometry.clone(), language.tokens);
+        let Text::Llava(llava) = network else { return CountedTexts { geometry, sight: None, side: 0, most } };
+        let eyes = &llava.sight.eyes;
+        let sight = (llava.sight.tower.geometry.clone(), eyes.blocks, llava.sight.patches(), eyes.token as u32);
+        CountedTexts { geometry, sight: Some(sight), side: eyes.image_size, most }
+    }
+
+    /// Returns prompts of so many tokens of which something is read.
+    pub fn prompts(&self, tokens: i64, reads: flops::Reads) -> flops::Texts<'_> {
+        let seen = self.sight.as_ref();
+        let seen = seen.map(|(tower, blocks, patches, _)| flops::Seen { tower, blocks: *blocks, patches: *patches });
+        flops::Texts { geometry: &self.geometry, seen, tokens, reads }
+    }
+}
+
+impl Sized {
+    /// Returns the network of the checkpoint's file where it is there, else a published shape of its name, in a type.
+    ///
+    /// # Errors
+    /// Fails if the shape is not known, or if the checkpoint cannot be read.
+    pub fn of(experiment: &Experiment, kind: Kind) -> Result<Sized> {
+        let spec = &experiment.checkpoint;
+        match spec.kind {
+            CheckpointKind::Language | CheckpointKind::VisionLanguage => {
+                let normalize = spec.normalize.unwrap_or(Normalize::CLIP);
+                let found = Described::of(&spec.path, spec.kind, spec.max_tokens, normalize)?;
+                let there = checkpoint_bytes(&spec.path);
+                Ok(Sized::described(experiment, found, (kind, there)))
+            }
+            CheckpointKind::Native => Sized::images(experiment, kind),
+            CheckpointKind::Module => bail!(
+                "checkpoint.kind = \"{}\": operations are counted from a network's shape, which a module does not show: measure it \
+                 by a short `bella train` (train.epochs = 1, data.*.subset)",
+                spec.kind.word()
+            ),
+        }
+    }
+
+    /// Returns the network of a case of `bella bench`, in a type.
+    ///
+    /// # Errors
+    /// Fails if the checkpoint cannot be read, or if the prompts that are asked for exceed what the network reads.
+    pub fn of_source(source: &Source, experiment: &Experiment, kind: Kind) -> Result<Sized> {
+        match source {
+            Source::Shape(Shape { about, geometry, traits, .. }) => {
+                let base = Parameters::without_memory(sizes(geometry), kind);
+                let bytes = base.count() as u64 * Kind::Float.elt_size_in_bytes() as u64;
+                let vit = Vit::new(geometry.clone(), *traits, Parts::PLAIN);
+                Ok(Sized::of_vit((about.to_string(), vit), base, (kind, bytes)))
+            }
+            Source::Published(published) => {
+                let found = published.described(experiment.checkpoint.max_tokens, Normalize::CLIP)?;
+                Ok(Sized::described(experiment, found, (kind, 0)))
+            }
+            Source::Checkpoint(_) => Sized::of(experiment, kind),
+        }
+    }
+
+    fn described(experiment: &Experiment, found: Described, (kind, there): (Kind, u64)) -> Sized {
+        let base = found.base(kind);
+        let (counted, name) = (Counted::Texts(CountedTexts::of(&found.network)), found.name);
+        let checkpoint_bytes = there.max(base.count() as u64 * found.stored);
+        let network: Box<dyn Network> = match found.network {
+            Text::Language(language) => Box::new(language),
+            Text::Llava(mut llava) => {
+                if experiment.head.spec.training() != Training::Tokens {
+                    llava.reads = Rows::Last;
+                }
+                llava
+            }
+        };
+        Sized { name, network, counted, base, kind, checkpoint_bytes }
+    }
+
+    fn of_vit((name, vit): (String, Vit), base: Parameters, (kind, checkpoint_bytes): (Kind, u64)) -> Sized {
+        let counted = Counted::Images(vit.geometry.clone());
+        Sized { name, network: Box::new(vit), counted, base, kind, checkpoint_bytes }
+    }
+
+    fn images(experiment: &Experiment, kind: Kind) -> Result<Sized> {
+        let spec = &experiment.checkpoint;
+        let (name, mut vit, mut base, bytes) = if spec.path.exists() {
+            let found = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?.identified;
+            (spec.path.display().to_string(), found.vit, found.base, checkpoint_bytes(&spec.path))
+        } else {
+            let stem = spec.path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+            let model = models::of_file(&stem).map_err(|_| {
+                anyhow::anyhow!(
+                    "checkpoint.path: {}: is not there, and its name is that of no published shape: put it there, or name it \
+                     such as ViT-B-32.pt",
+                    spec.path.display()
+                )
+            })?;
+            let clip = model.clip(model.has_text())?;
+            let bytes = clip.blueprint().root.bytes();
+            let shape = Shape { key: model.key, about: model.about, geometry: clip.image, traits: clip.traits };
+            let (vit, base) = shape.random(1);
+            (format!("the shape of {}", model.about), vit, base, bytes)
+        };
+        if let Some(size) = spec.image_size {
+            vit.resize(&mut base, size)?;
+        }
+        Ok(Sized::of_vit((name, vit), base.to(Device::Cpu, kind), (kind, bytes)))
+    }
+
+    /// Returns a model of this network, with a head of zeros.
+    pub fn model(self, experiment: &Experiment) -> Model {
+        let (training, kind) = (experiment.head.spec.training(), self.kind);
+        let classes = match training {
+            Training::Tokens => 0,
+            _ => classes_of(&*experiment.data.dataset) as i64,
+        };
+        let zeros = |shape: &[i64]| Tensor::zeros(shape, (wide(kind), Device::Cpu));
+        let rows = (training == Training::OfNetwork).then(|| Tensor::arange(classes, (Kind::Int64, Device::Cpu)));
+        let head = Head {
+            weight: zeros(&[classes, self.network.feature_width()]),
+            bias: zeros(&[classes]),
+            normalised: experiment.head.key == "zero-shot",
+            training,
+            rows,
+            texts: None,
+        };
+        let (network, base) = (self.network, self.base);
+        Model { network, base, head, preparation: Preparation::AsStored, device: Device::Cpu, kind }
+    }
+}

@@ -1,0 +1,249 @@
+//! Language networks, also those that see images, without their weights: what `config.json` says of them, from a folder or as
+//! published.
+
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use tch::Kind;
+
+use crate::base::files::read_json;
+use crate::model::folder::{Values, config_file, home};
+use crate::model::language::{self, EMBEDDING, Language, OUTPUT};
+use crate::model::llava::{self, Llava};
+use crate::model::network::Parameters;
+use crate::model::{CheckpointKind, Normalize};
+use crate::schema::Choice;
+
+/// A published network, by its publisher's `config.json`.
+#[derive(Debug)]
+pub struct Published {
+    pub key: &'static str,
+    pub about: &'static str,
+    /// Parts of the names of its folders, in lower case.
+    files: &'static [&'static str],
+    /// The keys of `config.json` that tell sizes, without their defaults.
+    config: &'static str,
+}
+
+/// Every published network that is known. Where a name has parts of several, the first one counts.
+pub static PUBLISHED: &[Published] = &[
+    Published {
+        key: "llava-1.5-7b",
+        about: "LLaVA-1.5-7B",
+        files: &["llava-1.5-7b", "llava-v1.5-7b"],
+        config: r#"{"model_type": "llava", "torch_dtype": "float16",
+            "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
+            "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "num_attention_heads": 16,
+                "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768}}"#,
+    },
+    Published {
+        key: "llava-1.5-13b",
+        about: "LLaVA-1.5-13B",
+        files: &["llava-1.5-13b", "llava-v1.5-13b"],
+        config: r#"{"model_type": "llava", "torch_dtype": "float16",
+            "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+                "hidden_size": 5120, "intermediate_size": 13824, "num_attention_heads": 40, "num_hidden_layers": 40},
+            "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "num_attention_heads": 16,
+                "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768}}"#,
+    },
+    Published {
+        key: "llama-7b",
+        about: "Llama 2 7B",
+        files: &["llama-2-7b", "llama-7b", "vicuna-7b"],
+        config: r#"{"model_type": "llama", "torch_dtype": "float16", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}"#,
+    },
+    Published {
+        key: "llama-13b",
+        about: "Llama 2 13B",
+        files: &["llama-2-13b", "llama-13b", "vicuna-13b"],
+        config: r#"{"model_type": "llama", "torch_dtype": "float16", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+            "hidden_size": 5120, "intermediate_size": 13824, "num_attention_heads": 40, "num_hidden_layers": 40}"#,
+    },
+    Published {
+        key: "llama-3-8b",
+        about: "Llama 3 8B",
+        files: &["llama-3-8b", "llama-3.1-8b"],
+        config: r#"{"model_type": "llama", "torch_dtype": "bfloat16", "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+            "intermediate_size": 14336, "num_key_value_heads": 8, "rope_theta": 500000.0, "vocab_size": 128256}"#,
+    },
+    Published {
+        key: "mistral-7b",
+        about: "Mistral 7B",
+        files: &["mistral-7b"],
+        config: r#"{"model_type": "mistral", "torch_dtype": "bfloat16", "max_position_embeddings": 32768, "rms_norm_eps": 1e-5}"#,
+    },
+    Published {
+        key: "qwen2.5-7b",
+        about: "Qwen2.5 7B",
+        files: &["qwen2.5-7b"],
+        config: r#"{"model_type": "qwen2", "torch_dtype": "bfloat16", "max_position_embeddings": 131072, "hidden_size": 3584,
+            "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+            "rope_theta": 1000000.0, "vocab_size": 152064}"#,
+    },
+    Published {
+        key: "tinyllama-1.1b",
+        about: "TinyLlama 1.1B",
+        files: &["tinyllama-1.1b"],
+        config: r#"{"model_type": "llama", "torch_dtype": "float32", "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+            "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_key_value_heads": 4}"#,
+    },
+];
+
+impl Published {
+    /// Returns the network with this key.
+    pub fn of_key(key: &str) -> Option<&'static Published> {
+        PUBLISHED.iter().find(|published| published.key == key)
+    }
+
+    /// Returns the network whose folder has such a name.
+    pub fn of_path(path: &Path) -> Option<&'static Published> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        PUBLISHED.iter().find(|published| published.files.iter().any(|part| name.contains(part)))
+    }
+
+    /// Returns the network for prompts of at most `tokens` tokens.
+    ///
+    /// # Errors
+    /// Fails if `tokens` exceeds what the network reads.
+    pub fn described(&self, tokens: Option<i64>, normalize: Normalize) -> Result<Described> {
+        Described::new(format!("the shape of {}", self.about), &self.values()?, (self.kind(), tokens, normalize))
+    }
+
+    fn values(&self) -> Result<Values> {
+        Ok(Values::new(Path::new(self.key), serde_json::from_str(self.config)?))
+    }
+
+    /// Returns the forward pass of this network.
+    pub fn kind(&self) -> CheckpointKind {
+        let sees = self.values().is_ok_and(|values| values.text("model_type") == Some(llava::MODEL_TYPE));
+        if sees { CheckpointKind::VisionLanguage } else { CheckpointKind::Language }
+    }
+}
+
+/// A network whose weights have sizes and no values.
+pub struct Described {
+    /// The folder, or the published name.
+    pub name: String,
+    pub network: Text,
+    /// The number of bytes of a stored weight.
+    pub stored: u64,
+}
+
+/// A language network, or one that sees images.
+pub enum Text {
+    Language(Language),
+    Llava(Box<Llava>),
+}
+
+impl Described {
+    /// Returns the network at `path`, of which `config.json` is enough, or the published one of its name, for prompts of at most
+    /// `tokens` tokens.
+    ///
+    /// # Errors
+    /// Fails if there is neither, or if the config asks for what bella does not compute.
+    pub fn of(path: &Path, kind: CheckpointKind, tokens: Option<i64>, normalize: Normalize) -> Result<Described> {
+        if let Some(file) = config_file(&home(path)).filter(|_| path.exists()) {
+            let (name, values) = (path.display().to_string(), Values::new(&file, read_json(&file)?));
+            return Described::new(name, &values, (kind, tokens, normalize));
+        }
+        let Some(published) = Published::of_path(path) else {
+            let keys: Vec<&str> = PUBLISHED.iter().map(|published| published.key).collect();
+            bail!(
+                "checkpoint.path: {}: has no config.json, and its name is that of no published shape: put it there, or name it \
+                 as one of {}",
+                path.display(),
+                keys.join(", ")
+            )
+        };
+        ensure!(
+            published.kind() == kind,
+            "checkpoint.kind = \"{}\": {} is of kind \"{}\"",
+            kind.word(),
+            published.about,
+            published.kind().word()
+        );
+        published.described(tokens, normalize)
+    }
+
+    fn new(
+        name: String,
+        values: &Values,
+        (kind, tokens, normalize): (CheckpointKind, Option<i64>, Normalize),
+    ) -> Result<Described> {
+        let network = match kind {
+            CheckpointKind::VisionLanguage => Text::Llava(Box::new(llava::described(values, tokens, normalize)?)),
+            _ => Text::Language(language::described(values, tokens)?.1),
+        };
+        Ok(Described { name, network, stored: stored(values) })
+    }
+
+    /// Returns the weights in a type, which take no memory.
+    pub fn base(&self, kind: Kind) -> Parameters {
+        let sizes = match &self.network {
+            Text::Language(language) => language::sizes(&language.geometry),
+            Text::Llava(llava) => llava::sizes(llava),
+        };
+        let base = Parameters::without_memory(sizes, kind);
+        let tied = self.network.language().geometry.tied;
+        if tied { base.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { base }
+    }
+}
+
+/// Returns the bytes of a weight in the type that a config names; those of f32 where it names none.
+fn stored(values: &Values) -> u64 {
+    let named = values.text("torch_dtype").or(values.text("dtype"));
+    if named.is_some_and(|name| name.ends_with("16")) { 2 } else { 4 }
+}
+
+impl Text {
+    /// Returns the language network, also that of one that sees images.
+    pub fn language(&self) -> &Language {
+        match self {
+            Text::Language(language) => language,
+            Text::Llava(llava) => &llava.language,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> Described {
+        let path = Path::new(path);
+        let kind = Published::of_path(path).unwrap().kind();
+        Described::of(path, kind, None, Normalize::CLIP).unwrap()
+    }
+
+    /// The counts of transformers 5.23, `sum(p.numel() for p in LlamaForCausalLM(config).parameters())` on the meta device. Of
+    /// LLaVA the last block of the tower and the norm behind it are left out, 12,596,224 and 2,048 of them.
+    #[test]
+    fn published_networks_have_their_numbers_of_parameters() {
+        for (path, count) in [
+            ("models/Llama-2-7b-hf", 6_738_415_616),
+            ("Llama-2-13b-hf", 13_015_864_320),
+            ("Meta-Llama-3-8B-Instruct", 8_030_261_248),
+            ("Mistral-7B-v0.1", 7_241_732_096),
+            ("Qwen2.5-7B", 7_615_616_512),
+            ("TinyLlama-1.1B-Chat-v1.0", 1_100_048_384),
+            ("llava-1.5-7b-hf", 7_063_427_072 - 12_596_224 - 2_048),
+        ] {
+            assert_eq!(of(path).base(Kind::BFloat16).count(), count, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_published_network_is_found_by_its_key() {
+        for published in PUBLISHED {
+            assert_eq!(Published::of_path(Path::new(published.key)).map(|found| found.key), Some(published.key));
+            assert!(of(published.key).network.language().geometry.blocks >= 22, "{}", published.key);
+        }
+        assert!(Published::of_path(Path::new("models/my-own")).is_none());
+    }
+
+    #[test]
+    fn llava_sees_576_patches_and_leaves_512_tokens_for_the_prompt() {
+        let Text::Llava(llava) = of("llava-1.5-7b-hf").network else { panic!("no eyes") };
+        assert_eq!((llava.sight.patches(), llava.sight.eyes.blocks, llava.language.tokens), (576, 23, 1088));
+    }
+}
