@@ -37,7 +37,7 @@ fn value(table: &bella::results::store::Table, predictive: &str, column: &str) -
 
 #[test]
 fn a_run_lies_between_the_zero_shot_head_and_uniform_probabilities() {
-    for checkpoint in ["openai_clip_words.pt", "folders/hf-siglip-both", "folders/open-clip-siglip"] {
+    for checkpoint in ["openai_clip_words.pt", "folders/hf-siglip-both"] {
         let place = place(checkpoint);
         let zero_shot = table(&place, &done(command(&place, "eval", "zero.toml", &[])));
         let nll = value(&zero_shot, "", "nll_lm");
