@@ -5,6 +5,7 @@ Wall seconds are what counts on a machine that does nothing else; on a shared on
 
     python scripts/bench_compare.py --bella target/release/bella                  # everything
     python scripts/bench_compare.py --bella target/release/bella --only step,memory
+    python scripts/bench_compare.py --bella target/release/bella --only before --before bella-of-last-week
 """
 
 import argparse
@@ -39,12 +40,12 @@ class Bench:
         self.arguments = arguments
         self.rows = []
 
-    def bella(self, *options, part="step"):
+    def bella(self, *options, part="step", binary=None):
         """Runs `bella bench`; the row it writes, with the seconds of `part`."""
 
         def run():
             with tempfile.TemporaryDirectory() as out:
-                command = [self.arguments.bella, "bench", "--device", "cpu", "--out", out, *self.threads(), *options]
+                command = [binary or self.arguments.bella, "bench", "--device", "cpu", "--out", out, *self.threads(), *options]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 with open(Path(out) / "bench.csv", newline="") as file:
                     [row] = csv.DictReader(file)
@@ -209,19 +210,47 @@ def start(bench):
         bench.add(f"start-up to {what}", "bella", goal, f"{statistics.median(times[what]):.2f} s", "", "")
 
 
-COMPARISONS = {f.__name__: f for f in [step, mini, prefix, update, memory, prediction, ivon, start]}
+def before(bench):
+    """Steps, updates and predictions of another build of bella (--before) in turns with this one's."""
+    step = ["--predictions", "0", *FEW]
+    predict = ["--steps", "0", "--predictions", "2", "--prediction-images", "256"]
+    mini = ["--shapes", "clip-mini", "--batch-size", "32"]
+    cases = [
+        ("SVGD step, ViT-B/32, n = 5, batch 8, f32", ["--particles", "5", "--batch-size", "8", *step], "step"),
+        ("the same, bf16", ["--particles", "5", "--batch-size", "8", "--precisions", "bf16", *step], "step"),
+        ("SVGD step, clip-mini, n = 5, batch 32, f32", [*mini, "--particles", "5", *step], "step"),
+        ("the same, every weight", [*mini, "--particles", "5", "--subspaces", "full", *step], "step"),
+        ("IVON's step, clip-mini, n = 1, batch 32", [*mini, "--methods", "ivon", "--particles", "1", *step], "step"),
+        ("SVGD update alone, ViT-B/32, n = 5", ["--feed", "gradients", "--particles", "5", *step], "method"),
+        ("the same, n = 20", ["--feed", "gradients", "--particles", "20", *step], "method"),
+        ("prediction, clip-mini, n = 20, 256 images, f32", ["--shapes", "clip-mini", "--particles", "20", *predict], "predict"),
+        ("the same, bf16", ["--shapes", "clip-mini", "--particles", "20", "--precisions", "bf16", *predict], "predict"),
+    ]
+    for what, options, part in cases:
+        sides = [
+            Side("before", bench.bella(*options, part=part, binary=bench.arguments.before)),
+            Side("now", bench.bella(*options, part=part)),
+        ]
+        bench.turns(sides)
+        bench.compare(what, "≤ 1.03", *sides, at_most=True)
+
+
+COMPARISONS = {f.__name__: f for f in [step, mini, prefix, update, memory, prediction, ivon, start, before]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bella", default="target/release/bella", help="the release binary")
-    parser.add_argument("--only", default=",".join(COMPARISONS), help=f"some of {', '.join(COMPARISONS)}")
+    parser.add_argument("--before", help="another release binary, for the comparison `before`")
+    parser.add_argument("--only", default=",".join(name for name in COMPARISONS if name != "before"), help=f"some of {', '.join(COMPARISONS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--raw", default="target/bench/compare.jsonl")
     arguments = parser.parse_args()
     arguments.bella = os.path.abspath(arguments.bella)
     chosen = arguments.only.split(",")
+    if ("before" in chosen) != (arguments.before is not None):
+        parser.error("--only before and --before FILE go together")
     for name in chosen:
         if name not in COMPARISONS:
             parser.error(f"--only {name}: known are {', '.join(COMPARISONS)}")

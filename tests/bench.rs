@@ -135,7 +135,7 @@ fn an_estimate_needs_nothing_but_the_config() {
         &arc,
         &["the shape of Llama 2 7B", "1 x 4483072 parameters", "5067 steps in 9 epochs", "570 test texts"],
     );
-    assert_has(&arc, &["300 tokens each: assumed (checkpoint.max_tokens)", "1 particles x 4 texts at once"]);
+    assert_has(&arc, &["300 tokens each: assumed (checkpoint.max_tokens)", "1 particle x 4 texts at once"]);
     assert!(!arc.contains("FGSM"), "{arc}");
     let more = ["--set", "checkpoint.path=mine.pt"];
     assert_has(&error_line(estimate("configs/camelyon17.toml", &more), 1), &["mine.pt", "no published shape"]);

@@ -28,6 +28,11 @@ pub fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
+/// Returns a number of particles in words.
+pub fn particles(count: i64) -> String {
+    counted(count as usize, "particle", "particles")
+}
+
 /// Returns a text with a capital first letter.
 pub fn capital(text: &str) -> String {
     let first = text.chars().next().map_or(0, char::len_utf8);

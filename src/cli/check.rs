@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::ComputeArgs;
+use crate::base::small::particles;
 use crate::experiment::{Experiment, is_part, load_config, over};
 use crate::machine::memory::Cut;
 use crate::results::verify::{Verified, verify};
@@ -105,7 +106,7 @@ pub(super) fn open(experiment: &Experiment, settings: Settings) -> Result<()> {
         let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
         experiment.doubts(trained).iter().for_each(|doubt| tracing::warn!("{doubt}"));
         println!("training: {trained} images, validation: {held_out} images");
-        println!("a step: {members} particles x {images} images go through the network at once");
+        println!("a step: {} x {images} images go through the network at once", particles(members as i64));
     }
     Ok(())
 }

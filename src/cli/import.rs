@@ -132,7 +132,7 @@ fn store(args: &ImportArgs, experiment: &Experiment, session: &Session, theta: T
     record(session, &theta).write(&run)?;
     let (particles, parameters) = theta.size2()?;
     session.stored(Posterior::Points { theta }, experiment)?.write(&run.posterior())?;
-    tracing::info!("{particles} particles of {parameters} parameters: {}", run.path().display());
+    tracing::info!("{} of {parameters} parameters: {}", crate::base::small::particles(particles), run.path().display());
     println!("{}", run.path().display());
     Ok(())
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
 use super::options::TableArgs;
+use crate::base::small::particles;
 use crate::results::runs::{self, Summary};
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
@@ -97,13 +98,13 @@ fn show(run: &Summary, table: &TableArgs) -> Result<()> {
     if run.folder.record().is_file() {
         let record = Record::read(&run.folder)?;
         println!(
-            "trained: {} epochs in {:.0} s on {} ({}), epoch {} selected, {} particles of {} parameters",
+            "trained: {} epochs in {:.0} s on {} ({}), epoch {} selected, {} of {} parameters",
             record.epochs,
             record.wall_seconds,
             record.device,
             record.precision,
             record.selected_epoch,
-            record.particles,
+            particles(record.particles),
             record.parameters_per_particle
         );
     }

@@ -16,6 +16,7 @@ use super::material::Material;
 use super::prefix::{Plan, Prefix};
 use super::progress::Progress;
 use super::trainer::{Ending, Trainer};
+use crate::base::small;
 use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, PrefixCache, Training};
 use crate::machine::memory::{self, Cut, Cutter};
@@ -253,9 +254,10 @@ fn announce((experiment, training): (&Experiment, &Training), trainer: &Trainer,
     let (particles, parameters) = (trainer.theta.size()[0], trainer.theta.size()[1]);
     let holdout = &trainer.material.holdout;
     tracing::info!(
-        "{} x {}: {particles} particles of {parameters} parameters ({} in all), {} training and {} validation images, {} on {}",
+        "{} x {}: {} of {parameters} parameters ({} in all), {} training and {} validation images, {} on {}",
         training.subspace.key,
         training.method.key,
+        small::particles(particles),
         particles * parameters,
         holdout.train.len(),
         holdout.validation.len(),

@@ -7,6 +7,7 @@ use tch::{Device, Kind};
 
 use super::BenchArgs;
 use super::cases::cases;
+use crate::base::small::{counted, particles};
 use crate::bench::case::Choices;
 use crate::bench::estimate::{Expected, Machine, Part, SHARE, Single};
 use crate::bench::rate::matmul_rates;
@@ -126,7 +127,10 @@ fn text(expected: &Expected, machine: &Machine, assumed: &str) -> String {
     let time = |part: &Part| format!("{:>10}  {:.2e} FLOP", duration(part.seconds(machine)), part.flop);
     let mut text = format!("network: {network}\nrate: {assumed}\n");
     let kind = device::precision_name(*kind);
-    text += &format!("particles: {particles} x {parameters} parameters, {members} members predict, {kind}\n");
+    text += &format!(
+        "particles: {particles} x {parameters} parameters, {}, {kind}\n",
+        counted(*members as usize, "member predicts", "members predict")
+    );
     text += &format!(
         "{medium}: {} for training and validation, {} steps in {} epochs\n",
         real.train, real.steps, real.epochs
@@ -158,5 +162,11 @@ fn at_once(expected: &Expected, cut: &Cut, machine: &Machine) -> String {
     if expected.memory_bytes > machine.memory {
         return format!("does not fit into {}, not even one particle and one sample at once", bytes(machine.memory));
     }
-    format!("{} particles x {} {} at once, of {} free", cut.members, cut.images, expected.medium, bytes(machine.memory))
+    format!(
+        "{} x {} {} at once, of {} free",
+        particles(cut.members as i64),
+        cut.images,
+        expected.medium,
+        bytes(machine.memory)
+    )
 }

@@ -113,7 +113,7 @@ impl Linear {
             bias: self.bias.as_ref().map(|b| b.rows(start, length)),
             low_rank: self.low_rank.as_ref().map(|l| l.rows(start, length)),
             flipped: self.flipped.as_ref().map(Flipped::again),
-            recorder: self.recorder.as_ref().map(|recorder| recorder.from_row(start)),
+            recorder: self.recorder.as_ref().map(|recorder| recorder.starting_at(start)),
         }
     }
 

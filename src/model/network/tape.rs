@@ -46,7 +46,7 @@ impl Recorder {
     }
 
     /// Returns the recorder of the rows from `start` on.
-    pub fn from_row(&self, start: i64) -> Recorder {
+    pub fn starting_at(&self, start: i64) -> Recorder {
         Recorder { tape: self.tape.clone(), layer: self.layer.clone(), from: self.from + start }
     }
 }
