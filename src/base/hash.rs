@@ -34,13 +34,25 @@ pub fn of_rows(tensor: &Tensor) -> Vec<u64> {
 /// The start of a JSON object that carries a hash of its own text; the digits follow.
 const SEAL: &str = "{\n  \"content_hash\": \"xxh3:";
 
+/// The start of the first of JSON lines that carry a hash of their own text.
+const LINE_SEAL: &str = "{\"content_hash\":\"xxh3:";
+
 const NO_DIGITS: &str = "0000000000000000";
 
 /// Returns the text of a JSON object, as serde writes it on several lines, with the XXH3 (64 bits) of the text as its
 /// first entry `content_hash`. The text is hashed with zeros in place of the digits.
 pub fn seal_json(text: &str) -> String {
-    let rest = text.strip_prefix("{\n").unwrap_or("}");
-    let zeros = format!("{SEAL}{NO_DIGITS}\",\n{rest}");
+    sealed(SEAL, text.strip_prefix("{\n").unwrap_or("}"), ",\n")
+}
+
+/// Returns JSON lines with the hash of all of them as the first entry `content_hash` of the first line, which is an
+/// object.
+pub fn seal_lines(text: &str) -> String {
+    sealed(LINE_SEAL, text.strip_prefix('{').unwrap_or("}"), ",")
+}
+
+fn sealed(seal: &str, rest: &str, between: &str) -> String {
+    let zeros = format!("{seal}{NO_DIGITS}\"{between}{rest}");
     zeros.replacen(NO_DIGITS, &format!("{:016x}", xxh3_64(zeros.as_bytes())), 1)
 }
 
@@ -50,14 +62,25 @@ pub fn seal_json(text: &str) -> String {
 /// # Errors
 /// Fails if the text has changed since it was written. The message does not name the file.
 pub fn check_json(text: &str) -> Result<()> {
-    let Some((stored, rest)) = text.strip_prefix(SEAL).and_then(|rest| rest.split_at_checked(NO_DIGITS.len())) else {
-        ensure!(
-            !text.contains("content_hash") && !text.contains("xxh3:"),
-            "damaged: the place of its hash is not as it was written"
-        );
+    let unsealed = || !text.contains("content_hash") && !text.contains("xxh3:");
+    check_sealed(SEAL, text, unsealed)
+}
+
+/// Compares JSON lines with the hash that the first of them carries. Lines without a hash are not checked.
+///
+/// # Errors
+/// Fails if the lines have changed since they were written. The message does not name the file.
+pub fn check_lines(text: &str) -> Result<()> {
+    let first = text.lines().next().unwrap_or_default();
+    check_sealed(LINE_SEAL, text, || !first.contains("content_hash") && !first.contains("xxh3:"))
+}
+
+fn check_sealed(seal: &str, text: &str, is_unsealed: impl Fn() -> bool) -> Result<()> {
+    let Some((stored, rest)) = text.strip_prefix(seal).and_then(|rest| rest.split_at_checked(NO_DIGITS.len())) else {
+        ensure!(is_unsealed(), "damaged: the place of its hash is not as it was written");
         return Ok(());
     };
-    let found = format!("{:016x}", xxh3_64(format!("{SEAL}{NO_DIGITS}{rest}").as_bytes()));
+    let found = format!("{:016x}", xxh3_64(format!("{seal}{NO_DIGITS}{rest}").as_bytes()));
     ensure!(
         found == stored,
         "changed since it was written: its text has the hash {found}, not {stored}: undo the change, or delete its entry \

@@ -1,5 +1,5 @@
 //! The answers that the members of a posterior have written together, with what people answered. They are kept as JSON lines:
-//! first a table that says what they are of and how many there are, then a table for each question.
+//! first a table with the hash of the file, what the answers are of and how many there are, then a table for each question.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::base::files::{read_text, write_atomic};
+use crate::base::hash::{check_lines, seal_lines};
 
 /// The ending of a file of answers.
 pub const ENDING: &str = "jsonl";
@@ -68,22 +69,21 @@ impl Answers {
     pub fn save(&self, path: &Path) -> Result<()> {
         let (format, metadata) = (FORMAT.to_string(), self.metadata.clone());
         let header = Header { format, members: self.members, answers: self.replies.len(), metadata };
-        write_atomic(path, |file| {
-            writeln!(file, "{}", serde_json::to_string(&header)?)?;
-            for reply in &self.replies {
-                writeln!(file, "{}", serde_json::to_string(reply)?)?;
-            }
-            Ok(())
-        })
+        let mut text = serde_json::to_string(&header)? + "\n";
+        for reply in &self.replies {
+            text += &(serde_json::to_string(reply)? + "\n");
+        }
+        write_atomic(path, |file| Ok(file.write_all(seal_lines(&text).as_bytes())?))
     }
 
     /// Reads a saved file.
     ///
     /// # Errors
-    /// Fails if it is no file of answers, or if answers are missing or malformed.
+    /// Fails if it is no file of answers, if answers are missing or malformed, or if it has changed since it was written.
     pub fn open(path: &Path) -> Result<Answers> {
         let shown = path.display();
         let text = read_text(path).with_context(|| format!("answers file {shown}: cannot read"))?;
+        check_lines(&text).with_context(|| format!("answers file {shown}"))?;
         let mut lines = text.lines().enumerate();
         let header = lines.next().and_then(|(_, line)| serde_json::from_str::<Header>(line).ok());
         let header = header.filter(|header| header.format == FORMAT);
@@ -141,6 +141,16 @@ mod tests {
         let path = folder.path().join("a.jsonl");
         answers().save(&path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("0.7", "0.8", 1)).unwrap();
+        let error = format!("{:#}", Answers::open(&path).unwrap_err());
+        assert!(error.contains("a.jsonl: changed since it was written"), "{error}");
+        std::fs::write(&path, text.replacen("content_hash", "content_hasj", 1)).unwrap();
+        assert!(format!("{:#}", Answers::open(&path).unwrap_err()).contains("damaged"));
+        // Files of earlier versions carry no hash.
+        let (_, rest) = text.split_once(',').unwrap();
+        let text = format!("{{{rest}");
+        std::fs::write(&path, &text).unwrap();
+        assert_eq!(Answers::open(&path).unwrap(), answers());
         let refused = |text: &str| {
             std::fs::write(&path, text).unwrap();
             format!("{:#}", Answers::open(&path).unwrap_err())

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crate::base::tensor_file::State;
 use crate::experiment::{Experiment, load_config};
 use crate::predictions::Predictions;
+use crate::predictions::answers::{self, Answers};
 use crate::results::store;
 use crate::run::{Record, RunFolder};
 use crate::schema::Problems;
@@ -51,6 +52,10 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
     for path in files_in(&run.path().join("predictions"), "safetensors") {
         found.files += 1;
         found.keep(Predictions::open(&path));
+    }
+    for path in files_in(&run.path().join("predictions"), answers::ENDING) {
+        found.files += 1;
+        found.keep(Answers::open(&path));
     }
     verify_tables(run.path(), found);
 }
