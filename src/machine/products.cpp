@@ -61,6 +61,15 @@ struct Linear : torch::autograd::Function<Linear> {
 
 }  // namespace
 
+// Returns whether this libtorch was built with oneDNN.
+extern "C" bool bella_has_onednn() {
+    try {
+        return c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""}).has_value();
+    } catch (...) {
+        return false;
+    }
+}
+
 // Returns null and the message, to be freed by free(), if libtorch fails.
 extern "C" Tensor* bella_linear(const Tensor* x, const Tensor* weight, const Tensor* bias, char** message) {
     try {

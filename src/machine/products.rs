@@ -21,6 +21,7 @@ unsafe extern "C" {
         bias: *const C_tensor,
         message: *mut *mut c_char,
     ) -> *mut C_tensor;
+    fn bella_has_onednn() -> bool;
     fn free(message: *mut c_char);
 }
 
@@ -50,11 +51,12 @@ pub fn linear_per_particle(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
 
 /// Returns whether a layer is computed by oneDNN.
 fn by_onednn(x: &Tensor, weight: &Tensor) -> bool {
-    static IS_SLOW: LazyLock<bool> = LazyLock::new(mkl_leaves_avx512_unused);
+    // SAFETY: it takes nothing and lets no exception out.
+    static PAYS: LazyLock<bool> = LazyLock::new(|| mkl_leaves_avx512_unused() && unsafe { bella_has_onednn() });
     let shape = weight.size();
     let weights: i64 = shape.iter().rev().take(2).product();
     let plain = |tensor: &Tensor| tensor.device() == Device::Cpu && tensor.kind() == Kind::Float;
-    plain(x) && plain(weight) && weights >= LEAST_WEIGHTS && x.numel() > 0 && *IS_SLOW
+    plain(x) && plain(weight) && weights >= LEAST_WEIGHTS && x.numel() > 0 && *PAYS
 }
 
 /// Returns whether this is a processor with AVX-512 on which MKL does not use it.
@@ -133,6 +135,12 @@ mod tests {
                 |of| of[0].bmm(&of[1].transpose(1, 2)) + of[2].view([-1, 1, 16]),
             );
         }
+    }
+
+    #[test]
+    fn the_libtorch_that_is_built_against_has_onednn() {
+        // SAFETY: as above.
+        assert!(unsafe { bella_has_onednn() });
     }
 
     #[test]
