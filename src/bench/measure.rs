@@ -7,8 +7,8 @@ use tch::{Device, Kind, Tensor};
 use super::case::{Choices, Measurable, Source};
 use super::clock::Clock;
 use super::measured::{Measured, Plan};
+use super::rate;
 use super::setup::{Setup, random_batch};
-use super::{flops, rate};
 use crate::base::tensor::guarded;
 use crate::machine::memory::{self, free_bytes, gib};
 use crate::model::Input;
@@ -99,7 +99,7 @@ impl Setup<'_> {
                 found.prediction.push(elapsed);
             }
         }
-        found.prediction_flop = flops::count(&self.pass(images, false, None)).forward;
+        found.prediction_flop = self.work(images, false, None).forward;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::case::CLASSES;
-use super::flops::{Network, Pass};
+use super::flops::{Network, Pass, Work, count};
 use super::measured::Plan;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
@@ -35,17 +35,11 @@ impl Setup<'_> {
         }
     }
 
-    /// Returns what a pass computes, whose operations [`count`](super::flops::count) counts.
-    pub fn pass(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Pass<'_> {
-        Pass {
-            network: Network::Images(self.geometry),
-            layout: self.subspace.layout(),
-            classes: CLASSES,
-            particles: self.particles,
-            images,
-            own_images,
-            from_stage,
-        }
+    /// Returns the operations of a pass and of its gradients.
+    pub fn work(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Work {
+        let (layout, particles) = (self.subspace.layout(), self.particles);
+        let pass = Pass { layout, classes: CLASSES, particles, images, own_images, from_stage };
+        count(Network::Images(self.geometry), pass)
     }
 }
 

@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::clock::{Clock, Elapsed};
-use super::flops;
 use super::measured::{Feed, Measured};
 use super::setup::{Setup, random_batch};
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
@@ -144,7 +143,7 @@ impl Setup<'_> {
         let from_block = (self.plan.feed == Feed::Prefix).then(|| self.first_block());
         let images = self.training.train.batch_size as i64;
         let own_images = self.training.train.batches == Batches::Independent;
-        flops::count(&self.pass(images, own_images, from_block)).total()
+        self.work(images, own_images, from_block).total()
     }
 }
 

@@ -89,7 +89,7 @@ impl<'a> Case<'a> {
                 Network::Texts(texts.prompts(tokens, reads))
             }
         };
-        count(&Pass { network, layout, classes, particles, images: samples.count, own_images: samples.own, from_stage })
+        count(network, Pass { layout, classes, particles, images: samples.count, own_images: samples.own, from_stage })
     }
 
     /// Returns what training and validation read of a sample of a split.

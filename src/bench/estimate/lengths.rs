@@ -173,7 +173,7 @@ fn counted(experiment: &Experiment, tokenizer: &Reader, name: SplitName) -> Resu
 mod tests {
     use super::*;
 
-    /// Of 1, 2, 4 the pairs have the largest 2, 4, 4, so the mean is 10 / 3.
+    /// The pairs of 1, 2 and 4 have the largest values 2, 4 and 4, whose mean is 10 / 3.
     #[test]
     fn the_longest_of_a_batch_is_expected_over_all_batches() {
         assert_eq!(longest(&[1, 2, 4], 1), 7.0 / 3.0);

@@ -34,7 +34,7 @@ pub struct Expected {
     pub network: String,
     pub kind: Kind,
     pub medium: Medium,
-    /// How long prompts are, and how that is known; `None` for images.
+    /// A text that says how long prompts are and how that is known; `None` for images.
     pub lengths: Option<String>,
     pub parameters: i64,
     pub particles: i64,
@@ -122,7 +122,7 @@ impl Expected {
 #[derive(Clone, Debug)]
 pub struct Single {
     pub kind: Kind,
-    /// How long prompts are taken to be; `None` for images.
+    /// A text that says how long prompts are taken to be; `None` for images.
     pub lengths: Option<String>,
     pub parameters: i64,
     pub particles: i64,

@@ -30,7 +30,7 @@ pub struct Sized {
     pub checkpoint_bytes: u64,
 }
 
-/// What operations are counted from.
+/// The sizes from which operations are counted.
 #[derive(Clone)]
 pub enum Counted {
     Images(vit::Geometry),

@@ -10,11 +10,9 @@ mod texts;
 mod walk;
 
 use crate::model::vit;
-use crate::subspace::Layout;
-
 pub use texts::{Reads, Seen, Texts};
-pub use walk::Work;
-use walk::{Samples, Walk};
+use walk::Walk;
+pub use walk::{Pass, Work};
 
 /// The network that a pass goes through.
 #[derive(Clone, Copy)]
@@ -23,26 +21,10 @@ pub enum Network<'a> {
     Texts(Texts<'a>),
 }
 
-/// A forward pass of n particles.
-#[derive(Clone, Copy)]
-pub struct Pass<'a> {
-    pub network: Network<'a>,
-    pub layout: &'a Layout,
-    pub classes: i64,
-    pub particles: i64,
-    /// The number of images, or of prompts, per particle.
-    pub images: i64,
-    /// Whether each particle has its own images instead of sharing them with the others.
-    pub own_images: bool,
-    /// The stage at which the pass starts, from cached tokens; `None` to start from images.
-    pub from_stage: Option<usize>,
-}
-
-/// Counts the operations of a pass and of its gradients.
-pub fn count(pass: &Pass) -> Work {
-    let Pass { layout, classes, particles, images, own_images, from_stage, .. } = *pass;
-    let mut walk = Walk::new(Samples { layout, classes, particles, images, own_images, from_stage });
-    match &pass.network {
+/// Counts the operations of a pass through a network and of its gradients.
+pub fn count(network: Network, pass: Pass) -> Work {
+    let mut walk = Walk::new(pass);
+    match network {
         Network::Images(geometry) => images::count(&mut walk, geometry),
         Network::Texts(texts) => texts.count(&mut walk),
     }
@@ -53,7 +35,7 @@ pub fn count(pass: &Pass) -> Work {
 mod tests {
     use super::*;
     use crate::model::vit::Geometry;
-    use crate::subspace::Shape;
+    use crate::subspace::{Layout, Shape};
 
     const GEOMETRY: Geometry = Geometry { width: 8, blocks: 2, patch: 2, grid: 2, mlp: 16, output: 4 };
 
@@ -65,9 +47,12 @@ mod tests {
         layout
     }
 
+    fn count(pass: Pass) -> Work {
+        super::count(Network::Images(&GEOMETRY), pass)
+    }
+
     fn pass(layout: &Layout) -> Pass<'_> {
-        let network = Network::Images(&GEOMETRY);
-        Pass { network, layout, classes: 3, particles: 1, images: 1, own_images: true, from_stage: None }
+        Pass { layout, classes: 3, particles: 1, images: 1, own_images: true, from_stage: None }
     }
 
     /// The forward pass of one image of 5 tokens by hand, in multiply-adds. The last block has only the class token,
@@ -82,7 +67,7 @@ mod tests {
     #[test]
     fn frozen_forward_by_hand() {
         let nothing = Layout::default();
-        let work = count(&pass(&nothing));
+        let work = count(pass(&nothing));
         assert_eq!(work, Work { forward: FROZEN, backward: 0.0 });
     }
 
@@ -91,10 +76,10 @@ mod tests {
     #[test]
     fn low_rank_step_by_hand() {
         let layout = low_rank();
-        let work = count(&pass(&layout));
+        let work = count(pass(&layout));
         assert_eq!(work.forward, FROZEN + 2.0 * 48.0);
         assert_eq!(work.backward, 2.0 * (16.0 + 32.0 + 32.0 + 128.0 + 32.0 + 12.0));
-        let five = count(&Pass { particles: 5, images: 3, ..pass(&layout) });
+        let five = count(Pass { particles: 5, images: 3, ..pass(&layout) });
         assert_eq!(five.total(), 15.0 * work.total());
     }
 
@@ -103,7 +88,7 @@ mod tests {
     #[test]
     fn shared_images_run_once_until_particles_part() {
         let layout = low_rank();
-        let shared = count(&Pass { particles: 5, own_images: false, ..pass(&layout) });
+        let shared = count(Pass { particles: 5, own_images: false, ..pass(&layout) });
         let after = 2.0 * (128.0 + 32.0 + 12.0);
         assert_eq!(shared.forward, FROZEN - after + 5.0 * (2.0 * 48.0 + after));
     }
@@ -111,8 +96,8 @@ mod tests {
     #[test]
     fn cached_tokens_leave_the_first_blocks_out() {
         let layout = low_rank();
-        let cached = count(&Pass { from_stage: Some(1), ..pass(&layout) });
-        let whole = count(&pass(&layout));
+        let cached = count(Pass { from_stage: Some(1), ..pass(&layout) });
+        let whole = count(pass(&layout));
         assert_eq!(whole.forward - cached.forward, 2.0 * (384.0 + 960.0 + 400.0 + 320.0 + 1280.0));
         assert_eq!(whole.backward, cached.backward);
     }
@@ -126,7 +111,7 @@ mod tests {
             layout.push(format!("{name}.weight"), &[4]);
             layout.close_block(name, start, Shape::Dense);
         }
-        let work = count(&pass(&layout));
+        let work = count(pass(&layout));
         assert_eq!(work.forward, FROZEN);
         // The patch embedding has no input gradient, attention takes twice its forward pass, and the output layer also
         // has a weight gradient.

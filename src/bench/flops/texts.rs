@@ -27,7 +27,7 @@ pub struct Seen<'a> {
     pub patches: i64,
 }
 
-/// What is read of a prompt.
+/// The part of a network's output that is read for a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// The logits of classes at its last token.

@@ -16,13 +16,17 @@ impl Work {
     }
 }
 
-/// What goes through a network, and what of it is trained: the fields of a [`Pass`](super::Pass) besides its network.
-pub struct Samples<'a> {
+/// A forward pass of n particles through a network.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
     pub layout: &'a Layout,
     pub classes: i64,
     pub particles: i64,
+    /// The number of images, or of prompts, per particle.
     pub images: i64,
+    /// Whether each particle has its own images instead of sharing them with the others.
     pub own_images: bool,
+    /// The stage at which the pass starts, from cached tokens; `None` to start from images.
     pub from_stage: Option<usize>,
 }
 
@@ -35,7 +39,7 @@ pub struct Layer<'a> {
 
 /// The state of the count between layers.
 pub struct Walk<'a> {
-    pub pass: Samples<'a>,
+    pub pass: Pass<'a>,
     /// Whether activations differ between particles, so that they have n rows per sample instead of one.
     apart: bool,
     /// Whether an earlier layer is trained, so that gradients flow through the next ones.
@@ -45,7 +49,7 @@ pub struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Returns the walk before the first layer.
-    pub fn new(pass: Samples<'a>) -> Walk<'a> {
+    pub fn new(pass: Pass<'a>) -> Walk<'a> {
         Walk { apart: pass.own_images, pass, live: false, work: Work::default() }
     }
 
@@ -74,7 +78,7 @@ impl<'a> Walk<'a> {
     }
 
     fn one(&mut self, Layer { name, inputs, uses }: &Layer) {
-        let Samples { particles, images, .. } = self.pass;
+        let Pass { particles, images, .. } = self.pass;
         let shape = self.shape(name);
         let flows = if self.live { 1.0 } else { 0.0 };
         for (tokens, outputs) in *uses {

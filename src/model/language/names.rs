@@ -18,8 +18,8 @@ const LAYERS: [(&str, &str); 9] = [
 /// The layers outside the blocks: their names in transformers, and here.
 const AROUND: [(&str, &str); 3] = [("embed_tokens", EMBEDDING), ("norm", "ln_post"), ("lm_head", OUTPUT)];
 
-/// What stands before the names of a network: those of LLaVA in transformers 4 and 5, of a language network, and of one without
-/// its output matrix.
+/// The prefixes of names in files: those of LLaVA in transformers 4 and 5, of a language network, and of one that is stored
+/// without its output matrix.
 const PREFIXES: [&str; 5] = ["language_model.model.", "model.language_model.", "language_model.", "model.", ""];
 
 /// Returns the name here of a stored tensor; `None` for one that has no place.

@@ -30,7 +30,7 @@ fn work(layout: &Layout, reads: Reads, particles: i64) -> Work {
     let geometry = geometry();
     let texts = Texts { geometry: &geometry, seen: None, tokens: 10, reads };
     let network = Network::Texts(texts);
-    count(&Pass { network, layout, classes: 3, particles, images: 1, own_images: false, from_stage: None })
+    count(network, Pass { layout, classes: 3, particles, images: 1, own_images: false, from_stage: None })
 }
 
 /// torch's `FlopCounterMode` on transformers' `LlamaForCausalLM` of these sizes, whose eager attention multiplies all 100 pairs of
@@ -88,7 +88,7 @@ fn an_image_is_seen_once_for_all_particles() {
     let count = |seen, particles| {
         let texts = Texts { geometry: &llava.language.geometry, seen, tokens: 600, reads: Reads::Answer(4) };
         let network = Network::Texts(texts);
-        count(&Pass { network, layout: &layout, classes: 0, particles, images: 1, own_images: false, from_stage: None })
+        count(network, Pass { layout: &layout, classes: 0, particles, images: 1, own_images: false, from_stage: None })
     };
     let eyes = count(seen, 5).forward - count(None, 5).forward;
     let blocks = 23.0 * (577.0 * 12.0 * 1024.0 * 1024.0 + 2.0 * 577.0 * 577.0 * 1024.0);
