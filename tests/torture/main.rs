@@ -10,6 +10,7 @@ mod common;
 mod disks;
 mod flips;
 mod inputs;
+mod languages;
 mod mutate;
 mod reference;
 mod targets;

@@ -17,6 +17,7 @@ use bella::schema::Tree;
 use tch::Device;
 
 use crate::common::{Place, fixture, repository, tiny};
+use crate::languages;
 use crate::reference::{SCENARIOS, files, finished};
 
 /// A format.
@@ -42,18 +43,19 @@ pub fn all(place: &Place) -> Vec<Target> {
     all.extend(models(place));
     all.extend(texts(place));
     all.extend(own_files(place));
+    all.extend(languages::all(place));
     all
 }
 
-fn target(name: &'static str, files: Vec<PathBuf>, open: impl Fn(&Path) -> Result<(), String> + 'static) -> Target {
+pub fn target(name: &'static str, files: Vec<PathBuf>, open: impl Fn(&Path) -> Result<(), String> + 'static) -> Target {
     Target { name, files, is_zip: false, open: Box::new(open) }
 }
 
-fn copied(place: &Place, from: &Path, to: &str) -> PathBuf {
+pub fn copied(place: &Place, from: &Path, to: &str) -> PathBuf {
     place.write(to, &std::fs::read(from).unwrap())
 }
 
-fn gray(place: &Place, name: &str, value: u8) -> PathBuf {
+pub fn gray(place: &Place, name: &str, value: u8) -> PathBuf {
     let path = place.write(name, &[]);
     let format = if name.ends_with(".png") { image::ImageFormat::Png } else { image::ImageFormat::Bmp };
     image::RgbImage::from_pixel(4, 4, image::Rgb([value; 3])).save_with_format(&path, format).unwrap();
@@ -62,7 +64,7 @@ fn gray(place: &Place, name: &str, value: u8) -> PathBuf {
 
 /// A set of `[data.<key>]` in the folder `key`, with what is below it written by `make`, which returns the files to
 /// damage.
-fn set(place: &Place, key: &'static str, extra: &str, make: &Make) -> Target {
+pub fn set(place: &Place, key: &'static str, extra: &str, make: &Make) -> Target {
     let files = make(&|file| format!("{key}/{file}"));
     let text = format!("[data.{key}]\nroot = {:?}\n{extra}\n", place.path(key));
     target(key, files, move |_| checked(&text))
@@ -247,12 +249,16 @@ fn loaded(checkpoint: &Path) -> Result<(), String> {
     model(checkpoint, "[head.linear]")
 }
 
+/// The experiment of a checkpoint, with more of its table, a head and a data set.
+pub fn experiment(checkpoint: &Path, more: &str, head: &str, data: &str) -> Result<Experiment, String> {
+    let text = format!("name = \"x\"\nseed = 1\n[checkpoint]\npath = {checkpoint:?}\n{more}\n{head}\n{data}\n");
+    let tree = Tree::parse("torture.toml", &text).map_err(|problems| problems.to_string())?;
+    Experiment::read(&tree).map_err(|problems| problems.to_string())
+}
+
 fn model(checkpoint: &Path, head: &str) -> Result<(), String> {
     let normalize = "normalize = { mean = [0.5, 0.5, 0.5], std = [0.5, 0.5, 0.5] }";
-    let text =
-        format!("name = \"x\"\nseed = 1\n[checkpoint]\npath = {checkpoint:?}\n{normalize}\n{head}\n[data.digits]\n");
-    let tree = Tree::parse("torture.toml", &text).map_err(|problems| problems.to_string())?;
-    let experiment = Experiment::read(&tree).map_err(|problems| problems.to_string())?;
+    let experiment = experiment(checkpoint, normalize, head, "[data.digits]")?;
     let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
     let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu);
     loaded.map(drop).map_err(|error| format!("{error:#}"))
