@@ -175,7 +175,9 @@ FOLDERS += ["timm-dinov3", "timm-mean", "timm-siglip", "open-clip", "hf-beit", "
 
 
 def in_folder(folder):
-    return f'name = "net"\nseed = 1\n[checkpoint]\npath = "{FIXTURES}/folders/{folder}"\nnormalize = "imagenet"\n[head.linear]\n[data.digits]\n{SMALL}'
+    # This folder names a published architecture, which has more heads than the fixture.
+    heads = "heads = 2\n" if folder == "open-clip-eva02" else ""
+    return f'name = "net"\nseed = 1\n[checkpoint]\npath = "{FIXTURES}/folders/{folder}"\nnormalize = "imagenet"\n{heads}[head.linear]\n[data.digits]\n{SMALL}'
 
 
 for folder in FOLDERS:
@@ -230,6 +232,42 @@ case("llava-ivon", config(ANSWERING, IVON, NONE, base=LLAVA), **NOISE)
 case("llava-classes", config(ANSWERING, SVGD, base=CLASSES), ["eval", "RUN", "--calibrate"])
 case("llava-laplace", config(ANSWERING, LAPLACE, base=CLASSES), **NOISE)
 case("waits-llava", config(ANSWERING, SVGD, train="prefix_cache = \"off\"\n", base=LLAVA), waits=True)
+
+# Language networks and a text encoder on sentences, by label words and by a classifier; what members write together.
+LLAMA = f"""name = "texts"
+seed = 1
+[checkpoint]
+path = "{FIXTURES}/language/llama-3"
+[head.label-words]
+[data.jsonl]
+root = "DATA/texts"
+prompt = "is {{text}} big ?"
+labels = ["no", "yes"]
+validation = 0.25
+"""
+ENCODER = LLAMA.replace("language/llama-3", "encoder/roberta/roberta.pt").replace("[head.label-words]", 'kind = "module"\n[head.linear]').replace("is {text} big ?", "{text}")
+TUNED = '[subspace.low-rank]\nrank = 2\ntargets = ["attn.q", "attn.v", "mlp.proj", "lm_head"]\n'
+LINEAR = '[subspace.low-rank]\nrank = 2\ntargets = ["linear"]\n'
+WRITES = ["predict", "RUN", "DATA/texts/new.jsonl", "--generate", "8", "--format", "jsonl", "-o", "FILE.jsonl"]
+NAMES = ["predict", "RUN", "DATA/texts/new.jsonl", "-o", "FILE.csv"]
+case("llama-svgd", config(TUNED, SVGD, base=LLAMA), ["eval", "RUN", "--calibrate"], WRITES, NAMES, ["soup", "RUN"], ["similarity", "RUN"], ci=True)
+case("llama-ensemble", config(TUNED, "[method.ensemble]\nparticles = 3\n", train='prefix_cache = "off"\nrecompute = true\n', base=LLAMA), WRITES)
+case("llama-prefix", config(TUNED + 'blocks = "1"\n', SVGD, train='prefix_cache = "memory"\n', base=LLAMA), WRITES)
+case("llama-full", config(FULL, "[method.map]\n", SGD.replace("0.01", "1e-3"), base=LLAMA), WRITES)
+# Steps without epsilon amplify roundings, so f64 says whether both devices compute the same.
+case("llama-ivon", config(TUNED, IVON, NONE, base=LLAMA), ["eval", "RUN", "--draws", "0"], **ADAM_FULL, **NOISE)
+case("f64-llama-ivon", config(TUNED, IVON, NONE, 'precision = "f64"\n', base=LLAMA), **NOISE)
+case("llama-laplace", config(TUNED, LAPLACE, base=LLAMA), NAMES, **NOISE)
+case("llama-last-layer", config("[subspace.last-layer]\n", LAPLACE, base=LLAMA), **NOISE)
+case("llama-bf16", config(TUNED, SVGD, train='precision = "bf16"\n', base=LLAMA), WRITES, compare=False)
+for network in ("llama", "llama-linear", "mistral"):
+    case(f"net-{network}", config(TUNED, SVGD, base=LLAMA.replace("llama-3", network)), WRITES)
+# No label word is one token of its tokenizer.
+case("net-qwen2", config(TUNED.replace(', "lm_head"', ""), SVGD, base=LLAMA.replace("llama-3", "qwen2").replace("label-words", "linear")))
+case("encoder-svgd", config(LINEAR, SVGD, base=ENCODER), NAMES, ["soup", "RUN"])
+case("encoder-full", config(FULL, "[method.map]\n", SGD, base=ENCODER))
+case("encoder-ivon", config(LINEAR, IVON, NONE, base=ENCODER), **NOISE)
+case("waits-llama", config(TUNED, SVGD, train="prefix_cache = \"off\"\n", base=LLAMA), waits=True)
 
 # No host waits between two looks at the losses, whatever the images come from.
 STEPS = "eval_batch_size = 64\n"

@@ -1,9 +1,12 @@
 """Data for the cases, made here, since a test has no data set: class folders of small patterns, some photographs, and questions."""
 
+import hashlib
 import json
 import random
+import shutil
 import struct
 import zlib
+from pathlib import Path
 
 
 def png(path, side, pixel):
@@ -31,10 +34,24 @@ def questions(root, part, count):
     (root / f"v2_mscoco_{part}_annotations.json").write_text(json.dumps({"annotations": answered}))
 
 
+def sentences(path, count):
+    """Sentences of the words that the fixtures' tokenizers know, each with what it says."""
+    nouns = ["cat", "dog", "fish", "bird", "tree", "house"]
+    lines = []
+    for index in range(count):
+        size, label = [("big", "yes"), ("small", "no")][index % 2]
+        text = f"the {size} {nouns[index // 2 % 6]}{' runs' * (index % 4)}"
+        lines.append(json.dumps({"text": text, "sentence": text, "label": label}))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
 def make(folder):
-    """Ten classes, 24 images each to train and 10 to test, as `digits`; questions as `vqa`; three larger images as `photographs`."""
-    if (folder / "photographs").exists():
+    """Ten classes, 24 images each to train and 10 to test, as `digits`; questions as `vqa`; sentences as `texts`; three larger images as `photographs`."""
+    stamp, this = folder / "made-by.txt", hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == this:
         return
+    shutil.rmtree(folder, ignore_errors=True)
     dice = random.Random(7)
 
     def pattern(label):
@@ -46,5 +63,8 @@ def make(folder):
                 png(folder / "digits" / split / str(label) / f"{index:02}.png", 8, pattern(label))
     questions(folder / "vqa", "train2014", 256)
     questions(folder / "vqa", "val2014", 20)
+    for part, count in [("train", 256), ("test", 40), ("new", 3)]:
+        sentences(folder / "texts" / f"{part}.jsonl", count)
     for index in range(3):
         png(folder / "photographs" / f"{index}.png", 40, lambda x, y: [(x * 6 + index * 40) % 256, y * 6 % 256, dice.randrange(256)])
+    stamp.write_text(this)
