@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::operators::{LANGUAGE, PRIMITIVE, REACHING_OUT, TENSOR};
 use super::tokens::{Token, tokens};
+use super::types;
 
 /// Keywords that may precede a parenthesis.
 const KEYWORDS: &[&str] = &[
@@ -30,7 +31,7 @@ pub fn check(files: &[(String, String)]) -> Result<()> {
     let mut own = Own::default();
     all.iter().for_each(|tokens| own.add(tokens));
     for ((file, _), tokens) in files.iter().zip(&all) {
-        check_file(tokens, &own).with_context(|| format!("code/{file}"))?;
+        check_file(tokens, &own).and_then(|()| types::check(tokens)).with_context(|| format!("code/{file}"))?;
     }
     Ok(())
 }
@@ -40,7 +41,7 @@ fn check_file(tokens: &[Token], own: &Own) -> Result<()> {
         let before = at.checked_sub(1).map(|before| tokens[before]);
         match token {
             Token::Name(name) => check_name(tokens, at, name, before, own)?,
-            Token::Sign('(') if matches!(before, Some(Token::Sign(')' | ']') | Token::Text(_) | Token::Number)) => {
+            Token::Sign('(') if matches!(before, Some(Token::Sign(')' | ']') | Token::Text(_) | Token::Number(_))) => {
                 bail!("it calls what an expression gives, and what that is cannot be told")
             }
             _ => {}
@@ -207,6 +208,7 @@ mod tests {
             ("x = '\"'\ntorch.save(y, '\"')", "`torch.save`"),
             ("x = \"\"\"a\"b\"\"\"\ntorch.save(y, \"\")", "`torch.save`"),
             ("# type: (torch.save)", "`torch.save`"),
+            ("y = torch.to(x, 99)", "`99`"),
         ] {
             let said = refused(code);
             assert!(said.contains(name), "{code}: {said}");

@@ -12,6 +12,7 @@ mod signature;
 pub mod state_dict;
 mod stored;
 mod tokens;
+mod types;
 pub mod write;
 
 use std::cell::OnceCell;

@@ -8,7 +8,8 @@ pub enum Token<'a> {
     Name(&'a str),
     /// The text between quotes, with escapes as they are written.
     Text(&'a str),
-    Number,
+    /// A number without its sign, as it is written.
+    Number(&'a str),
     /// Any other sign; `==`, `!=`, `<=` and `>=` are all given as `!`.
     Sign(char),
     /// The end of a line outside parentheses.
@@ -34,7 +35,7 @@ pub fn tokens(code: &str) -> Result<Vec<Token<'_>>> {
             }
             b'0'..=b'9' => {
                 at = number_end(bytes, at);
-                found.push(Token::Number);
+                found.push(Token::Number(&code[start..at]));
                 continue;
             }
             b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
