@@ -10,6 +10,7 @@ usage() {
   --flips N     flipped bits of files that bella wrote (default: 10000)
   --inputs N    damaged inputs of every format (default: 100000)
   --seed N      other cases (default: 1)
+  --format NAME only damaged inputs of this format, by the name that the counts have, say TorchScript
   --bella PATH  the program that is killed (default: the one that cargo builds for tests)
 Counts are printed; any fault fails. A kill takes two commands, about two seconds; a thousand inputs take about a minute.\n'
 }
@@ -29,6 +30,7 @@ while (($#)); do
         name=${1#--}
         declare -x "TORTURE_${name^^}=$2"
         ;;
+    --format) export TORTURE_FORMAT=$2 ;;
     --bella)
         [[ -x $2 ]] || refuse "--bella $2: no such program"
         TORTURE_BELLA=$(realpath "$2")

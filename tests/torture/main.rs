@@ -3,7 +3,8 @@
 //!
 //! By default a small part runs, in less than a minute. Variables ask for more (`scripts/torture.sh` sets them):
 //! `TORTURE_KILLS`, `TORTURE_FAULTS`, `TORTURE_FLIPS` and `TORTURE_INPUTS` are the numbers of cases, `TORTURE_SEED` is
-//! the seed, and `TORTURE_BELLA` names another program than the one that was just built. Every part prints its counts.
+//! the seed, `TORTURE_FORMAT` names the only format whose inputs are damaged (`TorchScript`), and `TORTURE_BELLA` another
+//! program than the one that was just built. Every part prints its counts.
 
 #[path = "../common/mod.rs"]
 mod common;
