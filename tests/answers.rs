@@ -132,6 +132,63 @@ fn answers_of_one_word_can_be_classes() {
     assert!(line.contains("answers: vqa-v2 has no free answers"), "{line}");
 }
 
+/// `bella predict` of the only run on a file of questions.
+fn predict(place: &Place, asked: &Path, more: &[&str]) -> Command {
+    let mut command = common::bella(&["predict", place.run().to_str().unwrap(), asked.to_str().unwrap()]);
+    command.args(["--device", "cpu", "--threads", "1"]).args(more);
+    command
+}
+
+/// New questions are answered as those of the test set are, with or without people who answered them.
+#[test]
+fn new_questions_are_answered() {
+    let place = place("transformers-4");
+    let output = place.train(&["train.epochs=1"]).output().unwrap();
+    assert!(output.status.success(), "{}", messages(&output));
+    let line = |image: u32| {
+        format!("{{\"image\": \"val2014/COCO_val2014_{image:012}.jpg\", \"question\": \"What is it?\"}}\n")
+    };
+    let asked = place.write("vqa/new.jsonl", (0..7).map(line).collect::<String>().as_bytes());
+    let predict = |more: &[&str]| predict(&place, &asked, more);
+    let found = printed(&predict(&["--format", "jsonl"]).output().unwrap());
+    let table = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let of_new: Vec<serde_json::Value> = found.lines().map(table).collect();
+    let of_set: Vec<serde_json::Value> = saved(&place).lines().skip(1).map(table).collect();
+    assert_eq!((of_new.len(), of_set.len()), (7, 7));
+    for (new, old) in of_new.iter().zip(&of_set) {
+        assert_eq!(new["text"].as_str().unwrap().trim(), old["answer"].as_str().unwrap());
+        for (new, old) in new["tokens"].as_array().unwrap().iter().zip(old["tokens"].as_array().unwrap()) {
+            let number = |of: &serde_json::Value| of["probability"].as_f64().unwrap();
+            assert!(new["id"] == old["id"] && (number(new) - number(old)).abs() < 1e-5, "{new} {old}");
+        }
+    }
+    let longer = printed(&predict(&["--generate", "1", "--batch-size", "2"]).output().unwrap());
+    assert!(
+        longer.starts_with("path,text,tokens,mean_entropy,mean_mutual_information\n") && longer.lines().count() == 8
+    );
+    for (text, rule) in [
+        ("{\"image\": \"none.jpg\", \"question\": \"Why?\"}", "none.jpg"),
+        ("{\"question\": \"Why?\"}", "has no key `image`; its keys: question"),
+    ] {
+        std::fs::write(&asked, text).unwrap();
+        let line = refusal(predict(&[]));
+        assert!(line.contains(rule), "{line}");
+    }
+}
+
+#[test]
+fn new_questions_have_classes() {
+    let place = place("transformers-4");
+    let closed = ["head={label-words={}}", "data.vqa-v2.labels=[\"yes\",\"2\"]", "train.epochs=1"];
+    let output = place.train(&closed).output().unwrap();
+    assert!(output.status.success(), "{}", messages(&output));
+    let line = b"{\"image\": \"val2014/COCO_val2014_000000000001.jpg\", \"question\": \"What is it?\"}\n";
+    let asked = place.write("vqa/new.jsonl", line);
+    let found = printed(&predict(&place, &asked, &[]).output().unwrap());
+    let cells: Vec<&str> = found.lines().nth(1).unwrap().split(',').collect();
+    assert!(["yes", "2"].contains(&cells[1]) && cells[2].parse::<f64>().unwrap() >= 0.5, "{found}");
+}
+
 /// The only line with which a command refuses.
 fn refusal(mut command: Command) -> String {
     let output = command.output().unwrap();

@@ -286,6 +286,25 @@ fn preparations_that_differ_from_the_folders_are_named() {
     assert!(deviations(&folder, "checkpoint.normalize = \"imagenet\"", Resize::ShorterSideCrop).is_empty());
 }
 
+/// A damaged file may ask for images that no memory holds.
+#[test]
+fn images_of_impossible_size_are_refused() {
+    let place = Place::new();
+    for size in [1i64 << 30, 1 << 62, 8192] {
+        let json = format!("{{\"size\": {{\"height\": {size}, \"width\": {size}}}}}");
+        let folder =
+            changed(&place, "hf-vit", |at| std::fs::write(at.join("preprocessor_config.json"), &json).unwrap());
+        let config = format!(
+            "name = \"x\"\nseed = 1\ncheckpoint.path = {folder:?}\ncheckpoint.normalize = \"clip\"\nhead.linear = {{}}\ndata.digits = {{}}\n"
+        );
+        let config = place.write("x.toml", config.as_bytes());
+        let output = common::bella(&["eval", "-c", config.to_str().unwrap(), "--device", "cpu"]).output().unwrap();
+        let (said, rule) =
+            (common::messages(&output), format!("preprocessor_config.json asks for images of {size} pixels"));
+        assert!(output.status.code() == Some(1) && said.contains(&rule), "{said}");
+    }
+}
+
 /// A classifier is not taken for one of other classes, or of the same ones in another order, without a word.
 #[test]
 fn classes_in_another_order_are_refused() {

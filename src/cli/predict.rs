@@ -1,6 +1,8 @@
 //! `bella predict`: predicts the classes of new images, with uncertainties.
 
+mod questions;
 mod texts;
+mod written;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,8 +32,9 @@ use crate::predict::{Members, Predictor};
 ///
 /// There is one record per image: path, class, probability, predictive entropy, mutual information, disagreement of
 /// members, error; with --conformal also the set of classes, the most probable first. Texts come in files of JSON lines, of
-/// which the run's own template makes prompts. With --generate, the members write a text after each prompt together: every
-/// token is the most probable one by their averaged probabilities, and has an entropy and a mutual information.
+/// which the run's own template makes prompts; questions about images have the keys `image`, a file beside that of the
+/// lines, and `question`. A run on free answers, and any with --generate, writes a text after each prompt: every
+/// token is the most probable one by the members' averaged probabilities, and has an entropy and a mutual information.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
@@ -43,7 +46,7 @@ pub struct PredictArgs {
     #[arg(add = super::completions::of_runs())]
     run: String,
 
-    /// Image files, folders, or - for a list of paths on standard input; files of JSON lines for a run on texts.
+    /// Image files, folders, or - for a list of paths on standard input; files of JSON lines for a run on texts or questions.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
@@ -70,7 +73,7 @@ pub struct PredictArgs {
     #[arg(long)]
     resize: Option<Resize>,
 
-    /// Write texts of at most N tokens after the prompts, instead of classes; for a run on texts.
+    /// Write texts of at most N tokens after the prompts, instead of classes; for a run on texts or questions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     generate: Option<u32>,
 
@@ -107,7 +110,7 @@ impl PredictArgs {
 }
 
 impl PredictArgs {
-    /// Refuses options that mean nothing to a run on texts.
+    /// Refuses options that mean nothing to a run on texts or questions.
     fn check_texts(&self) -> Result<()> {
         let only_images = [
             ("--resize", self.resize.is_some()),
@@ -126,7 +129,8 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
-    let reads_texts = reads_texts(&opened)?;
+    let medium = opened.experiment.checkpoint.medium();
+    let reads_texts = medium != Medium::Images;
     if args.generate.is_some() && !reads_texts {
         return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
     }
@@ -144,7 +148,10 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     if reads_texts {
         let PredictArgs { paths, format, generate, batch_size, .. } = args;
         let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size };
-        return texts::run(&asked, &opened, out);
+        return match medium {
+            Medium::Questions => questions::run(&asked, &opened, out),
+            _ => texts::run(&asked, &opened, out),
+        };
     }
     let mut extremes = Extremes::default();
     let prepared = opened.prepare(opened.experiment.predictive())?;
@@ -229,16 +236,6 @@ fn predict(
     }
     bar.finish_and_clear();
     Ok(failed)
-}
-
-/// Returns whether a run is on texts, or else on images.
-fn reads_texts(opened: &Opened) -> Result<bool> {
-    let medium = opened.experiment.checkpoint.medium();
-    if medium == Medium::Questions {
-        let why = "this run is on questions about images, which come from a data set: bella eval RUN --data KEY=ROOT";
-        return Err(Usage(why.into()).into());
-    }
-    Ok(medium == Medium::Texts)
 }
 
 /// Returns how images become squares of `side` pixels.

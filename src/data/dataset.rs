@@ -61,6 +61,17 @@ pub trait Dataset: Send + Sync {
         Ok(None)
     }
 
+    /// Returns the questions about images of the lines of files, which need no answers; `request` says how images are read.
+    ///
+    /// # Errors
+    /// Fails if a line lacks what a question needs, if an image cannot be read, or if the set has no questions.
+    fn asked(&self, lines: &[Line], _request: &Request) -> Result<Split> {
+        match lines.first() {
+            Some(line) => bail!("{line}: {} has no questions about images", self.key()),
+            None => bail!("{} has no questions about images", self.key()),
+        }
+    }
+
     /// Returns whether the end-of-text token follows its prompts.
     fn ends_prompts(&self) -> bool {
         false

@@ -47,6 +47,14 @@ impl Line {
         start.filter(|value| !value.is_null())
     }
 
+    /// Returns the file that a key names, which is relative to the folder of the lines.
+    ///
+    /// # Errors
+    /// Fails if the line has no such key, or if its value is no text.
+    pub fn file(&self, key: &str) -> Result<PathBuf> {
+        Ok(self.path.parent().unwrap_or(Path::new("")).join(self.text(key)?))
+    }
+
     /// Returns the value at a key.
     ///
     /// # Errors

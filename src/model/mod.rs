@@ -30,6 +30,7 @@ use crate::model::vit::{OwnHead, Traits};
 
 pub use preparation::Preparation;
 pub use preprocess::{Normalize, Preprocess};
+use spec::IMAGE_SIDES;
 pub use spec::{CheckpointSpec, Kind as CheckpointKind};
 
 /// A network with its weights and its head, on one device and in one compute type.
@@ -153,6 +154,13 @@ fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
     let usual = spec.usual.image_size.filter(|size| size % vit.geometry.patch == 0);
     if let Some(size) = spec.image_size.or(usual) {
+        ensure!(
+            IMAGE_SIDES.contains(&size),
+            "{}: {} asks for images of {size} pixels per side: must be from 1 to {}; set checkpoint.image_size",
+            spec.path.display(),
+            spec.usual.file.unwrap_or("its config"),
+            IMAGE_SIDES.end()
+        );
         vit.resize(base, size)?;
     }
     Ok(opened)

@@ -1,6 +1,7 @@
 //! `[checkpoint]`: the pretrained network, and settings that its file does not contain.
 
 use std::cell::OnceCell;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -15,6 +16,9 @@ use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::vit::identify::Fixed;
 use crate::schema::{Bounds, Reader, words};
+
+/// The possible numbers of pixels per side of the images that a network takes.
+pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
 
 words! {
     /// The forward pass that runs a checkpoint.
@@ -102,7 +106,7 @@ impl CheckpointSpec {
             path,
             kind,
             image_size: reader
-                .integer("image_size", 1..=4096)
+                .integer("image_size", IMAGE_SIDES)
                 .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
                 .optional(),
             normalize: match medium {

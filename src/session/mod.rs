@@ -12,6 +12,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::first_line;
 use crate::data::augment::Views;
 use crate::data::batches::{SampleSet, TestImages};
+use crate::data::lines::Line;
 use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Dataset, Inputs, Request, Split, SplitName};
@@ -174,6 +175,12 @@ impl Session {
     pub fn load_version(&self, experiment: &Experiment, version: &Version) -> Result<Split> {
         let load = |request: &Request| experiment.data.dataset.load_version(version, request);
         self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
+    }
+
+    /// Reads the questions about images of the lines of files, which need no answers.
+    pub fn asked(&self, experiment: &Experiment, lines: &[Line]) -> Result<SampleSet> {
+        let load = |request: &Request| experiment.data.dataset.asked(lines, request);
+        SampleSet::new(self.read(experiment, (MEMORY_BYTES, None), load)?, self.device, self.settings.workers)
     }
 
     /// Reads a split with `load`, giving it a memory limit and a cache folder.

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
+use super::written::Texts;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::cli::opened::Opened;
 use crate::data::lines::read_lines;
@@ -14,10 +14,10 @@ use crate::metrics::Uncertainty;
 use crate::model::language::Tokenizer;
 use crate::model::{Input, Preparation};
 use crate::predict::Predictor;
-use crate::predict::generate::{Stop, Written};
+use crate::predict::generate::Stop;
 use crate::predict::inputs::{Format, Prediction, Record, Writer};
 
-/// The options of a prediction on texts.
+/// The options of a prediction on texts, or on questions about images.
 pub struct Asked<'a> {
     /// Files of JSON lines.
     pub paths: &'a [PathBuf],
@@ -84,69 +84,28 @@ fn classify(
     Ok(())
 }
 
-/// A text that was written, in CSV.
-#[derive(Serialize)]
-struct Summary<'a> {
-    path: &'a str,
-    text: &'a str,
-    tokens: usize,
-    mean_entropy: Option<f64>,
-    mean_mutual_information: Option<f64>,
-}
-
-/// A text that was written, in JSON lines.
-#[derive(Serialize)]
-struct Whole<'a> {
-    path: &'a str,
-    text: &'a str,
-    tokens: Vec<Token>,
-}
-
-#[derive(Serialize)]
-struct Token {
-    token: String,
-    id: u32,
-    probability: f64,
-    entropy: f64,
-    mutual_information: f64,
-}
-
 /// Writes the text that follows each prompt.
 fn generate(
     args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
     (names, prompts, tokens): (&[String], &[Vec<u32>], usize),
-    (tokenizer, mut out): (&Tokenizer, Box<dyn Write>),
+    (tokenizer, out): (&Tokenizer, Box<dyn Write>),
 ) -> Result<()> {
     check_writes(opened, predictor)?;
     let stop = Stop { tokens, end: tokenizer.end() };
     let batch = opened.batch_size(args.batch_size).min(prompts.len());
-    let mut table = (args.format == Format::Csv).then(|| csv::Writer::from_writer(Vec::new()));
+    let mut texts = Texts::new(tokenizer, args.format, out);
     for (names, prompts) in names.chunks(batch).zip(prompts.chunks(batch)) {
         let samples = Tokens::new(prompts).tensor();
-        let texts = guarded("generation", ROOM_TO_PREDICT, || predictor.generate(&samples, stop))?;
-        for (path, written) in names.iter().zip(&texts) {
-            let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
-            let text = tokenizer.text(&ids)?;
-            match &mut table {
-                Some(table) => table.serialize(Summary::of(path, &text, written))?,
-                None => {
-                    let tokens = written.iter().map(|one| token(tokenizer, one)).collect::<Result<_>>()?;
-                    let line = serde_json::to_string(&Whole { path, text: &text, tokens })?;
-                    writeln!(out, "{line}").context("cannot write the record")?;
-                }
-            }
-        }
+        let found = guarded("generation", ROOM_TO_PREDICT, || predictor.generate(&samples, stop))?;
+        names.iter().zip(&found).try_for_each(|(name, written)| texts.push(name, written))?;
     }
-    if let Some(table) = table {
-        out.write_all(&table.into_inner()?).context("cannot write the records")?;
-    }
-    out.flush().context("cannot write the records")
+    texts.finish()
 }
 
 /// Checks that the members of a run can write texts.
-fn check_writes(opened: &Opened, predictor: &Predictor) -> Result<()> {
+pub fn check_writes(opened: &Opened, predictor: &Predictor) -> Result<()> {
     let columns = &opened.session.subspace()?.layout().columns;
     ensure!(
         columns.iter().any(|column| !column.name.starts_with("head.")),
@@ -158,24 +117,4 @@ fn check_writes(opened: &Opened, predictor: &Predictor) -> Result<()> {
         "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
     );
     Ok(())
-}
-
-impl<'a> Summary<'a> {
-    fn of(path: &'a str, text: &'a str, written: &[Written]) -> Summary<'a> {
-        let mean = |of: fn(&Written) -> f64| {
-            (!written.is_empty()).then(|| written.iter().map(of).sum::<f64>() / written.len() as f64)
-        };
-        Summary {
-            path,
-            text,
-            tokens: written.len(),
-            mean_entropy: mean(|one| one.entropy),
-            mean_mutual_information: mean(|one| one.mutual_information),
-        }
-    }
-}
-
-fn token(tokenizer: &Tokenizer, written: &Written) -> Result<Token> {
-    let Written { id, probability, entropy, mutual_information, .. } = *written;
-    Ok(Token { token: tokenizer.text(&[id])?, id, probability, entropy, mutual_information })
 }

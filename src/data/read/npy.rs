@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -59,14 +60,18 @@ where
 fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
     let at = path.display();
     let mut file = crate::base::files::open_file(path).with_context(|| format!("{at}: cannot open"))?;
-    let header = NpyHeader::from_reader(&mut file).with_context(|| format!("{at}: not a .npy file: fetch it again"))?;
+    // The package multiplies the sides of a shape without looking, which panics in a build with checks.
+    let header = catch_unwind(AssertUnwindSafe(|| NpyHeader::from_reader(&mut file).ok())).ok().flatten();
+    let header = header.with_context(|| format!("{at}: not a .npy file: fetch it again"))?;
     let found = header.shape();
     ensure!(found == shape, "{at}: an array of shape {found:?}, but the shape must be {shape:?}: fetch it again");
     ensure!(header.order() == Order::C, "{at}: in Fortran order; store it with numpy.ascontiguousarray");
-    // The shape equals the one that the caller expects, so the product is small.
-    let data = header.dtype().num_bytes().map(|bytes| bytes as u64 * shape.iter().product::<u64>());
+    // The shape equals the one that the caller expects, so the product is small; the size of an element may be any number.
+    let count = shape.iter().product::<u64>();
+    let data = header.dtype().num_bytes().map(|bytes| (bytes as u64).saturating_mul(count));
     let size = file.metadata().with_context(|| format!("{at}: cannot read"))?.len();
-    let needed = data.map(|data| Ok::<u64, std::io::Error>(data + file.stream_position()?)).transpose()?;
+    let needed =
+        data.map(|data| Ok::<u64, std::io::Error>(data.saturating_add(file.stream_position()?))).transpose()?;
     if let Some(needed) = needed.filter(|&needed| needed != size) {
         bail!("{at}: {size} bytes, but its header needs {needed}: the file is damaged, fetch it again");
     }
@@ -78,5 +83,26 @@ fn kind(dtype: &DType) -> String {
     match dtype {
         DType::Plain(plain) => plain.to_string().trim_start_matches(['|', '<', '>', '=']).to_string(),
         other => other.descr(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_impossible_size_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npy");
+        for (kind, shape, rule) in [
+            ("|V9223372036854775807", "(5, 4)", "the file is damaged, fetch it again"),
+            ("|u1", "(4294967296, 4294967296)", "fetch it again"),
+        ] {
+            let table = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
+            let header = format!("{table:117}\n");
+            std::fs::write(&path, [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &[3; 20]].concat()).unwrap();
+            let error = format!("{:#}", byte_rows(&path, &[5, 4], 1..4).unwrap_err());
+            assert!(error.contains(rule), "{error}");
+        }
     }
 }

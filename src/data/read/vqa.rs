@@ -155,38 +155,60 @@ impl Vqa {
         Ok(class.filter(|_| wanted).map(|class| class as u32))
     }
 
+    /// Returns listed questions with the images of COCO.
     fn split(&self, all: Listed, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
         let name = format!("{}/{split}", self.of.key);
         ensure!(!all.labels.is_empty(), "{name}: has no question of the types {}", self.answer_types.join(", "));
-        let mut numbers: Vec<u64> = all.images.clone();
-        numbers.sort_unstable();
-        numbers.dedup();
         let path = |number: &u64| self.root.join(part).join(format!("COCO_{part}_{number:012}.jpg"));
-        let listing =
-            Listing { paths: numbers.iter().map(path).collect(), labels: vec![0; numbers.len()], groups: None };
-        let images = ImageFiles::whole(self.of.key, self.resize).load(listing, (split, split.word()), request)?;
-        let place = |number: &u64| numbers.binary_search(number).map_or(0, |at| at as u32);
-        let questions = Questions {
-            prompts: all.questions.iter().map(|question| self.prompt.replace(QUESTION, question)).collect(),
+        let asking = Asking {
+            prompts: all.questions.iter().map(|question| self.prompt(question)).collect(),
+            paths: all.images.iter().map(path).collect(),
             answers: all.answers,
+            labels: all.labels,
             learnt: if self.labels.is_none() { Learnt::Answer } else { Learnt::Class },
-            image_of: all.images.iter().map(place).collect(),
-            images: match images.inputs {
-                Inputs::Packed(packed) => Images::Packed(packed),
-                Inputs::Files(files) => Images::Files(files),
-                _ => bail!("{name}: its images are none"),
-            },
-            tokens: None,
         };
+        self.with_images(asking, (split, name), request)
+    }
+
+    /// Returns the prompt of a question.
+    fn prompt(&self, question: &str) -> String {
+        self.prompt.replace(QUESTION, question)
+    }
+
+    /// Returns questions with their images, each of which is read once.
+    fn with_images(&self, asking: Asking, (split, name): (SplitName, String), request: &Request) -> Result<Split> {
+        let mut files = asking.paths.clone();
+        files.sort_unstable();
+        files.dedup();
+        let place = |path: &PathBuf| files.binary_search(path).map_or(0, |at| at as u32);
+        let image_of = asking.paths.iter().map(place).collect();
+        let listing = Listing { labels: vec![0; files.len()], paths: files, groups: None };
+        let loaded = ImageFiles::whole(self.of.key, self.resize).load(listing, (split, split.word()), request)?;
+        let images = match loaded.inputs {
+            Inputs::Packed(packed) => Images::Packed(packed),
+            Inputs::Files(files) => Images::Files(files),
+            _ => bail!("{name}: its images are none"),
+        };
+        let Asking { prompts, answers, labels, learnt, .. } = asking;
         Ok(Split {
             name,
-            inputs: Inputs::Questions(questions),
-            labels: all.labels,
+            inputs: Inputs::Questions(Questions { prompts, answers, learnt, image_of, images, tokens: None }),
+            labels,
             groups: None,
             corrupt_skipped: 0,
-            decoded_from: images.decoded_from,
+            decoded_from: loaded.decoded_from,
         })
     }
+}
+
+/// N questions whose images have not been read.
+struct Asking {
+    prompts: Vec<String>,
+    /// The image file of each question, `[N]`.
+    paths: Vec<PathBuf>,
+    answers: Vec<Answers>,
+    labels: Vec<u32>,
+    learnt: Learnt,
 }
 
 /// Questions with their answers, as they are listed.

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{KINDS, Listed, Vqa, annotated, asked};
+use super::{Asking, KINDS, Listed, Vqa, annotated, asked};
+use crate::data::lines::Line;
 use crate::data::subset::chosen;
-use crate::data::{Dataset, Medium, Published, Request, Resize, Split, SplitName};
+use crate::data::{Answers, Dataset, Learnt, Medium, Published, Request, Resize, Split, SplitName};
 
 impl Dataset for Vqa {
     fn key(&self) -> &'static str {
@@ -70,6 +71,20 @@ impl Dataset for Vqa {
         let keep = chosen(self.subset, split, &all.labels).with_context(|| format!("data.{}", self.of.key))?;
         all.select(keep.as_deref());
         self.split(all, (split, part), request)
+    }
+
+    /// Returns the questions of lines with the keys `image` and `question`.
+    fn asked(&self, lines: &[Line], request: &Request) -> Result<Split> {
+        let text = |line: &Line| Ok(self.prompt(&line.text("question")?));
+        let asking = Asking {
+            prompts: lines.iter().map(text).collect::<Result<_>>()?,
+            paths: lines.iter().map(|line| line.file("image")).collect::<Result<_>>()?,
+            answers: vec![Answers::default(); lines.len()],
+            labels: vec![0; lines.len()],
+            // There is no answer to learn, so the network gets the prompts alone.
+            learnt: Learnt::Class,
+        };
+        self.with_images(asking, (SplitName::Test, format!("{} of the files", self.of.key)), request)
     }
 
     fn resolved(&self) -> toml::Table {
