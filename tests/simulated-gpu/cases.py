@@ -228,7 +228,9 @@ SEEING = '[subspace.low-rank]\nrank = 2\ntargets = ["vision.attn.qkv", "projecto
 case("llava-answers", config(ANSWERING, SVGD, base=LLAVA), ["eval", "RUN", "--split", "train"], ["soup", "RUN"], ci=True)
 case("llava-vision", config(SEEING, SVGD, train="recompute = true\n", base=LLAVA))
 case("llava-full", config(FULL, "[method.map]\n", SGD.replace("0.01", "1e-4"), base=LLAVA))
-case("llava-ivon", config(ANSWERING, IVON, NONE, base=LLAVA), **NOISE)
+# Steps without epsilon amplify roundings, so f64 says whether both devices compute the same.
+case("llava-ivon", config(ANSWERING, IVON, NONE, base=LLAVA), **ADAM_FULL, **NOISE)
+case("f64-llava-ivon", config(ANSWERING, IVON, NONE, 'precision = "f64"\n', base=LLAVA), **NOISE)
 case("llava-classes", config(ANSWERING, SVGD, base=CLASSES), ["eval", "RUN", "--calibrate"])
 case("llava-laplace", config(ANSWERING, LAPLACE, base=CLASSES), **NOISE)
 case("waits-llava", config(ANSWERING, SVGD, train="prefix_cache = \"off\"\n", base=LLAVA), waits=True)
@@ -254,7 +256,6 @@ case("llama-svgd", config(TUNED, SVGD, base=LLAMA), ["eval", "RUN", "--calibrate
 case("llama-ensemble", config(TUNED, "[method.ensemble]\nparticles = 3\n", train='prefix_cache = "off"\nrecompute = true\n', base=LLAMA), WRITES)
 case("llama-prefix", config(TUNED + 'blocks = "1"\n', SVGD, train='prefix_cache = "memory"\n', base=LLAMA), WRITES)
 case("llama-full", config(FULL, "[method.map]\n", SGD.replace("0.01", "1e-3"), base=LLAMA), WRITES)
-# Steps without epsilon amplify roundings, so f64 says whether both devices compute the same.
 case("llama-ivon", config(TUNED, IVON, NONE, base=LLAMA), ["eval", "RUN", "--draws", "0"], **ADAM_FULL, **NOISE)
 case("f64-llama-ivon", config(TUNED, IVON, NONE, 'precision = "f64"\n', base=LLAMA), **NOISE)
 case("llama-laplace", config(TUNED, LAPLACE, base=LLAMA), NAMES, **NOISE)
