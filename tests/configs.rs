@@ -113,6 +113,9 @@ fn published_tables_know_the_names_of_the_shipped_sets() {
     };
     let shipped: BTreeSet<String> = toml_files("configs/vtab").into_iter().map(|file| label(&read(&[file]))).collect();
     assert_eq!(shipped, published("ibdr-1"));
+    let texts: BTreeSet<String> =
+        toml_files("configs/commonsense").into_iter().map(|file| label(&read(&[file]))).collect();
+    assert_eq!(texts, published("ibdr-3"));
     for name in ["cifar10", "cifar100", "camelyon17", "imagenet"] {
         let label = label(&read(&[repository(&format!("configs/{name}.toml"))]));
         assert!(published("bella-1").contains(&label), "{label}");

@@ -153,6 +153,7 @@ const FILES: &[(&str, &str)] = &[
     ("ivon-4", include_str!("../../results/paper/ivon-4.csv")),
     ("ibdr-1", include_str!("../../results/paper/ibdr-1.csv")),
     ("ibdr-2", include_str!("../../results/paper/ibdr-2.csv")),
+    ("ibdr-3", include_str!("../../results/paper/ibdr-3.csv")),
 ];
 
 /// Returns the keys of all tables in the order of the report.

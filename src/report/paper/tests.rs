@@ -71,6 +71,18 @@ fn some_cells_as_printed() {
     assert_eq!(cell("bella-8", "γ = 0.1", "ε = 0.03").printed, "42");
     assert_eq!(cell("ibdr-1", "SVHN", "IBDR").sd, Some(0.0036));
     assert_eq!(cell("ibdr-2", "sNORB-Ele", "IBDR").sd, Some(0.02));
+    assert_eq!(cell("ibdr-3", "ARC-C ECE", "LAP").printed, "16.25");
+}
+
+#[test]
+fn means_of_commonsense_sets_are_those_published() {
+    let table = table("ibdr-3");
+    for average in table.cells.iter().filter(|cell| cell.origin == Origin::MeanOfCells) {
+        let others = table.cells.iter().filter(|cell| cell.origin == Origin::Rows && cell.is_same_model(average));
+        let values: Vec<f64> = others.map(|cell| cell.value.unwrap()).collect();
+        let off = (values.iter().sum::<f64>() / 6.0 - average.value.unwrap()).abs();
+        assert!(values.len() == 6 && off < 1e-4, "{}, {}: off by {off}", average.row, average.column);
+    }
 }
 
 #[test]
