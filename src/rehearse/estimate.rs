@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use super::Scale;
+use super::checkpoint::Checkpoint;
 use super::evaluations::own_samples;
-use super::plan::{Checkpoint, Plan};
+use super::plan::Plan;
 use super::sizes::{Real, official};
 use super::stages::{Kind, Outcome, Rehearsed, Stage};
 use crate::data::SplitName;
@@ -139,7 +140,7 @@ fn image_bytes(experiment: &Experiment, plan: &Plan) -> Option<u64> {
     let side = match (experiment.data.dataset.resize(), experiment.checkpoint.image_size, &plan.checkpoint) {
         (None, ..) => i64::from(plan.sets[0].stand_in.side),
         (Some(_), Some(size), _) => size,
-        (Some(_), None, Checkpoint::Made { clip, .. }) => clip.image.image_size(),
+        (Some(_), None, Checkpoint::Made { stand_in, .. }) => stand_in.image_size()?,
         // The image size of a real archive is known only to the child process that read it.
         (Some(_), None, Checkpoint::Real(_)) => return None,
     };

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::checkpoint::Checkpoint;
 use super::estimate::Estimate;
-use super::plan::{Checkpoint, Plan};
+use super::plan::Plan;
 use super::stages::{Outcome, Rehearsed, Stage};
 use super::{Options, Scale};
 use crate::results::store::{Row, Table, upsert_row};
@@ -51,9 +52,9 @@ impl Report<'_> {
     fn title(&self) -> String {
         let checkpoint = match &self.plan.checkpoint {
             Checkpoint::Real(path) => format!("the real {}", path.display()),
-            Checkpoint::Made { model, .. } => {
+            Checkpoint::Made { stand_in, .. } => {
                 let tiny = if self.options.scale == Scale::Tiny { ", made tiny" } else { "" };
-                format!("a stand-in for {} with random weights{tiny}", model.about)
+                format!("a stand-in for {} with random weights{tiny}", stand_in.about())
             }
         };
         format!("rehearsal {}: {checkpoint}", self.options.name)

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::data::read::vqa::KINDS;
 use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
 use crate::rehearse::standins::paint::Pictures;
+use crate::rehearse::standins::words::text;
 
 pub static VQA_V2: StandIn =
     StandIn { key: "vqa-v2", side: 640, write: |wanted| write(wanted, "v2_"), overrides: none };
@@ -21,7 +22,8 @@ fn write(wanted: &Wanted, version: &str) -> Result<()> {
         let (mut questions, mut annotations) = (Vec::new(), Vec::new());
         for i in 0..count {
             let label = wanted.label(i) % KINDS.len();
-            questions.push(json!({ "image_id": i, "question_id": 10 * i, "question": "What is it?" }));
+            questions
+                .push(json!({ "image_id": i, "question_id": 10 * i, "question": format!("what is {}?", text(4, i)) }));
             annotations.push(annotation(10 * i, label));
             put(&wanted.root.join(part).join(format!("COCO_{part}_{i:012}.jpg")), pictures.file(i)?)?;
         }
