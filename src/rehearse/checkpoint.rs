@@ -6,10 +6,10 @@ use anyhow::{Result, anyhow, bail};
 
 use super::clip::Clip;
 use super::folder::Folder;
-use super::language::LanguageFolder;
+use super::language::{LanguageFolder, Size};
 use super::models::{self, Model};
 use super::{Options, Scale, WeightsFrom};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Training};
 use crate::model::CheckpointKind;
 use crate::model::described::Published;
 use crate::schema::Choice;
@@ -131,7 +131,7 @@ impl Checkpoint {
         match shape {
             Shape::Archive(model) => archive(model, experiment, options.scale, folder),
             Shape::Folder(published) => {
-                let made = LanguageFolder::new(published, options.scale, &label_words(experiment)?)?;
+                let made = LanguageFolder::new(published, size(experiment, options.scale), &label_words(experiment)?)?;
                 let path = folder.checkpoints().join(made.name());
                 Ok(Checkpoint::Made { stand_in: StandIn::Folder(made), path })
             }
@@ -171,4 +171,14 @@ fn archive(model: &'static Model, experiment: &Experiment, scale: Scale, folder:
 /// Returns the words that must be one token each, since they are the classes.
 fn label_words(experiment: &Experiment) -> Result<Vec<String>> {
     if experiment.head.key == "label-words" { experiment.data.dataset.classes() } else { Ok(Vec::new()) }
+}
+
+/// Returns the size of a language network.
+fn size(experiment: &Experiment, scale: Scale) -> Size {
+    let selects = |training: &Training| training.subspace.spec.resolved().contains_key("blocks");
+    match scale {
+        Scale::True => Size::Published,
+        Scale::Tiny if experiment.training.as_ref().is_some_and(selects) => Size::TinyBlocks,
+        Scale::Tiny => Size::Tiny,
+    }
 }

@@ -11,13 +11,15 @@ use super::made_set::{CORRUPTIONS, MadeSet, side};
 use super::sizes::{TrainingPart, classes_of, training_part};
 use super::standins::{self, Wanted};
 use super::{Options, Scale};
+use crate::data::Medium;
 use crate::experiment::{Experiment, Training, Validation};
 use crate::methods::Course;
 
 /// The minutes between resume files: less than a step takes, so that the first step writes one.
 const SAVE_MINUTES: f64 = 1e-9;
-/// The largest batch size of a tiny rehearsal.
+/// The largest batch size of a tiny rehearsal, and of one on texts, whose many tokens are as many rows each.
 const TINY_BATCH: usize = 16;
+const TINY_BATCH_OF_TEXTS: usize = 4;
 const TINY_TEST_IMAGES: usize = 12;
 
 /// A setting that the rehearsal has changed.
@@ -85,7 +87,12 @@ impl Plan {
         let mut edits = Edits { table: experiment.resolved(), made: Vec::new() };
         let checkpoint = Checkpoint::plan(experiment, options, &folder)?;
         edits.checkpoint(&checkpoint, options.scale);
-        let batch_size = edits.batch_size(training, options.scale);
+        let most = match (options.scale, experiment.checkpoint.medium()) {
+            (Scale::True, _) => usize::MAX,
+            (Scale::Tiny, Medium::Images) => TINY_BATCH,
+            (Scale::Tiny, Medium::Texts | Medium::Questions) => TINY_BATCH_OF_TEXTS,
+        };
+        let batch_size = edits.batch_size(training, most);
         let classes = classes_of(&*experiment.data.dataset);
         let part = training_part(experiment.seed, experiment.data.validation, classes, (options.steps, batch_size));
         let usual = match options.scale {
@@ -177,17 +184,17 @@ impl Edits {
         }
     }
 
-    /// Returns the batch size of the rehearsal, and sets it in the config if it differs.
-    fn batch_size(&mut self, training: &Training, scale: Scale) -> usize {
+    /// Returns the batch size of the rehearsal, at most `most`, and sets it in the config if it differs.
+    fn batch_size(&mut self, training: &Training, most: usize) -> usize {
         let configured = training.train.batch_size;
-        if scale == Scale::True || configured <= TINY_BATCH {
+        if configured <= most {
             return configured;
         }
-        self.put(&["train", "batch_size"], TINY_BATCH as i64);
-        if training.train.accumulate.parts() > TINY_BATCH {
-            self.put(&["train", "accumulate"], TINY_BATCH as i64);
+        self.put(&["train", "batch_size"], most as i64);
+        if training.train.accumulate.parts() > most {
+            self.put(&["train", "accumulate"], most as i64);
         }
-        TINY_BATCH
+        most
     }
 
     fn data(&mut self, experiment: &Experiment, own: &MadeSet, folder: &Folder) {

@@ -6,8 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind};
 
-use super::Scale;
-use super::language::LanguageFolder;
+use super::language::{LanguageFolder, Size};
 use super::plan::Plan;
 use super::sizes::{TrainingPart, classes_of};
 use crate::experiment::Experiment;
@@ -30,7 +29,7 @@ pub fn check(
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
     let kind = compute_kind(training.train.precision, device)?;
     // A tiny network takes a few MB, and its training plans its own memory.
-    if folder.scale == Scale::True {
+    if folder.size == Size::Published {
         check_reading(folder, (device, kind))?;
         check_step(folder, experiment, plan.training, (device, kind))?;
     }

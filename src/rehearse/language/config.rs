@@ -3,11 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::Size;
 use super::tokenizer::{END, START, Vocabulary};
 use crate::model::Normalize;
 use crate::model::described::Published;
 use crate::model::language::Geometry;
-use crate::rehearse::Scale;
 
 /// The classes of transformers, by their model types.
 const CLASSES: [(&str, &str); 4] = [
@@ -17,17 +17,20 @@ const CLASSES: [(&str, &str); 4] = [
     ("llava", "LlavaForConditionalGeneration"),
 ];
 
+/// The blocks of a tiny network.
+const BLOCKS: usize = 4;
+
 /// Returns the config of a network that knows the tokens of a vocabulary.
 ///
 /// # Errors
 /// Fails if the network's vocabulary is too small.
-pub fn of(published: &Published, scale: Scale, vocabulary: &Vocabulary) -> Result<Value> {
+pub fn of(published: &Published, size: Size, vocabulary: &Vocabulary) -> Result<Value> {
     let mut config = published.config()?;
     let known = published.described(None, Normalize::CLIP)?;
     let mut geometry = known.network.language().geometry.clone();
     let tokens = vocabulary.tokens() as i64;
-    if scale == Scale::Tiny {
-        geometry = tiny(&geometry, tokens);
+    if size != Size::Published {
+        geometry = tiny(&geometry, size, tokens);
     }
     ensure!(
         tokens <= geometry.vocabulary,
@@ -39,7 +42,7 @@ pub fn of(published: &Published, scale: Scale, vocabulary: &Vocabulary) -> Resul
     let (_, class) = class.with_context(|| format!("{}: its class is not known", published.about))?;
     config["architectures"] = json!([class]);
     if let Some(image) = vocabulary.image() {
-        see(&mut config, scale, image);
+        see(&mut config, size, image);
     }
     let text = if vocabulary.image().is_some() { &mut config["text_config"] } else { &mut config };
     for (key, value) in [
@@ -57,19 +60,20 @@ pub fn of(published: &Published, scale: Scale, vocabulary: &Vocabulary) -> Resul
     Ok(config)
 }
 
-/// Returns the same network with width 64 for few tokens. It keeps all blocks, because configs select among them, and keys of at
-/// least 16 channels, below which low-rank updates of usual ranks make no sense.
-fn tiny(geometry: &Geometry, tokens: i64) -> Geometry {
+/// Returns the same network with width 64 for few tokens. Its keys have at least 16 channels, since low-rank updates of usual ranks
+/// need as many.
+fn tiny(geometry: &Geometry, size: Size, tokens: i64) -> Geometry {
     let heads = 8;
     let key_heads = (heads * geometry.key_heads / geometry.heads).max(2);
     let vocabulary = (tokens + 63) / 64 * 64;
-    Geometry { vocabulary, width: 64, mlp: 128, heads, key_heads, channels: 64 / heads, ..geometry.clone() }
+    let blocks = if size == Size::TinyBlocks { geometry.blocks } else { BLOCKS };
+    Geometry { vocabulary, width: 64, blocks, mlp: 128, heads, key_heads, channels: 64 / heads, ..geometry.clone() }
 }
 
 /// Writes how the image enters.
-fn see(config: &mut Value, scale: Scale, image: i64) {
+fn see(config: &mut Value, size: Size, image: i64) {
     let vision = &mut config["vision_config"];
-    if scale == Scale::Tiny {
+    if size != Size::Published {
         for (key, value) in [
             ("hidden_size", 32),
             ("intermediate_size", 64),

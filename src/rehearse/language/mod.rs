@@ -12,7 +12,6 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tch::Kind;
 
-use super::Scale;
 use crate::base::files::{with_lock, write_atomic};
 use crate::base::hash::text_sha256;
 use crate::model::Normalize;
@@ -24,10 +23,20 @@ use tokenizer::Vocabulary;
 /// The name of the file of settings.
 const CONFIG: &str = "config.json";
 
+/// The size of a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Published,
+    /// Few narrow blocks.
+    Tiny,
+    /// As many blocks as published, for configs that select among them, but narrow.
+    TinyBlocks,
+}
+
 /// The stand-in of a published language network.
 pub struct LanguageFolder {
     pub published: &'static Published,
-    pub scale: Scale,
+    pub size: Size,
     vocabulary: Vocabulary,
     config: Value,
 }
@@ -37,16 +46,20 @@ impl LanguageFolder {
     ///
     /// # Errors
     /// Fails if the vocabulary of the network is too small for the words.
-    pub fn new(published: &'static Published, scale: Scale, words: &[String]) -> Result<LanguageFolder> {
+    pub fn new(published: &'static Published, size: Size, words: &[String]) -> Result<LanguageFolder> {
         let sees = published.config()?.get("vision_config").is_some();
         let vocabulary = Vocabulary::new(words, sees);
-        let config = config::of(published, scale, &vocabulary)?;
-        Ok(LanguageFolder { published, scale, vocabulary, config })
+        let config = config::of(published, size, &vocabulary)?;
+        Ok(LanguageFolder { published, size, vocabulary, config })
     }
 
     /// Returns the name of the folder. Words that are not in every tokenizer make it another folder.
     pub fn name(&self) -> String {
-        let size = if self.scale == Scale::Tiny { "-tiny" } else { "" };
+        let size = match self.size {
+            Size::Published => "",
+            Size::Tiny => "-tiny",
+            Size::TinyBlocks => "-tiny-blocks",
+        };
         let own = self.vocabulary.own();
         let words = if own.is_empty() { String::new() } else { format!("-{}", &text_sha256(&own.join("\n"))[..8]) };
         format!("{}{words}{size}", self.published.key)

@@ -4,14 +4,14 @@ use super::*;
 use crate::model::described::PUBLISHED;
 use crate::model::{language, llava};
 
-fn stand_in(key: &str, scale: Scale) -> LanguageFolder {
-    LanguageFolder::new(Published::of_key(key).unwrap(), scale, &[]).unwrap()
+fn stand_in(key: &str, size: Size) -> LanguageFolder {
+    LanguageFolder::new(Published::of_key(key).unwrap(), size, &[]).unwrap()
 }
 
 /// Writes the tiny stand-in into a folder of shards of at most `most` bytes.
 fn written(key: &str, most: u64) -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
-    let made = stand_in(key, Scale::Tiny);
+    let made = stand_in(key, Size::Tiny);
     let path = place.path().join(made.name());
     made.write_in_shards(&path, most).unwrap();
     (place, path)
@@ -30,7 +30,7 @@ fn true_sizes_are_those_of_the_published_networks() {
         ("tinyllama-1.1b", 1_100_048_384, 4),
         ("llava-1.5-7b", 7_063_427_072, 2),
     ] {
-        let made = stand_in(key, Scale::True);
+        let made = stand_in(key, Size::Published);
         let found: i64 = made.tensors().unwrap().iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
         assert_eq!((found, made.bytes().unwrap()), (count, count as u64 * bytes), "{key}");
         let reading = made.reading_bytes().unwrap();
@@ -43,10 +43,9 @@ fn every_tiny_language_network_is_read_by_bella() {
     for published in PUBLISHED.iter().filter(|published| !published.key.contains("llava")) {
         let (_place, path) = written(published.key, SHARD_BYTES);
         let opened = language::open(&path, None).unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
-        let made = stand_in(published.key, Scale::Tiny);
+        let made = stand_in(published.key, Size::Tiny);
         assert_eq!(opened.stored, made.stored(), "{}", published.key);
-        let whole = published.described(None, Normalize::CLIP).unwrap();
-        assert_eq!(opened.language.geometry.blocks, whole.network.language().geometry.blocks);
+        assert_eq!(opened.language.geometry.blocks, 4, "{}", published.key);
         let prompt = opened.tokenizer.tokens("Question: ψ?\nAnswer:").unwrap();
         assert_eq!((prompt[0], opened.tokenizer.end()), (1, Some(2)));
     }
@@ -82,11 +81,18 @@ fn shards_hold_what_one_file_would() {
 }
 
 #[test]
+fn configs_that_select_blocks_find_them() {
+    let made = stand_in("llama-13b", Size::TinyBlocks);
+    assert_eq!(made.described(None).unwrap().network.language().geometry.blocks, 40);
+    assert_eq!(made.name(), "llama-13b-tiny-blocks");
+}
+
+#[test]
 fn own_label_words_make_another_folder() {
     let published = Published::of_key("llama-7b").unwrap();
     let name = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        LanguageFolder::new(published, Scale::Tiny, &words).unwrap().name()
+        LanguageFolder::new(published, Size::Tiny, &words).unwrap().name()
     };
     assert_eq!(name(&["A", "True"]), "llama-7b-tiny");
     assert!(name(&["zebra"]) != name(&["giraffe"]) && name(&["zebra"]).starts_with("llama-7b-"));

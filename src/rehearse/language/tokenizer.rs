@@ -20,7 +20,7 @@ const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
 const PROMPTS: &str = "Return the label of the correct answer for the question below . Question : Choices Chioces Answer A ) B C D \
     E F G H Read passage and with words ' true or false '. Passage ( ): True False yes no Yes No positive negative neutral A chat \
     between a curious user an artificial intelligence assistant The gives helpful , detailed polite answers to 's questions USER \
-    using single word phrase ASSISTANT ? 1 2 3 4 5";
+    using single word phrase ASSISTANT ? 1 2 3 4 5 cat";
 
 /// The tokens of a stand-in.
 pub struct Vocabulary {
