@@ -92,6 +92,13 @@ fn a_network_that_sees_and_answers() {
     assert_has(&text, &["a stand-in for LLaVA-1.5-7B ", "train.batch_size = 4 (was 16)", "1692 steps"]);
 }
 
+#[test]
+fn a_network_that_sees_and_chooses_words() {
+    let place = Place::new();
+    let labels = "data={vqa-v2={root=\"x\",answer_types=[\"other\"],labels=[\"red\",\"blue\"]}}";
+    fine(rehearse(&place, &["vqa/ok-vqa"], &["--set", labels, "--set", "head={label-words={}}"]), 6);
+}
+
 /// Nothing is written for a network that does not fit.
 #[test]
 fn a_network_that_is_too_large_is_refused_before_it_is_written() {
@@ -116,7 +123,8 @@ fn the_shape_must_be_of_the_kind_that_the_config_asks_for() {
         &line("language", &[]),
         &["the shape of `llama` cannot be told", "one of llava-1.5-7b, ", "tinyllama-1.1b"],
     );
-    assert_has(&line("language", &["--shape", "gpt"]), &["unknown shape `gpt`; known: vit-b-32, ", ", llama-7b, "]);
+    let output = rehearse(&place, &["language"], &["--shape", "gpt"]).output().unwrap();
+    assert_has(&messages(&output), &["unknown shape `gpt`; known: vit-b-32, ", ", llama-7b, "]);
 }
 
 /// Not tiny: what the real thing takes is estimated. A head of its own needs no text tower.
