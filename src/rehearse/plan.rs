@@ -55,6 +55,8 @@ pub struct MadeHead {
 
 /// Everything that a rehearsal needs to know.
 pub struct Plan {
+    /// What the network takes.
+    pub medium: Medium,
     pub folder: Folder,
     /// The config that the rehearsed commands read.
     pub config: toml::Table,
@@ -87,7 +89,8 @@ impl Plan {
         let mut edits = Edits { table: experiment.resolved(), made: Vec::new() };
         let checkpoint = Checkpoint::plan(experiment, options, &folder)?;
         edits.checkpoint(&checkpoint, options.scale);
-        let most = match (options.scale, experiment.checkpoint.medium()) {
+        let medium = experiment.checkpoint.medium();
+        let most = match (options.scale, medium) {
             (Scale::True, _) => usize::MAX,
             (Scale::Tiny, Medium::Images) => TINY_BATCH,
             (Scale::Tiny, Medium::Texts | Medium::Questions) => TINY_BATCH_OF_TEXTS,
@@ -113,7 +116,18 @@ impl Plan {
             sets.extend(made);
         }
         let Edits { table: config, made: overridden } = edits;
-        Ok(Plan { folder, config, overridden, checkpoint, head, sets, training: part, test_images, evaluations })
+        Ok(Plan {
+            medium,
+            folder,
+            config,
+            overridden,
+            checkpoint,
+            head,
+            sets,
+            training: part,
+            test_images,
+            evaluations,
+        })
     }
 }
 
