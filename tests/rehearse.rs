@@ -85,6 +85,13 @@ fn a_language_network_that_chooses_words() {
     assert_eq!(made.len(), 2, "{made:?}");
 }
 
+/// Where the processor has bf16, the output matrix computes in f32 between blocks in bf16.
+#[test]
+fn a_laplace_posterior_of_a_language_network() {
+    let place = Place::new();
+    fine(rehearse(&place, &["commonsense/openbookqa", "methods/vbl"], &[]), 6);
+}
+
 #[test]
 fn a_network_that_sees_and_answers() {
     let place = Place::new();
@@ -109,6 +116,22 @@ fn a_network_that_is_too_large_is_refused_before_it_is_written() {
     let refused = "refused: stand-ins: reading the weights of Llama 2 7B needs 37.7 GiB of memory, but ";
     assert_has(&text, &[refused, " GiB is free", "| not reached |", "5067 steps of unknown", "evaluations unknown"]);
     assert!(!place.path("results/rehearsal/checkpoints/llama-7b").exists());
+}
+
+/// The step is planned before the weights are there. On a machine without 9 GB, they cannot even be read.
+#[test]
+fn a_step_that_is_too_large_is_refused_before_the_network_is_written() {
+    let place = Place::new();
+    let mut command = bella(&["rehearse", "--device", "cpu", "--memory", "12", "--shape", "tinyllama-1.1b"]);
+    command.arg("--out").arg(place.path("results")).arg(repository("configs/commonsense/arc-easy.toml"));
+    command.args(["--set", "subspace={full={}}", "--set", "method={svgd={particles=20,gamma=0.01}}"]);
+    command.args(["--set", "train.precision=f32"]);
+    let text = done(command);
+    assert_has(&text, &["refused: stand-ins: ", " GiB is free: "]);
+    let step = "training step: 1 member and one image at once need 3";
+    let reading = "reading the weights of TinyLlama 1.1B needs 8.2 GiB of memory";
+    assert!(text.contains(step) || text.contains(reading), "{text}");
+    assert!(!place.path("results/rehearsal/checkpoints/tinyllama-1.1b").exists());
 }
 
 #[test]

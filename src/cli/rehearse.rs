@@ -11,10 +11,10 @@ use super::failure::Usage;
 use super::options::{ComputeArgs, ConfigArgs};
 use crate::data::Medium;
 use crate::experiment::Experiment;
-use crate::rehearse::checkpoint::Shape;
 use crate::rehearse::estimate::Estimate;
 use crate::rehearse::plan::Plan;
 use crate::rehearse::report::Report;
+use crate::rehearse::shape::Shape;
 use crate::rehearse::stages::{self, program};
 use crate::rehearse::{Options, Scale, WeightsFrom, prepare};
 use crate::results::table::Surface;
@@ -179,6 +179,17 @@ fn words(command: &str) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::described::Published;
+    use crate::rehearse::models::MODELS;
+
+    #[test]
+    fn the_help_names_every_shape() {
+        let help = RehearseArgs::augment_args(clap::Command::new("rehearse")).render_long_help().to_string();
+        let archives = MODELS.iter().map(|model| model.key);
+        for key in archives.chain(Published::keys()) {
+            assert!(help.contains(key) && Shape::of_key(key).is_ok(), "{key}");
+        }
+    }
 
     #[test]
     fn commands_are_cut_into_words() {

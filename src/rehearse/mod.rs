@@ -19,6 +19,7 @@ pub mod plan;
 pub mod prepare;
 pub mod report;
 pub mod room;
+pub mod shape;
 pub mod sizes;
 pub mod stages;
 pub mod standins;
@@ -41,7 +42,7 @@ pub struct Options {
     pub images: Option<usize>,
     pub scale: Scale,
     /// The shape of a stand-in, if the checkpoint's name does not tell it.
-    pub shape: Option<checkpoint::Shape>,
+    pub shape: Option<shape::Shape>,
     pub weights: WeightsFrom,
     /// The commands on the trained run, split into words, such as `eval --attack fgsm`.
     pub then: Vec<Vec<String>>,

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::Size;
 use super::tokenizer::{END, START, Vocabulary};
 use crate::model::Normalize;
 use crate::model::described::Published;
@@ -16,6 +15,16 @@ const CLASSES: [(&str, &str); 4] = [
     ("qwen2", "Qwen2ForCausalLM"),
     ("llava", "LlavaForConditionalGeneration"),
 ];
+
+/// The size of a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Published,
+    /// Few narrow blocks.
+    Tiny,
+    /// As many blocks as published, for configs that select among them, but narrow.
+    TinyBlocks,
+}
 
 /// The blocks of a tiny network.
 const BLOCKS: usize = 4;

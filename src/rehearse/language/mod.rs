@@ -17,21 +17,12 @@ use crate::base::hash::text_sha256;
 use crate::model::Normalize;
 use crate::model::described::{Described, Published};
 use crate::model::folder::{PREPARATION, TOKENIZER, Values};
+pub use config::Size;
 use shards::SHARD_BYTES;
 use tokenizer::Vocabulary;
 
 /// The name of the file of settings.
 const CONFIG: &str = "config.json";
-
-/// The size of a stand-in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    Published,
-    /// Few narrow blocks.
-    Tiny,
-    /// As many blocks as published, for configs that select among them, but narrow.
-    TinyBlocks,
-}
 
 /// The stand-in of a published language network.
 pub struct LanguageFolder {
