@@ -71,6 +71,85 @@ fn foreign_sets_and_few_images() {
     fine(rehearse(&place, &["vtab/dtd", "methods/lora"], &then), 7);
 }
 
+#[test]
+fn a_language_network_that_chooses_words() {
+    let place = Place::new();
+    let text = fine(rehearse(&place, &["commonsense/winogrande-s"], &[]), 6);
+    assert_has(&text, &["a stand-in for Llama 2 7B ", "4960 steps"]);
+    // Label words that are not in every tokenizer need one of their own.
+    let labels = "data={jsonl={root=\"x\",prompt=\"{text}\",labels=[\"no\",\"zebra\"]}}";
+    let text = fine(rehearse(&place, &["commonsense/winogrande-s"], &["--set", labels]), 6);
+    assert_has(&text, &["unknown steps"]);
+    let made = std::fs::read_dir(place.path("results/rehearsal/checkpoints")).unwrap().flatten();
+    let made: Vec<_> = made.filter(|entry| entry.path().join("model.safetensors").is_file()).collect();
+    assert_eq!(made.len(), 2, "{made:?}");
+}
+
+/// Where the processor has bf16, the output matrix computes in f32 between blocks in bf16.
+#[test]
+fn a_laplace_posterior_of_a_language_network() {
+    let place = Place::new();
+    fine(rehearse(&place, &["commonsense/openbookqa", "methods/vbl"], &[]), 6);
+}
+
+#[test]
+fn a_network_that_sees_and_answers() {
+    let place = Place::new();
+    let text = fine(rehearse(&place, &["vqa/ok-vqa"], &[]), 6);
+    assert_has(&text, &["a stand-in for LLaVA-1.5-7B ", "train.batch_size = 4 (was 16)", "1692 steps"]);
+}
+
+#[test]
+fn a_network_that_sees_and_chooses_words() {
+    let place = Place::new();
+    let labels = "data={vqa-v2={root=\"x\",answer_types=[\"other\"],labels=[\"red\",\"blue\"]}}";
+    fine(rehearse(&place, &["vqa/ok-vqa"], &["--set", labels, "--set", "head={label-words={}}"]), 6);
+}
+
+/// Nothing is written for a network that does not fit.
+#[test]
+fn a_network_that_is_too_large_is_refused_before_it_is_written() {
+    let place = Place::new();
+    let mut command = bella(&["rehearse", "--device", "cpu", "--memory", "1", "--set", "train.precision=f32"]);
+    command.arg("--out").arg(place.path("results")).arg(repository("configs/commonsense/arc-easy.toml"));
+    let text = done(command);
+    let refused = "refused: stand-ins: reading the weights of Llama 2 7B needs 37.7 GiB of memory, but ";
+    assert_has(&text, &[refused, " GiB is free", "| not reached |", "5067 steps of unknown", "evaluations unknown"]);
+    assert!(!place.path("results/rehearsal/checkpoints/llama-7b").exists());
+}
+
+/// The step is planned before the weights are there. On a machine without 9 GB, they cannot even be read.
+#[test]
+fn a_step_that_is_too_large_is_refused_before_the_network_is_written() {
+    let place = Place::new();
+    let mut command = bella(&["rehearse", "--device", "cpu", "--memory", "12", "--shape", "tinyllama-1.1b"]);
+    command.arg("--out").arg(place.path("results")).arg(repository("configs/commonsense/arc-easy.toml"));
+    command.args(["--set", "subspace={full={}}", "--set", "method={svgd={particles=20,gamma=0.01}}"]);
+    command.args(["--set", "train.precision=f32"]);
+    let text = done(command);
+    assert_has(&text, &["refused: stand-ins: ", " GiB is free: "]);
+    let step = "training step: 1 member and one image at once need 3";
+    let reading = "reading the weights of TinyLlama 1.1B needs 8.2 GiB of memory";
+    assert!(text.contains(step) || text.contains(reading), "{text}");
+    assert!(!place.path("results/rehearsal/checkpoints/tinyllama-1.1b").exists());
+}
+
+#[test]
+fn the_shape_must_be_of_the_kind_that_the_config_asks_for() {
+    let place = Place::new();
+    let line = |file: &str, more: &[&str]| error_line(rehearse(&place, &[file], more), 2);
+    let of_images = line("commonsense/boolq", &["--shape", "vit-b-32"]);
+    assert_has(&of_images, &["checkpoint.kind = \"language\": CLIP ViT-B/32", "is of kind \"native\""]);
+    let blind = line("vqa/ok-vqa", &["--shape", "llama-7b"]);
+    assert_has(&blind, &["checkpoint.kind = \"vision-language\": Llama 2 7B is of kind \"language\""]);
+    assert_has(
+        &line("language", &[]),
+        &["the shape of `llama` cannot be told", "one of llava-1.5-7b, ", "tinyllama-1.1b"],
+    );
+    let output = rehearse(&place, &["language"], &["--shape", "gpt"]).output().unwrap();
+    assert_has(&messages(&output), &["unknown shape `gpt`; known: vit-b-32, ", ", llama-7b, "]);
+}
+
 /// Not tiny: what the real thing takes is estimated. A head of its own needs no text tower.
 #[test]
 fn the_real_thing_is_estimated() {

@@ -12,16 +12,16 @@ use super::options::{ComputeArgs, ConfigArgs};
 use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::rehearse::estimate::Estimate;
-use crate::rehearse::models::{Model, of_key};
 use crate::rehearse::plan::Plan;
 use crate::rehearse::report::Report;
+use crate::rehearse::shape::Shape;
 use crate::rehearse::stages::{self, program};
 use crate::rehearse::{Options, Scale, WeightsFrom, prepare};
 use crate::results::table::Surface;
 
 /// Rehearse an experiment with stand-ins: train, save, kill, resume, evaluate, attack, report.
 ///
-/// The checkpoint is made with random weights in its published shape, and the data sets with random images in their
+/// The checkpoint is made with random weights in its published shape, and the data sets with random images and texts in their
 /// official layouts, in the folder `rehearsal` of the results folder. Every stage runs bella in its own process; the
 /// report says which stages broke, and the peak memory of each. The time, disk and memory of the real experiment are
 /// computed from a few steps and images. A machine that is too small is reported as refused, with the amount needed,
@@ -40,7 +40,7 @@ pub struct RehearseArgs {
     config: ConfigArgs,
 
     /// Command to run on the trained run, `eval …` or `soup …`; may be repeated; '' for none [default: eval --attack
-    /// fgsm --epsilon 0.01; none for texts].
+    /// fgsm --epsilon 0.01; none for texts and questions].
     #[arg(long, value_name = "COMMAND")]
     then: Vec<String>,
 
@@ -56,10 +56,11 @@ pub struct RehearseArgs {
     #[arg(long)]
     tiny: bool,
 
-    /// Shape of the stand-in, if the name of the checkpoint file does not tell it: vit-b-32, vit-b-16, vit-l-14,
-    /// vit-l-14-336, clip-mini, plain-vit-s-16, plain-vit-b-16.
+    /// Shape of the stand-in, if the name of the checkpoint does not tell it: vit-b-32, vit-b-16, vit-l-14, vit-l-14-336,
+    /// clip-mini, plain-vit-s-16, plain-vit-b-16; of language networks llama-7b, llama-13b, llama-3-8b, mistral-7b,
+    /// qwen2.5-7b, tinyllama-1.1b; of those that see images llava-1.5-7b, llava-1.5-13b.
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
-    shape: Option<&'static Model>,
+    shape: Option<Shape>,
 
     /// Use the config's own checkpoint, a file or a folder, if it exists.
     #[arg(long)]
@@ -81,8 +82,8 @@ pub struct RehearseArgs {
     prepare: bool,
 }
 
-fn shape(text: &str) -> Result<&'static Model> {
-    of_key(text)
+fn shape(text: &str) -> Result<Shape> {
+    Shape::of_key(text)
 }
 
 pub fn run(args: &RehearseArgs) -> Result<()> {
@@ -95,7 +96,8 @@ pub fn run(args: &RehearseArgs) -> Result<()> {
     // Every error of a plan is a mistake in the command line or in the config.
     let plan = Plan::new(&experiment, &options).map_err(|error| Usage(format!("{error:#}")))?;
     if args.prepare {
-        return prepare::prepare(&plan);
+        let device = args.compute.settings().device;
+        return prepare::prepare(&plan, &experiment, device);
     }
     plan.folder.clear()?;
     let mut preparation = Command::new(program()?);
@@ -126,7 +128,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
         // An empty command stands for none.
         false => args.then.iter().filter(|command| !command.is_empty()).map(|one| words(one)).collect::<Result<_>>()?,
         // Attacks change pixels.
-        true if experiment.checkpoint.medium() == Medium::Texts => Vec::new(),
+        true if experiment.checkpoint.medium() != Medium::Images => Vec::new(),
         true => vec![attack(training.method.spec.course().output().is_some())],
     };
     Ok(Options {
@@ -135,7 +137,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
         steps: args.steps as usize,
         images: args.images.map(|count| count as usize),
         scale: if args.tiny { Scale::Tiny } else { Scale::True },
-        model: args.shape,
+        shape: args.shape,
         weights: if args.real_checkpoint { WeightsFrom::RealWherePresent } else { WeightsFrom::StandIn },
         then,
         device: args.compute.device,
@@ -177,6 +179,17 @@ fn words(command: &str) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::described::Published;
+    use crate::rehearse::models::MODELS;
+
+    #[test]
+    fn the_help_names_every_shape() {
+        let help = RehearseArgs::augment_args(clap::Command::new("rehearse")).render_long_help().to_string();
+        let archives = MODELS.iter().map(|model| model.key);
+        for key in archives.chain(Published::keys()) {
+            assert!(help.contains(key) && Shape::of_key(key).is_ok(), "{key}");
+        }
+    }
 
     #[test]
     fn commands_are_cut_into_words() {

@@ -197,7 +197,8 @@ impl Pass {
             (Role::Up, Shape::LowRank { scale, .. }) => {
                 let a = recorded.leaf(&format!("{}.A", block.name))? * *scale;
                 let x = &self.sites.last().context("B without A")?.input;
-                Site { input: x.matmul(&a.tr()), source: Source::Layer(self.layers.len() - 1) }
+                // An adapted output matrix computes in f32 or wider, also where its leaves are bf16.
+                Site { input: x.matmul(&a.tr().to_kind(x.kind())), source: Source::Layer(self.layers.len() - 1) }
             }
             (Role::Head, _) => {
                 let tap = recorded.taps.iter().find(|tap| tap.layer == "head");
@@ -231,7 +232,7 @@ impl Pass {
         let gradient = |site: &Site| match &site.source {
             Source::Logits => direction.unsqueeze(1),
             Source::Layer(layer) => layers[*layer].shallow_clone(),
-            Source::Through(layer, matrix) => layers[*layer].matmul(matrix),
+            Source::Through(layer, matrix) => layers[*layer].matmul(&matrix.to_kind(layers[*layer].kind())),
         };
         Ok(self.sites.iter().map(gradient).collect())
     }

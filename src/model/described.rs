@@ -4,13 +4,15 @@
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
+use serde_json::Value;
 use tch::Kind;
 
 use crate::base::files::read_json;
 use crate::model::folder::{Values, config_file, home};
-use crate::model::language::{self, EMBEDDING, Language, OUTPUT};
+use crate::model::head::Training;
+use crate::model::language::{self, EMBEDDING, Language, OUTPUT, Rows};
 use crate::model::llava::{self, Llava};
-use crate::model::network::Parameters;
+use crate::model::network::{Network, Parameters};
 use crate::model::{CheckpointKind, Normalize};
 use crate::schema::Choice;
 
@@ -90,6 +92,11 @@ pub static PUBLISHED: &[Published] = &[
 ];
 
 impl Published {
+    /// Returns the keys of all networks.
+    pub fn keys() -> Vec<&'static str> {
+        PUBLISHED.iter().map(|published| published.key).collect()
+    }
+
     /// Returns the network with this key.
     pub fn of_key(key: &str) -> Option<&'static Published> {
         PUBLISHED.iter().find(|published| published.key == key)
@@ -109,14 +116,29 @@ impl Published {
         Described::new(format!("the shape of {}", self.about), &self.values()?, (self.kind(), tokens, normalize))
     }
 
+    /// Returns the publisher's `config.json`, without keys whose values are the defaults.
+    pub fn config(&self) -> Result<Value> {
+        Ok(serde_json::from_str(self.config)?)
+    }
+
     fn values(&self) -> Result<Values> {
-        Ok(Values::new(Path::new(self.key), serde_json::from_str(self.config)?))
+        Ok(Values::new(Path::new(self.key), self.config()?))
     }
 
     /// Returns the forward pass of this network.
     pub fn kind(&self) -> CheckpointKind {
         let sees = self.values().is_ok_and(|values| values.text("model_type") == Some(llava::MODEL_TYPE));
         if sees { CheckpointKind::VisionLanguage } else { CheckpointKind::Language }
+    }
+
+    /// Checks that a config asks for the forward pass of this network.
+    ///
+    /// # Errors
+    /// Fails if it asks for another one.
+    pub fn check_kind(&self, kind: CheckpointKind) -> Result<()> {
+        let own = self.kind();
+        ensure!(own == kind, "checkpoint.kind = \"{}\": {} is of kind \"{}\"", kind.word(), self.about, own.word());
+        Ok(())
     }
 }
 
@@ -147,25 +169,22 @@ impl Described {
             return Described::new(name, &values, (kind, tokens, normalize));
         }
         let Some(published) = Published::of_path(path) else {
-            let keys: Vec<&str> = PUBLISHED.iter().map(|published| published.key).collect();
             bail!(
                 "checkpoint.path: {}: has no config.json, and its name is that of no published shape: put it there, or name it \
                  as one of {}",
                 path.display(),
-                keys.join(", ")
+                Published::keys().join(", ")
             )
         };
-        ensure!(
-            published.kind() == kind,
-            "checkpoint.kind = \"{}\": {} is of kind \"{}\"",
-            kind.word(),
-            published.about,
-            published.kind().word()
-        );
+        published.check_kind(kind)?;
         published.described(tokens, normalize)
     }
 
-    fn new(
+    /// Returns the network that the values of a `config.json` describe, for prompts of at most `tokens` tokens.
+    ///
+    /// # Errors
+    /// Fails if the config asks for what bella does not compute, or if `tokens` exceeds what the network reads.
+    pub fn new(
         name: String,
         values: &Values,
         (kind, tokens, normalize): (CheckpointKind, Option<i64>, Normalize),
@@ -201,6 +220,21 @@ impl Text {
         match self {
             Text::Language(language) => language,
             Text::Llava(llava) => &llava.language,
+        }
+    }
+}
+
+impl Text {
+    /// Returns the network under a head of which a subspace trains `training`.
+    pub fn under(self, training: Training) -> Box<dyn Network> {
+        match self {
+            Text::Language(language) => Box::new(language),
+            Text::Llava(mut llava) => {
+                if training != Training::Tokens {
+                    llava.reads = Rows::Last;
+                }
+                llava
+            }
         }
     }
 }

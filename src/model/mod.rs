@@ -4,6 +4,7 @@ pub mod archive;
 pub mod described;
 pub mod folder;
 pub mod head;
+pub mod laid_out;
 pub mod language;
 pub mod llava;
 pub mod module;

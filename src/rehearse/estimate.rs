@@ -4,13 +4,15 @@
 use std::path::Path;
 
 use super::Scale;
+use super::checkpoint::Checkpoint;
 use super::evaluations::own_samples;
-use super::plan::{Checkpoint, Plan};
+use super::plan::Plan;
 use super::sizes::{Real, official};
 use super::stages::{Kind, Outcome, Rehearsed, Stage};
 use crate::data::SplitName;
 use crate::experiment::{Experiment, Validation};
-use crate::model::folder;
+use crate::model::described::{Described, Text};
+use crate::model::{CheckpointKind, CheckpointSpec, Normalize, folder};
 
 /// The largest number of bytes of decoded images that are kept in memory.
 pub const KEPT_IN_MEMORY: u64 = 2 << 30;
@@ -86,9 +88,12 @@ fn work(stage: &Stage) -> f64 {
 }
 
 /// Returns the seconds of all evaluations, each scaled to its official number of images; `None` if one of these numbers
-/// is unknown or an evaluation failed.
+/// is unknown, or if an evaluation failed or was not reached.
 fn evaluations(plan: &Plan, rehearsed: &Rehearsed, own: (usize, Option<usize>)) -> Option<f64> {
     let mut total = 0.0;
+    if !rehearsed.stages.iter().any(|stage| stage.kind == Kind::Evaluate) {
+        return None;
+    }
     for stage in &rehearsed.stages {
         let (made, official) = match stage.kind {
             Kind::Evaluate => own,
@@ -139,9 +144,17 @@ fn image_bytes(experiment: &Experiment, plan: &Plan) -> Option<u64> {
     let side = match (experiment.data.dataset.resize(), experiment.checkpoint.image_size, &plan.checkpoint) {
         (None, ..) => i64::from(plan.sets[0].stand_in.side),
         (Some(_), Some(size), _) => size,
-        (Some(_), None, Checkpoint::Made { clip, .. }) => clip.image.image_size(),
+        (Some(_), None, Checkpoint::Made { stand_in, .. }) => stand_in.image_size()?,
         // The image size of a real archive is known only to the child process that read it.
-        (Some(_), None, Checkpoint::Real(_)) => return None,
+        (Some(_), None, Checkpoint::Real(path)) => folder_side(experiment, path)?,
     };
     Some((3 * side * side) as u64)
+}
+
+/// Returns the number of pixels per side that the folder of a network with eyes tells.
+fn folder_side(experiment: &Experiment, path: &Path) -> Option<i64> {
+    let CheckpointSpec { kind, max_tokens, .. } = experiment.checkpoint;
+    let sees = kind == CheckpointKind::VisionLanguage;
+    let found = sees.then(|| Described::of(path, kind, max_tokens, Normalize::CLIP).ok()).flatten()?;
+    if let Text::Llava(network) = found.network { Some(network.sight.eyes.image_size) } else { None }
 }

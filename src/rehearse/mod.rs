@@ -2,20 +2,24 @@
 //! stand-ins for whatever would have to be downloaded. Faults show up here, and the time, disk and memory of the real
 //! experiment are known before anyone waits for it.
 //!
-//! A [`plan`] says which stand-ins are made ([`models`], [`standins`]) and which settings of the config are overridden.
+//! A [`plan`] says which stand-ins are made ([`models`], [`language`], [`standins`]) and which settings of the config are overridden.
 //! [`stages`] runs bella itself, one process per stage ([`child`]). [`estimate`] computes the cost of the real
 //! experiment from the measured times.
 
+pub mod checkpoint;
 pub mod child;
 pub mod clip;
 pub mod estimate;
 pub mod evaluations;
 pub mod folder;
+pub mod language;
 pub mod made_set;
 pub mod models;
 pub mod plan;
 pub mod prepare;
 pub mod report;
+pub mod room;
+pub mod shape;
 pub mod sizes;
 pub mod stages;
 pub mod standins;
@@ -37,8 +41,8 @@ pub struct Options {
     /// The number of images of each test set; by default two batches of the config's size.
     pub images: Option<usize>,
     pub scale: Scale,
-    /// The shape of a stand-in, if the checkpoint's file name does not tell it.
-    pub model: Option<&'static models::Model>,
+    /// The shape of a stand-in, if the checkpoint's name does not tell it.
+    pub shape: Option<shape::Shape>,
     pub weights: WeightsFrom,
     /// The commands on the trained run, split into words, such as `eval --attack fgsm`.
     pub then: Vec<Vec<String>>,

@@ -89,24 +89,18 @@ pub static MODELS: &[Model] = &[
 pub fn of_file(stem: &str) -> Result<&'static Model> {
     let found = MODELS.iter().find(|model| model.files.iter().any(|start| stem.starts_with(start)));
     found.with_context(|| {
-        format!(
-            "checkpoint.path: the shape of `{stem}` cannot be told from its name: give --shape, one of {}",
-            keys().join(", ")
-        )
+        format!("checkpoint.path: the shape of `{stem}` cannot be told from its name: give --shape, one of {}", known())
     })
 }
 
 /// Returns the model with this key.
-///
-/// # Errors
-/// Fails if the key is unknown.
-pub fn of_key(key: &str) -> Result<&'static Model> {
-    let found = MODELS.iter().find(|model| model.key == key);
-    found.with_context(|| format!("unknown shape `{key}`; known: {}", keys().join(", ")))
+pub fn of_key(key: &str) -> Option<&'static Model> {
+    MODELS.iter().find(|model| model.key == key)
 }
 
-fn keys() -> Vec<&'static str> {
-    MODELS.iter().map(|model| model.key).collect()
+/// Returns the keys of all models, for messages.
+pub fn known() -> String {
+    MODELS.iter().map(|model| model.key).collect::<Vec<_>>().join(", ")
 }
 
 impl Model {
@@ -161,27 +155,34 @@ impl Model {
     }
 }
 
-/// Returns random weights from libtorch's generator. Matrices are scaled by 1/√(inputs), layer norms are around one,
-/// and embeddings are small, so that the output of the first layer norm reveals its eps.
+/// Returns random weights from libtorch's generator, with the spread of trained ones.
 ///
 /// # Errors
 /// Fails if libtorch has no memory for the weights.
 pub fn random_weight(name: &str, shape: &[i64]) -> Result<Tensor> {
-    let options = (Kind::Float, Device::Cpu);
+    let ((scale, around), options) = (spread(name, shape), (Kind::Float, Device::Cpu));
+    if scale == 0.0 {
+        return Ok(Tensor::f_full(shape, around, options)?);
+    }
+    Ok(Tensor::f_randn(shape, options)?.f_mul_scalar_(scale)?.f_add_scalar_(around)?)
+}
+
+/// Returns the standard deviation and the mean of a weight. Matrices are scaled by 1/√(inputs), norms are around one, and
+/// embeddings are small, so that the output of the first layer norm reveals its eps.
+pub fn spread(name: &str, shape: &[i64]) -> (f64, f64) {
     if name == "logit_scale" {
-        return Ok(Tensor::f_full(shape, 100f64.ln(), options)?);
+        return (0.0, 100f64.ln());
     }
     let inputs = match shape {
         // Stored as [inputs, outputs], unlike any other matrix.
         [inputs, _] if name.ends_with("proj") || name.ends_with("projection") => *inputs,
         _ => shape.iter().skip(1).product(),
     };
-    let (scale, around) = match shape.len() {
+    match shape.len() {
         _ if name.contains("embedding") => (0.01, 0.0),
         0 | 1 => (0.2, if name.ends_with("weight") { 1.0 } else { 0.0 }),
         _ => ((inputs as f64).powf(-0.5), 0.0),
-    };
-    Ok(Tensor::f_randn(shape, options)?.f_mul_scalar_(scale)?.f_add_scalar_(around)?)
+    }
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
 //! The plan of a rehearsal: the config that the rehearsed commands read, its overrides, its checkpoint and its data.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
+use super::checkpoint::Checkpoint;
 use super::evaluations::{self, Evaluation};
 use super::folder::Folder;
 use super::made_set::{CORRUPTIONS, MadeSet, side};
-use super::models::{self, Model};
 use super::sizes::{TrainingPart, classes_of, training_part};
 use super::standins::{self, Wanted};
-use super::{Options, Scale, WeightsFrom};
+use super::{Options, Scale};
+use crate::data::Medium;
 use crate::experiment::{Experiment, Training, Validation};
 use crate::methods::Course;
-use crate::model::CheckpointKind;
-use crate::rehearse::clip::Clip;
 
 /// The minutes between resume files: less than a step takes, so that the first step writes one.
 const SAVE_MINUTES: f64 = 1e-9;
-/// The largest batch size of a tiny rehearsal.
+/// The largest batch size of a tiny rehearsal, and of one on texts, whose many tokens are as many rows each.
 const TINY_BATCH: usize = 16;
+const TINY_BATCH_OF_TEXTS: usize = 4;
 const TINY_TEST_IMAGES: usize = 12;
 
 /// A setting that the rehearsal has changed.
@@ -46,20 +46,6 @@ fn short(value: &toml::Value) -> String {
     if text.chars().count() <= 60 { text } else { text.chars().take(59).chain(['…']).collect() }
 }
 
-/// The source of a rehearsal's checkpoint.
-pub enum Checkpoint {
-    Made { model: &'static Model, clip: Clip, path: PathBuf },
-    Real(PathBuf),
-}
-
-impl Checkpoint {
-    pub fn path(&self) -> &Path {
-        match self {
-            Checkpoint::Made { path, .. } | Checkpoint::Real(path) => path,
-        }
-    }
-}
-
 /// The random weights of a zero-shot head, if the config reads the head from a file.
 pub struct MadeHead {
     pub path: PathBuf,
@@ -69,6 +55,8 @@ pub struct MadeHead {
 
 /// Everything that a rehearsal needs to know.
 pub struct Plan {
+    /// What the network takes.
+    pub medium: Medium,
     pub folder: Folder,
     /// The config that the rehearsed commands read.
     pub config: toml::Table,
@@ -99,9 +87,15 @@ impl Plan {
         }
         let folder = Folder::new(&options.out, &options.name);
         let mut edits = Edits { table: experiment.resolved(), made: Vec::new() };
-        let checkpoint = checkpoint(experiment, options, &folder)?;
+        let checkpoint = Checkpoint::plan(experiment, options, &folder)?;
         edits.checkpoint(&checkpoint, options.scale);
-        let batch_size = edits.batch_size(training, options.scale);
+        let medium = experiment.checkpoint.medium();
+        let most = match (options.scale, medium) {
+            (Scale::True, _) => usize::MAX,
+            (Scale::Tiny, Medium::Images) => TINY_BATCH,
+            (Scale::Tiny, Medium::Texts | Medium::Questions) => TINY_BATCH_OF_TEXTS,
+        };
+        let batch_size = edits.batch_size(training, most);
         let classes = classes_of(&*experiment.data.dataset);
         let part = training_part(experiment.seed, experiment.data.validation, classes, (options.steps, batch_size));
         let usual = match options.scale {
@@ -122,43 +116,19 @@ impl Plan {
             sets.extend(made);
         }
         let Edits { table: config, made: overridden } = edits;
-        Ok(Plan { folder, config, overridden, checkpoint, head, sets, training: part, test_images, evaluations })
+        Ok(Plan {
+            medium,
+            folder,
+            config,
+            overridden,
+            checkpoint,
+            head,
+            sets,
+            training: part,
+            test_images,
+            evaluations,
+        })
     }
-}
-
-fn checkpoint(experiment: &Experiment, options: &Options, folder: &Folder) -> Result<Checkpoint> {
-    let path = &experiment.checkpoint.path;
-    let (wanted, present) = (options.weights == WeightsFrom::RealWherePresent, path.exists());
-    if wanted && present {
-        return Ok(Checkpoint::Real(path.clone()));
-    }
-    let way_out = if wanted { format!("put it at {}", path.display()) } else { "give --real-checkpoint".to_string() };
-    if experiment.head.key == "checkpoint" {
-        bail!("head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; {way_out}");
-    }
-    if experiment.checkpoint.kind == CheckpointKind::Module {
-        bail!("checkpoint.kind = \"module\": runs the module's own forward, for which nothing can stand in; {way_out}");
-    }
-    if wanted {
-        tracing::warn!("--real-checkpoint: {}: no such file or folder, so a stand-in is rehearsed", path.display());
-    }
-    let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
-    let hint = if present { "; or give --real-checkpoint, since it is there" } else { "" };
-    let known = |stem: &str| models::of_file(stem).map_err(|why| anyhow!("{why}{hint}"));
-    let model = options.model.map_or_else(|| known(&stem), Ok)?;
-    // Only a head from templates reads the text tower; otherwise the archive is made without it.
-    let reads_text = experiment.head.key == "zero-shot" && experiment.head.spec.resolved().get("weights").is_none();
-    if reads_text && !model.has_text() {
-        bail!("head.zero-shot: is built by a text tower, which {} does not have; give another --shape", model.key);
-    }
-    let clip = match options.scale {
-        Scale::True => model.clip(reads_text)?,
-        Scale::Tiny => model.tiny(reads_text)?,
-    };
-    let size = if options.scale == Scale::Tiny { "-tiny" } else { "" };
-    let text = if reads_text { "" } else { "-image" };
-    let path = folder.checkpoints().join(format!("{}{text}{size}.pt", model.key));
-    Ok(Checkpoint::Made { model, clip, path })
 }
 
 /// Returns the stand-in of the experiment's own data set.
@@ -209,8 +179,8 @@ impl Edits {
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint, scale: Scale) {
         self.put(&["checkpoint", "path"], checkpoint.path().to_string_lossy().into_owned());
-        let Checkpoint::Made { clip, .. } = checkpoint else { return };
-        if let Some(toml::Value::Table(section)) = self.table.get("checkpoint") {
+        let Checkpoint::Made { stand_in, .. } = checkpoint else { return };
+        if let (Some(toml::Value::Table(section)), Some(clip)) = (self.table.get("checkpoint"), checkpoint.archive()) {
             // Traits that the config sets for the real archive do not apply to a stand-in.
             let fixed: Vec<&str> =
                 ["heads", "activation", "eps"].into_iter().filter(|key| section.contains_key(*key)).collect();
@@ -223,22 +193,22 @@ impl Edits {
             }
         }
         let has_size = self.table.get("checkpoint").and_then(|section| section.get("image_size")).is_some();
-        if has_size && scale == Scale::Tiny {
-            self.put(&["checkpoint", "image_size"], clip.image.image_size());
+        if let Some(size) = stand_in.image_size().filter(|_| has_size && scale == Scale::Tiny) {
+            self.put(&["checkpoint", "image_size"], size);
         }
     }
 
-    /// Returns the batch size of the rehearsal, and sets it in the config if it differs.
-    fn batch_size(&mut self, training: &Training, scale: Scale) -> usize {
+    /// Returns the batch size of the rehearsal, at most `most`, and sets it in the config if it differs.
+    fn batch_size(&mut self, training: &Training, most: usize) -> usize {
         let configured = training.train.batch_size;
-        if scale == Scale::True || configured <= TINY_BATCH {
+        if configured <= most {
             return configured;
         }
-        self.put(&["train", "batch_size"], TINY_BATCH as i64);
-        if training.train.accumulate.parts() > TINY_BATCH {
-            self.put(&["train", "accumulate"], TINY_BATCH as i64);
+        self.put(&["train", "batch_size"], most as i64);
+        if training.train.accumulate.parts() > most {
+            self.put(&["train", "accumulate"], most as i64);
         }
-        TINY_BATCH
+        most
     }
 
     fn data(&mut self, experiment: &Experiment, own: &MadeSet, folder: &Folder) {
@@ -270,7 +240,7 @@ impl Edits {
         classes: i64,
         folder: &Folder,
     ) -> Result<Option<MadeHead>> {
-        let Checkpoint::Made { clip, .. } = checkpoint else { return Ok(None) };
+        let Some(clip) = checkpoint.archive() else { return Ok(None) };
         if experiment.head.spec.resolved().get("weights").is_none() {
             return Ok(None);
         }

@@ -4,10 +4,14 @@
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
+use super::checkpoint::{Checkpoint, StandIn};
 use super::evaluations::data_file;
 use super::models::random_weight;
-use super::plan::{Checkpoint, MadeHead, Plan};
+use super::plan::{MadeHead, Plan};
+use super::room;
 use crate::base::files::{create_folder, write_atomic};
+use crate::experiment::Experiment;
+use crate::machine::device::DeviceChoice;
 use crate::model::archive::write::write;
 
 /// The seed of random weights.
@@ -17,16 +21,23 @@ const SEED: i64 = 1;
 /// used again, since only complete files have its name.
 ///
 /// # Errors
-/// Fails if a file cannot be written, or if memory runs out.
-pub fn prepare(plan: &Plan) -> Result<()> {
+/// Fails if a file cannot be written, if memory runs out, or if this machine is too small for a language network.
+pub fn prepare(plan: &Plan, experiment: &Experiment, device: DeviceChoice) -> Result<()> {
     create_folder(&plan.folder.data())?;
-    if let Checkpoint::Made { model, clip, path } = &plan.checkpoint {
-        if !path.is_file() {
-            create_folder(&plan.folder.checkpoints())?;
-            tch::manual_seed(SEED);
-            write(path, &clip.blueprint(), random_weight)?;
+    if let Checkpoint::Made { stand_in, path } = &plan.checkpoint {
+        create_folder(&plan.folder.checkpoints())?;
+        match stand_in {
+            StandIn::Archive { clip, .. } if !path.is_file() => {
+                tch::manual_seed(SEED);
+                write(path, &clip.blueprint(), random_weight)?;
+            }
+            StandIn::Archive { .. } => {}
+            StandIn::Folder(folder) => {
+                room::check(folder, path, (plan, experiment), device)?;
+                folder.write(path)?;
+            }
         }
-        tracing::info!("checkpoint: {} with random weights, {}", model.about, path.display());
+        tracing::info!("checkpoint: {} with random weights, {}", stand_in.about(), path.display());
     }
     plan.head.as_ref().map_or(Ok(()), write_head)?;
     for (number, made) in plan.sets.iter().enumerate() {

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::checkpoint::Checkpoint;
 use super::estimate::Estimate;
-use super::plan::{Checkpoint, Plan};
+use super::plan::Plan;
 use super::stages::{Outcome, Rehearsed, Stage};
 use super::{Options, Scale};
+use crate::data::Medium;
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
 
@@ -51,9 +53,9 @@ impl Report<'_> {
     fn title(&self) -> String {
         let checkpoint = match &self.plan.checkpoint {
             Checkpoint::Real(path) => format!("the real {}", path.display()),
-            Checkpoint::Made { model, .. } => {
+            Checkpoint::Made { stand_in, .. } => {
                 let tiny = if self.options.scale == Scale::Tiny { ", made tiny" } else { "" };
-                format!("a stand-in for {} with random weights{tiny}", model.about)
+                format!("a stand-in for {} with random weights{tiny}", stand_in.about())
             }
         };
         format!("rehearsal {}: {checkpoint}", self.options.name)
@@ -84,8 +86,13 @@ impl Report<'_> {
         }
         let known = |seconds: Option<f64>| or_unknown(seconds.map(duration));
         let each = |seconds: Option<f64>| or_unknown(seconds.map(|seconds| format!("{seconds:.3} s")));
+        let sample = match self.plan.medium {
+            Medium::Images => "an image",
+            Medium::Texts => "a text",
+            Medium::Questions => "a question",
+        };
         format!(
-            " on this machine: {steps} steps of {}, training {}; {} an image, evaluations {}; together {}; disk {}, memory {}",
+            " on this machine: {steps} steps of {}, training {}; {} {sample}, evaluations {}; together {}; disk {}, memory {}",
             each(estimate.step_seconds),
             known(estimate.training_seconds),
             each(estimate.image_seconds),

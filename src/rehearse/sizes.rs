@@ -59,8 +59,9 @@ pub fn training_part(
 
 /// Returns the number of classes of a data set, as published or configured, or else a small number.
 pub fn classes_of(dataset: &dyn Dataset) -> usize {
-    let configured = || dataset.resolved().get("classes")?.as_array().map(Vec::len);
-    configured().or_else(|| dataset.published().classes).unwrap_or(UNKNOWN_CLASSES)
+    let settings = dataset.resolved();
+    let configured = ["classes", "labels"].iter().find_map(|key| settings.get(*key)?.as_array().map(Vec::len));
+    configured.or_else(|| dataset.published().classes).unwrap_or(UNKNOWN_CLASSES)
 }
 
 /// Returns the number of images in a split of the real set, as given by the config's `subset` or else as published.

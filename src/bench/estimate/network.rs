@@ -1,20 +1,19 @@
 //! The network of a config, with weights of the right sizes.
 
 use anyhow::{Result, bail};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind};
 
-use crate::base::tensor::wide;
 use crate::bench::case::Source;
 use crate::bench::flops;
 use crate::experiment::Experiment;
 use crate::model::described::{Described, Text};
-use crate::model::head::{Head, Training};
-use crate::model::language::{self, Rows};
+use crate::model::laid_out::laid_out;
+use crate::model::language;
 use crate::model::network::{Network, Parameters};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
 use crate::model::vit::shapes::{Shape, sizes};
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, vit};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, vit};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::rehearse::models;
 use crate::rehearse::sizes::classes_of;
@@ -125,15 +124,7 @@ impl Sized {
         let base = found.base(kind);
         let (counted, name) = (Counted::Texts(CountedTexts::of(&found.network)), found.name);
         let checkpoint_bytes = there.max(base.count() as u64 * found.stored);
-        let network: Box<dyn Network> = match found.network {
-            Text::Language(language) => Box::new(language),
-            Text::Llava(mut llava) => {
-                if experiment.head.spec.training() != Training::Tokens {
-                    llava.reads = Rows::Last;
-                }
-                llava
-            }
-        };
+        let network = found.network.under(experiment.head.spec.training());
         Sized { name, network, counted, base, kind, checkpoint_bytes }
     }
 
@@ -170,22 +161,8 @@ impl Sized {
 
     /// Returns a model of this network, with a head of zeros.
     pub fn model(self, experiment: &Experiment) -> Model {
-        let (training, kind) = (experiment.head.spec.training(), self.kind);
-        let classes = match training {
-            Training::Tokens => 0,
-            _ => classes_of(&*experiment.data.dataset) as i64,
-        };
-        let zeros = |shape: &[i64]| Tensor::zeros(shape, (wide(kind), Device::Cpu));
-        let rows = (training == Training::OfNetwork).then(|| Tensor::arange(classes, (Kind::Int64, Device::Cpu)));
-        let head = Head {
-            weight: zeros(&[classes, self.network.feature_width()]),
-            bias: zeros(&[classes]),
-            normalised: experiment.head.key == "zero-shot",
-            training,
-            rows,
-            texts: None,
-        };
-        let (network, base) = (self.network, self.base);
-        Model { network, base, head, preparation: Preparation::AsStored, device: Device::Cpu, kind }
+        let classes = classes_of(&*experiment.data.dataset) as i64;
+        let head = (experiment.head.spec.training(), experiment.head.key == "zero-shot");
+        laid_out(self.network, self.base, head, classes, (Device::Cpu, self.kind))
     }
 }

@@ -7,6 +7,7 @@ mod mat;
 mod paint;
 #[cfg(test)]
 mod tests;
+pub mod words;
 
 use anyhow::{Context, Result};
 

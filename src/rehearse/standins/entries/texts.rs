@@ -1,4 +1,5 @@
-//! Stand-ins for sets of texts: files of JSON lines under their official names.
+//! Stand-ins for sets of texts: files of JSON lines under their official names. Questions and passages have about as many words
+//! as the published ones.
 
 use std::path::Path;
 
@@ -6,6 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
+use crate::rehearse::standins::words::text;
 
 pub static JSONL: StandIn = StandIn { key: "jsonl", side: 0, write: jsonl, overrides };
 pub static WINOGRANDE: StandIn = StandIn { key: "winogrande", side: 0, write: winogrande, overrides: none };
@@ -30,7 +32,7 @@ fn write(path: &Path, wanted: &Wanted, count: usize, line: impl Fn(usize, usize)
 
 fn jsonl(wanted: &Wanted) -> Result<()> {
     for (split, count) in [("train", wanted.train), ("val", wanted.val), ("test", wanted.test)] {
-        let line = |i, label| json!({ "text": format!("text {i} of {label}"), "label": label });
+        let line = |i, label| json!({ "text": format!("text {i} of {label} {}", text(12, i)), "label": label });
         write(&wanted.root.join(format!("{split}.jsonl")), wanted, count, line)?;
     }
     Ok(())
@@ -39,7 +41,8 @@ fn jsonl(wanted: &Wanted) -> Result<()> {
 fn winogrande(wanted: &Wanted) -> Result<()> {
     let line = |i, label: usize| {
         let answer = (label + 1).to_string();
-        json!({ "sentence": format!("The {i} saw _ ."), "option1": "one", "option2": "two", "answer": answer })
+        let sentence = format!("The {i} {} _ {} .", text(10, i), text(6, i));
+        json!({ "sentence": sentence, "option1": "one", "option2": "some", "answer": answer })
     };
     let train = format!("train_{}.jsonl", wanted.text("size").unwrap_or("s"));
     write(&wanted.root.join(train), wanted, wanted.train, line)?;
@@ -47,7 +50,10 @@ fn winogrande(wanted: &Wanted) -> Result<()> {
 }
 
 fn boolq(wanted: &Wanted) -> Result<()> {
-    let line = |i, label| json!({ "question": format!("is it {i}"), "passage": "It may be.", "answer": label == 1 });
+    let line = |i, label| {
+        let (question, passage) = (format!("is it {i} {}", text(6, i)), text(100, i));
+        json!({ "question": question, "passage": passage, "answer": label == 1 })
+    };
     write(&wanted.root.join("train.jsonl"), wanted, wanted.train, line)?;
     write(&wanted.root.join("dev.jsonl"), wanted, wanted.test, line)
 }
@@ -85,20 +91,24 @@ fn glue(wanted: &Wanted) -> Result<()> {
 
 fn arc(wanted: &Wanted) -> Result<()> {
     let part = if wanted.text("part") == Some("challenge") { "ARC-Challenge" } else { "ARC-Easy" };
-    questions(wanted, |split| wanted.root.join(part).join(format!("{part}-{split}.jsonl")))
+    questions(wanted, (20, 4), |split| wanted.root.join(part).join(format!("{part}-{split}.jsonl")))
 }
 
 fn openbookqa(wanted: &Wanted) -> Result<()> {
-    questions(wanted, |split| wanted.root.join("Data/Main").join(format!("{}.jsonl", split.to_lowercase())))
+    questions(wanted, (11, 3), |split| wanted.root.join("Data/Main").join(format!("{}.jsonl", split.to_lowercase())))
 }
 
-/// Writes the questions of the published parts that the settings use.
-fn questions(wanted: &Wanted, path: impl Fn(&str) -> std::path::PathBuf) -> Result<()> {
+/// Writes the questions of the published parts that the settings use, which have so many words, and so have their choices.
+fn questions(
+    wanted: &Wanted,
+    (asked, chosen): (usize, usize),
+    path: impl Fn(&str) -> std::path::PathBuf,
+) -> Result<()> {
     let line = |i, label: usize| {
-        let choice = |letter: &str| json!({ "text": format!("choice {letter}"), "label": letter });
+        let choice = |letter: &str| json!({ "text": text(chosen, i), "label": letter });
         let choices: Vec<Value> = ["A", "B", "C", "D"].map(choice).into();
         let answer = ["A", "B", "C", "D"][label.min(3)];
-        json!({ "question": { "stem": format!("Question {i}"), "choices": choices }, "answerKey": answer })
+        json!({ "question": { "stem": format!("{} {i}", text(asked, i)), "choices": choices }, "answerKey": answer })
     };
     write(&path("Train"), wanted, wanted.train, line)?;
     if wanted.text("test_on") == Some("test") {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::data::read::vqa::KINDS;
 use crate::rehearse::standins::contract::{StandIn, Wanted, none, put};
 use crate::rehearse::standins::paint::Pictures;
+use crate::rehearse::standins::words::text;
 
 pub static VQA_V2: StandIn =
     StandIn { key: "vqa-v2", side: 640, write: |wanted| write(wanted, "v2_"), overrides: none };
@@ -20,9 +21,9 @@ fn write(wanted: &Wanted, version: &str) -> Result<()> {
     for (part, count) in [("train2014", wanted.train), ("val2014", wanted.test)] {
         let (mut questions, mut annotations) = (Vec::new(), Vec::new());
         for i in 0..count {
-            let label = wanted.label(i) % KINDS.len();
-            questions.push(json!({ "image_id": i, "question_id": 10 * i, "question": "What is it?" }));
-            annotations.push(annotation(10 * i, label));
+            questions
+                .push(json!({ "image_id": i, "question_id": 10 * i, "question": format!("what is {}?", text(4, i)) }));
+            annotations.push(annotation(10 * i, &answer(wanted, i)));
             put(&wanted.root.join(part).join(format!("COCO_{part}_{i:012}.jpg")), pictures.file(i)?)?;
         }
         let file = |name: String, table: Value| put(&wanted.root.join(name), table.to_string().as_bytes());
@@ -34,7 +35,19 @@ fn write(wanted: &Wanted, version: &str) -> Result<()> {
     Ok(())
 }
 
-fn annotation(question: usize, label: usize) -> Value {
-    let answers: Vec<Value> = (1..=10).map(|id| json!({ "answer": ANSWERS[label], "answer_id": id })).collect();
-    json!({ "question_id": question, "answer_type": KINDS[label], "multiple_choice_answer": ANSWERS[label], "answers": answers })
+/// Returns the type of the answer to a question, which is one of those that the settings ask for, and the answer.
+fn answer(wanted: &Wanted, i: usize) -> (String, String) {
+    let kinds = wanted.texts("answer_types").unwrap_or_default();
+    let kind = kinds.get(wanted.label(i) % kinds.len().max(1)).cloned().unwrap_or_else(|| KINDS[0].into());
+    let usual =
+        || KINDS.iter().zip(ANSWERS).find(|(known, _)| **known == kind).map_or(ANSWERS[0], |(_, answer)| answer);
+    // Answers that are classes are the only ones that count.
+    let class = wanted.texts("labels").and_then(|labels| labels.get(wanted.label(i)).cloned());
+    let answer = class.unwrap_or_else(|| usual().to_string());
+    (kind, answer)
+}
+
+fn annotation(question: usize, (kind, answer): &(String, String)) -> Value {
+    let answers: Vec<Value> = (1..=10).map(|id| json!({ "answer": answer, "answer_id": id })).collect();
+    json!({ "question_id": question, "answer_type": kind, "multiple_choice_answer": answer, "answers": answers })
 }
