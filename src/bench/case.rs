@@ -104,7 +104,7 @@ impl Source<'_> {
         let preprocess = Preprocess::new(geometry.image_size(), Normalize::CLIP, Interpolation::Bicubic, place);
         let model = Model {
             network: Box::new(vit),
-            base: base.to(device, kind),
+            base: base.into_kind(device, kind),
             head: head.to(device, wide(kind)),
             preparation: Preparation::Images(preprocess),
             device,

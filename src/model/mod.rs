@@ -257,7 +257,7 @@ impl Loaded {
         };
         Ok(Model {
             network,
-            base: base.to(device, kind),
+            base: base.into_kind(device, kind),
             head: self.head.to(device, wide(kind)),
             preparation,
             device,

@@ -52,15 +52,15 @@ fn check_disk(folder: &LanguageFolder, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the weights can be read: they and the file that is being read are in memory at once, and on the CPU later they
-/// as stored and as computed with.
+/// Checks that the weights can be read: they and the file that is being read are in memory at once. On the CPU they become
+/// the computed ones one after the other.
 fn check_reading(folder: &LanguageFolder, (device, kind): (Device, Kind)) -> Result<()> {
     let Some(free) = free_bytes(Device::Cpu) else { return Ok(()) };
-    let converted = match device == Device::Cpu && kind != folder.stored() {
+    let computed = match device == Device::Cpu {
         true => folder.bytes()? / folder.stored().elt_size_in_bytes() as u64 * kind.elt_size_in_bytes() as u64,
         false => 0,
     };
-    let needed = folder.reading_bytes()?.max(folder.bytes()? + converted);
+    let needed = folder.reading_bytes()?.max(computed);
     ensure!(
         needed <= free,
         "reading the weights of {} needs {:.1} GiB of memory, but {:.1} GiB is free: use a machine with more memory, or --tiny",

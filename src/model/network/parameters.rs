@@ -62,4 +62,13 @@ impl Parameters {
         let moved = |(name, t): &(String, Tensor)| (name.clone(), t.to_device(device).to_kind(kind));
         Parameters { named: self.named.iter().map(moved).collect(), tied: self.tied.clone() }
     }
+
+    /// Turns the weights into the same ones on another device and in another type, one after the other, so that they are
+    /// never there twice.
+    pub fn into_kind(mut self, device: Device, kind: Kind) -> Parameters {
+        for (_, tensor) in &mut self.named {
+            *tensor = tensor.to_device(device).to_kind(kind);
+        }
+        self
+    }
 }
