@@ -14,17 +14,21 @@ use super::target::{Package, Target};
 use super::{config, head};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
-use crate::model::network::{Network, Slot};
-use crate::model::vit::identify::Identified;
+use crate::model::Tower;
+use crate::model::language::EMBEDDING;
+use crate::model::network::Slot;
 
 /// The classifiers of packages' models, which an adapter may have trained.
 const CLASSIFIERS: [&str; 2] = ["classifier", "head"];
+
+/// The component of the paths of text towers, which stand beside towers of images.
+const TEXTS: &str = "text_model";
 
 /// The checkpoint that the adapters update.
 pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
-    pub identified: &'a Identified,
+    pub tower: &'a Tower,
 }
 
 /// One adapter.
@@ -41,6 +45,8 @@ pub struct Adapter {
 struct Place<'a> {
     /// The end of the module's path.
     path: String,
+    /// The component of the paths of another part of the network, whose layers may have the same names.
+    stranger: &'static str,
     slot: &'a Slot,
     part: Part,
     /// The number of times that PEFT adds the update.
@@ -151,7 +157,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn all(&self) -> Result<Updates> {
-        let slots = self.base.identified.vit.slots();
+        let slots = self.base.tower.network().slots();
         let Stored { parts, mut head } = self.stored(&self.places(&slots)?)?;
         let mut updates = BTreeMap::new();
         for (layer, mut parts) in parts {
@@ -180,6 +186,8 @@ impl Reading<'_> {
                 }
             } else if let Some(part) = of_classifier(&inner) {
                 stored.head.insert(part, self.state.get(&name)?.to_kind(Kind::Float));
+            } else if let Some(own) = frozen(places, &inner) {
+                self.expect_frozen(&name, &own)?;
             } else if !inner.ends_with(".lora_B.weight") {
                 bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier");
             }
@@ -198,9 +206,10 @@ impl Reading<'_> {
 
     /// Returns every module that an adapter may name, in all packages and generations that the checkpoint's names fit.
     fn places<'s>(&self, slots: &'s [Slot]) -> Result<Vec<Place<'s>>> {
-        let Identified { naming, names, base, .. } = self.base.identified;
-        let gated = base.get("blocks.0.mlp.gate.weight").is_some();
-        let packages: &[Package] = match *naming {
+        let tower = self.base.tower;
+        let (naming, names) = (tower.naming(), tower.names());
+        let gated = tower.base().get("blocks.0.mlp.gate.weight").is_some();
+        let packages: &[Package] = match naming {
             "transformers" => &[Package::Transformers4, Package::Transformers5],
             "clip" => &[Package::OpenClip],
             "timm" => &[Package::Timm],
@@ -208,17 +217,29 @@ impl Reading<'_> {
         };
         let mut places = Vec::new();
         for package in packages {
-            let target = Target::new(Some(*package), self.base.path, naming, names)?;
+            let target = Target::new(Some(*package), self.base.path, naming, &names)?;
             target.expect_adapters()?;
-            let prefix = target.family.map_or("", |family| family.prefix[target.generation()]);
             for slot in slots {
-                for module in modules::of(slot, &target, names, gated)? {
-                    let path = module.path.strip_prefix(prefix).unwrap_or(&module.path).to_string();
-                    places.push(Place { path, slot, part: module.part, times: module.times });
+                let stranger = target.family.map_or(TEXTS, |family| family.stranger(slot));
+                for module in modules::of(slot, &target, &names, gated)? {
+                    places.push(Place { path: module.end, stranger, slot, part: module.part, times: module.times });
                 }
             }
         }
         Ok(places)
+    }
+
+    /// Checks that a tensor of the adapter is the checkpoint's own parameter `own`, which PEFT stores as well where the layer of
+    /// the tokens is adapted.
+    fn expect_frozen(&self, name: &str, own: &str) -> Result<()> {
+        let (theirs, ours) = (self.state.get(name)?, self.base.tower.base().get(own));
+        let equal = ours.is_some_and(|ours| ours.size() == theirs.size() && ours.equal(&theirs.to_kind(ours.kind())));
+        ensure!(
+            equal,
+            "holds another {name} than {}: the adapter has also trained that, which is no low-rank update",
+            self.base.path.display()
+        );
+        Ok(())
     }
 
     /// Adds the update of the module `path`.
@@ -304,10 +325,23 @@ fn of_classifier(name: &str) -> Option<&'static str> {
     CLASSIFIERS.contains(&module).then_some(part)
 }
 
+/// Returns the canonical name of a weight of the checkpoint that PEFT may store beside an adapter: the embeddings, or an adapted
+/// layer.
+fn frozen(places: &[Place], name: &str) -> Option<String> {
+    let path = name.strip_suffix(".weight")?;
+    let path = path.strip_suffix(".base_layer").unwrap_or(path);
+    match path.rsplit('.').next() {
+        Some("embed_tokens") => Some(format!("{EMBEDDING}.weight")),
+        Some("lm_head") => found(places, path).map(|place| format!("{}.weight", place.slot.name)),
+        _ => None,
+    }
+}
+
 /// Returns the place of a module. Paths of a text tower end like those of an image tower.
 fn found<'p, 's>(places: &'p [Place<'s>], path: &str) -> Option<&'p Place<'s>> {
-    if path.split('.').any(|part| part == "text_model") {
-        return None;
-    }
-    places.iter().find(|place| path == place.path || path.ends_with(&format!(".{}", place.path)))
+    let known = |place: &&Place| {
+        let is_strange = path.split('.').any(|component| component == place.stranger);
+        !is_strange && (path == place.path || path.ends_with(&format!(".{}", place.path)))
+    };
+    places.iter().find(known)
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
+use super::expected::Expected;
+use super::head;
 use super::outgoing::{HeadOf, Outgoing};
 use super::weights::ARCHIVE;
 use crate::model::archive::Archive;
@@ -97,21 +99,19 @@ fn expect_place(outgoing: &Outgoing, archive: &Archive, classifier: &Classifier,
 ///
 /// # Errors
 /// Fails if the checkpoint cannot be read.
-pub fn lines(outgoing: &Outgoing, folder: &Path) -> Result<String> {
+pub fn lines(outgoing: &Outgoing, expected: &Expected, folder: &Path) -> Result<String> {
     let at = outgoing.folder(folder, 0);
     let at = at.display();
     let inside = Classifier::of(outgoing, &Archive::open(outgoing.checkpoint())?).is_some();
+    let arguments: Vec<String> = expected.names().map(|name| format!("expected[\"{name}\"]")).collect();
     let mut text = format!(
         "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{ARCHIVE}\").eval()\n\
          expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
-         output = model(expected[\"pixels\"]).flatten(1)\n"
+         output = model({}).flatten(1)\n",
+        arguments.join(", ")
     );
     if !inside {
-        if outgoing.session.model.head.normalised {
-            text += "    output = torch.nn.functional.normalize(output, dim=-1)\n";
-        }
-        text += &format!("    head = load_file(\"{at}/head.safetensors\")\n");
-        text += "    output = output @ head[\"weight\"].T + head[\"bias\"]\n";
+        text += &head::lines(&at.to_string(), outgoing.session.model.head.normalised);
     }
     text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
     Ok(text)
