@@ -21,6 +21,9 @@ use crate::model::network::Slot;
 /// The classifiers of packages' models, which an adapter may have trained.
 const CLASSIFIERS: [&str; 2] = ["classifier", "head"];
 
+/// What the names of the layers of the first block have in them.
+const FIRST_BLOCK: &str = "blocks.0.";
+
 /// The component of the paths of text towers, which stand beside towers of images.
 const TEXTS: &str = "text_model";
 
@@ -157,7 +160,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn all(&self) -> Result<Updates> {
-        let slots = self.base.tower.network().slots();
+        let slots = self.slots();
         let Stored { parts, mut head } = self.stored(&self.places(&slots)?)?;
         let mut updates = BTreeMap::new();
         for (layer, mut parts) in parts {
@@ -172,6 +175,26 @@ impl Reading<'_> {
         Ok((updates, head))
     }
 
+    /// Returns the layers of the network, then those of blocks that the checkpoint has and the network does not run.
+    fn slots(&self) -> Vec<Slot> {
+        let tower = self.base.tower;
+        let (mut slots, names) = (tower.network().slots(), tower.names());
+        let first: Vec<Slot> = slots.iter().filter(|slot| slot.name.contains(FIRST_BLOCK)).cloned().collect();
+        for slot in first {
+            let of_block =
+                |block| Slot { name: slot.name.replace(FIRST_BLOCK, &format!("blocks.{block}.")), ..slot.clone() };
+            let stored = |slot: &Slot| !names.modules(&slot.name, slot.outputs).is_empty();
+            let idle = (1..).map(of_block).take_while(stored).filter(|slot| self.is_idle(slot));
+            slots.extend(idle.collect::<Vec<_>>());
+        }
+        slots
+    }
+
+    /// Returns whether the network does not run a layer of the checkpoint, so that an update of it changes nothing.
+    fn is_idle(&self, slot: &Slot) -> bool {
+        self.base.tower.base().get(&format!("{}.weight", slot.name)).is_none()
+    }
+
     /// Sorts the adapter's tensors by the layers that they belong to.
     fn stored(&self, places: &[Place]) -> Result<Stored> {
         let (mut stored, mut layers, mut strangers) = (Stored::default(), 0, Vec::new());
@@ -181,6 +204,7 @@ impl Reading<'_> {
             if let Some(path) = inner.strip_suffix(".lora_A.weight") {
                 layers += 1;
                 match found(places, path) {
+                    Some(place) if self.is_idle(place.slot) => {}
                     Some(place) => self.add(place, path, &name, &mut stored.parts)?,
                     None => strangers.push(path.to_string()),
                 }
