@@ -112,7 +112,8 @@ def encoders(place):
     for name in ("bert", "roberta", "deberta-v2"):
         network = FIXTURES / "encoder" / name / f"{name}.pt"
         for subspace in ('low-rank = { rank = 2, targets = ["linear"] }', "full = {}"):
-            config = f'checkpoint.kind = "module"\n{WORDS}'
+            # The encoders have classifiers of three classes.
+            config = f'checkpoint.kind = "module"\n{WORDS}'.replace('"yes"', '"yes", "maybe"')
             train(place, network, config, "linear", subspace)
             yield f"{name} {subspace.split()[0]}", printed(place.export("--to", "weights", "--particle", 1))
 
@@ -162,7 +163,8 @@ def coming(place, network, data, head):
         merged.save_pretrained(place.folder / "merged")
         yield from compared(place, "merged", network, data, head, [place.folder / "merged"], [merged])
         # The ranks of a tower's queries, keys and values add up.
-        yield from compared(place, "merged at rank 6", network, data, head, [place.folder / "merged"], [merged], ["--rank", "6"])
+        rank = 8 if head == "answers" else 6
+        yield from compared(place, f"merged at rank {rank}", network, data, head, [place.folder / "merged"], [merged], ["--rank", rank])
     for folder in [*folders, place.folder / "merged"]:
         shutil.rmtree(folder, ignore_errors=True)
 

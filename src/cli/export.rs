@@ -211,7 +211,8 @@ fn print_card(args: &ExportArgs) -> Result<()> {
     let experiment = Experiment::read(&load_config(&[run.config()], &[])?)?;
     let classes = experiment.data.dataset.classes()?;
     print!("{}", card_of(&run, &experiment, &classes, None)?);
-    println!("\n## Loading\n\n`bella export {} --to onnx --output FOLDER` prints the lines that load it.", run.id());
+    let to = if experiment.checkpoint.kind == CheckpointKind::Native { Format::Onnx } else { Format::Weights };
+    println!("\n## Loading\n\n`bella export {} --to {to} --output FOLDER` prints the lines that load it.", run.id());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tch::Tensor;
 
 use super::expected::Expected;
@@ -10,6 +10,7 @@ use super::head;
 use super::outgoing::{HeadOf, Outgoing};
 use super::weights::ARCHIVE;
 use crate::model::archive::Archive;
+use crate::model::folder::{TOKENIZER, home};
 use crate::model::module::trained_as;
 
 /// The module's last layer, if that is a classifier of its own.
@@ -66,11 +67,22 @@ pub fn write(outgoing: &Outgoing, model: usize, folder: &Path) -> Result<Head> {
         outgoing.value(model, &trained_as(name))
     };
     archive.save_changed(&folder.join(ARCHIVE), &change)?;
+    copy_tokenizer(outgoing, folder)?;
     if classifier.is_some() {
         return Ok(Head::Inside);
     }
     outgoing.write_head(model, folder)?;
     Ok(Head::Beside)
+}
+
+/// Copies the tokenizer of a text encoder, if the module is one.
+fn copy_tokenizer(outgoing: &Outgoing, folder: &Path) -> Result<()> {
+    let Some(tokenizer) = &outgoing.experiment.checkpoint.tokenizer else { return Ok(()) };
+    let files = TOKENIZER.iter().map(|name| (home(tokenizer).join(name), folder.join(name)));
+    for (from, to) in files.filter(|(from, _)| from.is_file()) {
+        std::fs::copy(&from, &to).with_context(|| format!("{}: cannot copy", from.display()))?;
+    }
+    Ok(())
 }
 
 /// Checks that the head can take the place of the module's own classifier.
