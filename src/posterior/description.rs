@@ -44,6 +44,9 @@ pub struct HeadKind {
     pub kind: String,
     /// Whether features are L2-normalised before it.
     pub normalised: bool,
+    /// The rows of a language network's output matrix that are its weight: the tokens of label words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Vec<i64>>,
 }
 
 /// The preparation of images with pixels in [0, 1].

@@ -1,6 +1,6 @@
 //! The posterior of a run as its file stores it, with everything that the file tells of itself.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tch::{Device, Kind};
 
 use super::Session;
@@ -30,6 +30,8 @@ impl Session {
         let Some(training) = &experiment.training else { return Ok(None) };
         let checkpoint = &experiment.checkpoint;
         let name = checkpoint.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let head = &self.model.head;
+        let rows = head.rows.as_ref().map(|rows| Vec::try_from(rows.to_device(Device::Cpu)).context("the label words"));
         let preprocessing = match self.model.image_side() {
             0 => None,
             side => Some(Preprocessing::new(side, checkpoint)?),
@@ -39,7 +41,7 @@ impl Session {
             subspace: training.subspace.key.clone(),
             layout: parameters(self.subspace()?.layout(), &self.names),
             checkpoint: Source { name, sha256: checkpoint.sha256()?.to_string(), naming: self.naming.to_string() },
-            head: HeadKind { kind: experiment.head.key.clone(), normalised: self.model.head.normalised },
+            head: HeadKind { kind: experiment.head.key.clone(), normalised: head.normalised, rows: rows.transpose()? },
             preprocessing,
         }))
     }
