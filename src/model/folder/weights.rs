@@ -36,6 +36,9 @@ const SAFETENSORS: &str = "safetensors";
 /// The largest header of a safetensors file, as its format has it.
 const MAX_HEADER: u64 = 100_000_000;
 
+/// A file with its tensors.
+type Shard<'a> = (&'a Path, Vec<(String, Tensor)>);
+
 /// A network's weights on disk.
 pub struct Place {
     /// The path that the user gave.
@@ -135,7 +138,7 @@ impl Place {
     }
 
     /// Returns every file with its tensors, which are read when their turn comes.
-    pub fn shards(&self) -> impl Iterator<Item = Result<(&Path, Vec<(String, Tensor)>)>> {
+    pub fn shards(&self) -> impl Iterator<Item = Result<Shard<'_>>> {
         self.files.iter().map(|path| {
             let tensors = of_file(path)?;
             check_index(self.index.as_ref(), path, &tensors)?;

@@ -174,6 +174,9 @@ fn assembled(
     Ok((vit, if geometry.tied { base.tie("lm_head.weight", "embed.weight") } else { base }, names))
 }
 
+/// A tower, its parameters, and the names that these have where it stands alone.
+type Seen = (Vit, Vec<(String, Tensor)>, StoredNames);
+
 /// Checks that no tensor of the tower's blocks that are run is missing, nor one before them.
 fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Result<()> {
     const BEFORE: [&str; 5] = [
@@ -204,8 +207,8 @@ fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Resul
     Ok(())
 }
 
-/// Returns CLIP's tower with the parameters of the blocks that are run.
-fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(String, Tensor)>, StoredNames)> {
+/// Returns CLIP's tower with the parameters of the blocks that are run, and the names of all.
+fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<Seen> {
     let vit::Named { mut geometry, parts, base, names, .. } = recognise(tensors, Some(eyes.image_size))?;
     ensure!(
         geometry.blocks >= eyes.blocks
