@@ -17,6 +17,7 @@ mod python;
 mod rows;
 mod samples;
 mod script;
+mod settings;
 pub mod target;
 mod tensors;
 mod texts;
