@@ -43,7 +43,7 @@ words! {
 
 /// Write the models of a run for other programs: adapters, or whole models.
 ///
-/// Beside every model is expected.safetensors with a few images and their logits. The last lines are the Python that loads
+/// Beside every model is expected.safetensors with a few inputs and their logits. The last lines are the Python that loads
 /// it and compares.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella export low-rank-svgd-s1 --to peft --output adapters\n  \
