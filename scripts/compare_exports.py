@@ -55,7 +55,7 @@ class Place:
         self.bella, self.folder = bella, folder
 
     def run(self, *arguments):
-        command = [self.bella, *map(str, arguments), "--device", "cpu", "--threads", "1", "--out", str(self.folder / "results")]
+        command = [str(self.bella), *map(str, arguments), "--device", "cpu", "--threads", "1", "--out", str(self.folder / "results")]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)}\n{done.stderr}")

@@ -11,13 +11,14 @@ use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::base::files::write_atomic;
-use crate::data::Medium;
+use crate::exchange::expected::Expected;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
 use crate::exchange::whole::{self, Form, Numbers, Runner};
 use crate::exchange::{Loaded, check, module, peft, python_lines, weights, whole_lines, write_folder};
 use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
+use crate::model::CheckpointKind;
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::report::card::{Card, FILE, loading};
 use crate::results::runs::Summary;
@@ -42,7 +43,7 @@ words! {
 
 /// Write the models of a run for other programs: adapters, or whole models.
 ///
-/// Beside every model is expected.safetensors with a few images and their logits. The last lines are the Python that loads
+/// Beside every model is expected.safetensors with a few inputs and their logits. The last lines are the Python that loads
 /// it and compares.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella export low-rank-svgd-s1 --to peft --output adapters\n  \
@@ -210,7 +211,8 @@ fn print_card(args: &ExportArgs) -> Result<()> {
     let experiment = Experiment::read(&load_config(&[run.config()], &[])?)?;
     let classes = experiment.data.dataset.classes()?;
     print!("{}", card_of(&run, &experiment, &classes, None)?);
-    println!("\n## Loading\n\n`bella export {} --to onnx --output FOLDER` prints the lines that load it.", run.id());
+    let to = if experiment.checkpoint.kind == CheckpointKind::Native { Format::Onnx } else { Format::Weights };
+    println!("\n## Loading\n\n`bella export {} --to {to} --output FOLDER` prints the lines that load it.", run.id());
     Ok(())
 }
 
@@ -271,21 +273,21 @@ pub(super) fn leave(
     let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
     let weights = weights.map(<[f64]>::to_vec);
     let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
-    ensure!(
-        experiment.checkpoint.medium() == Medium::Images,
-        "{}: runs on texts are not exported: only networks of images leave bella",
-        opened.run.id()
-    );
-    if session.vit.is_none() {
+    if experiment.checkpoint.kind == CheckpointKind::Module {
         let whole = matches!(door.to, Leaving::Models(Loaded::Weights, None));
         ensure!(
             whole,
             "{}: a module (checkpoint.kind = \"module\") leaves by --to weights alone, as its own archive: the other ways need \
-             the names or the layers of a vision transformer",
+             the names or the layers of a network that bella computes itself",
             opened.run.id()
         );
         return leave_as_modules(door, &outgoing);
     }
+    ensure!(
+        session.vit.is_some() || matches!(door.to, Leaving::Models(..)),
+        "{}: a network of texts leaves by --to peft or --to weights: only vision transformers leave as one file",
+        opened.run.id()
+    );
     match &door.to {
         Leaving::Whole(form) => leave_together(door, *form, &outgoing),
         Leaving::Models(loaded, package) => leave_apart(door, (*loaded, *package), &outgoing),
@@ -304,7 +306,8 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
         Loaded::Weights => (weights::write, Format::Weights),
     };
     let python = python_lines(outgoing, &target, &door.output, loaded)?;
-    write_models(door, outgoing, &python, |model, folder| write(outgoing, &target, model, folder))?;
+    let expected = outgoing.expected()?;
+    write_models(door, (outgoing, &expected), &python, |model, folder| write(outgoing, &target, model, folder))?;
     tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
     print!("{python}");
     Ok(())
@@ -312,8 +315,11 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
 
 /// Writes a module again for every model.
 fn leave_as_modules(door: &Door, outgoing: &Outgoing) -> Result<()> {
-    let python = module::lines(outgoing, &door.output)?;
-    write_models(door, outgoing, &python, |model, folder| module::write(outgoing, model, folder).map(drop))?;
+    let expected = outgoing.expected()?;
+    let python = module::lines(outgoing, &expected, &door.output)?;
+    write_models(door, (outgoing, &expected), &python, |model, folder| {
+        module::write(outgoing, model, folder).map(drop)
+    })?;
     tracing::info!("{}: modules: {}", door.output.display(), outgoing.names.join(", "));
     print!("{python}");
     Ok(())
@@ -322,11 +328,10 @@ fn leave_as_modules(door: &Door, outgoing: &Outgoing) -> Result<()> {
 /// Writes every model by `write` into its folder, with what is expected of it.
 fn write_models(
     door: &Door,
-    outgoing: &Outgoing,
+    (outgoing, expected): (&Outgoing, &Expected),
     python: &str,
     write: impl Fn(usize, &Path) -> Result<()>,
 ) -> Result<()> {
-    let expected = outgoing.expected()?;
     write_folder(&door.output, door.force, |folder| {
         for model in 0..outgoing.count() {
             let own = outgoing.folder(folder, model);
@@ -345,7 +350,7 @@ fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
     let size = outgoing.image_size()?;
     // Images of another size show that resizing is in the file, too.
     let expected =
-        if form.prepares { outgoing.expected_of([2 * size, size + size / 2])? } else { outgoing.expected()? };
+        if form.prepares { outgoing.expected_of(Some([2 * size, size + size / 2]))? } else { outgoing.expected()? };
     let python = whole_lines(form, &door.output);
     write_folder(&door.output, door.force, |folder| {
         whole::write(outgoing, form, &expected, folder)?;

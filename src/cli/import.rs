@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tch::Tensor;
 
@@ -15,8 +15,8 @@ use crate::exchange::{expect_head, full_row, low_rank_config, low_rank_rows};
 use crate::experiment::{Experiment, load_config, over};
 use crate::machine::device;
 use crate::model::folder::config_file;
-use crate::model::vit::identify::Identified;
-use crate::model::{Loaded, Tower};
+use crate::model::network::Network;
+use crate::model::{CheckpointKind, Loaded};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::schema::Tree;
@@ -72,12 +72,13 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     let device = settings.device.open()?;
     let classes = plain.data.dataset.classes()?;
     let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &classes, device)?;
-    let Tower::Vit(identified) = &loaded.tower else {
-        bail!("adapters and models are imported for vision transformers only, and checkpoint.path is another network");
-    };
-    let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, identified };
+    ensure!(
+        plain.checkpoint.kind != CheckpointKind::Module,
+        "checkpoint.kind = \"module\": adapters and models are imported for networks that bella computes itself"
+    );
+    let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, tower: &loaded.tower };
     let read = read(&expanded(&args.adapters)?, &base, args.rank)?;
-    let part = read.config(identified, tree.has("train"))?;
+    let part = read.config(loaded.tower.network(), tree.has("train"))?;
     let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
     let session = Session::open(&experiment, settings, device, classes)?;
     let theta = read.rows(&session)?;
@@ -87,10 +88,10 @@ pub fn run(args: &ImportArgs) -> Result<()> {
 impl Read {
     /// Returns the tables that make an experiment of these particles, in TOML. `[train]`, which means nothing to them, is
     /// among them unless the user's config has it.
-    fn config(&self, identified: &Identified, has_train: bool) -> Result<String> {
+    fn config(&self, network: &dyn Network, has_train: bool) -> Result<String> {
         let (subspace, sources): (String, Vec<&str>) = match self {
             Read::Adapters(all) => {
-                (low_rank_config(all, &identified.vit)?, all.iter().map(|one| one.sha256.as_str()).collect())
+                (low_rank_config(all, network)?, all.iter().map(|one| one.sha256.as_str()).collect())
             }
             Read::Models(all) => ("[subspace.full]\n".into(), all.iter().map(|one| one.sha256.as_str()).collect()),
         };

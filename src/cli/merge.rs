@@ -1,7 +1,7 @@
 //! `bella merge`: merges runs fine-tuned from one checkpoint into one model, weighted by their certainty, and evaluates
 //! it like any posterior.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use tch::{Kind, Tensor};
 
@@ -137,6 +137,7 @@ fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contrib
 /// Returns the squared gradients of every particle, `[n, P]`, scaled to a sum over all training images.
 fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let (experiment, session) = (&opened.experiment, &opened.session);
+    session.model.check_classes().context("--by squared-gradients")?;
     let split = session.load(experiment, SplitName::Train)?;
     let mut indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
     let all = indices.len();

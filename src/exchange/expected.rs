@@ -1,58 +1,48 @@
-//! A few images and what a model says of them, stored beside an export so that whoever loads it can compare.
+//! A few samples and what a model says of them, stored beside an export so that whoever loads it can compare.
 
 use std::path::Path;
 
-use anyhow::Result;
-use rand::RngExt;
+use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
-use crate::base::random::{Purpose, stream};
+use super::samples::Samples;
 use crate::base::tensor_file::State;
 use crate::machine::Chunk;
-use crate::model::Input;
+use crate::model::Model;
 use crate::predict::{Members, Predictor};
 use crate::session::Session;
 use crate::subspace::Subspace;
 
-/// The number of images.
-const IMAGES: i64 = 4;
-
 /// The name of the file.
 pub const FILE: &str = "expected.safetensors";
 
-/// Images and the logits of some models.
+/// Samples and the logits of some models.
 pub struct Expected {
-    /// Images as they are stored, bytes `[B, 3, h, w]`.
-    images: Tensor,
-    /// Prepared images, `[B, 3, S, S]`.
-    pixels: Tensor,
-    /// The logits, `[k, B, C]`.
+    samples: Samples,
+    /// The logits, `[k, B, C]`; of a network that writes answers those of all tokens after the prompt, `[k, B, V]`.
     logits: Tensor,
 }
 
 impl Expected {
-    /// Predicts random images of `[height, width]` with the models `theta: [k, P]`.
-    pub fn of(
-        session: &Session,
-        subspace: &dyn Subspace,
-        theta: &Tensor,
-        [height, width]: [i64; 2],
-    ) -> Result<Expected> {
-        let model = &session.model;
-        let mut rng = stream(0, Purpose::Check, &[]);
-        let bytes: Vec<u8> = (0..IMAGES * 3 * height * width).map(|_| rng.random_range(0..=255u8)).collect();
-        let images = Tensor::from_slice(&bytes).view([IMAGES, 3, height, width]);
-        let bytes = images.unsqueeze(0).to_device(model.device);
-        let predictor = Predictor::new(model, Members::Rows { subspace, rows: theta }, Chunk::Auto);
-        let cutter = predictor.plan(IMAGES as usize, IMAGES as usize)?;
-        let input = Input::Stored(bytes);
-        let logits = predictor.logits(&cutter, &input)?;
-        let pixels = model.prepared(&input)?.squeeze_dim(0);
-        let host = |t: Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
-        Ok(Expected { images, pixels: host(pixels), logits: host(logits) })
+    /// Predicts samples with the models `theta: [k, P]`.
+    ///
+    /// # Errors
+    /// Fails if prediction fails.
+    pub fn of(session: &Session, subspace: &dyn Subspace, theta: &Tensor, samples: Samples) -> Result<Expected> {
+        let predictor = Predictor::new(&session.model, Members::Rows { subspace, rows: theta }, Chunk::Auto);
+        let logits = match session.model.head.writes_tokens() {
+            true => next_tokens(&session.model, &predictor, &samples)?,
+            false => {
+                let count = samples.stored.size()[1] as usize;
+                let cutter = predictor.plan(count, count)?;
+                predictor.logits(&cutter, &samples.input(session.model.device))?
+            }
+        };
+        let logits = logits.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
+        Ok(Expected { samples, logits })
     }
 
-    /// Writes `expected.safetensors`: `pixels` `[B, 3, S, S]` as the network takes them, and `logits` `[B, C]` of one model.
+    /// Writes `expected.safetensors`: what the network takes, and `logits` `[B, C]` of one model.
     ///
     /// # Errors
     /// Fails if it cannot be written.
@@ -66,16 +56,34 @@ impl Expected {
     /// Fails if it cannot be written.
     pub fn write_all(&self, with_images: bool, folder: &Path) -> Result<()> {
         let mut state = self.state(&self.logits);
-        if with_images {
-            state.put("images", &self.images);
+        if let (true, Some(images)) = (with_images, &self.samples.images) {
+            state.put("images", images);
         }
         state.write(&folder.join(FILE))
     }
 
+    /// Returns the names of what the network takes, in the order of its arguments.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.samples.taken.iter().map(|(name, _)| *name)
+    }
+
     fn state(&self, logits: &Tensor) -> State {
         let mut state = State::default();
-        state.put("pixels", &self.pixels);
+        self.samples.taken.iter().for_each(|(name, tensor)| state.put(name, &tensor.contiguous()));
         state.put("logits", logits);
         state
     }
+}
+
+/// Returns the logits of all tokens after each prompt, `[k, B, V]`.
+fn next_tokens(model: &Model, predictor: &Predictor, samples: &Samples) -> Result<Tensor> {
+    let writer = model.network.autoregressive().context("this network writes no tokens")?;
+    let prompts = model.prepared(&samples.input(model.device))?;
+    let one = |member: usize| {
+        let weights = predictor.weights(member..member + 1)?;
+        let (features, _) = writer.read(&weights, &prompts, 0);
+        Ok(writer.token_logits(&weights, &features))
+    };
+    let all = (0..predictor.members()).map(one).collect::<Result<Vec<_>>>()?;
+    Ok(Tensor::cat(&all, 0))
 }

@@ -21,6 +21,16 @@ pub fn write(weight: &Tensor, bias: &Tensor, folder: &Path) -> Result<()> {
     state.write(&folder.join(FILE))
 }
 
+/// Returns the lines of Python that apply the head beside a model in the folder `at` to the features.
+pub fn lines(at: &str, normalised: bool) -> String {
+    let normalise = match normalised {
+        true => "    output = torch.nn.functional.normalize(output, dim=-1)\n",
+        false => "",
+    };
+    let load = format!("    head = load_file(\"{at}/head.safetensors\")\n");
+    format!("{normalise}{load}    output = output @ head[\"weight\"].T + head[\"bias\"]\n")
+}
+
 /// Returns the file beside a model, if there is one.
 pub fn beside(folder: &Path) -> Option<PathBuf> {
     let path = folder.join(FILE);

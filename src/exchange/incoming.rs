@@ -4,27 +4,34 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::head;
 use super::lora::Lora;
 use super::modules::{self, OUT_PROJ, Part};
 use super::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
+use super::settings::Settings;
 use super::target::{Package, Target};
-use super::{config, head};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
-use crate::model::network::{Network, Slot};
-use crate::model::vit::identify::Identified;
+use crate::model::Tower;
+use crate::model::language::EMBEDDING;
+use crate::model::network::Slot;
 
 /// The classifiers of packages' models, which an adapter may have trained.
 const CLASSIFIERS: [&str; 2] = ["classifier", "head"];
+
+/// What the names of the layers of the first block have in them.
+const FIRST_BLOCK: &str = "blocks.0.";
+
+/// The component of the paths of text towers, which stand beside towers of images.
+const TEXTS: &str = "text_model";
 
 /// The checkpoint that the adapters update.
 pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
-    pub identified: &'a Identified,
+    pub tower: &'a Tower,
 }
 
 /// One adapter.
@@ -41,6 +48,8 @@ pub struct Adapter {
 struct Place<'a> {
     /// The end of the module's path.
     path: String,
+    /// The component of the paths of another part of the network, whose layers may have the same names.
+    stranger: &'static str,
     slot: &'a Slot,
     part: Part,
     /// The number of times that PEFT adds the update.
@@ -56,8 +65,7 @@ type Parts = BTreeMap<String, Vec<(i64, Lora)>>;
 /// Fails if the folder holds no LoRA adapter, if it is of another checkpoint, or if it adapts what bella does not.
 pub fn read(folder: &Path, base: &Base) -> Result<Adapter> {
     let shown = folder.display().to_string();
-    let config = config::of_file(&folder.join(CONFIG))?;
-    check_kind(&config).with_context(|| shown.clone())?;
+    let config = Settings::read(folder)?;
     let path = folder.join(WEIGHTS);
     ensure!(
         path.is_file(),
@@ -80,58 +88,6 @@ pub fn read(folder: &Path, base: &Base) -> Result<Adapter> {
     Ok(Adapter { updates, head, sha256: text_sha256(&hashes.concat()) })
 }
 
-/// The settings by which PEFT changes what a LoRA adapter computes, and which bella does not compute.
-const VARIANTS: [&str; 11] = [
-    "lora_bias",
-    "use_qalora",
-    "use_bdlora",
-    "fan_in_fan_out",
-    "target_parameters",
-    "layer_replication",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "arrow_config",
-    "monteclora_config",
-    "velora_config",
-];
-
-/// Checks that the config is that of a plain LoRA adapter.
-fn check_kind(config: &Value) -> Result<()> {
-    let kind = config["peft_type"].as_str().unwrap_or("unknown");
-    ensure!(kind == "LORA", "a {kind} adapter is no low-rank update W + s B A: bella reads peft_type = \"LORA\"");
-    ensure!(
-        config["use_dora"].as_bool() != Some(true),
-        "a DoRA adapter also scales the columns of W: bella reads plain LoRA"
-    );
-    let bias = config["bias"].as_str().unwrap_or("none");
-    ensure!(
-        bias == "none",
-        "bias = \"{bias}\": the adapter also trained biases, which a low-rank update does not have"
-    );
-    let set = |value: &Value| match value {
-        Value::Null => false,
-        Value::Bool(on) => *on,
-        Value::Array(all) => !all.is_empty(),
-        Value::Object(all) => !all.is_empty(),
-        _ => true,
-    };
-    let other = VARIANTS.iter().find(|key| set(&config[**key]));
-    ensure!(other.is_none(), "{} is set, which bella does not compute: it reads plain LoRA", other.unwrap_or(&""));
-    check_start(config)
-}
-
-/// Checks that the adapter was trained on the checkpoint itself.
-fn check_start(config: &Value) -> Result<()> {
-    let start = config["init_lora_weights"].as_str().unwrap_or_default();
-    let moves_base = ["pissa", "olora", "corda", "loftq"].iter().find(|kind| start.starts_with(**kind));
-    ensure!(
-        moves_base.is_none(),
-        "init_lora_weights = \"{start}\" has also changed the base: convert the adapter to plain LoRA (PEFT's \
-         path_initial_model_for_weight_conversion)"
-    );
-    Ok(())
-}
-
 /// The tensors of an adapter, before the parts of each layer are joined.
 #[derive(Default)]
 struct Stored {
@@ -144,14 +100,14 @@ struct Stored {
 type Updates = (BTreeMap<String, Lora>, Option<[Tensor; 2]>);
 
 struct Reading<'a> {
-    config: &'a Value,
+    config: &'a Settings,
     state: &'a State,
     base: &'a Base<'a>,
 }
 
 impl Reading<'_> {
     fn all(&self) -> Result<Updates> {
-        let slots = self.base.identified.vit.slots();
+        let slots = self.slots();
         let Stored { parts, mut head } = self.stored(&self.places(&slots)?)?;
         let mut updates = BTreeMap::new();
         for (layer, mut parts) in parts {
@@ -166,6 +122,26 @@ impl Reading<'_> {
         Ok((updates, head))
     }
 
+    /// Returns the layers of the network, then those of blocks that the checkpoint has and the network does not run.
+    fn slots(&self) -> Vec<Slot> {
+        let tower = self.base.tower;
+        let (mut slots, names) = (tower.network().slots(), tower.names());
+        let first: Vec<Slot> = slots.iter().filter(|slot| slot.name.contains(FIRST_BLOCK)).cloned().collect();
+        for slot in first {
+            let of_block =
+                |block| Slot { name: slot.name.replace(FIRST_BLOCK, &format!("blocks.{block}.")), ..slot.clone() };
+            let stored = |slot: &Slot| !names.modules(&slot.name, slot.outputs).is_empty();
+            let idle = (1..).map(of_block).take_while(stored).filter(|slot| self.is_idle(slot));
+            slots.extend(idle.collect::<Vec<_>>());
+        }
+        slots
+    }
+
+    /// Returns whether the network does not run a layer of the checkpoint, so that an update of it changes nothing.
+    fn is_idle(&self, slot: &Slot) -> bool {
+        self.base.tower.base().get(&format!("{}.weight", slot.name)).is_none()
+    }
+
     /// Sorts the adapter's tensors by the layers that they belong to.
     fn stored(&self, places: &[Place]) -> Result<Stored> {
         let (mut stored, mut layers, mut strangers) = (Stored::default(), 0, Vec::new());
@@ -175,11 +151,14 @@ impl Reading<'_> {
             if let Some(path) = inner.strip_suffix(".lora_A.weight") {
                 layers += 1;
                 match found(places, path) {
+                    Some(place) if self.is_idle(place.slot) => {}
                     Some(place) => self.add(place, path, &name, &mut stored.parts)?,
                     None => strangers.push(path.to_string()),
                 }
             } else if let Some(part) = of_classifier(&inner) {
                 stored.head.insert(part, self.state.get(&name)?.to_kind(Kind::Float));
+            } else if let Some(own) = frozen(places, &inner) {
+                self.expect_frozen(&name, &own)?;
             } else if !inner.ends_with(".lora_B.weight") {
                 bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier");
             }
@@ -198,9 +177,10 @@ impl Reading<'_> {
 
     /// Returns every module that an adapter may name, in all packages and generations that the checkpoint's names fit.
     fn places<'s>(&self, slots: &'s [Slot]) -> Result<Vec<Place<'s>>> {
-        let Identified { naming, names, base, .. } = self.base.identified;
-        let gated = base.get("blocks.0.mlp.gate.weight").is_some();
-        let packages: &[Package] = match *naming {
+        let tower = self.base.tower;
+        let (naming, names) = (tower.naming(), tower.names());
+        let gated = tower.base().get("blocks.0.mlp.gate.weight").is_some();
+        let packages: &[Package] = match naming {
             "transformers" => &[Package::Transformers4, Package::Transformers5],
             "clip" => &[Package::OpenClip],
             "timm" => &[Package::Timm],
@@ -208,17 +188,29 @@ impl Reading<'_> {
         };
         let mut places = Vec::new();
         for package in packages {
-            let target = Target::new(Some(*package), self.base.path, naming, names)?;
+            let target = Target::new(Some(*package), self.base.path, naming, &names)?;
             target.expect_adapters()?;
-            let prefix = target.family.map_or("", |family| family.prefix[target.generation()]);
             for slot in slots {
-                for module in modules::of(slot, &target, names, gated)? {
-                    let path = module.path.strip_prefix(prefix).unwrap_or(&module.path).to_string();
-                    places.push(Place { path, slot, part: module.part, times: module.times });
+                let stranger = target.family.map_or(TEXTS, |family| family.stranger(slot));
+                for module in modules::of(slot, &target, &names, gated)? {
+                    places.push(Place { path: module.end, stranger, slot, part: module.part, times: module.times });
                 }
             }
         }
         Ok(places)
+    }
+
+    /// Checks that a tensor of the adapter is the checkpoint's own parameter `own`, which PEFT stores as well where the layer of
+    /// the tokens is adapted.
+    fn expect_frozen(&self, name: &str, own: &str) -> Result<()> {
+        let (theirs, ours) = (self.state.get(name)?, self.base.tower.base().get(own));
+        let equal = ours.is_some_and(|ours| ours.size() == theirs.size() && ours.equal(&theirs.to_kind(ours.kind())));
+        ensure!(
+            equal,
+            "holds another {name} than {}: the adapter has also trained that, which is no low-rank update",
+            self.base.path.display()
+        );
+        Ok(())
     }
 
     /// Adds the update of the module `path`.
@@ -242,7 +234,7 @@ impl Reading<'_> {
             a.size()[1],
             slot.inputs
         );
-        let scale = self.scale(path.trim_end_matches(OUT_PROJ), a.size()[0])?;
+        let scale = self.config.scale(path.trim_end_matches(OUT_PROJ), a.size()[0])?;
         let update = Lora { a, b, scale }.divided(1.0 / place.times);
         let layers = [("mlp.gate", 0), ("mlp.fc", 1)];
         match place.part {
@@ -260,41 +252,6 @@ impl Reading<'_> {
         }
         Ok(())
     }
-
-    /// Returns the factor s of a module: α / r, or α / √r (rsLoRA; Kalajdzievski 2023, arXiv 2312.03732).
-    fn scale(&self, path: &str, rank: i64) -> Result<f64> {
-        let said = self.of_pattern("rank_pattern", path)?.map_or_else(|| self.config["r"].as_i64(), |v| v.as_i64());
-        let said = said.context("its config has no rank `r`")?;
-        ensure!(said == rank, "{path} has rank {rank}, but its config says {said}");
-        let alpha = self.of_pattern("alpha_pattern", path)?;
-        let alpha = alpha.map_or_else(|| self.config["lora_alpha"].as_f64(), |value| value.as_f64());
-        let alpha = alpha.context("its config has no number `lora_alpha`")?;
-        let by_root = self.config["use_rslora"].as_bool() == Some(true);
-        Ok(if by_root { alpha / (rank as f64).sqrt() } else { alpha / rank as f64 })
-    }
-
-    /// Returns the entry of a table of patterns for a module: its path or the end of it after a dot.
-    fn of_pattern(&self, table: &str, path: &str) -> Result<Option<&Value>> {
-        let Some(entries) = self.config[table].as_object() else { return Ok(None) };
-        let regular =
-            entries.keys().find(|key| key.chars().any(|c| !(c.is_ascii_alphanumeric() || "._-^".contains(c))));
-        if let Some(key) = regular {
-            bail!(
-                "{table} has the regular expression `{key}`, which bella does not read: write the layers' full paths"
-            );
-        }
-        let fits = |key: &str| match key.strip_prefix('^') {
-            Some(whole) => path == whole,
-            None => path == key || path.ends_with(&format!(".{key}")),
-        };
-        let mut fitting = entries.iter().filter(|(key, _)| fits(key)).map(|(_, value)| value);
-        let first = fitting.next();
-        ensure!(
-            fitting.all(|other| Some(other) == first),
-            "{table} has several values for {path}: write the layers' full paths"
-        );
-        Ok(first)
-    }
 }
 
 /// Returns which part of a classifier a parameter is, `weight` or `bias`, if it belongs to one.
@@ -304,10 +261,23 @@ fn of_classifier(name: &str) -> Option<&'static str> {
     CLASSIFIERS.contains(&module).then_some(part)
 }
 
+/// Returns the canonical name of a weight of the checkpoint that PEFT may store beside an adapter: the embeddings, or an adapted
+/// layer.
+fn frozen(places: &[Place], name: &str) -> Option<String> {
+    let path = name.strip_suffix(".weight")?;
+    let path = path.strip_suffix(".base_layer").unwrap_or(path);
+    match path.rsplit('.').next() {
+        Some("embed_tokens") => Some(format!("{EMBEDDING}.weight")),
+        Some("lm_head") => found(places, path).map(|place| format!("{}.weight", place.slot.name)),
+        _ => None,
+    }
+}
+
 /// Returns the place of a module. Paths of a text tower end like those of an image tower.
 fn found<'p, 's>(places: &'p [Place<'s>], path: &str) -> Option<&'p Place<'s>> {
-    if path.split('.').any(|part| part == "text_model") {
-        return None;
-    }
-    places.iter().find(|place| path == place.path || path.ends_with(&format!(".{}", place.path)))
+    let known = |place: &&Place| {
+        let is_strange = path.split('.').any(|component| component == place.stranger);
+        !is_strange && (path == place.path || path.ends_with(&format!(".{}", place.path)))
+    };
+    places.iter().find(known)
 }

@@ -1,7 +1,8 @@
 //! Models that leave bella for other programs, and adapters that come in from them.
 
 mod config;
-mod expected;
+pub mod expected;
+mod families;
 mod folder;
 mod graph;
 mod head;
@@ -14,12 +15,17 @@ pub mod outgoing;
 pub mod peft;
 mod python;
 mod rows;
+mod samples;
 mod script;
+mod settings;
 pub mod target;
+mod tensors;
+mod texts;
 pub mod tuned;
 pub mod weights;
 pub mod whole;
 
 pub use folder::{check, write as write_folder};
-pub use python::{Loaded, lines as python_lines, whole_lines};
+pub use outgoing::Loaded;
+pub use python::{lines as python_lines, whole_lines};
 pub use rows::{expect_head, full_row, low_rank_config, low_rank_rows};

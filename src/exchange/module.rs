@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tch::Tensor;
 
+use super::expected::Expected;
+use super::head;
 use super::outgoing::{HeadOf, Outgoing};
 use super::weights::ARCHIVE;
 use crate::model::archive::Archive;
+use crate::model::folder::{TOKENIZER, home};
 use crate::model::module::trained_as;
 
 /// The module's last layer, if that is a classifier of its own.
@@ -64,11 +67,22 @@ pub fn write(outgoing: &Outgoing, model: usize, folder: &Path) -> Result<Head> {
         outgoing.value(model, &trained_as(name))
     };
     archive.save_changed(&folder.join(ARCHIVE), &change)?;
+    copy_tokenizer(outgoing, folder)?;
     if classifier.is_some() {
         return Ok(Head::Inside);
     }
     outgoing.write_head(model, folder)?;
     Ok(Head::Beside)
+}
+
+/// Copies the tokenizer of a text encoder, if the module is one.
+fn copy_tokenizer(outgoing: &Outgoing, folder: &Path) -> Result<()> {
+    let Some(tokenizer) = &outgoing.experiment.checkpoint.tokenizer else { return Ok(()) };
+    let files = TOKENIZER.iter().map(|name| (home(tokenizer).join(name), folder.join(name)));
+    for (from, to) in files.filter(|(from, _)| from.is_file()) {
+        std::fs::copy(&from, &to).with_context(|| format!("{}: cannot copy", from.display()))?;
+    }
+    Ok(())
 }
 
 /// Checks that the head can take the place of the module's own classifier.
@@ -97,21 +111,19 @@ fn expect_place(outgoing: &Outgoing, archive: &Archive, classifier: &Classifier,
 ///
 /// # Errors
 /// Fails if the checkpoint cannot be read.
-pub fn lines(outgoing: &Outgoing, folder: &Path) -> Result<String> {
+pub fn lines(outgoing: &Outgoing, expected: &Expected, folder: &Path) -> Result<String> {
     let at = outgoing.folder(folder, 0);
     let at = at.display();
     let inside = Classifier::of(outgoing, &Archive::open(outgoing.checkpoint())?).is_some();
+    let arguments: Vec<String> = expected.names().map(|name| format!("expected[\"{name}\"]")).collect();
     let mut text = format!(
         "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{ARCHIVE}\").eval()\n\
          expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
-         output = model(expected[\"pixels\"]).flatten(1)\n"
+         output = model({}).flatten(1)\n",
+        arguments.join(", ")
     );
     if !inside {
-        if outgoing.session.model.head.normalised {
-            text += "    output = torch.nn.functional.normalize(output, dim=-1)\n";
-        }
-        text += &format!("    head = load_file(\"{at}/head.safetensors\")\n");
-        text += "    output = output @ head[\"weight\"].T + head[\"bias\"]\n";
+        text += &head::lines(&at.to_string(), outgoing.session.model.head.normalised);
     }
     text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
     Ok(text)

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 
-use super::target::{Package, Style, Target};
+use super::families::{Family, Style};
+use super::target::{Package, Target};
 use crate::model::network::Slot;
-use crate::model::vit::stored::{Piece, StoredNames};
+use crate::model::stored::{Piece, StoredNames};
 
 /// The rows of a canonical layer that a module of another model holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Part {
 pub struct Module {
     /// The path of the tensors of an adapter.
     pub path: String,
+    /// The end of that path, which the layer also has where the network is a part of another class.
+    pub end: String,
     /// The path that `target_modules` names. PEFT wraps an attention with both of its layers.
     pub wrapped: String,
     pub part: Part,
@@ -34,7 +37,12 @@ pub const OUT_PROJ: &str = ".base_layer.out_proj";
 
 impl Module {
     fn new(path: String, part: Part) -> Module {
-        Module { wrapped: path.clone(), path, part, times: 1.0 }
+        Module::ending("", path, part)
+    }
+
+    fn ending(prefix: &str, end: String, part: Part) -> Module {
+        let path = format!("{prefix}{end}");
+        Module { wrapped: path.clone(), path, end, part, times: 1.0 }
     }
 }
 
@@ -44,9 +52,8 @@ impl Module {
 /// Fails if the checkpoint does not store the layer under a name of its own.
 pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Result<Vec<Module>> {
     if let Some(family) = target.family {
-        let generation = target.generation();
-        let (style, prefix) = (&family.styles[generation], family.prefix[generation]);
-        return Ok(of_style(slot, style, prefix, gated));
+        let found = of_family(slot, family, target.generation(), gated);
+        return found.with_context(|| format!("{} has no layer for {}", family.class, slot.name));
     }
     let pieces = names.modules(&slot.name, slot.outputs);
     let stored = pieces.first().with_context(|| format!("the checkpoint stores {} under no name", slot.name))?;
@@ -56,7 +63,7 @@ pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Res
             "attn.qkv" => (attention.clone(), 1.0),
             _ => (format!("{attention}{OUT_PROJ}"), 2.0),
         };
-        return Ok(vec![Module { path, wrapped: attention, part: Part::Whole, times }]);
+        return Ok(vec![Module { end: path.clone(), path, wrapped: attention, part: Part::Whole, times }]);
     }
     if pieces.len() == 3 {
         let third = |(index, piece): (usize, &Piece)| Module::new(piece.name.clone(), Part::Third(index as i64));
@@ -72,10 +79,27 @@ pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Res
     Ok(vec![Module::new(stored.name.clone(), part)])
 }
 
-fn of_style(slot: &Slot, style: &Style, prefix: &str, gated: bool) -> Vec<Module> {
-    let module = |layer: &str, part| Module::new(format!("{prefix}{}{}.{layer}", style.blocks, slot.stage), part);
+fn of_family(slot: &Slot, family: &Family, generation: usize, gated: bool) -> Option<Vec<Module>> {
+    if let Some(outer) = family.around.iter().find(|outer| outer.layer == slot.name) {
+        return Some(vec![Module::ending(outer.prefix, outer.end.to_string(), Part::Whole)]);
+    }
+    let inner = family.inner.and_then(|inner| Some((inner, slot.name.strip_prefix(inner.part)?)));
+    let (name, styles, prefix, gated) = match inner {
+        // The towers inside of other networks have no gates.
+        Some((inner, name)) => (name, &inner.styles, inner.prefix, false),
+        None => (slot.name.as_str(), &family.styles, family.prefix, gated),
+    };
+    let (block, layer) = name.strip_prefix("blocks.")?.split_once('.')?;
+    Some(of_style((block, layer), &styles[generation], prefix[generation], gated))
+}
+
+fn of_style((block, layer): (&str, &str), style: &Style, prefix: &str, gated: bool) -> Vec<Module> {
+    let module = |layer: &str, part| Module::ending(prefix, format!("{}{block}.{layer}", style.blocks), part);
     let one = |layer: &str| vec![module(layer, Part::Whole)];
-    match (slot.target.as_str(), style.packed) {
+    match (layer, style.packed) {
+        ("attn.q", _) => one(style.queries[0]),
+        ("attn.k", _) => one(style.queries[1]),
+        ("attn.v", _) => one(style.queries[2]),
         ("attn.qkv", _) => (0..3).map(|i| module(style.queries[i as usize], Part::Third(i))).collect(),
         ("attn.proj", _) => one(style.attention_proj),
         ("mlp.gate", Some(packed)) => vec![module(packed, Part::Half(0))],

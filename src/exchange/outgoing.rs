@@ -1,6 +1,6 @@
 //! The models of a run that leave bella: particles, draws or their soup.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -8,12 +8,25 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::expected::Expected;
 use super::lora::updates;
+use super::samples::Samples;
 use super::{config, head};
 use crate::experiment::Experiment;
-use crate::model::folder::has_weights;
+use crate::model::CheckpointKind;
+use crate::model::folder::{has_weights, home};
+use crate::model::head::Training;
+use crate::model::language::OUTPUT;
 use crate::model::network::Slot;
 use crate::session::Session;
 use crate::subspace::Subspace;
+
+/// What an export is, as far as loading it differs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Loaded {
+    /// An adapter of the checkpoint.
+    Adapter,
+    /// A folder of its own.
+    Weights,
+}
 
 /// Models as rows of theta, with the run that they are from.
 pub struct Outgoing<'a> {
@@ -56,6 +69,20 @@ impl Outgoing<'_> {
 
     pub fn checkpoint(&self) -> &Path {
         &self.experiment.checkpoint.path
+    }
+
+    /// Returns what packages load: the checkpoint, or of a network that writes texts the folder that holds its file.
+    pub fn source(&self) -> PathBuf {
+        match self.experiment.checkpoint.kind {
+            CheckpointKind::Language | CheckpointKind::VisionLanguage => home(self.checkpoint()),
+            CheckpointKind::Native | CheckpointKind::Module => self.checkpoint().to_path_buf(),
+        }
+    }
+
+    /// Returns whether a trained output matrix that the checkpoint ties to the embeddings is another one now.
+    pub fn unties(&self, model: usize) -> bool {
+        let name = format!("{OUTPUT}.weight");
+        self.session.model.base.first_name(&name) != name && self.value(model, &name).is_some()
     }
 
     /// Returns whether the checkpoint is a TorchScript archive with a forward pass of its own.
@@ -110,6 +137,11 @@ impl Outgoing<'_> {
         }
     }
 
+    /// Returns whether the head of a model is its network's own output matrix, or rows of it.
+    pub fn head_is_output(&self, head: &HeadOf) -> bool {
+        !head.trained && matches!(self.session.model.head.training, Training::OfNetwork | Training::Tokens)
+    }
+
     /// Returns the trained value of a canonical parameter in one model, f32 on the CPU; `None` for a frozen one.
     pub fn value(&self, model: usize, name: &str) -> Option<Tensor> {
         let (base, layout) = (&self.session.model.base, self.subspace.layout());
@@ -130,21 +162,21 @@ impl Outgoing<'_> {
         weights.own(name).map(|own| on_host(&own.squeeze_dim(0)))
     }
 
-    /// Returns a few images of the network's size, and the logits of every model.
+    /// Returns a few samples, of the network's own image size if it sees images, and the logits of every model.
     ///
     /// # Errors
-    /// Fails if the network takes no images, or if prediction fails.
+    /// Fails if prediction fails.
     pub fn expected(&self) -> Result<Expected> {
-        let size = self.image_size()?;
-        self.expected_of([size, size])
+        self.expected_of(None)
     }
 
     /// Returns the same of images of another `[height, width]`, which bella resizes.
     ///
     /// # Errors
     /// Fails as [`expected`](Self::expected) does.
-    pub fn expected_of(&self, size: [i64; 2]) -> Result<Expected> {
-        no_grad(|| Expected::of(self.session, self.subspace, self.theta, size))
+    pub fn expected_of(&self, size: Option<[i64; 2]>) -> Result<Expected> {
+        let samples = Samples::of(&self.session.model, &self.experiment.checkpoint, size)?;
+        no_grad(|| Expected::of(self.session, self.subspace, self.theta, samples))
     }
 
     /// Returns the config of the checkpoint's folder; `None` for an archive.

@@ -44,6 +44,9 @@ pub enum HeadPlace {
 pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
     let head = outgoing.head(model);
     let (width, read) = (outgoing.width(), head.weight.size()[1]);
+    if outgoing.head_is_output(&head) {
+        return Ok(HeadPlace::Own);
+    }
     match target.classifier() {
         Some(classifier) if head.trained && !head.normalised => {
             let wanted = target.family.map_or(read, |family| family.reads * width);
@@ -99,8 +102,11 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) 
     state.describe("format", "pt".to_string());
     state.describe(CHECKPOINT, outgoing.experiment.checkpoint.sha256()?.to_string());
     state.write(&folder.join(WEIGHTS))?;
-    let base = outgoing.checkpoint().display().to_string();
-    config::write(&folder.join(CONFIG), &adapter.config(&base, &saved))
+    let mut values = adapter.config(&outgoing.source().display().to_string(), &saved);
+    if target.writer().is_some() {
+        values["task_type"] = json!("CAUSAL_LM");
+    }
+    config::write(&folder.join(CONFIG), &values)
 }
 
 impl Adapter {

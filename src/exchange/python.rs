@@ -5,21 +5,14 @@ use std::path::Path;
 use anyhow::Result;
 use tch::Kind;
 
-use super::outgoing::Outgoing;
+use super::head::lines as through_head;
+use super::outgoing::{Loaded, Outgoing};
 use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
+use super::texts;
 use super::weights::{ARCHIVE, place};
 use super::whole::{Form, Runner};
 use crate::model::archive::Archive;
-
-/// What an export is, as far as loading it differs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Loaded {
-    /// An adapter of the checkpoint.
-    Adapter,
-    /// A folder of its own.
-    Weights,
-}
 
 /// Returns the lines that load the first model of the export in `folder` and compute its logits.
 ///
@@ -30,6 +23,9 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
         Loaded::Adapter => head_place(outgoing, target, 0)?,
         Loaded::Weights => place(outgoing, target, 0)?,
     };
+    if let Some(family) = target.writer() {
+        return Ok(texts::lines(outgoing, family, (folder, &head), loaded));
+    }
     let classes = outgoing.session.model.head.classes();
     let at = outgoing.folder(folder, 0);
     let at = at.display();
@@ -64,16 +60,6 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
     }
     text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
     Ok(text)
-}
-
-/// Returns the lines that apply the head of the file in the folder `at` to the features.
-fn through_head(at: &str, normalised: bool) -> String {
-    let normalise = match normalised {
-        true => "    output = torch.nn.functional.normalize(output, dim=-1)\n",
-        false => "",
-    };
-    let load = format!("    head = load_file(\"{at}/head.safetensors\")\n");
-    format!("{normalise}{load}    output = output @ head[\"weight\"].T + head[\"bias\"]\n")
 }
 
 /// Returns the expression that makes the package's model.

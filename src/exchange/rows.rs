@@ -11,8 +11,7 @@ use super::lora::Lora;
 use super::tuned::Tuned;
 use crate::base::small::push_new;
 use crate::model::head::Training;
-use crate::model::network::Network;
-use crate::model::vit::forward::Vit;
+use crate::model::network::{Network, Slot};
 use crate::posterior::description::alpha;
 use crate::session::Session;
 use crate::subspace::{Layout, Shape};
@@ -22,18 +21,19 @@ use crate::subspace::{Layout, Shape};
 ///
 /// # Errors
 /// Fails if nothing is updated.
-pub fn low_rank_config(adapters: &[Adapter], vit: &Vit) -> Result<String> {
+pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<String> {
     let all = || adapters.iter().flat_map(|adapter| adapter.updates.values());
     let rank = all().map(Lora::rank).max().context("the adapters update nothing: all of their factors are zero")?;
     let scale = all().next().map_or(1.0, |update| update.scale);
     let (mut targets, mut blocks) = (Vec::new(), BTreeSet::new());
-    for slot in vit.slots().iter().filter(|slot| adapters.iter().any(|one| one.updates.contains_key(&slot.name))) {
+    let is_updated = |slot: &&Slot| adapters.iter().any(|one| one.updates.contains_key(&slot.name));
+    for slot in network.slots().iter().filter(is_updated) {
         push_new(&mut targets, slot.target.clone());
-        blocks.insert(slot.stage);
+        blocks.extend(network.block_of(slot));
     }
     let mut table =
         format!("[subspace.low-rank]\nrank = {rank}\nalpha = {:?}\ntargets = {targets:?}\n", alpha(rank, scale));
-    if blocks.len() < vit.stages() {
+    if !blocks.is_empty() && blocks.len() < network.blocks() {
         let list: Vec<String> = blocks.iter().map(usize::to_string).collect();
         table += &format!("blocks = \"{}\"\n", list.join(","));
     }
@@ -106,7 +106,7 @@ pub fn expect_head(session: &Session, head: Option<&[Tensor; 2]>) -> Result<()> 
             "head.linear: the adapter has no trained classifier, and no {FILE} (weight [C, d], bias [C]) is beside it: put it \
              there, or use the head that it was trained with, [head.checkpoint] or [head.zero-shot]"
         ),
-        (Training::Never | Training::WithBackbone, Some([weight, _])) => {
+        (Training::Never | Training::WithBackbone | Training::OfNetwork | Training::Tokens, Some([weight, _])) => {
             let own = session.model.head.weight.to_device(Device::Cpu).to_kind(Kind::Float);
             let same = own.size() == weight.size() && own.equal(weight);
             ensure!(same, "the adapter has trained a classifier of its own: use [head.linear]");
@@ -138,6 +138,12 @@ pub fn full_row(tuned: &Tuned, layout: &Layout) -> Result<Tensor> {
         );
         Ok(values.to_kind(Kind::Float).reshape([-1]))
     };
+    let more = tuned.parameters.all().iter().find(|(name, _)| layout.columns.iter().all(|column| column.name != *name));
+    if let Some((name, _)) = more {
+        bail!(
+            "the fine-tuned model has a {name} of its own, which the checkpoint does not have: import it with --rank R"
+        );
+    }
     let parts = layout.columns.iter().map(part).collect::<Result<Vec<_>>>()?;
     Ok(Tensor::cat(&parts, 0))
 }

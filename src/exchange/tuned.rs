@@ -11,9 +11,8 @@ use super::incoming::{Adapter, Base};
 use super::lora::Lora;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::model::folder;
-use crate::model::network::{Network, Parameters, SlotKind};
+use crate::model::network::{Parameters, SlotKind};
 use crate::model::vit::OwnHead;
-use crate::model::vit::identify::{Fixed, Identified};
 
 /// A fine-tuned copy of a checkpoint.
 pub struct Tuned {
@@ -28,9 +27,10 @@ pub struct Tuned {
 /// # Errors
 /// Fails if the folder cannot be read, or if its parameters have other names or shapes than those of the checkpoint.
 pub fn read(path: &Path, base: &Base) -> Result<Tuned> {
-    let Identified { base: parameters, head, .. } = folder::identify(path, &Fixed::default())?;
+    let (parameters, head) = base.tower.read_like(path)?;
     let shown = path.display();
-    for (name, tensor) in base.identified.base.all() {
+    let frozen = base.tower.base();
+    for (name, tensor) in frozen.all() {
         let other = parameters.get(name);
         let other = other.with_context(|| {
             format!("{shown}: is of another network than {}: it has no {name}", base.path.display())
@@ -43,7 +43,7 @@ pub fn read(path: &Path, base: &Base) -> Result<Tuned> {
             tensor.size()
         );
     }
-    let more = parameters.all().iter().find(|(name, _)| base.identified.base.get(name).is_none());
+    let more = parameters.all().iter().find(|(name, _)| frozen.get(name).is_none());
     if let Some((name, _)) = more {
         anyhow::bail!("{shown}: is of another network than {}: it also has {name}", base.path.display());
     }
@@ -69,7 +69,7 @@ pub struct Compressed {
 /// # Errors
 /// Fails if the copy equals the checkpoint.
 pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
-    let Identified { vit, base: frozen, .. } = base.identified;
+    let frozen = base.tower.base();
     let mut updates = BTreeMap::new();
     let (mut total, mut in_layers, mut kept) = (0.0, 0.0, 0.0);
     let square = |t: &Tensor| t.square().sum(Kind::Double).double_value(&[]);
@@ -80,8 +80,12 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
     for (name, _) in frozen.all() {
         total += difference(name).map_or(0.0, |delta| square(&delta));
     }
+    let slots = || base.tower.network().slots().into_iter().filter(|slot| slot.kind != SlotKind::Other);
+    // An output matrix that is tied to the embeddings is a layer of its own here.
+    let tied = slots().map(|slot| format!("{}.weight", slot.name)).filter(|name| frozen.first_name(name) != name);
+    total += tied.filter_map(|name| difference(&name)).map(|delta| square(&delta)).sum::<f64>();
     ensure!(total > 0.0, "it equals the checkpoint: there is no update to import");
-    for slot in vit.slots().into_iter().filter(|slot| slot.kind != SlotKind::Other) {
+    for slot in slots() {
         let delta = difference(&format!("{}.weight", slot.name));
         let delta = delta.with_context(|| format!("the checkpoint has no {}", slot.name))?;
         let rank = rank.min(slot.inputs).min(slot.outputs);

@@ -4,22 +4,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tch::Tensor;
 
 use super::config;
 use super::outgoing::Outgoing;
 use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
-use crate::base::tensor_file::State;
+use super::tensors;
 use crate::data::{Interpolation, Resize};
 use crate::model::archive::Archive;
-use crate::model::folder::{PREPARATION, config_file, read_weights};
+use crate::model::folder::{PREPARATION, config_file};
 
 /// The name of an archive that is written again.
 pub const ARCHIVE: &str = "model.pt";
-
-/// The file that timm, transformers and open_clip look for.
-const FILE: [&str; 2] = ["model.safetensors", "open_clip_model.safetensors"];
 
 /// Endings of the files that hold weights, which are not copied.
 const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "onnx"];
@@ -30,7 +26,7 @@ const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "on
 /// Fails if the checkpoint is no folder, if a layer is stored in a way that cannot hold the trained one, or if a file
 /// cannot be written.
 pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
-    let source = outgoing.checkpoint();
+    let (source, is_text) = (&*outgoing.source(), target.writer().is_some());
     let place = place(outgoing, target, model)?;
     if outgoing.is_archive()? {
         return write_archive(outgoing, (model, &place), folder);
@@ -40,13 +36,17 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) 
         "{}: is a file of weights without the config of a folder: make the publisher's folder checkpoint.path, or export --to peft",
         source.display()
     );
-    write_tensors(outgoing, target, model, (folder, &place))?;
+    tensors::write(outgoing, target, model, (folder, &place))?;
     copy_others(source, folder)?;
     let mut values = config::read(source)?;
-    write_config(outgoing, target, &place, &mut values);
+    match is_text {
+        true if outgoing.unties(model) => untie(&mut values),
+        true => {}
+        false => write_config(outgoing, target, &place, &mut values),
+    }
     let name = config_file(source).and_then(|path| path.file_name().map(|name| folder.join(name)));
     config::write(&name.context("the checkpoint has no config")?, &values)?;
-    if target.family.is_some() {
+    if target.family.is_some() && !is_text {
         write_preparation(outgoing, source, folder)?;
     }
     if matches!(place, HeadPlace::Beside { .. }) {
@@ -94,46 +94,6 @@ pub fn place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadP
     }
 }
 
-/// Writes all tensors in their stored types.
-fn write_tensors(
-    outgoing: &Outgoing,
-    target: &Target,
-    model: usize,
-    (folder, place): (&Path, &HeadPlace),
-) -> Result<()> {
-    let names = &outgoing.session.names;
-    let new = |name: &str| match (name, place) {
-        ("head.weight", HeadPlace::Saved(_, head)) => Some(head.weight.shallow_clone()),
-        ("head.bias", HeadPlace::Saved(_, head)) => Some(head.bias.shallow_clone()),
-        ("position", _) => outgoing.value(model, name).or_else(|| outgoing.session.model.base.get(name).map(to_host)),
-        _ => outgoing.value(model, name),
-    };
-    let stored = read_weights(outgoing.checkpoint())?;
-    // A classifier stands beside the network, whose names then have a prefix.
-    let has_head = names.name_of("head.weight").is_some();
-    let prefix = match (place, target.family) {
-        (HeadPlace::Saved(..), Some(family)) if !has_head => family.prefix[0],
-        _ => "",
-    };
-    let mut state = State::default();
-    for (name, old) in &stored {
-        let value = names.restored(name, old, &new).unwrap_or_else(|| old.shallow_clone());
-        let full = if name.starts_with(prefix) { name.clone() } else { format!("{prefix}{name}") };
-        state.put(&full, &value);
-    }
-    if let (HeadPlace::Saved(module, head), false) = (place, has_head) {
-        state.put(&format!("{module}.weight"), &head.weight.contiguous());
-        state.put(&format!("{module}.bias"), &head.bias);
-    }
-    state.describe("format", "pt".to_string());
-    let file = FILE[usize::from(target.package == Package::OpenClip)];
-    state.write(&folder.join(file))
-}
-
-fn to_host(tensor: &Tensor) -> Tensor {
-    tensor.to_device(tch::Device::Cpu)
-}
-
 /// Copies what else is in the checkpoint's folder, such as a tokenizer.
 fn copy_others(source: &Path, folder: &Path) -> Result<()> {
     let entries = std::fs::read_dir(source).with_context(|| format!("{}: cannot read", source.display()))?;
@@ -144,6 +104,14 @@ fn copy_others(source: &Path, folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes the output matrix another one than the embeddings.
+fn untie(values: &mut Value) {
+    values["tie_word_embeddings"] = json!(false);
+    if values["text_config"].is_object() {
+        values["text_config"]["tie_word_embeddings"] = json!(false);
+    }
 }
 
 /// Changes the config to the new head, classes and preparation.

@@ -12,6 +12,8 @@ pub mod network;
 mod preparation;
 mod preprocess;
 mod spec;
+pub mod stored;
+mod tower;
 pub mod vit;
 
 use std::path::Path;
@@ -26,13 +28,14 @@ use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
 use crate::model::language::Rows;
 use crate::model::network::{Graph, Network, Parameters, Weights};
+use crate::model::vit::Traits;
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
-use crate::model::vit::{OwnHead, Traits};
 
 pub use preparation::Preparation;
 pub use preprocess::{Normalize, Preprocess};
 use spec::IMAGE_SIDES;
 pub use spec::{CheckpointSpec, Kind as CheckpointKind};
+pub use tower::Tower;
 
 /// A network with its weights and its head, on one device and in one compute type.
 pub struct Model {
@@ -43,59 +46,6 @@ pub struct Model {
     pub preparation: Preparation,
     pub device: Device,
     pub kind: Kind,
-}
-
-/// The network of a checkpoint, still in f32 on the CPU.
-pub enum Tower {
-    /// A vision transformer that bella runs itself.
-    Vit(Identified),
-    /// A TorchScript module that runs by its own forward.
-    Module(module::Opened),
-    /// A language network that bella runs itself.
-    Language(Box<language::Opened>),
-    /// A language network that sees an image, which bella runs itself.
-    Llava(Box<llava::Opened>),
-}
-
-impl Tower {
-    pub fn network(&self) -> &dyn Network {
-        match self {
-            Tower::Vit(found) => &found.vit,
-            Tower::Module(found) => &found.module,
-            Tower::Language(found) => &found.language,
-            Tower::Llava(found) => &found.llava,
-        }
-    }
-
-    pub fn base(&self) -> &Parameters {
-        match self {
-            Tower::Vit(found) => &found.base,
-            Tower::Module(found) => &found.base,
-            Tower::Language(found) => &found.base,
-            Tower::Llava(found) => &found.base,
-        }
-    }
-
-    /// Returns the checkpoint's own classifier.
-    pub fn own_head(&self) -> Option<&OwnHead> {
-        match self {
-            Tower::Vit(found) => found.head.as_ref(),
-            Tower::Module(found) => found.head.as_ref(),
-            Tower::Language(_) | Tower::Llava(_) => None,
-        }
-    }
-
-    /// Checks that the network computes in the type `kind`.
-    ///
-    /// # Errors
-    /// Fails for a module and any type but f32.
-    pub fn check_kind(&self, kind: Kind) -> Result<()> {
-        ensure!(
-            !matches!(self, Tower::Module(_)) || kind == Kind::Float,
-            "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
-        );
-        Ok(())
-    }
 }
 
 /// A checkpoint that has been read, self-checked and given a head. It is still in f32 on the CPU.

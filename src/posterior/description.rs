@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::base::tensor_file::State;
-use crate::model::vit::stored::{Piece, StoredNames};
+use crate::model::stored::{Piece, StoredNames};
 use crate::model::{CheckpointSpec, Normalize};
 use crate::subspace::{Layout, Shape};
 
@@ -22,7 +22,8 @@ pub struct Description {
     pub layout: Vec<Parameters>,
     pub checkpoint: Source,
     pub head: HeadKind,
-    pub preprocessing: Preprocessing,
+    /// The preparation of images; `None` for a network that takes none.
+    pub preprocessing: Option<Preprocessing>,
 }
 
 /// The checkpoint that the posterior is an update of.
@@ -43,6 +44,9 @@ pub struct HeadKind {
     pub kind: String,
     /// Whether features are L2-normalised before it.
     pub normalised: bool,
+    /// The rows of a language network's output matrix that are its weight: the tokens of label words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Vec<i64>>,
 }
 
 /// The preparation of images with pixels in [0, 1].
@@ -133,7 +137,9 @@ impl Description {
         state.describe("layout", serde_json::to_string(&self.layout)?);
         state.describe("checkpoint", serde_json::to_string(&self.checkpoint)?);
         state.describe("head", serde_json::to_string(&self.head)?);
-        state.describe("preprocessing", serde_json::to_string(&self.preprocessing)?);
+        if let Some(preprocessing) = &self.preprocessing {
+            state.describe("preprocessing", serde_json::to_string(preprocessing)?);
+        }
         Ok(())
     }
 
@@ -155,7 +161,7 @@ impl Description {
             layout: parsed(text("layout")?, "layout")?,
             checkpoint: parsed(text("checkpoint")?, "checkpoint")?,
             head: parsed(text("head")?, "head")?,
-            preprocessing: parsed(text("preprocessing")?, "preprocessing")?,
+            preprocessing: state.described("preprocessing").map(|text| parsed(text, "preprocessing")).transpose()?,
         }))
     }
 }

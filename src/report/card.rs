@@ -6,6 +6,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::tables::RenderedTable;
+use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::methods::METHODS;
 use crate::metrics::{self, Average};
@@ -55,13 +56,16 @@ impl Card<'_> {
         let key = self.experiment.training.as_ref().map_or("", |training| training.method.key.as_str());
         let about = METHODS.iter().find(|method| method.key == key).map_or("", |method| method.about);
         let (particles, classes) = (self.record.particles, self.classes);
-        let mut text = String::from(
-            "---\n# The licence is yours to choose.\nlicense:\npipeline_tag: image-classification\n---\n\n",
-        );
+        let (task, learnt) = match checkpoint.medium() {
+            Medium::Images => ("image-classification", format!("{} classes", classes.len())),
+            Medium::Texts => ("text-classification", format!("{} classes", classes.len())),
+            Medium::Questions if self.writes_answers() => ("visual-question-answering", "free answers".to_string()),
+            Medium::Questions => ("visual-question-answering", format!("{} classes", classes.len())),
+        };
+        let mut text = format!("---\n# The licence is yours to choose.\nlicense:\npipeline_tag: {task}\n---\n\n");
         let _ = write!(
             text,
-            "# {name}\n\n{particles} particles of `{shown}` for {} classes, made by bella {} with `{key}` ({about}). Run `{}`.\n",
-            classes.len(),
+            "# {name}\n\n{particles} particles of `{shown}` for {learnt}, made by bella {} with `{key}` ({about}). Run `{}`.\n",
             self.record.bella_version,
             self.run.folder.id()
         );
@@ -73,15 +77,22 @@ impl Card<'_> {
             let (filter, crop_pct) = (checkpoint.interpolation, checkpoint.crop_pct);
             format!("in [0, 1], minus {mean:?}, divided by {std:?}; resized by {filter}, crop_pct {crop_pct}")
         });
+        let answers = self.writes_answers();
+        let classes = if answers { "none: it writes answers".to_string() } else { classes.join(", ") };
         let facts = [
             ("checkpoint", format!("`{shown}`, SHA-256 `{sha256}`")),
             ("data", format!("`{}`", data.label)),
-            ("classes", classes.join(", ")),
+            ("classes", classes),
             ("pixels", pixels),
         ];
         text += "\n| | |\n|---|---|\n";
         let line = |(what, fact): &(&str, String)| format!("| {what} | {} |\n", fact.replace('|', "\\|"));
         text + &facts.iter().map(line).collect::<String>()
+    }
+
+    /// Returns whether the run learnt free answers.
+    fn writes_answers(&self) -> bool {
+        self.experiment.head.spec.answer_tokens().is_some()
     }
 
     fn results(&self, table: &Table) -> String {
@@ -94,12 +105,13 @@ impl Card<'_> {
 
     fn training(&self) -> String {
         let Record { epochs, train_samples, validation_samples, wall_seconds, device, precision, .. } = self.record;
+        let medium = self.experiment.checkpoint.medium();
         let mut text = String::from("\n## Training\n\n");
         let _ = match epochs {
             0 => writeln!(text, "The particles were trained elsewhere."),
             _ => writeln!(
                 text,
-                "{epochs} epochs on {train_samples} images in {wall_seconds:.0} s on {device} ({precision}); {validation_samples} images \
+                "{epochs} epochs on {train_samples} {medium} in {wall_seconds:.0} s on {device} ({precision}); {validation_samples} {medium} \
                  were held out. {} parameters of each particle were trained; epoch {} is the one that is kept.",
                 self.record.parameters_per_particle, self.record.selected_epoch
             ),

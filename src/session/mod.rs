@@ -20,8 +20,8 @@ use crate::experiment::{Experiment, Validation};
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::parallel::World;
 use crate::machine::{Precision, wait};
+use crate::model::stored::StoredNames;
 use crate::model::vit::forward::Vit;
-use crate::model::vit::stored::StoredNames;
 use crate::model::{Loaded, Model, Preparation, Tower};
 use crate::subspace::Subspace;
 
@@ -76,7 +76,7 @@ impl Session {
         tracing::debug!("threads: {}, which wait in the way `{}`", tch::get_num_threads(), wait::of_environment());
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
-        let mut loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
+        let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
         loaded.tower.check_kind(kind)?;
         let deviations = experiment.checkpoint.deviations(experiment.data.dataset.resize());
         deviations.iter().for_each(|deviation| tracing::warn!("{deviation}"));
@@ -86,11 +86,8 @@ impl Session {
             Some(training) => Some(training.subspace.spec.build(network, base, &loaded.head)?),
             None => None,
         };
-        let (vit, naming, names) = match &mut loaded.tower {
-            Tower::Vit(found) => (Some(found.vit.clone()), found.naming, std::mem::take(&mut found.names)),
-            Tower::Module(_) => (None, "module", StoredNames::default()),
-            Tower::Language(_) | Tower::Llava(_) => (None, "transformers", StoredNames::default()),
-        };
+        let (naming, names) = (loaded.tower.naming(), loaded.tower.names());
+        let vit = if let Tower::Vit(found) = &loaded.tower { Some(found.vit.clone()) } else { None };
         let model = loaded.into_model(device, kind)?;
         let world = Rc::new(World::alone());
         Ok(Session { settings, world, device, model, subspace, classes, naming, names, vit, self_check_difference })

@@ -1,11 +1,10 @@
 //! The posterior of a run as its file stores it, with everything that the file tells of itself.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tch::{Device, Kind};
 
 use super::Session;
 use crate::experiment::Experiment;
-use crate::model::Preparation;
 use crate::posterior::description::{HeadKind, Preprocessing, Source, parameters};
 use crate::posterior::{Description, Posterior, Stored};
 
@@ -26,20 +25,24 @@ impl Session {
         })
     }
 
-    /// Returns what a file says of the run's posterior; `None` for a network that takes no images.
+    /// Returns what a file says of the run's posterior; `None` where nothing is trained.
     fn description(&self, experiment: &Experiment) -> Result<Option<Description>> {
-        let (Preparation::Images(images), Some(training)) = (&self.model.preparation, &experiment.training) else {
-            return Ok(None);
-        };
+        let Some(training) = &experiment.training else { return Ok(None) };
         let checkpoint = &experiment.checkpoint;
         let name = checkpoint.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let head = &self.model.head;
+        let rows = head.rows.as_ref().map(|rows| Vec::try_from(rows.to_device(Device::Cpu)).context("the label words"));
+        let preprocessing = match self.model.image_side() {
+            0 => None,
+            side => Some(Preprocessing::new(side, checkpoint)?),
+        };
         Ok(Some(Description {
             method: training.method.key.clone(),
             subspace: training.subspace.key.clone(),
             layout: parameters(self.subspace()?.layout(), &self.names),
             checkpoint: Source { name, sha256: checkpoint.sha256()?.to_string(), naming: self.naming.to_string() },
-            head: HeadKind { kind: experiment.head.key.clone(), normalised: self.model.head.normalised },
-            preprocessing: Preprocessing::new(images.size(), checkpoint)?,
+            head: HeadKind { kind: experiment.head.key.clone(), normalised: head.normalised, rows: rows.transpose()? },
+            preprocessing,
         }))
     }
 }

@@ -133,14 +133,6 @@ fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Diffe
     Ok(Some(difference))
 }
 
-/// Returns all stored tensors of a folder, or of a file of weights.
-///
-/// # Errors
-/// Fails if there are none, or if a file is damaged.
-pub fn read_weights(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    Place::of(path)?.read()
-}
-
 /// Returns the files that a checkpoint consists of: the archive, or the configs, the tokenizer and the weights.
 ///
 /// # Errors

@@ -36,6 +36,9 @@ const SAFETENSORS: &str = "safetensors";
 /// The largest header of a safetensors file, as its format has it.
 const MAX_HEADER: u64 = 100_000_000;
 
+/// A file with its tensors.
+type Shard<'a> = (&'a Path, Vec<(String, Tensor)>);
+
 /// A network's weights on disk.
 pub struct Place {
     /// The path that the user gave.
@@ -128,12 +131,24 @@ impl Place {
     /// point.
     pub fn read(&self) -> Result<Vec<(String, Tensor)>> {
         let mut all: Vec<(String, Tensor)> = Vec::new();
-        for path in &self.files {
-            let tensors = of_file(path)?;
-            check_index(self.index.as_ref(), path, &tensors)?;
-            all.extend(tensors);
+        for shard in self.shards() {
+            all.extend(shard?.1);
         }
         Ok(all)
+    }
+
+    /// Returns every file with its tensors, which are read when their turn comes.
+    pub fn shards(&self) -> impl Iterator<Item = Result<Shard<'_>>> {
+        self.files.iter().map(|path| {
+            let tensors = of_file(path)?;
+            check_index(self.index.as_ref(), path, &tensors)?;
+            Ok((path.as_path(), tensors))
+        })
+    }
+
+    /// Returns whether there is an index of the files.
+    pub fn is_indexed(&self) -> bool {
+        self.index.is_some()
     }
 }
 

@@ -8,11 +8,12 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::config::{FAMILIES, Family, family};
-use super::names::{canonical, published};
+use super::names::{canonical, published, stored_names};
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
 use crate::model::folder::{Place, Values, config_file, home};
 use crate::model::network::{Network, Parameters};
+use crate::model::stored::StoredNames;
 
 /// The most tokens of a prompt unless the config says otherwise.
 pub const TOKENS: i64 = 512;
@@ -25,6 +26,8 @@ pub struct Opened {
     pub base: Parameters,
     /// The type in which the folder stores most weights.
     pub stored: Kind,
+    /// The names that the parameters have in the folder.
+    pub names: StoredNames,
     pub tokenizer: Tokenizer,
 }
 
@@ -45,10 +48,22 @@ pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
     let (family, language) = described(&Values::new(&file, read_json(&file)?), tokens)?;
     let geometry = &language.geometry;
     let tensors = place.read()?;
+    let names = stored_names(tensors.iter().map(|(name, _)| name.as_str()));
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
     let base = placed(geometry, tensors).with_context(|| path.display().to_string())?;
     let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, language.tokens as usize)?;
-    Ok(Opened { language, family, base, stored, tokenizer })
+    Ok(Opened { language, family, base, stored, names, tokenizer })
+}
+
+/// Returns the weights of the network at `path`, which needs no tokenizer.
+///
+/// # Errors
+/// Fails as [`open`] does, apart from the tokenizer.
+pub fn parameters(path: &Path) -> Result<Parameters> {
+    let place = Place::of(path)?;
+    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
+    let (_, language) = described(&Values::new(&file, read_json(&file)?), None)?;
+    placed(&language.geometry, place.read()?).with_context(|| path.display().to_string())
 }
 
 /// Returns the network that a config describes, for prompts of at most `tokens` tokens; 512 or the context by default.

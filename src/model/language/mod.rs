@@ -18,9 +18,9 @@ mod writing;
 
 pub use block::Rows;
 pub use config::{FAMILIES, Family, Geometry, family};
-pub use folder::{Opened, TOKENS, described, is_language, open, placed, sizes};
+pub use folder::{Opened, TOKENS, described, is_language, open, parameters, placed, sizes};
 pub use forward::{Language, aligned};
-pub use names::published;
+pub use names::{published, stored_names};
 pub use tokens::Tokenizer;
 
 /// The name of the output matrix, `[vocabulary, d]`, which turns features into the logits of tokens.

@@ -1,6 +1,7 @@
 //! The names of a language network's tensors: those of transformers, and bella's.
 
 use super::{EMBEDDING, OUTPUT};
+use crate::model::stored::StoredNames;
 
 /// The layers of a block: their names in transformers, and here.
 const LAYERS: [(&str, &str); 9] = [
@@ -34,6 +35,11 @@ pub fn canonical(stored: &str) -> Option<String> {
     let (layer, end) = name.rsplit_once('.')?;
     let (_, own) = AROUND.iter().find(|(theirs, _)| *theirs == layer)?;
     Some(format!("{own}.{end}"))
+}
+
+/// Returns what stored tensors of these names are here. Those without a place are left out.
+pub fn stored_names<'a>(stored: impl Iterator<Item = &'a str>) -> StoredNames {
+    StoredNames::of_plain(stored.filter_map(|name| Some((name.to_string(), canonical(name)?))))
 }
 
 /// Returns the name that a tensor called `name` here would have among `stored` ones.

@@ -15,11 +15,15 @@ use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
 use crate::model::folder::{Place, Values, config_file, home};
-use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
+use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed, stored_names};
 use crate::model::network::Parameters;
+use crate::model::stored::StoredNames;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
 use crate::model::vit::{self, recognise};
+
+/// The start of the names of a tower that stands alone, by which CLIP's is recognised.
+const TOWER_NAMES: &str = "vision_model.";
 
 /// A network as read from its folder.
 pub struct Opened {
@@ -30,6 +34,8 @@ pub struct Opened {
     pub base: Parameters,
     /// The type in which the folder stores most weights.
     pub stored: Kind,
+    /// The names that the parameters have in the folder.
+    pub names: StoredNames,
     pub tokenizer: QuestionTokenizer,
 }
 
@@ -51,7 +57,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
     let (family, geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let (tower, base) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;
+    let (tower, base, names) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;
     let sight = Sight { eyes, tower, normalize };
     let tokens = limit(&sight, &geometry, tokens, path)?;
     let tokenizer = QuestionTokenizer {
@@ -61,7 +67,19 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
         image_side: sight.eyes.image_size,
     };
     let llava = Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All };
-    Ok(Opened { llava, family, base, stored, tokenizer })
+    Ok(Opened { llava, family, base, stored, names, tokenizer })
+}
+
+/// Returns the weights of the network at `path`, which needs no tokenizer.
+///
+/// # Errors
+/// Fails as [`open`] does, apart from the tokenizer.
+pub fn parameters(path: &Path) -> Result<Parameters> {
+    let place = Place::of(path)?;
+    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
+    let (_, geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
+    let (_, base, _) = assembled(place.read()?, &geometry, &eyes).with_context(|| path.display().to_string())?;
+    Ok(base)
 }
 
 /// Returns the most tokens of a prompt with its image, as [`open`] has them, for the network of a folder or a config at `path`.
@@ -122,7 +140,7 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
             found.tower_prefix = stored[..stored.len() - name.len()].to_string();
             // The numbers of positions follow from the config.
             if !name.ends_with("position_ids") {
-                found.tower.push((format!("vision_model.{name}"), tensor));
+                found.tower.push((format!("{TOWER_NAMES}{name}"), tensor));
             }
         } else if let Some(name) = name.strip_prefix("multi_modal_projector.") {
             found.projector.push((format!("projector.{name}"), stored, tensor));
@@ -136,16 +154,28 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
 }
 
 /// Gives every tensor its place: those of the tower, the projector and the language network, in this order.
-fn assembled(tensors: Vec<(String, Tensor)>, geometry: &Geometry, eyes: &Eyes) -> Result<(Vit, Parameters)> {
+fn assembled(
+    tensors: Vec<(String, Tensor)>,
+    geometry: &Geometry,
+    eyes: &Eyes,
+) -> Result<(Vit, Parameters, StoredNames)> {
     let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
     check_tower(&tower, &tower_prefix, eyes)?;
-    let (vit, mut all) = tower_of(&tower, eyes).context("its image tower")?;
+    let (vit, mut all, seen) = tower_of(&tower, eyes).context("its image tower")?;
+    let seen = seen.within(TOWER, |name| name.replacen(TOWER_NAMES, &tower_prefix, 1));
+    let between = projector.iter().map(|(name, stored, _)| (stored.clone(), name.clone()));
+    let names = seen
+        .with(StoredNames::of_plain(between))
+        .with(stored_names(language.iter().map(|(stored, _)| stored.as_str())));
     all.extend(projector_of(projector, vit.geometry.width, geometry.width, eyes)?);
     let language = placed(geometry, language)?;
     all.extend(language.all().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())));
     let base = Parameters::new(all);
-    Ok((vit, if geometry.tied { base.tie("lm_head.weight", "embed.weight") } else { base }))
+    Ok((vit, if geometry.tied { base.tie("lm_head.weight", "embed.weight") } else { base }, names))
 }
+
+/// A tower, its parameters, and the names that these have where it stands alone.
+type Seen = (Vit, Vec<(String, Tensor)>, StoredNames);
 
 /// Checks that no tensor of the tower's blocks that are run is missing, nor one before them.
 fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Result<()> {
@@ -177,9 +207,9 @@ fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Resul
     Ok(())
 }
 
-/// Returns CLIP's tower with the parameters of the blocks that are run.
-fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(String, Tensor)>)> {
-    let vit::Named { mut geometry, parts, base, .. } = recognise(tensors, Some(eyes.image_size))?;
+/// Returns CLIP's tower with the parameters of the blocks that are run, and the names of all.
+fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<Seen> {
+    let vit::Named { mut geometry, parts, base, names, .. } = recognise(tensors, Some(eyes.image_size))?;
     ensure!(
         geometry.blocks >= eyes.blocks
             && geometry.image_size() == eyes.image_size
@@ -193,7 +223,7 @@ fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<(Vit, Vec<(Stri
     let kept = base.all().iter().filter(|(name, _)| is_run(name, run));
     let named = kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();
     geometry.blocks = run + 1;
-    Ok((Vit::new(geometry, eyes.traits, parts), named))
+    Ok((Vit::new(geometry, eyes.traits, parts), named, names))
 }
 
 /// Returns whether a parameter of CLIP's tower takes part where `blocks` blocks are run.

@@ -12,7 +12,7 @@ mod prompts;
 mod sight;
 
 pub use config::{Eyes, MODEL_TYPE};
-pub use folder::{Opened, described, is_llava, open, sizes};
+pub use folder::{Opened, described, is_llava, open, parameters, sizes};
 pub use forward::Llava;
 pub use prompts::QuestionTokenizer;
 

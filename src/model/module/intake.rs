@@ -59,24 +59,22 @@ impl Intake {
     pub fn arguments(&self, samples: &Tensor) -> Vec<IValue> {
         match self {
             Intake::Images(_) => vec![IValue::Tensor(samples.shallow_clone())],
-            Intake::Texts(texts) => texts.arguments(samples),
+            Intake::Texts(texts) => texts.padding.arguments(samples).into_iter().map(IValue::Tensor).collect(),
         }
     }
 }
 
-impl Texts {
+impl Padding {
     /// Returns ids, mask and, if the module takes them, the kinds of tokens, each int64 `[B, T]`, of texts `[B, 2 or 3, T]`
     /// whose padding stands on the right.
-    fn arguments(&self, samples: &Tensor) -> Vec<IValue> {
-        let samples = self.padding.on_its_side(&samples.to_kind(Kind::Int64));
+    pub fn arguments(self, samples: &Tensor) -> Vec<Tensor> {
+        let samples = self.on_its_side(&samples.to_kind(Kind::Int64));
         let mask = samples.select(1, 1);
-        let ids = samples.select(1, 0).masked_fill(&mask.eq(0), self.padding.id);
-        let kinds = (self.inputs == 3).then(|| samples.select(1, 2));
-        [ids, mask].into_iter().chain(kinds).map(IValue::Tensor).collect()
+        let ids = samples.select(1, 0).masked_fill(&mask.eq(0), self.id);
+        let kinds = (samples.size()[1] == 3).then(|| samples.select(1, 2));
+        [ids, mask].into_iter().chain(kinds).collect()
     }
-}
 
-impl Padding {
     /// Moves the padding of texts `[B, k, T]`, which stands on the right, to its side.
     fn on_its_side(self, samples: &Tensor) -> Tensor {
         if self.side == Side::Right {
@@ -94,14 +92,10 @@ mod tests {
     use super::*;
 
     fn texts(inputs: usize, side: Side) -> Vec<Vec<i64>> {
-        let texts = Texts { tokens: 4, inputs, padding: Padding { id: 9, side } };
+        let padding = Padding { id: 9, side };
         let samples = Tensor::from_slice(&[5i32, 6, 7, 0, 1, 1, 1, 0, 0, 0, 1, 0]).view([1, 3, 4]);
-        let arguments = texts.arguments(&samples.narrow(1, 0, inputs as i64)).into_iter();
-        let numbers = |value| match value {
-            IValue::Tensor(tensor) => Vec::try_from(tensor.view([-1])).unwrap(),
-            other => panic!("{other:?}"),
-        };
-        arguments.map(numbers).collect()
+        let arguments = padding.arguments(&samples.narrow(1, 0, inputs as i64));
+        arguments.iter().map(|tensor| Vec::try_from(tensor.reshape([-1])).unwrap()).collect()
     }
 
     #[test]

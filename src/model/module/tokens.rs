@@ -34,7 +34,7 @@ pub struct Tokenizer {
     /// The most tokens of a text, or of a pair.
     pub tokens: i64,
     /// The number of values of a token: its id and its place in the mask, and its kind if there are three.
-    values: usize,
+    pub values: usize,
 }
 
 impl Tokenizer {

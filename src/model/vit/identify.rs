@@ -7,12 +7,12 @@ use tch::{Kind, Tensor};
 use super::architecture::architecture;
 use super::forward::Vit;
 use super::settle::{Candidates, SelfCheck};
-use super::stored::StoredNames;
 use super::text::{TextTower, TextWeights};
 use super::{Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
 use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
+use crate::model::stored::StoredNames;
 
 pub use super::settle::{Difference, Evidence, Fixed, Source, Sources, compare};
 

@@ -21,7 +21,6 @@ pub mod relative;
 pub mod rope;
 pub mod settle;
 pub mod shapes;
-pub mod stored;
 pub mod text;
 
 use serde::Serialize;
@@ -29,6 +28,7 @@ use tch::Tensor;
 
 use crate::schema::words;
 
+pub use super::stored::Form;
 pub use complete::{check_readout, table_heads};
 pub use hints::Hints;
 pub use namings::NAMINGS;
@@ -56,22 +56,6 @@ pub struct Naming {
 /// Ignores a parameter, for namings whose archives may hold anything beside the image tower.
 pub fn anything_beside(_: &str) -> Option<(String, Form)> {
     Some((String::new(), Form::Ignored))
-}
-
-/// The change that turns a stored tensor into the canonical one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    AsIs,
-    /// Drops leading axes of size one, as in `[1, …]` or `[1, 1, …]`.
-    Squeezed,
-    /// Reshapes `[1, k, d]` to `[k, d]`, including k = 1.
-    Rows,
-    /// Leaves out a parameter that images never go through.
-    Ignored,
-    /// Flattens a convolution `[d, 3, p, p]` to `[d, 3·p·p]`.
-    Flattened,
-    /// Transposes `[d, out]` to `[out, d]`.
-    Transposed,
 }
 
 words! {

@@ -8,9 +8,9 @@ use super::complete::check_complete;
 use super::fuse::Loose;
 use super::parts::{Parts, RELATIVE, Readout};
 use super::relative::grid_of;
-use super::stored::StoredNames;
 use super::{Form, Geometry, NAMINGS, Naming, OwnHead};
 use crate::model::network::Parameters;
+use crate::model::stored::StoredNames;
 
 /// The parameters of an archive under canonical names.
 pub struct Named {

@@ -4,8 +4,23 @@
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-use super::Form;
-use crate::model::network::Parameters;
+use super::network::Parameters;
+
+/// The change that turns a stored tensor into the canonical one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    AsIs,
+    /// Drops leading axes of size one, as in `[1, …]` or `[1, 1, …]`.
+    Squeezed,
+    /// Reshapes `[1, k, d]` to `[k, d]`, including k = 1.
+    Rows,
+    /// Leaves out a parameter that images never go through.
+    Ignored,
+    /// Flattens a convolution `[d, 3, p, p]` to `[d, 3·p·p]`.
+    Flattened,
+    /// Transposes `[d, out]` to `[out, d]`.
+    Transposed,
+}
 
 /// The names and forms of a checkpoint's parameters.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +32,8 @@ struct StoredName {
     /// The canonical name before the parts of fused layers are joined, such as `blocks.0.attn.q.weight`.
     canonical: String,
     form: Form,
+    /// Whether parts of layers that are stored apart, such as queries, keys and values, are one canonical layer.
+    fused: bool,
 }
 
 /// Rows of a canonical parameter, and where the checkpoint stores them.
@@ -43,7 +60,10 @@ enum Contents {
     Joined([String; 2]),
 }
 
-fn contents(canonical: &str) -> Contents {
+fn contents(StoredName { canonical, fused, .. }: &StoredName) -> Contents {
+    if !fused {
+        return Contents::Whole(canonical.clone());
+    }
     for (part, index) in [("q", 0), ("k", 1), ("v", 2)] {
         if let Some((block, end)) = canonical.split_once(&format!(".attn.{part}.")) {
             return Contents::Third(format!("{block}.attn.qkv.{end}"), index);
@@ -68,7 +88,30 @@ fn keyless(name: &str) -> String {
 
 impl StoredNames {
     pub(super) fn push(&mut self, name: &str, canonical: &str, form: Form) {
-        self.0.push(StoredName { name: name.to_string(), canonical: canonical.to_string(), form });
+        let (name, canonical) = (name.to_string(), canonical.to_string());
+        self.0.push(StoredName { name, canonical, form, fused: true });
+    }
+
+    /// Collects parameters that are stored as they are, each with its stored and its canonical name.
+    pub(super) fn of_plain(all: impl Iterator<Item = (String, String)>) -> StoredNames {
+        let one = |(name, canonical)| StoredName { name, canonical, form: Form::AsIs, fused: false };
+        StoredNames(all.map(one).collect())
+    }
+
+    /// Returns the names of a part of a network: `part` stands in front of canonical names, and `renamed` changes stored ones.
+    pub(super) fn within(self, part: &str, renamed: impl Fn(&str) -> String) -> StoredNames {
+        let one = |stored: StoredName| StoredName {
+            name: renamed(&stored.name),
+            canonical: format!("{part}{}", stored.canonical),
+            ..stored
+        };
+        StoredNames(self.0.into_iter().map(one).collect())
+    }
+
+    /// Adds the names of another part.
+    pub(super) fn with(mut self, other: StoredNames) -> StoredNames {
+        self.0.extend(other.0);
+        self
     }
 
     /// Notes which MLP layers hold their gate, now that the canonical parameters are known.
@@ -93,12 +136,13 @@ impl StoredNames {
     /// such as a missing bias of the keys, are not stored.
     pub fn pieces(&self, canonical: &str, rows: i64) -> Vec<Piece> {
         let mut pieces = Vec::new();
-        for StoredName { name, canonical: own, form } in &self.0 {
+        for stored in &self.0 {
+            let StoredName { name, form, .. } = stored;
             let mut push = |row, rows, stored_row| {
                 let transposed = *form == Form::Transposed;
                 pieces.push(Piece { name: name.clone(), row, rows, stored_row, transposed });
             };
-            match contents(own) {
+            match contents(stored) {
                 Contents::Whole(whole) if whole == canonical => push(0, rows, 0),
                 // The biases of queries and values, without that of the keys.
                 Contents::Whole(whole) if keyless(&whole) == canonical => {
@@ -133,14 +177,15 @@ impl StoredNames {
     /// Returns the new value of the stored parameter `name`, whose old value is `old`, in its shape and type. `new`
     /// returns new canonical parameters. The result is `None` for a parameter that stays as it is.
     pub fn restored(&self, name: &str, old: &Tensor, new: &dyn Fn(&str) -> Option<Tensor>) -> Option<Tensor> {
-        let StoredName { canonical, form, .. } = self.0.iter().find(|stored| stored.name == name)?;
+        let stored = self.0.iter().find(|stored| stored.name == name)?;
+        let StoredName { canonical, form, .. } = stored;
         let new = |name: &str| {
             new(name).or_else(|| {
                 let both = new(&keyless(name))?.chunk(2, 0);
                 Some(Tensor::cat(&[&both[0], &both[0].zeros_like(), &both[1]], 0))
             })
         };
-        let value = match (canonical.as_str(), contents(canonical)) {
+        let value = match (canonical.as_str(), contents(stored)) {
             // bella's one head is the mean of DeiT's two, side by side.
             ("head.weight" | "head_dist.weight", _) if self.has("head_dist.weight") => {
                 let both = new("head.weight")?;

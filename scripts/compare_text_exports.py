@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Runs what `bella export` prints for networks of texts: language networks and LLaVA are loaded by transformers, adapters by PEFT,
+and text encoders by TorchScript; their logits are compared with bella's, and adapters come back bit for bit. Then adapters that
+PEFT itself has made, and models into which it has merged them, come in, and bella's logits are compared with theirs.
+
+    pip install torch transformers peft safetensors pillow
+    cargo build && python scripts/compare_text_exports.py [--bella target/debug/bella] [--only llama-3]
+
+The networks are those of tests/fixtures/language, llava and encoder: the smallest of every family, with random weights. With
+transformers 4.52 to 4.57 installed, `--generation 4` exports for it.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from compare_exports import BOUND, ROOT, Place, coming_back, printed, randomised
+
+FIXTURES = ROOT / "tests" / "fixtures"
+# Of weights that are stored in bf16 again after merging.
+HALF_BOUND = 3e-2
+# Folders of which transformers 4 reads the names and the rotary positions.
+OLD = ["llama", "mistral", "llava transformers-4"]
+BLOCKS = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.gate", "mlp.fc", "mlp.proj", "lm_head"]
+SIGHT = ["projector.linear_1", "projector.linear_2", "vision.attn.qkv", "vision.attn.proj", "vision.mlp.fc", "vision.mlp.proj"]
+TRAINING = """
+method.svgd = {{ particles = 2, gamma = 0.01 }}
+optimizer.adamw.lr = 2e-2
+train = {{ epochs = 2, batch_size = 8 }}
+head = {{ {head} = {{}} }}
+subspace = {{ {subspace} }}
+"""
+WORDS = 'data.jsonl = {{ root = "{data}/texts", prompt = "is {{text}} big ?", labels = ["no", "yes"] }}\n'
+QUESTIONS = 'data.vqa-v2 = {{ root = "{data}/vqa"{labels} }}\n'
+
+
+def write_texts(folder):
+    """Sentences that say big or small, in the words of the fixtures' tokenizers."""
+    folder.mkdir()
+    nouns = ["cat", "dog", "fish", "bird", "tree", "house"]
+    for name, numbers in (("train", range(40)), ("test", range(7, 27))):
+        size = lambda i: ("big", "yes") if i % 2 == 0 else ("small", "no")
+        line = lambda i: {"text": f"the {size(i)[0]} {nouns[i // 2 % 6]}" + " runs" * (i % 4), "label": size(i)[1]}
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line(i)) + "\n" for i in numbers))
+
+
+def write_questions(folder):
+    """Questions about grey images in the layout of VQA v2."""
+    generator = torch.Generator().manual_seed(1)
+    for part, count in (("train2014", 16), ("val2014", 6)):
+        (folder / part).mkdir(parents=True)
+        questions, annotations = [], []
+        for i in range(count):
+            pixels = torch.randint(0, 256, (20, 20, 3), dtype=torch.uint8, generator=generator)
+            Image.fromarray(pixels.numpy()).save(folder / part / f"COCO_{part}_{i:012}.jpg")
+            questions.append({"image_id": i, "question_id": 10 * i, "question": "What is it?"})
+            kind, answer = [("yes/no", "yes"), ("number", "2")][i % 2]
+            answers = [{"answer": answer, "answer_id": n} for n in range(1, 11)]
+            annotations.append({"question_id": 10 * i, "answer_type": kind, "multiple_choice_answer": answer, "answers": answers})
+        for name, key, table in (("OpenEnded_mscoco", "questions", questions), ("mscoco", "annotations", annotations)):
+            (folder / f"v2_{name}_{part}_{key}.json").write_text(json.dumps({"data_subtype": part, key: table}))
+
+
+def low_rank(layers):
+    return f"low-rank = {{ rank = 2, targets = {json.dumps(layers)} }}"
+
+
+def train(place, network, data, head, subspace):
+    config = place.folder / "x.toml"
+    text = f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + data.format(data=place.folder) + TRAINING.format(head=head, subspace=subspace)
+    config.write_text(text)
+    shutil.rmtree(place.folder / "results", ignore_errors=True)
+    place.run("train", "--config", config)
+    return config
+
+
+def leaving(place, network, data, layers, head, package):
+    """Adapters and whole models of low-rank updates, of all weights, and with a classifier of their own."""
+    config = train(place, network, data, head, low_rank(layers))
+    for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0]), ("weights", ["--soup"])]:
+        yield f"{what} {more[0].strip('-')}", printed(place.export("--to", what, *more, *package))
+    yield from coming_back(place, config, package)
+    yield "weights full", printed(train(place, network, data, head, "full = {}") and place.export("--to", "weights", "--particle", 1, *package))
+    if head == "answers":
+        return
+    train(place, network, data, "linear", low_rank(layers[:2]))
+    for what in ("peft", "weights"):
+        yield f"{what} with a classifier", printed(place.export("--to", what, "--particle", 0, *package))
+    train(place, network, data, head, "last-layer = {}")
+    yield "weights of the last layer", printed(place.export("--to", "weights", "--particle", 0))
+
+
+def halves(place, network, data):
+    """A copy whose weights are bf16: adapters are exact, merged weights are rounded."""
+    copy = place.folder / "half"
+    shutil.copytree(network, copy)
+    for path in copy.glob("model*.safetensors"):
+        save_file({name: tensor.bfloat16() for name, tensor in load_file(path).items()}, path, {"format": "pt"})
+    train(place, copy, data, "label-words", low_rank(BLOCKS))
+    yield "peft of bf16", printed(place.export("--to", "peft", "--particle", 1))
+    yield "weights in bf16", printed(place.export("--to", "weights", "--particle", 1)) * BOUND / HALF_BOUND
+
+
+def encoders(place):
+    for name in ("bert", "roberta", "deberta-v2"):
+        network = FIXTURES / "encoder" / name / f"{name}.pt"
+        for subspace in ('low-rank = { rank = 2, targets = ["linear"] }', "full = {}"):
+            # The encoders have classifiers of three classes.
+            config = f'checkpoint.kind = "module"\n{WORDS}'.replace('"yes"', '"yes", "maybe"')
+            train(place, network, config, "linear", subspace)
+            yield f"{name} {subspace.split()[0]}", printed(place.export("--to", "weights", "--particle", 1))
+
+
+def opened(network):
+    import transformers
+
+    kind = transformers.LlavaForConditionalGeneration if "llava" in str(network) else transformers.AutoModelForCausalLM
+    return kind.from_pretrained(network, dtype=torch.float32)
+
+
+def compared(place, what, network, data, head, folders, models, options=()):
+    """Imports folders and compares the logits of every particle with those of the package's model."""
+    config = place.folder / "x.toml"
+    text = f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + data.format(data=place.folder) + f"head.{head} = {{}}\n"
+    config.write_text(text)
+    shutil.rmtree(place.folder / "results", ignore_errors=True)
+    run = place.run("import", *folders, "--config", config, *options).strip()
+    place.export(run, "--to", "weights")
+    ids = [49, 48] if head == "label-words" else slice(None)
+    for number, model in enumerate(models):
+        own = place.folder / "out" / ("" if len(models) == 1 else f"particle-{number}")
+        expected = load_file(own / "expected.safetensors")
+        logits = expected.pop("logits")
+        last = expected["attention_mask"].sum(1) - 1
+        with torch.no_grad():
+            found = model(**expected).logits[torch.arange(len(last)), last][:, ids]
+        yield f"import of {what} {number}", ((found - logits).abs().max() / found.abs().max()).item()
+
+
+def coming(place, network, data, head):
+    """Adapters that PEFT makes, and models into which it has merged them."""
+    from peft import LoraConfig, get_peft_model
+
+    ends = ["q_proj", "v_proj", "down_proj", "lm_head"] + (["linear_1", "fc1", "k_proj"] if head == "answers" else [])
+    settings = dict(r=2, lora_alpha=3, use_rslora=True, rank_pattern={"v_proj": 4}, alpha_pattern={"down_proj": 7}, target_modules=ends)
+    folders, models = [], []
+    for number in range(2):
+        torch.manual_seed(number)
+        models.append(randomised(get_peft_model(opened(network), LoraConfig(**settings)), number))
+        folders.append(place.folder / f"peft-{number}")
+        models[-1].save_pretrained(folders[-1])
+    yield from compared(place, "PEFT's", network, data, head, folders, models)
+    models[0].config.tie_word_embeddings = models[0].base_model.model.config.tie_word_embeddings
+    if not models[0].config.tie_word_embeddings:
+        merged = models[0].merge_and_unload()
+        merged.save_pretrained(place.folder / "merged")
+        yield from compared(place, "merged", network, data, head, [place.folder / "merged"], [merged])
+        # The ranks of a tower's queries, keys and values add up.
+        rank = 8 if head == "answers" else 6
+        yield from compared(place, f"merged at rank {rank}", network, data, head, [place.folder / "merged"], [merged], ["--rank", rank])
+    for folder in [*folders, place.folder / "merged"]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cases():
+    language = FIXTURES / "language"
+    for name in ("llama", "llama-3", "llama-linear", "mistral"):
+        yield name, language / name, WORDS, BLOCKS, "label-words"
+    yield "qwen2", language / "qwen2", WORDS, BLOCKS[:-1], "linear"
+    for name in ("transformers-4", "transformers-5"):
+        yield f"llava {name}", FIXTURES / "llava" / name, QUESTIONS.replace("{labels}", ""), BLOCKS + SIGHT, "answers"
+    closed = QUESTIONS.replace("{labels}", ', labels = ["yes", "2"]')
+    yield "llava with words", FIXTURES / "llava" / "transformers-5", closed, BLOCKS + SIGHT, "label-words"
+
+
+def differences(place, only, generation):
+    package = ["--for", f"transformers-{generation}"]
+    for name, network, data, layers, head in cases():
+        if only and name not in only or generation == 4 and name not in OLD:
+            continue
+        for found in leaving(place, network, data, layers, head, package):
+            yield name, *found
+        if head != "linear" and "with" not in name:
+            for found in coming(place, network, data, head):
+                yield name, *found
+        if name == "llama-3":
+            for found in halves(place, network, data):
+                yield name, *found
+    if (not only or "encoders" in only) and generation == 5:
+        for found in encoders(place):
+            yield "encoders", *found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bella", default=ROOT / "target" / "debug" / "bella")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--generation", type=int, choices=[4, 5], default=5)
+    options = parser.parse_args()
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(options.bella).resolve(), Path(folder))
+        write_texts(place.folder / "texts")
+        write_questions(place.folder / "vqa")
+        for name, what, difference in differences(place, options.only, options.generation):
+            print(f"{name:24} {what:32} {difference:.1e}", flush=True)
+            worst = max(worst, difference)
+    print(f"largest relative difference {worst:.1e}, bound {BOUND:.0e}")
+    sys.exit(worst > BOUND)
+
+
+if __name__ == "__main__":
+    main()

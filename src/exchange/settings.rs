@@ -1,0 +1,111 @@
+//! What `adapter_config.json` says: the kind of an adapter, and the factors of its updates.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::config;
+use super::peft::CONFIG;
+
+/// The settings of a plain LoRA adapter.
+pub struct Settings(Value);
+
+impl Settings {
+    /// Reads the settings of the adapter in a folder.
+    ///
+    /// # Errors
+    /// Fails if there are none, or if bella does not compute such adapters.
+    pub fn read(folder: &Path) -> Result<Settings> {
+        let values = config::of_file(&folder.join(CONFIG))?;
+        check_kind(&values).with_context(|| folder.display().to_string())?;
+        Ok(Settings(values))
+    }
+
+    /// Returns the factor s of a module: α / r, or α / √r (rsLoRA; Kalajdzievski 2023, arXiv 2312.03732).
+    pub fn scale(&self, path: &str, rank: i64) -> Result<f64> {
+        let said = self.of_pattern("rank_pattern", path)?.map_or_else(|| self.0["r"].as_i64(), |v| v.as_i64());
+        let said = said.context("its config has no rank `r`")?;
+        ensure!(said == rank, "{path} has rank {rank}, but its config says {said}");
+        let alpha = self.of_pattern("alpha_pattern", path)?;
+        let alpha = alpha.map_or_else(|| self.0["lora_alpha"].as_f64(), |value| value.as_f64());
+        let alpha = alpha.context("its config has no number `lora_alpha`")?;
+        let by_root = self.0["use_rslora"].as_bool() == Some(true);
+        Ok(if by_root { alpha / (rank as f64).sqrt() } else { alpha / rank as f64 })
+    }
+
+    /// Returns the entry of a table of patterns for a module: its path or the end of it after a dot.
+    fn of_pattern(&self, table: &str, path: &str) -> Result<Option<&Value>> {
+        let Some(entries) = self.0[table].as_object() else { return Ok(None) };
+        let regular =
+            entries.keys().find(|key| key.chars().any(|c| !(c.is_ascii_alphanumeric() || "._-^".contains(c))));
+        if let Some(key) = regular {
+            bail!(
+                "{table} has the regular expression `{key}`, which bella does not read: write the layers' full paths"
+            );
+        }
+        let fits = |key: &str| match key.strip_prefix('^') {
+            Some(whole) => path == whole,
+            None => path == key || path.ends_with(&format!(".{key}")),
+        };
+        let mut fitting = entries.iter().filter(|(key, _)| fits(key)).map(|(_, value)| value);
+        let first = fitting.next();
+        ensure!(
+            fitting.all(|other| Some(other) == first),
+            "{table} has several values for {path}: write the layers' full paths"
+        );
+        Ok(first)
+    }
+}
+
+/// The settings by which PEFT changes what a LoRA adapter computes, and which bella does not compute.
+const VARIANTS: [&str; 11] = [
+    "lora_bias",
+    "use_qalora",
+    "use_bdlora",
+    "fan_in_fan_out",
+    "target_parameters",
+    "layer_replication",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "monteclora_config",
+    "velora_config",
+];
+
+/// Checks that the config is that of a plain LoRA adapter.
+fn check_kind(config: &Value) -> Result<()> {
+    let kind = config["peft_type"].as_str().unwrap_or("unknown");
+    ensure!(kind == "LORA", "a {kind} adapter is no low-rank update W + s B A: bella reads peft_type = \"LORA\"");
+    ensure!(
+        config["use_dora"].as_bool() != Some(true),
+        "a DoRA adapter also scales the columns of W: bella reads plain LoRA"
+    );
+    let bias = config["bias"].as_str().unwrap_or("none");
+    ensure!(
+        bias == "none",
+        "bias = \"{bias}\": the adapter also trained biases, which a low-rank update does not have"
+    );
+    let set = |value: &Value| match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Array(all) => !all.is_empty(),
+        Value::Object(all) => !all.is_empty(),
+        _ => true,
+    };
+    let other = VARIANTS.iter().find(|key| set(&config[**key]));
+    ensure!(other.is_none(), "{} is set, which bella does not compute: it reads plain LoRA", other.unwrap_or(&""));
+    check_start(config)
+}
+
+/// Checks that the adapter was trained on the checkpoint itself.
+fn check_start(config: &Value) -> Result<()> {
+    let start = config["init_lora_weights"].as_str().unwrap_or_default();
+    let moves_base = ["pissa", "olora", "corda", "loftq"].iter().find(|kind| start.starts_with(**kind));
+    ensure!(
+        moves_base.is_none(),
+        "init_lora_weights = \"{start}\" has also changed the base: convert the adapter to plain LoRA (PEFT's \
+         path_initial_model_for_weight_conversion)"
+    );
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The network of a checkpoint as it has been read, of any kind.
+
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use tch::Kind;
+
+use super::network::{Network, Parameters};
+use super::stored::StoredNames;
+use super::vit::OwnHead;
+use super::vit::identify::{Fixed, Identified};
+use super::{folder, language, llava, module};
+
+/// The network of a checkpoint, still in f32 on the CPU.
+pub enum Tower {
+    /// A vision transformer that bella runs itself.
+    Vit(Identified),
+    /// A TorchScript module that runs by its own forward.
+    Module(module::Opened),
+    /// A language network that bella runs itself.
+    Language(Box<language::Opened>),
+    /// A language network that sees an image, which bella runs itself.
+    Llava(Box<llava::Opened>),
+}
+
+impl Tower {
+    pub fn network(&self) -> &dyn Network {
+        match self {
+            Tower::Vit(found) => &found.vit,
+            Tower::Module(found) => &found.module,
+            Tower::Language(found) => &found.language,
+            Tower::Llava(found) => &found.llava,
+        }
+    }
+
+    pub fn base(&self) -> &Parameters {
+        match self {
+            Tower::Vit(found) => &found.base,
+            Tower::Module(found) => &found.base,
+            Tower::Language(found) => &found.base,
+            Tower::Llava(found) => &found.base,
+        }
+    }
+
+    /// Returns the checkpoint's own classifier.
+    pub fn own_head(&self) -> Option<&OwnHead> {
+        match self {
+            Tower::Vit(found) => found.head.as_ref(),
+            Tower::Module(found) => found.head.as_ref(),
+            Tower::Language(_) | Tower::Llava(_) => None,
+        }
+    }
+
+    /// Checks that the network computes in the type `kind`.
+    ///
+    /// # Errors
+    /// Fails for a module and any type but f32.
+    pub fn check_kind(&self, kind: Kind) -> Result<()> {
+        ensure!(
+            !matches!(self, Tower::Module(_)) || kind == Kind::Float,
+            "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
+        );
+        Ok(())
+    }
+
+    /// Returns the family of the parameters' names in the checkpoint, such as `timm`.
+    pub fn naming(&self) -> &'static str {
+        match self {
+            Tower::Vit(found) => found.naming,
+            Tower::Module(_) => "module",
+            Tower::Language(_) | Tower::Llava(_) => "transformers",
+        }
+    }
+
+    /// Returns the names that the parameters have in the checkpoint; none for a module, which keeps its own.
+    pub fn names(&self) -> StoredNames {
+        match self {
+            Tower::Vit(found) => found.names.clone(),
+            Tower::Module(_) => StoredNames::default(),
+            Tower::Language(found) => found.names.clone(),
+            Tower::Llava(found) => found.names.clone(),
+        }
+    }
+
+    /// Reads the parameters, and the classifier if there is one, of another folder or file of such a network: they are the
+    /// same ones where it is a fine-tuned copy of the checkpoint.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read, and for a module.
+    pub fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        match self {
+            Tower::Vit(_) => folder::identify(path, &Fixed::default()).map(|found| (found.base, found.head)),
+            Tower::Module(_) => bail!("{}: a module has its own code and is read as a checkpoint only", path.display()),
+            Tower::Language(_) => language::parameters(path).map(|found| (found, None)),
+            Tower::Llava(_) => llava::parameters(path).map(|found| (found, None)),
+        }
+    }
+}

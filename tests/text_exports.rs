@@ -1,0 +1,466 @@
+//! Networks of texts leave as adapters and whole folders and come in again. What the packages themselves make of them is compared
+//! by scripts/compare_text_exports.py.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use bella::model::network::{Network, Weights};
+use bella::model::{Normalize, language, llava};
+use common::{
+    Place, assert_has, bella as command, done, error_line, fixture, messages, near, printed, questions, with,
+};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+const ALL: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.q\", \"attn.k\", \"attn.v\", \"attn.proj\", \"mlp.gate\", \
+                   \"mlp.fc\", \"mlp.proj\", \"lm_head\"] }\n";
+const FULL: &str = "subspace.full = {}\n";
+const WORDS: &str = "head.label-words = {}\n";
+
+/// Two particles trained on sentences that say `big` or `small`; the place has their config as `tiny.toml`.
+fn trained(network: &str, tables: &str) -> Place {
+    let place = Place::new();
+    let line = |i: usize| {
+        let (size, label) = if i.is_multiple_of(2) { ("big", "yes") } else { ("small", "no") };
+        format!("{{\"text\": \"the {size} {}\", \"label\": \"{label}\"}}\n", ["cat", "dog", "fish"][i / 2 % 3])
+    };
+    let lines = |count| (0..count).map(line).collect::<String>();
+    place.write("data/train.jsonl", lines(24).as_bytes());
+    place.write("data/test.jsonl", lines(8).as_bytes());
+    let config = format!(
+        "name = \"tiny\"\nseed = 1\ncheckpoint.path = {:?}\n{tables}\
+         data.jsonl = {{ root = {:?}, prompt = \"is {{text}} big ?\", labels = [\"no\", \"yes\"] }}\n\
+         method.svgd = {{ particles = 2, gamma = 0.01 }}\noptimizer.adamw.lr = 2e-2\n\
+         train = {{ epochs = 2, batch_size = 8 }}\n",
+        fixture("language").join(network),
+        place.path("data")
+    );
+    place.write("tiny.toml", config.as_bytes());
+    done(place.train(&[]));
+    place
+}
+
+fn export(place: &Place, run: &Path, output: &str, more: &[&str]) -> assert_cmd::Command {
+    let mut command = place.command("export", &[]);
+    command.arg(run).arg("--output").arg(place.path(output)).args(more);
+    command
+}
+
+/// Imports folders into results of their own.
+fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> assert_cmd::Command {
+    let mut command = command(&["import", "--device", "cpu", "--threads", "1"]);
+    command.arg("--out").arg(place.path("imported")).arg("--config").arg(place.path("tiny.toml"));
+    command.args(folders).args(more);
+    command
+}
+
+#[track_caller]
+fn import(place: &Place, folders: &[PathBuf], more: &[&str]) -> PathBuf {
+    let output = importing(place, folders, more).output().unwrap();
+    assert!(output.status.success(), "{}", messages(&output));
+    PathBuf::from(printed(&output).trim())
+}
+
+fn tensors(path: &Path) -> Vec<(String, Tensor)> {
+    Tensor::read_safetensors(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+fn tensor(path: &Path, name: &str) -> Tensor {
+    let found = tensors(path).into_iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("{}: no {name}", path.display())).1
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Export, import and export again: the same bytes in every file.
+#[track_caller]
+fn comes_back(place: &Place, files: &[&str], more: &[&str]) {
+    done(export(place, &place.run(), "first", &[&["--to", "peft"], more].concat()));
+    let imported = import(place, &[place.path("first")], &[]);
+    done(export(place, &imported, "second", &[&["--to", "peft"], more].concat()));
+    for particle in ["particle-0", "particle-1"] {
+        for file in files {
+            let read = |side: &str| std::fs::read(place.path(side).join(particle).join(file)).unwrap();
+            assert!(read("first") == read("second"), "{particle}/{file}");
+        }
+    }
+}
+
+const ADAPTER: [&str; 3] = ["adapter_config.json", "adapter_model.safetensors", "expected.safetensors"];
+
+/// Grouped keys and biases in shards, tied embeddings, and a classifier of its own.
+#[test]
+fn adapters_come_back_bit_for_bit() {
+    for network in ["llama-3", "llama-linear"] {
+        comes_back(&trained(network, &format!("{WORDS}{ALL}")), &ADAPTER, &[]);
+    }
+    let place = trained("llama-3", &format!("head.linear = {{}}\n{ALL}"));
+    comes_back(&place, &[&ADAPTER[..], &["head.safetensors"]].concat(), &[]);
+    let config = json(&place.path("first/particle-0/adapter_config.json"));
+    assert_eq!(config["task_type"], "CAUSAL_LM");
+    std::fs::remove_file(place.path("first/particle-0/head.safetensors")).unwrap();
+    let line = error_line(importing(&place, &[place.path("first/particle-0")], &[]), 1);
+    assert_has(&line, &["head.linear: the adapter has no trained classifier", "head.safetensors"]);
+    // A classifier has no place among label words.
+    let set = ["--set", "head={label-words={}}"];
+    let line = error_line(importing(&place, &[place.path("first/particle-1")], &set), 1);
+    assert_has(&line, &["the adapter has trained a classifier of its own"]);
+}
+
+/// A place with two particles on questions about images, of which every part is adapted.
+fn seeing(folder: &str, more: &[&str]) -> Place {
+    let place = Place::new();
+    let config = questions(&place, folder);
+    let targets = "targets = [\"attn.q\", \"mlp.proj\", \"lm_head\", \"projector.linear_2\", \"vision.attn.qkv\", \
+                   \"vision.mlp.fc\"]";
+    let config = config.replace("targets = [\"attn.q\", \"attn.v\", \"lm_head\"]", targets);
+    place.write("tiny.toml", config.as_bytes());
+    done(place.train(&[&["train.epochs=1"], more].concat()));
+    place
+}
+
+#[test]
+fn adapters_of_a_network_that_sees_come_back_bit_for_bit() {
+    comes_back(&seeing("transformers-5", &[]), &ADAPTER, &[]);
+    comes_back(&seeing("transformers-4", &[]), &ADAPTER, &["--for", "transformers-4"]);
+}
+
+/// The names of an adapter's factors A without what all have in common, sorted.
+fn layers(folder: &Path) -> Vec<String> {
+    let all = tensors(&folder.join("adapter_model.safetensors"));
+    let layer = |name: &String| {
+        let inner = name.strip_prefix("base_model.model.").expect("the start of every name");
+        inner.strip_suffix(".lora_A.weight").map(str::to_string)
+    };
+    let mut found: Vec<String> = all.iter().filter_map(|(name, _)| layer(name)).collect();
+    found.sort();
+    found
+}
+
+/// The paths of modules in LlamaForCausalLM and LlavaForConditionalGeneration of transformers 5.23 and 4.57.
+#[test]
+fn layers_have_the_paths_of_transformers() {
+    let place = trained("llama-3", &format!("{WORDS}{ALL}"));
+    let mut golden = vec!["lm_head".to_string()];
+    for block in 0..2 {
+        for layer in ["mlp.down_proj", "mlp.gate_proj", "mlp.up_proj"] {
+            golden.push(format!("model.layers.{block}.{layer}"));
+        }
+        for layer in ["k_proj", "o_proj", "q_proj", "v_proj"] {
+            golden.push(format!("model.layers.{block}.self_attn.{layer}"));
+        }
+    }
+    for package in ["transformers-4", "transformers-5"] {
+        done(export(&place, &place.run(), "out", &["--to", "peft", "--soup", "--for", package, "--force"]));
+        assert_eq!(layers(&place.path("out")), golden);
+        let mut targets: Vec<String> =
+            serde_json::from_value(json(&place.path("out/adapter_config.json"))["target_modules"].clone()).unwrap();
+        targets.sort();
+        assert_eq!(targets, golden);
+    }
+    let place = seeing("transformers-5", &[]);
+    for (package, tower) in
+        [("transformers-5", "model.vision_tower."), ("transformers-4", "model.vision_tower.vision_model.")]
+    {
+        done(export(&place, &place.run(), "out", &["--to", "peft", "--particle", "0", "--for", package, "--force"]));
+        let mut golden = vec!["lm_head".to_string(), "model.multi_modal_projector.linear_2".to_string()];
+        for block in 0..2 {
+            let language = format!("model.language_model.layers.{block}");
+            golden.extend([format!("{language}.mlp.down_proj"), format!("{language}.self_attn.q_proj")]);
+        }
+        for block in 0..3 {
+            let block = format!("{tower}encoder.layers.{block}");
+            golden.extend(
+                ["mlp.fc1", "self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"]
+                    .map(|layer| format!("{block}.{layer}")),
+            );
+        }
+        golden.sort();
+        assert_eq!(layers(&place.path("out")), golden);
+    }
+}
+
+/// The logits that bella's own network computes with the weights in `folder`, of `words` or of all tokens.
+fn logits(folder: &Path, expected: &Path, words: Option<[&str; 2]>) -> Tensor {
+    let found = language::open(folder, None).unwrap_or_else(|why| panic!("{why:#}"));
+    let samples = ["input_ids", "attention_mask"].map(|name| tensor(expected, name));
+    let samples = Tensor::stack(&samples, 1).unsqueeze(0);
+    let weights = Weights::frozen(&found.base);
+    let all = tch::no_grad(|| {
+        let features = found.language.forward(&weights, &samples);
+        weights.linear("lm_head").forward(&features.unsqueeze(2)).squeeze_dim(2).squeeze_dim(0)
+    });
+    let Some(words) = words else { return all };
+    let ids = words.map(|word| i64::from(found.tokenizer.token_of(word).unwrap()));
+    all.index_select(1, &Tensor::from_slice(&ids))
+}
+
+#[test]
+fn whole_models_give_the_same_logits() {
+    for (network, subspace, tied) in [
+        ("llama-3", ALL, false),
+        ("llama-3", FULL, false),
+        ("llama-linear", FULL, true),
+        // The output matrix alone has an update, so it is another one than the embeddings now.
+        ("llama-linear", ALL, false),
+    ] {
+        let place = trained(network, &format!("{WORDS}{subspace}"));
+        done(export(&place, &place.run(), "out", &["--to", "weights"]));
+        for particle in ["particle-0", "particle-1"] {
+            let folder = place.path("out").join(particle);
+            let expected = folder.join("expected.safetensors");
+            near(&logits(&folder, &expected, Some(["no", "yes"])), &tensor(&expected, "logits"), network);
+            assert_eq!(json(&folder.join("config.json"))["tie_word_embeddings"], tied);
+            assert!(folder.join("tokenizer.json").is_file() && !folder.join("reference.safetensors").exists());
+        }
+    }
+}
+
+/// Shards stay shards, with an index of their own; a stored type stays what it is.
+#[test]
+fn shards_and_types_stay_what_they_are() {
+    let place = trained("llama-3", &format!("{WORDS}{ALL}"));
+    let copy = place.path("half");
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(fixture("language/llama-3")).unwrap().flatten() {
+        let (from, to) = (file.path(), copy.join(file.file_name()));
+        match file.file_name().to_string_lossy().starts_with("model-") {
+            true => {
+                let half: Vec<_> = tensors(&from).into_iter().map(|(n, t)| (n, t.to_kind(Kind::BFloat16))).collect();
+                Tensor::write_safetensors(&half, to).unwrap();
+            }
+            false => drop(std::fs::copy(from, to).unwrap()),
+        }
+    }
+    let set = format!("checkpoint.path={copy:?}");
+    done(place.train(&[&set]));
+    let runs = place.runs();
+    let run = runs.iter().find(|run| std::fs::read_to_string(run.join("config.toml")).unwrap().contains("/half\""));
+    done(export(&place, run.unwrap(), "out", &["--to", "weights", "--particle", "0"]));
+    let index = json(&place.path("out/model.safetensors.index.json"));
+    let (old, map) = (json(&copy.join("model.safetensors.index.json")), index["weight_map"].as_object().unwrap());
+    assert_eq!(map, old["weight_map"].as_object().unwrap());
+    let mut bytes = 0;
+    for (name, file) in map {
+        let found = tensor(&place.path("out").join(file.as_str().unwrap()), name);
+        assert_eq!(found.kind(), Kind::BFloat16, "{name}");
+        bytes += 2 * found.numel();
+    }
+    assert_eq!(index["metadata"]["total_size"], bytes);
+}
+
+/// A network that sees images leaves whole; its folder is read again, and the frozen tower is what it was.
+#[test]
+fn a_network_that_sees_leaves_whole() {
+    for folder in ["transformers-4", "transformers-5"] {
+        let place =
+            seeing(folder, &["subspace.low-rank.targets=[\"attn.q\",\"projector.linear_1\",\"vision.attn.proj\"]"]);
+        done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "1"]));
+        let out = place.path("out");
+        let opened = llava::open(&out, None, Normalize::CLIP).unwrap_or_else(|why| panic!("{why:#}"));
+        let expected = out.join("expected.safetensors");
+        let bytes = {
+            let of = |three: [f64; 3]| Tensor::from_slice(&three).view([1, 3, 1, 1]);
+            let pixels = tensor(&expected, "pixel_values").to_kind(Kind::Double);
+            let pixels = (pixels * of(Normalize::CLIP.std) + of(Normalize::CLIP.mean)) * 255.0;
+            pixels.round().to_kind(Kind::Int64).flatten(1, 3)
+        };
+        let text = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
+        let samples = Tensor::cat(&[&text[0], &text[1], &bytes], 1).unsqueeze(0);
+        let weights = Weights::frozen(&opened.base);
+        let network = opened.llava;
+        let last = text[1].sum_dim_intlist([1i64].as_slice(), false, Kind::Int64) - 1;
+        let all = tch::no_grad(|| weights.linear("lm_head").forward(&network.forward(&weights, &samples)));
+        let rows: Vec<Tensor> =
+            (0..last.size()[0]).map(|row| all.get(0).get(row).get(last.int64_value(&[row]))).collect();
+        near(&Tensor::stack(&rows, 0), &tensor(&expected, "logits"), folder);
+        let file = |at: &Path| tensors(&at.join("model.safetensors"));
+        let (old, new) = (file(&fixture("llava").join(folder)), file(&out));
+        assert_eq!(old.len(), new.len());
+        let changed: Vec<&String> = old
+            .iter()
+            .filter(|(name, old)| !new.iter().any(|(other, new)| other == name && new.equal(old)))
+            .map(|(name, _)| name)
+            .collect();
+        let adapted = ["self_attn.q_proj", "linear_1", "self_attn.out_proj"];
+        assert!(changed.len() >= 5, "{changed:?}");
+        for name in changed {
+            assert!(adapted.iter().any(|layer| name.ends_with(&format!("{layer}.weight"))), "{name}");
+        }
+    }
+}
+
+#[test]
+fn fine_tuned_models_come_in_whole_and_compressed() {
+    let place = trained("llama-3", &format!("{WORDS}{FULL}"));
+    done(export(&place, &place.run(), "first", &["--to", "weights"]));
+    let imported = import(&place, &[place.path("first")], &[]);
+    let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta");
+    assert!(theta(&imported).equal(&theta(&place.run())), "full particles are the stored weights");
+    // Fine-tuned copies need no tokenizer.
+    std::fs::remove_file(place.path("first/particle-0/tokenizer.json")).unwrap();
+    let output = importing(&place, &[place.path("first/particle-0")], &["--rank", "4"]).output().unwrap();
+    assert_has(&messages(&output), &["rank 4 leaves out", "no linear layers"]);
+    // What is low-rank already is compressed without a loss.
+    let low = trained("llama-linear", &format!("{WORDS}{ALL}"));
+    done(export(&low, &low.run(), "first", &["--to", "weights", "--particle", "0"]));
+    let line = error_line(importing(&low, &[low.path("first")], &[]), 1);
+    assert_has(&line, &["has a lm_head.weight of its own", "--rank R"]);
+    let compressed = import(&low, &[low.path("first")], &["--rank", "2"]);
+    done(export(&low, &compressed, "second", &["--to", "peft"]));
+    let [first, second] =
+        ["first", "second"].map(|side| tensor(&low.path(side).join("expected.safetensors"), "logits"));
+    near(&second, &first, "compressed");
+}
+
+/// PEFT also stores embeddings and the output matrix where one of them is adapted.
+#[test]
+fn stored_embeddings_must_be_those_of_the_checkpoint() {
+    let place = trained("llama-linear", &format!("{WORDS}{ALL}"));
+    done(export(&place, &place.run(), "out", &["--to", "peft", "--particle", "0"]));
+    let path = place.path("out/adapter_model.safetensors");
+    let table = tensor(&fixture("language/llama-linear/model.safetensors"), "model.embed_tokens.weight");
+    let own = tensors(&path);
+    let write = |factor: f64| {
+        let mut all: Vec<(String, Tensor)> = own.iter().map(|(name, t)| (name.clone(), t.shallow_clone())).collect();
+        for name in ["lm_head.base_layer.weight", "model.embed_tokens.weight"] {
+            all.push((format!("base_model.model.{name}"), &table * factor));
+        }
+        Tensor::write_safetensors(&all, &path).unwrap();
+    };
+    write(1.0);
+    let imported = import(&place, &[place.path("out")], &[]);
+    let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta").get(0);
+    assert!(theta(&imported).equal(&theta(&place.run())));
+    write(1.5);
+    let line = error_line(importing(&place, &[place.path("out")], &["--force"]), 1);
+    assert_has(&line, &["holds another base_model.model.", "has also trained that"]);
+}
+
+#[test]
+fn what_cannot_leave_or_come_in_is_refused_in_one_line() {
+    let place = trained("llama-3", &format!("{WORDS}{ALL}"));
+    let run = place.run();
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&["--to", "onnx"], &["a network of texts leaves by --to peft or --to weights"]),
+        (&["--to", "torchscript", "--soup"], &["a network of texts leaves by --to peft or --to weights"]),
+        (&["--to", "peft", "--for", "timm"], &["--for timm", "which fit --for transformers-4 or --for transformers-5"]),
+        (&["--to", "peft", "--particle", "2"], &["the run has models 0 to 1"]),
+    ];
+    for (more, parts) in cases {
+        assert_has(&error_line(export(&place, &run, "new", more), 1), parts);
+    }
+    let full = trained("llama-3", &format!("{WORDS}{FULL}"));
+    let line = error_line(export(&full, &full.run(), "new", &["--to", "peft"]), 1);
+    assert_has(&line, &["adapters are low-rank updates", "--to weights"]);
+    for place in [&place, &full] {
+        let left = std::fs::read_dir(place.path(".")).unwrap().flatten().map(|entry| entry.file_name());
+        assert!(left.into_iter().all(|name| !name.to_string_lossy().contains("new")), "nothing is half-written");
+    }
+    // An adapter of a network that sees images: its tower's layers end like those of blocks.
+    let other = seeing("transformers-5", &["subspace.low-rank.targets=[\"vision.mlp.proj\",\"projector.linear_1\"]"]);
+    done(export(&other, &other.run(), "out", &["--to", "peft", "--particle", "0"]));
+    let path = other.path("out/adapter_model.safetensors");
+    Tensor::write_safetensors(&tensors(&path), &path).unwrap();
+    let line = error_line(importing(&place, &[other.path("out")], &[]), 1);
+    assert_has(&line, &["4 of its 4 layers match none of", "they are called like layers.0.self_attn.q_proj"]);
+    assert!(!place.path("imported/runs").exists());
+    let squares = &["--by", "squared-gradients"];
+    let mut merge = with(other.command("merge", &[]), squares);
+    merge.arg(other.run()).arg(other.run());
+    assert_has(&error_line(merge, 1), &["--by squared-gradients: this network writes answers"]);
+}
+
+/// Averages and merges leave in the same ways.
+#[test]
+fn soups_and_merges_leave() {
+    let place = trained("llama-linear", &format!("{WORDS}{ALL}"));
+    let run = place.run();
+    let leave = |command: &str, more: &[&str], output: &str| {
+        let mut command = with(place.command(command, &[]), more);
+        command.arg("--output").arg(place.path(output)).arg(&run);
+        if more[0] == "--by" {
+            command.arg(&run);
+        }
+        done(command);
+        place.path(output)
+    };
+    let soup = leave("soup", &["--to", "weights"], "soup");
+    let merged = leave("merge", &["--by", "mean", "--to", "weights"], "merged");
+    for folder in [&soup, &merged] {
+        let expected = folder.join("expected.safetensors");
+        near(&logits(folder, &expected, Some(["no", "yes"])), &tensor(&expected, "logits"), "an average");
+    }
+    let [soup, merged] = [soup, merged].map(|folder| tensor(&folder.join("expected.safetensors"), "logits"));
+    near(&merged, &soup, "the mean of both particles, twice");
+}
+
+/// The file of a posterior names the rows of the folder's own parameters, and the tokens of the label words.
+#[test]
+fn a_posterior_explains_itself() {
+    let place = trained("llama-linear", &format!("{WORDS}{ALL}"));
+    let bytes = std::fs::read(place.run().join("posterior.safetensors")).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let about = header.metadata().clone().unwrap();
+    let entry = |key: &str| serde_json::from_str::<Value>(&about[key]).unwrap();
+    assert_eq!(entry("checkpoint")["naming"], "transformers");
+    assert_eq!(entry("head")["rows"].as_array().unwrap().len(), 2);
+    assert!(!about.contains_key("preprocessing"));
+    let stored = tensors(&fixture("language/llama-linear/model.safetensors"));
+    let layout = entry("layout");
+    assert_eq!(layout.as_array().unwrap().len(), 2 * 7 + 1);
+    for part in layout.as_array().unwrap() {
+        let pieces = part["stored_as"].as_array().unwrap();
+        if part["name"] == "lm_head.weight" {
+            assert!(pieces.is_empty(), "the checkpoint stores the embeddings alone: {part}");
+            continue;
+        }
+        let (_, found) = stored.iter().find(|(name, _)| pieces[0]["name"] == **name).unwrap();
+        assert_eq!((pieces.len(), &part["outputs"]), (1, &Value::from(found.size()[0])));
+        assert_eq!((&pieces[0]["row"], &pieces[0]["stored_row"]), (&Value::from(0), &Value::from(0)));
+    }
+}
+
+/// An encoder leaves as its own archive, with its tokenizer.
+#[test]
+fn a_text_encoder_leaves_as_its_own_archive() {
+    let path = fixture("encoder/bert/bert.pt").display().to_string();
+    for subspace in ["subspace.low-rank = { rank = 2, targets = [\"linear\"] }\n", FULL] {
+        let tables = format!("checkpoint.kind = \"module\"\nhead.linear = {{}}\n{subspace}");
+        let place = trained(&path, &tables);
+        let output = export(&place, &place.run(), "out", &["--to", "weights", "--particle", "1"]).output().unwrap();
+        let line = "model(expected[\"input_ids\"], expected[\"attention_mask\"], expected[\"token_type_ids\"])";
+        assert_has(&printed(&output), &[line]);
+        let expected = place.path("out/expected.safetensors");
+        let inputs = ["input_ids", "attention_mask", "token_type_ids"].map(|name| tensor(&expected, name));
+        let module = tch::CModule::load(place.path("out/model.pt")).unwrap();
+        let features = tch::no_grad(|| module.forward_ts(&inputs).unwrap());
+        let head = ["weight", "bias"].map(|name| tensor(&place.path("out/head.safetensors"), name));
+        near(&features.linear(&head[0], Some(&head[1])), &tensor(&expected, "logits"), subspace);
+        assert!(place.path("out/tokenizer.json").is_file());
+        let line = error_line(export(&place, &place.run(), "new", &["--to", "peft"]), 1);
+        assert_has(&line, &["a module (checkpoint.kind = \"module\") leaves by --to weights alone"]);
+        let line = error_line(importing(&place, &[place.path("out")], &[]), 1);
+        assert_has(&line, &["checkpoint.kind = \"module\"", "networks that bella computes itself"]);
+    }
+}
+
+#[test]
+fn a_card_says_what_the_network_reads() {
+    let place = trained("llama-3", &format!("{WORDS}{ALL}"));
+    done(export(&place, &place.run(), "out", &["--to", "weights", "--soup", "--card"]));
+    let card = std::fs::read_to_string(place.path("out/README.md")).unwrap();
+    assert_has(
+        &card,
+        &["pipeline_tag: text-classification", "for 2 classes", "on 24 texts in", "AutoModelForCausalLM"],
+    );
+    assert!(!card.contains(place.path("out").to_str().unwrap()) && !card.contains("fixtures"), "{card}");
+    let place = seeing("transformers-5", &[]);
+    let mut print = place.command("export", &[]);
+    print.arg(place.run()).arg("--card");
+    let parts = ["pipeline_tag: visual-question-answering", "for free answers", "--to weights --output FOLDER"];
+    assert_has(&done(print), &parts);
+}
