@@ -145,13 +145,17 @@ fn new_questions_are_answered() {
     let place = place("transformers-4");
     let output = place.train(&["train.epochs=1"]).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
-    let line = |image: u32| {
-        format!("{{\"image\": \"val2014/COCO_val2014_{image:012}.jpg\", \"question\": \"What is it?\"}}\n")
+    let table = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let official = place.path("vqa/v2_OpenEnded_mscoco_val2014_questions.json");
+    let official = table(&std::fs::read_to_string(official).unwrap());
+    let line = |question: &serde_json::Value| {
+        let image = format!("val2014/COCO_val2014_{:012}.jpg", question["image_id"].as_u64().unwrap());
+        serde_json::json!({ "image": image, "question": question["question"] }).to_string() + "\n"
     };
-    let asked = place.write("vqa/new.jsonl", (0..7).map(line).collect::<String>().as_bytes());
+    let lines: String = official["questions"].as_array().unwrap().iter().map(line).collect();
+    let asked = place.write("vqa/new.jsonl", lines.as_bytes());
     let predict = |more: &[&str]| predict(&place, &asked, more);
     let found = printed(&predict(&["--format", "jsonl"]).output().unwrap());
-    let table = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
     let of_new: Vec<serde_json::Value> = found.lines().map(table).collect();
     let of_set: Vec<serde_json::Value> = saved(&place).lines().skip(1).map(table).collect();
     assert_eq!((of_new.len(), of_set.len()), (7, 7));

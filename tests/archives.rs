@@ -108,6 +108,35 @@ fn pickles_may_name_only_what_tensors_are_made_of() {
     }
 }
 
+/// The pickle of a tensor of f32: `[length]` from `offset` on in a storage of `count` elements, the entry 0.
+fn constant(count: u8, offset: u8, length: u8) -> Vec<u8> {
+    let mut pickle =
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n".to_vec();
+    pickle.extend(b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK");
+    pickle.extend([count, b't', b'Q', b'K', offset, b'(', b'K', length, b't']);
+    pickle.extend(b"(K\x01t\x89ccollections\nOrderedDict\n)RtR.");
+    pickle
+}
+
+/// libtorch reads whatever lies behind a storage or its entry.
+#[test]
+fn tensors_lie_within_their_storages_and_these_within_their_entries() {
+    let place = Place::new();
+    let archive = |constant: &[u8]| {
+        let code: &[(&str, &[u8])] = &[("a/code/__torch__.py", b""), ("a/data.pkl", b"\x80\x02).")];
+        let constants: &[(&str, &[u8])] = &[("a/constants.pkl", constant), ("a/constants/0", &[0; 16])];
+        packed(&place, &[code, constants].concat())
+    };
+    Archive::open(&archive(&constant(4, 1, 3))).unwrap();
+    for (count, offset, length, why) in [
+        (5, 0, 3, "constants/0 has 16 bytes, too few for 5 elements"),
+        (4, 0, 5, "its storage has 4 elements, but 5 are needed"),
+        (4, 2, 3, "its storage has 4 elements, but 5 are needed"),
+    ] {
+        assert_has(&refused(&archive(&constant(count, offset, length))), &["made.pt: constants.pkl: ", why]);
+    }
+}
+
 #[test]
 fn a_flipped_bit_of_a_weight_is_noticed() {
     let place = Place::new();

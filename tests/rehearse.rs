@@ -113,7 +113,7 @@ fn a_network_that_is_too_large_is_refused_before_it_is_written() {
     let mut command = bella(&["rehearse", "--device", "cpu", "--memory", "1", "--set", "train.precision=f32"]);
     command.arg("--out").arg(place.path("results")).arg(repository("configs/commonsense/arc-easy.toml"));
     let text = done(command);
-    let refused = "refused: stand-ins: reading the weights of Llama 2 7B needs 37.7 GiB of memory, but ";
+    let refused = "refused: stand-ins: reading the weights of Llama 2 7B needs 25.1 GiB of memory, but ";
     assert_has(&text, &[refused, " GiB is free", "| not reached |", "5067 steps of unknown", "evaluations unknown"]);
     assert!(!place.path("results/rehearsal/checkpoints/llama-7b").exists());
 }

@@ -31,6 +31,11 @@ impl<'a> Pickle<'a> {
         self.root
     }
 
+    /// Returns the numbers of all values.
+    pub fn ids(&self) -> std::ops::Range<Id> {
+        0..self.values.len()
+    }
+
     pub fn value(&self, id: Id) -> &Value<'a> {
         &self.values[id]
     }

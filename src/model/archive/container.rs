@@ -94,6 +94,13 @@ impl Container {
         self.whole(&format!("{}/{name}", self.folder), u64::MAX)
     }
 
+    /// Returns the number of bytes of an entry.
+    pub fn size(&self, name: &str) -> Result<u64> {
+        let mut zip = self.zip.borrow_mut();
+        let entry = zip.by_name(&format!("{}/{name}", self.folder));
+        Ok(entry.with_context(|| format!("{}: damaged entry {name}", self.path.display()))?.size())
+    }
+
     /// Returns the code files with their names below `code/`.
     pub fn code(&self) -> Result<Vec<(String, String)>> {
         let (mut files, mut left) = (Vec::new(), MAX_TEXT);

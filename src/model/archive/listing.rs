@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 
 use super::container::Container;
-use super::stored::{Stored, is_tensor_part};
+use super::stored::{Stored, check_bounds, is_tensor_part};
 use crate::base::pickle::{self, Id, Pickle, Value};
 
 /// The largest depth of modules inside each other; the deepest known models have ten.
@@ -30,9 +30,12 @@ pub fn listed(container: &Container, code: &[(String, String)]) -> Result<Listed
     let shown = container.path.display();
     let bytes = container.text("data.pkl")?;
     let read = pickle::read(&bytes, &is_allowed).with_context(|| format!("{shown}: data.pkl"))?;
+    check_bounds(container, &read, "data").with_context(|| format!("{shown}: data.pkl"))?;
     let constants = container.has("constants.pkl").then(|| container.text("constants.pkl")).transpose()?;
     if let Some(bytes) = constants {
-        pickle::read(&bytes, &is_allowed).with_context(|| format!("{shown}: constants.pkl"))?;
+        let read = pickle::read(&bytes, &is_allowed);
+        let checked = read.and_then(|read| check_bounds(container, &read, "constants"));
+        checked.with_context(|| format!("{shown}: constants.pkl"))?;
     }
     let (declared, tables) = (declared(code), BTreeSet::new());
     let mut listing = Listing { pickle: &read, declared, modules: 0, found: Vec::new(), tables };

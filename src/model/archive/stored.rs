@@ -34,6 +34,38 @@ fn is_call_of(pickle: &Pickle, id: Id, function: &str) -> bool {
     matches!(pickle.value(id), Value::Call { of, .. } if pickle.name(*of) == Some(function))
 }
 
+/// Checks that every tensor of a pickle lies within its storage, and every storage within its entry of the archive's
+/// folder `data` or `constants`. libtorch does not look, and reads what lies behind them.
+///
+/// # Errors
+/// Fails with the first tensor or storage that is larger than what holds it.
+pub fn check_bounds(container: &Container, pickle: &Pickle, folder: &str) -> Result<()> {
+    for id in pickle.ids() {
+        match pickle.value(id) {
+            Value::Outside(reference) => check_storage(container, pickle, folder, *reference)?,
+            Value::Call { of, .. } if pickle.name(*of) == Some(TENSOR) => {
+                Stored::of(pickle, "a tensor", id).context("a tensor")?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks that an entry holds the elements of a storage, which `('storage', class, key, place, count)` describes.
+fn check_storage(container: &Container, pickle: &Pickle, folder: &str, reference: Id) -> Result<()> {
+    let Some([_, class, key, _, count, ..]) = pickle.parts(reference) else { return Ok(()) };
+    let kind = pickle.name(*class).and_then(|name| kind_of(name.strip_prefix("torch.")?));
+    let (Some(kind), Some(key), Some(count)) = (kind, pickle.text(*key), pickle.integer(*count)) else {
+        bail!("a storage is not described")
+    };
+    let entry = format!("{folder}/{key}");
+    let there = container.size(&entry)?;
+    let needed = u64::try_from(count).ok().and_then(|count| count.checked_mul(kind.elt_size_in_bytes() as u64));
+    ensure!(needed.is_some_and(|needed| needed <= there), "{entry} has {there} bytes, too few for {count} elements");
+    Ok(())
+}
+
 /// Returns the number type of a storage class.
 fn kind_of(storage: &str) -> Option<Kind> {
     Some(match storage {
@@ -67,7 +99,7 @@ impl Stored {
         ensure!(function == Some(TENSOR), "it is built in a way that is not known");
         let Some([outside, offset, shape, strides, ..]) = pickle.parts(*arguments) else { bail!("it is not whole") };
         let Value::Outside(reference) = pickle.value(*outside) else { bail!("it has no storage") };
-        let Some([_, storage, key, ..]) = pickle.parts(*reference) else { bail!("its storage is not whole") };
+        let Some([_, storage, key, more @ ..]) = pickle.parts(*reference) else { bail!("its storage is not whole") };
         let kind = pickle.name(*storage).and_then(|name| kind_of(name.strip_prefix("torch.")?));
         let stored = Stored {
             name: name.to_string(),
@@ -81,7 +113,12 @@ impl Stored {
             && stored.shape.iter().chain(&stored.strides).all(|value| *value >= 0)
             && stored.offset >= 0;
         ensure!(fits, "its shape {:?} and strides {:?} do not fit", stored.shape, stored.strides);
-        stored.elements().context("its shape is larger than memory")?;
+        let needed = stored.elements().context("its shape is larger than memory")?;
+        // The place of the storage comes before its number of elements.
+        if let Some(there) = more.get(1).and_then(|count| pickle.integer(*count)) {
+            let fits = usize::try_from(there).is_ok_and(|there| needed <= there);
+            ensure!(fits, "its storage has {there} elements, but {needed} are needed");
+        }
         Ok(stored)
     }
 

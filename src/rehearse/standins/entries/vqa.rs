@@ -37,8 +37,8 @@ fn write(wanted: &Wanted, version: &str) -> Result<()> {
 
 /// Returns the type of the answer to a question, which is one of those that the settings ask for, and the answer.
 fn answer(wanted: &Wanted, i: usize) -> (String, String) {
-    let kinds = wanted.texts("answer_types").unwrap_or_default();
-    let kind = kinds.get(wanted.label(i) % kinds.len().max(1)).cloned().unwrap_or_else(|| KINDS[0].into());
+    let kinds = wanted.texts("answer_types").unwrap_or_else(|| KINDS.map(String::from).into());
+    let kind = kinds.get(wanted.label(i) % kinds.len().max(1)).cloned().unwrap_or_default();
     let usual =
         || KINDS.iter().zip(ANSWERS).find(|(known, _)| **known == kind).map_or(ANSWERS[0], |(_, answer)| answer);
     // Answers that are classes are the only ones that count.
