@@ -110,8 +110,14 @@ impl PredictArgs {
 }
 
 impl PredictArgs {
-    /// Refuses options that mean nothing to a run on texts or questions.
-    fn check_texts(&self) -> Result<()> {
+    /// Refuses options that mean nothing to a run on images, or to one on texts or questions.
+    fn check_medium(&self, medium: Medium) -> Result<()> {
+        if medium == Medium::Images {
+            return match self.generate {
+                Some(_) => Err(Usage("--generate: this run is on images: name a run on texts".into()).into()),
+                None => Ok(()),
+            };
+        }
         let only_images = [
             ("--resize", self.resize.is_some()),
             ("--contact-sheet", self.contact_sheet.is_some()),
@@ -122,6 +128,16 @@ impl PredictArgs {
             None => Ok(()),
         }
     }
+
+    /// Opens the place of the records.
+    fn writer(&self) -> Result<Box<dyn Write>> {
+        Ok(match &self.output {
+            Some(path) => {
+                Box::new(std::fs::File::create(path).with_context(|| format!("{}: cannot create", path.display()))?)
+            }
+            None => Box::new(std::io::stdout()),
+        })
+    }
 }
 
 pub fn run(args: &PredictArgs) -> Result<()> {
@@ -130,32 +146,24 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
     let opened = Opened::run(named, &overrides, &args.compute)?;
     let medium = opened.experiment.checkpoint.medium();
-    let reads_texts = medium != Medium::Images;
-    if args.generate.is_some() && !reads_texts {
-        return Err(Usage("--generate: this run is on images: name a run on texts".into()).into());
+    args.check_medium(medium)?;
+    let PredictArgs { paths, format, generate, batch_size, .. } = args;
+    let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size };
+    match medium {
+        Medium::Images => images(args, &opened),
+        Medium::Texts => texts::run(&asked, &opened, args.writer()?),
+        Medium::Questions => questions::run(&asked, &opened, args.writer()?),
     }
-    if reads_texts {
-        args.check_texts()?;
-    }
-    // The inputs are looked up before the output is created.
-    let inputs = if reads_texts { Vec::new() } else { collect(&args.paths, &mut std::io::stdin().lock())? };
-    let out: Box<dyn Write> = match &args.output {
-        Some(path) => {
-            Box::new(std::fs::File::create(path).with_context(|| format!("{}: cannot create", path.display()))?)
-        }
-        None => Box::new(std::io::stdout()),
-    };
-    if reads_texts {
-        let PredictArgs { paths, format, generate, batch_size, .. } = args;
-        let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size };
-        return match medium {
-            Medium::Questions => questions::run(&asked, &opened, out),
-            _ => texts::run(&asked, &opened, out),
-        };
-    }
+}
+
+/// Writes a record for each image, and the sheet of images if it is asked for.
+fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
+    // The images are looked up before the output is created.
+    let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
+    let out = args.writer()?;
     let mut extremes = Extremes::default();
     let prepared = opened.prepare(opened.experiment.predictive())?;
-    let model = Predicting::new(args, &opened, prepared.members(), inputs.len())?;
+    let model = Predicting::new(args, opened, prepared.members(), inputs.len())?;
     let failed = predict(args, &model, &inputs, &mut Writer::new(out, args.format), &mut extremes)?;
     ensure!(failed < inputs.len(), "none of the {} images could be read", inputs.len());
     args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(sheet))?;

@@ -30,14 +30,7 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
     let at = outgoing.folder(folder, 0);
     let at = at.display();
     let is_archive = outgoing.is_archive()? && loaded == Loaded::Weights;
-    let package = match target.package {
-        _ if is_archive => "",
-        Package::Timm => "timm",
-        Package::OpenClip => "open_clip",
-        Package::Torchvision => "torchvision",
-        Package::Transformers4 | Package::Transformers5 => "transformers",
-    };
-    let package = if package.is_empty() { String::new() } else { format!(", {package}") };
+    let package = if is_archive { "" } else { package(target.package) };
     let mut text = format!("import torch{package}\nfrom safetensors.torch import load_file\n");
     let create = create(outgoing, target, &head, loaded, &at.to_string(), classes)?;
     text += &format!("model = {create}\n");
@@ -60,6 +53,16 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
     }
     text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
     Ok(text)
+}
+
+/// Returns what follows `import torch`.
+fn package(package: Package) -> &'static str {
+    match package {
+        Package::Timm => ", timm",
+        Package::OpenClip => ", open_clip",
+        Package::Torchvision => ", torchvision",
+        Package::Transformers4 | Package::Transformers5 => ", transformers",
+    }
 }
 
 /// Returns the expression that makes the package's model.
@@ -96,10 +99,8 @@ fn create(
             let keeps_head = loaded == Loaded::Weights && outgoing.session.names.name_of("head.weight").is_some();
             let own = config["architectures"][0].as_str().filter(|_| keeps_head);
             let class = own.or(family.map(|family| family.class)).unwrap_or("AutoModel");
-            let count = match new_head {
-                true => format!(", num_labels={classes}, ignore_mismatched_sizes=True"),
-                false => String::new(),
-            };
+            let count = format!(", num_labels={classes}, ignore_mismatched_sizes=True");
+            let count = if new_head { count } else { String::new() };
             format!("transformers.{class}.from_pretrained(\"{from}\"{count})")
         }
     })

@@ -77,44 +77,29 @@ impl Plan {
     /// # Errors
     /// Fails if the config trains nothing, or if it needs something that has no stand-in.
     pub fn new(experiment: &Experiment, options: &Options) -> Result<Plan> {
-        let training =
-            experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
-        if let Course::Fit { .. } = training.method.spec.course() {
-            bail!(
-                "method.{}.from: names a trained run, which a rehearsal does not have; leave it out",
-                training.method.key
-            );
-        }
+        let training = rehearsed(experiment)?;
         let folder = Folder::new(&options.out, &options.name);
         let mut edits = Edits { table: experiment.resolved(), made: Vec::new() };
         let checkpoint = Checkpoint::plan(experiment, options, &folder)?;
         edits.checkpoint(&checkpoint, options.scale);
         let medium = experiment.checkpoint.medium();
-        let most = match (options.scale, medium) {
-            (Scale::True, _) => usize::MAX,
-            (Scale::Tiny, Medium::Images) => TINY_BATCH,
-            (Scale::Tiny, Medium::Texts | Medium::Questions) => TINY_BATCH_OF_TEXTS,
-        };
-        let batch_size = edits.batch_size(training, most);
+        let batch_size = edits.batch_size(training, largest_batch(options.scale, medium));
         let classes = classes_of(&*experiment.data.dataset);
         let part = training_part(experiment.seed, experiment.data.validation, classes, (options.steps, batch_size));
-        let usual = match options.scale {
+        let test_images = options.images.unwrap_or(match options.scale {
             Scale::True => 2 * training.train.eval_batch_size,
             Scale::Tiny => TINY_TEST_IMAGES,
-        };
-        let test_images = options.images.unwrap_or(usual);
+        });
         let own = own_set(experiment, options.scale, (part, test_images, classes), &folder)?;
         edits.data(experiment, &own, &folder);
         let head = edits.head(experiment, &checkpoint, classes as i64, &folder)?;
         edits.train();
-        let mut sets = vec![own];
-        let mut evaluations = Vec::new();
-        for (number, words) in options.then.iter().enumerate() {
+        let planned = options.then.iter().enumerate().map(|(number, words)| {
             let place = evaluations::Place { folder: &folder, number, test_images, scale: options.scale };
-            let (evaluation, made) = evaluations::plan(words, experiment, &place)?;
-            evaluations.push(evaluation);
-            sets.extend(made);
-        }
+            evaluations::plan(words, experiment, &place)
+        });
+        let (evaluations, made): (Vec<_>, Vec<_>) = planned.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let sets = std::iter::once(own).chain(made.into_iter().flatten()).collect();
         let Edits { table: config, made: overridden } = edits;
         Ok(Plan {
             medium,
@@ -128,6 +113,27 @@ impl Plan {
             test_images,
             evaluations,
         })
+    }
+}
+
+/// Returns what the experiment trains.
+fn rehearsed(experiment: &Experiment) -> Result<&Training> {
+    let training = experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
+    if let Course::Fit { .. } = training.method.spec.course() {
+        bail!(
+            "method.{}.from: names a trained run, which a rehearsal does not have; leave it out",
+            training.method.key
+        );
+    }
+    Ok(training)
+}
+
+/// Returns the largest batch of a rehearsal.
+fn largest_batch(scale: Scale, medium: Medium) -> usize {
+    match (scale, medium) {
+        (Scale::True, _) => usize::MAX,
+        (Scale::Tiny, Medium::Images) => TINY_BATCH,
+        (Scale::Tiny, Medium::Texts | Medium::Questions) => TINY_BATCH_OF_TEXTS,
     }
 }
 
