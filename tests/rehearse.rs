@@ -45,6 +45,20 @@ fn particles_with_corruptions_and_a_shifted_set() {
     assert!(!place.path("results/runs").exists() && !place.path("results/cifar10.csv").exists());
 }
 
+/// Methods that keep states, or search, along thousands of steps do so in a few.
+#[test]
+fn schedules_of_methods_are_as_short_as_the_training() {
+    let place = Place::new();
+    for (method, changed) in [
+        ("sghmc", "method.sghmc.exploration = 0.0 (was 0.8)"),
+        ("bayestune", "method.bayestune.search_steps = 1 (was 630)"),
+        ("swag", "method.swag.columns = 3 (was 20)"),
+    ] {
+        let text = fine(rehearse(&place, &["cifar10", &format!("methods/{method}")], &["--then", ""]), 6);
+        assert_has(&text, &[changed]);
+    }
+}
+
 #[test]
 fn a_laplace_posterior_with_a_published_validation_split() {
     let place = Place::new();

@@ -18,7 +18,7 @@ use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::vit::Geometry;
 use crate::model::vit::identify::Fixed;
 use crate::model::vit::shapes::Shape;
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, Preprocess};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, Preprocess, checkpoint_name};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};
 
@@ -45,7 +45,7 @@ impl Source<'_> {
         match self {
             Source::Shape(shape) => shape.key.to_string(),
             Source::Published(published) => published.key.to_string(),
-            Source::Checkpoint(path) => path.file_stem().map_or(String::new(), |stem| stem.display().to_string()),
+            Source::Checkpoint(path) => checkpoint_name(path),
         }
     }
 

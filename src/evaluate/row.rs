@@ -3,6 +3,7 @@
 use super::{Condition, Evaluation};
 use crate::data::Fingerprint;
 use crate::metrics;
+use crate::model::checkpoint_name;
 use crate::predictions::Predictions;
 use crate::results::store::Row;
 
@@ -23,8 +24,7 @@ impl Evaluation<'_> {
         let mut row = Row::new();
         row.push("experiment", &self.experiment.name);
         row.push("run", self.run.id());
-        let stem = self.experiment.checkpoint.path.file_stem();
-        row.push("checkpoint", stem.map_or(String::new(), |stem| stem.to_string_lossy().into_owned()));
+        row.push("checkpoint", checkpoint_name(&self.experiment.checkpoint.path));
         match &self.experiment.training {
             Some(training) => {
                 row.push("subspace", &training.subspace.key);

@@ -31,6 +31,13 @@ pub trait MethodSpec {
         Ok(())
     }
 
+    /// Returns the keys of the method's table that a training of `steps` steps needs, with their values, for a rehearsal of so
+    /// few steps that [`check_steps`](Self::check_steps) fails.
+    fn shortened(&self, steps: usize) -> Vec<(&'static str, toml::Value)> {
+        let _ = steps;
+        Vec::new()
+    }
+
     /// Returns whether the method changes the learning rate along the training by a schedule of its own, which wants
     /// `train.schedule = "constant"`.
     fn schedules_rate(&self) -> bool {

@@ -34,7 +34,7 @@ use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, i
 pub use preparation::Preparation;
 pub use preprocess::{Normalize, Preprocess};
 use spec::IMAGE_SIDES;
-pub use spec::{CheckpointSpec, Kind as CheckpointKind};
+pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
 pub use tower::Tower;
 
 /// A network with its weights and its head, on one device and in one compute type.

@@ -20,6 +20,18 @@ use crate::schema::{Bounds, Reader, words};
 /// The possible numbers of pixels per side of the images that a network takes.
 pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
 
+/// The endings of files of weights, and of the index of several.
+const ENDINGS: [&str; 5] = ["pt", "pth", "safetensors", "bin", "json"];
+
+/// Returns the name of a checkpoint in results: that of the file without its ending, or of the folder, which may have a dot in
+/// its name (`llava-1.5-7b-hf`).
+pub fn checkpoint_name(path: &Path) -> String {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    let is_file = ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()));
+    let name = if is_file { path.file_stem() } else { path.file_name() };
+    name.map_or(String::new(), |name| name.to_string_lossy().into_owned())
+}
+
 words! {
     /// The forward pass that runs a checkpoint.
     pub enum Kind {
@@ -300,4 +312,22 @@ fn is_all(crop_pct: &f64) -> bool {
 
 fn is_bicubic(interpolation: &Interpolation) -> bool {
     *interpolation == Interpolation::Bicubic
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_keep_the_dots_of_their_names() {
+        for (path, name) in [
+            ("a/ViT-B-32.pt", "ViT-B-32"),
+            ("model.safetensors", "model"),
+            ("a/model.safetensors.index.json", "model.safetensors.index"),
+            ("models/llava-1.5-7b-hf", "llava-1.5-7b-hf"),
+            ("Qwen2.5-7B/", "Qwen2.5-7B"),
+        ] {
+            assert_eq!(checkpoint_name(Path::new(path)), name);
+        }
+    }
 }

@@ -93,7 +93,7 @@ impl Plan {
         let own = own_set(experiment, options.scale, (part, test_images, classes), &folder)?;
         edits.data(experiment, &own, &folder);
         let head = edits.head(experiment, &checkpoint, classes as i64, &folder)?;
-        edits.train();
+        edits.train(training, options.steps);
         let planned = options.then.iter().enumerate().map(|(number, words)| {
             let place = evaluations::Place { folder: &folder, number, test_images, scale: options.scale };
             evaluations::plan(words, experiment, &place)
@@ -255,8 +255,15 @@ impl Edits {
         Ok(Some(MadeHead { path, classes, width: clip.image.output }))
     }
 
-    fn train(&mut self) {
+    /// Makes the training as short as a rehearsal, with what the method needs changed for so few steps.
+    fn train(&mut self, training: &Training, steps: usize) {
         self.put(&["train", "epochs"], 1);
         self.put(&["train", "save_minutes"], SAVE_MINUTES);
+        let method = &training.method;
+        if method.spec.check_steps(steps).is_err() {
+            for (key, value) in method.spec.shortened(steps) {
+                self.put(&["method", &method.key, key], value);
+            }
+        }
     }
 }

@@ -106,6 +106,12 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
         Ok(())
     }
 
+    fn shortened(&self, steps: usize) -> Vec<(&'static str, toml::Value)> {
+        let cycles = [("cycle", (steps as i64).into()), ("exploration", 0.0.into())];
+        let cycles = self.settings.cycles.as_ref().map(|_| cycles);
+        [("start", 0.into()), ("every", 1.into())].into_iter().chain(cycles.into_iter().flatten()).collect()
+    }
+
     fn schedules_rate(&self) -> bool {
         self.settings.cycles.is_some()
     }

@@ -129,6 +129,10 @@ impl MethodSpec for Spec {
         Ok(())
     }
 
+    fn shortened(&self, steps: usize) -> Vec<(&'static str, toml::Value)> {
+        vec![("search_steps", (steps as i64 / 2).max(1).into()), ("burn_in", 0.into())]
+    }
+
     /// The starts, the scales, their sums and the choice.
     fn kept_matrices(&self) -> u64 {
         4

@@ -93,6 +93,10 @@ impl MethodSpec for Spec {
         Ok(())
     }
 
+    fn shortened(&self, steps: usize) -> Vec<(&'static str, toml::Value)> {
+        vec![("start", 0.into()), ("every", 1.into()), ("columns", (self.columns.min(steps) as i64).into())]
+    }
+
     fn predictive(&self) -> Predictive {
         Predictive::Draws(self.samples)
     }

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 
 use crate::base::hash::check_json;
 use crate::evaluate::{IMAGES, shown};
+use crate::model::checkpoint_name;
 use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
 use crate::schema::one_line;
@@ -62,7 +63,7 @@ impl RunFiles {
         let config = self.config.as_ref()?;
         if column == "checkpoint" {
             let path = config.get("checkpoint")?.get("path")?.as_str()?;
-            return Some(Path::new(path).file_stem()?.to_string_lossy().into());
+            return Some(checkpoint_name(Path::new(path)));
         }
         let (key, name) = column.split_once('.')?;
         let groups = ["subspace", "method", "optimizer"].into_iter();
