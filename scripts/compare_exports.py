@@ -274,13 +274,18 @@ def coming(place):
         yield from compared(place, f"merged {name} at rank 8", network, [folder], [logits(merged)], ["--rank", "8"])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def started(description):
+    """The options of a comparison, whose packages are kept from the network."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bella", default=ROOT / "target" / "debug" / "bella")
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--generation", type=int, choices=[4, 5], default=5)
-    options = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    return parser.parse_args()
+
+
+def main():
+    options = started(__doc__)
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(options.bella).resolve(), Path(folder))

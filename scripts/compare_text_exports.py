@@ -10,9 +10,7 @@ The networks are those of tests/fixtures/language, llava and encoder: the smalle
 transformers 4.52 to 4.57 installed, `--generation 4` exports for it.
 """
 
-import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -22,7 +20,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compare_exports import BOUND, ROOT, Place, coming_back, printed, randomised
+from compare_exports import BOUND, ROOT, Place, coming_back, printed, randomised, started
 
 FIXTURES = ROOT / "tests" / "fixtures"
 # Of weights that are stored in bf16 again after merging.
@@ -200,12 +198,7 @@ def differences(place, only, generation):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bella", default=ROOT / "target" / "debug" / "bella")
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--generation", type=int, choices=[4, 5], default=5)
-    options = parser.parse_args()
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    options = started(__doc__)
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(options.bella).resolve(), Path(folder))

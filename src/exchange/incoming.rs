@@ -21,7 +21,7 @@ use crate::model::network::Slot;
 /// The classifiers of packages' models, which an adapter may have trained.
 const CLASSIFIERS: [&str; 2] = ["classifier", "head"];
 
-/// What the names of the layers of the first block have in them.
+/// The text that only the names of the layers of the first block contain.
 const FIRST_BLOCK: &str = "blocks.0.";
 
 /// The component of the paths of text towers, which stand beside towers of images.

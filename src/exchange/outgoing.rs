@@ -19,7 +19,7 @@ use crate::model::network::Slot;
 use crate::session::Session;
 use crate::subspace::Subspace;
 
-/// What an export is, as far as loading it differs.
+/// The kind of an export, which decides how it is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Loaded {
     /// An adapter of the checkpoint.

@@ -1,4 +1,4 @@
-//! What `adapter_config.json` says: the kind of an adapter, and the factors of its updates.
+//! Reads `adapter_config.json`: it tells the kind of an adapter and the factors of its updates.
 
 use std::path::Path;
 

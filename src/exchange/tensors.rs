@@ -58,7 +58,7 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, (folder, place)
 #[derive(Default)]
 struct Added {
     tensors: Vec<(String, Tensor)>,
-    /// What stands in front of all other names then, where the checkpoint is only a part of the class that has them.
+    /// The prefix that all other names get beside them, where the checkpoint is only a part of the class that has them.
     prefix: &'static str,
 }
 

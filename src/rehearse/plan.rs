@@ -55,7 +55,7 @@ pub struct MadeHead {
 
 /// Everything that a rehearsal needs to know.
 pub struct Plan {
-    /// What the network takes.
+    /// The kind of samples that the network takes.
     pub medium: Medium,
     pub folder: Folder,
     /// The config that the rehearsed commands read.

@@ -156,7 +156,7 @@ impl Sized {
         if let Some(size) = spec.image_size {
             vit.resize(&mut base, size)?;
         }
-        Ok(Sized::of_vit((name, vit), base.to(Device::Cpu, kind), (kind, bytes)))
+        Ok(Sized::of_vit((name, vit), base.into_kind(Device::Cpu, kind), (kind, bytes)))
     }
 
     /// Returns a model of this network, with a head of zeros.

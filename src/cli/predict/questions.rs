@@ -1,11 +1,10 @@
 //! `bella predict` of a run on questions about images: the answers that its members write together, or the classes.
 
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::texts::{Asked, check_writes};
+use super::texts::{Asked, check_writes, write_classes};
 use super::written::Texts;
 use crate::cli::opened::Opened;
 use crate::data::batches::SampleSet;
@@ -15,7 +14,7 @@ use crate::metrics::Uncertainty;
 use crate::model::Preparation;
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
-use crate::predict::inputs::{Prediction, Record, Writer};
+use crate::predict::inputs::Writer;
 
 /// Writes a record for each line of the files of JSON lines, whose keys `image` and `question` are read.
 pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
@@ -67,10 +66,5 @@ fn classify(
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let uncertainty = Uncertainty::compute(&labelled(&opened.session, predictor, set, batch)?)?;
-    let mut writer = Writer::new(out, args.format);
-    for (at, name) in names.iter().enumerate() {
-        let outcome = Ok(Prediction::of(&uncertainty, at, &opened.session.classes)?);
-        writer.write(&Record { path: Path::new(name).to_path_buf(), outcome, set: None })?;
-    }
-    Ok(())
+    write_classes(&mut Writer::new(out, args.format), &uncertainty, names, opened)
 }

@@ -76,10 +76,21 @@ fn classify(
             host_f32(&predictor.logits(&cutter, &Input::Stored(samples.unsqueeze(0)))?)
         })?;
         let uncertainty = Uncertainty::compute(&predictor.predictions(logits, None)?)?;
-        for (at, name) in names.iter().enumerate() {
-            let outcome = Ok(Prediction::of(&uncertainty, at, &opened.session.classes)?);
-            writer.write(&Record { path: Path::new(name).to_path_buf(), outcome, set: None })?;
-        }
+        write_classes(&mut writer, &uncertainty, names, opened)?;
+    }
+    Ok(())
+}
+
+/// Writes the predicted class of each of the samples `names`, whose uncertainties these are.
+pub fn write_classes(
+    writer: &mut Writer<Box<dyn Write>>,
+    uncertainty: &Uncertainty,
+    names: &[String],
+    opened: &Opened,
+) -> Result<()> {
+    for (at, name) in names.iter().enumerate() {
+        let outcome = Ok(Prediction::of(uncertainty, at, &opened.session.classes)?);
+        writer.write(&Record { path: Path::new(name).to_path_buf(), outcome, set: None })?;
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub enum Size {
     Published,
     /// Few narrow blocks.
     Tiny,
-    /// As many blocks as published, for configs that select among them, but narrow.
+    /// Narrow blocks, but as many as published, since configs may select among them.
     TinyBlocks,
 }
 
