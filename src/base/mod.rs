@@ -1,6 +1,7 @@
 //! The foundations that all other modules use.
 
 pub mod bar_terminal;
+pub mod cache;
 pub mod files;
 pub mod hash;
 pub mod logging;

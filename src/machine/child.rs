@@ -56,6 +56,52 @@ pub fn end_group(child: &mut Child) {
     let _ = child.kill();
 }
 
+/// Limits what this process may take from now on: `bytes` of memory beside what it has, small files, and no picture of its
+/// memory when it ends.
+///
+/// # Errors
+/// Fails if the system refuses a limit.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn limit_this_process(bytes: u64) -> std::io::Result<()> {
+    const FILES: u64 = 1 << 20;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let held = status.lines().find_map(|line| line.strip_prefix("VmData:")?.split_whitespace().next()?.parse().ok());
+    let held: u64 = held.unwrap_or(0) << 10;
+    for (resource, most) in
+        [(libc::RLIMIT_DATA, held.saturating_add(bytes)), (libc::RLIMIT_FSIZE, FILES), (libc::RLIMIT_CORE, 0)]
+    {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the call reads the limit, which outlives it.
+        if unsafe { libc::setrlimit(resource, &limit) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Returns how a process ended that did not end by itself, such as "signal 8 (SIGFPE)"; `None` if it did.
+#[cfg(unix)]
+pub fn ending_signal(status: std::process::ExitStatus) -> Option<String> {
+    use std::os::unix::process::ExitStatusExt;
+    let number = status.signal()?;
+    let name = match number {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        _ => "",
+    };
+    Some(format!("signal {number}{name}"))
+}
+
+/// Returns `None`, since this system has no signals.
+#[cfg(not(unix))]
+pub fn ending_signal(_: std::process::ExitStatus) -> Option<String> {
+    None
+}
+
 /// Returns what a child that failed said last: the last of its lines that is an error, without the word, or else its last
 /// line.
 pub fn last_words<'a>(lines: impl DoubleEndedIterator<Item = &'a str> + Clone) -> String {

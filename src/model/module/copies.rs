@@ -104,6 +104,8 @@ impl Copies {
     /// # Errors
     /// Fails if the module cannot be loaded or does not run, with libtorch's message.
     pub fn forward(&self, index: usize, samples: &Tensor, weights: &Weights, particle: Option<i64>) -> Result<Tensor> {
+        let (method, arguments) = (self.intake.method(&self.archive), self.intake.arguments(samples));
+        self.archive.try_first(Some(method), &arguments)?;
         let mut loaded = self.loaded.borrow_mut();
         if loaded.first().is_some_and(|copy| copy.device != samples.device()) {
             loaded.clear();
@@ -119,11 +121,7 @@ impl Copies {
                 None => held.share(weights.frozen_parameter(name).with_context(|| format!("the base lacks {name}"))?),
             }
         }
-        let method = match self.intake {
-            Intake::Images(_) => self.archive.image_method(),
-            Intake::Texts(_) => "forward",
-        };
-        call(&copy.module, method, &self.intake.arguments(samples))
+        call(&copy.module, method, &arguments)
     }
 
     fn load(&self, device: Device) -> Result<Loaded> {
