@@ -12,11 +12,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use sha2::{Digest, Sha256};
-use tch::{CModule, Device};
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipWriter};
+use tch::{CModule, Device, IValue};
 
 use super::container::Container;
+use super::directory::Writer;
 use crate::base::hash::hex;
 use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
@@ -48,32 +47,28 @@ impl Parts<'_> {
     pub fn written(&self, device: Device) -> Result<MemoryFile> {
         let shown = self.container.path.display();
         let file = MemoryFile::new().with_context(|| format!("{shown}: no memory for its copy"))?;
-        let mut zip = ZipWriter::new(BufWriter::with_capacity(1 << 20, file.file()));
-        let start = |zip: &mut ZipWriter<_>, name: &str, bytes: u64| {
-            let options = SimpleFileOptions::default()
-                .compression_method(CompressionMethod::Stored)
-                .last_modified_time(zip::DateTime::default())
-                .large_file(bytes > u64::from(u32::MAX / 2));
-            zip.start_file(format!("{FOLDER}/{name}"), options)
+        let mut zip = Writer::new(BufWriter::with_capacity(1 << 20, file.file()));
+        let wrote = self.write(&mut zip, device).and_then(|()| Ok(zip.finish()?.flush()?));
+        wrote.with_context(|| format!("{shown}: its copy cannot be written"))?;
+        Ok(file)
+    }
+
+    fn write(&self, zip: &mut Writer<impl Write>, device: Device) -> Result<()> {
+        let mut text = |name: &str, bytes: &[u8]| -> Result<()> {
+            let target = zip.start(&format!("{FOLDER}/{name}"), bytes.len() as u64, crc32fast::hash(bytes))?;
+            Ok(target.write_all(bytes)?)
         };
         for name in COPIED.into_iter().filter(|name| self.container.has(name)) {
-            let bytes = self.container.text(name)?;
-            start(&mut zip, name, bytes.len() as u64)?;
-            zip.write_all(&bytes)?;
+            text(name, &self.container.text(name)?)?;
         }
-        for (name, text) in self.code {
-            let text = on_device(text, device);
-            start(&mut zip, &format!("code/{name}"), text.len() as u64)?;
-            zip.write_all(text.as_bytes())?;
+        for (name, code) in self.code {
+            text(&format!("code/{name}"), on_device(code, device).as_bytes())?;
         }
         for name in self.storages {
-            start(&mut zip, name, self.container.size(name)?)?;
-            self.container.copy(name, &mut zip)?;
+            let (size, crc) = self.container.sums(name)?;
+            self.container.copy(name, zip.start(&format!("{FOLDER}/{name}"), size, crc)?)?;
         }
-        let mut buffer = zip.finish().with_context(|| format!("{shown}: its copy cannot be written"))?;
-        buffer.flush().with_context(|| format!("{shown}: its copy cannot be written"))?;
-        drop(buffer);
-        Ok(file)
+        Ok(())
     }
 }
 
@@ -87,6 +82,17 @@ pub fn load(path: &Path, device: Device) -> Result<CModule> {
         module.map_err(|e| anyhow!("libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
     module.f_set_eval().map_err(|e| anyhow!("{}", first_line(&e)))?;
     Ok(module)
+}
+
+/// Runs a method of a loaded archive. A trial and what follows it run alike.
+///
+/// # Errors
+/// Fails with libtorch's message.
+pub fn call(module: &CModule, method: &str, inputs: &[IValue]) -> Result<IValue> {
+    // Operators run as they stand, so that autograd sees each of them. Optimised code would derive gradients itself, and leave
+    // out what nothing needs.
+    tch::jit::f_set_graph_executor_optimize(false).map_err(|e| anyhow!("{}", first_line(&e)))?;
+    module.method_is(method, inputs).map_err(|e| anyhow!("{}", first_line(&e)))
 }
 
 /// Returns the SHA-256 of a written archive.
@@ -108,4 +114,63 @@ fn on_device(code: &str, device: Device) -> String {
     };
     let others = [CPU, FIRST_GPU, A_GPU].into_iter().filter(|named| *named != instead);
     others.fold(code.to_string(), |code, named| code.replace(named, &instead))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use zip::ZipArchive;
+
+    use super::super::Archive;
+    use super::*;
+
+    fn written(name: &str, device: Device) -> (MemoryFile, Archive) {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let archive = Archive::open(&path).unwrap();
+        (archive.parts().written(device).unwrap(), archive)
+    }
+
+    fn entries(file: &MemoryFile) -> Vec<(String, String)> {
+        let mut zip = ZipArchive::new(std::fs::File::open(file.path()).unwrap()).unwrap();
+        let count = zip.len();
+        let read = |index: usize| {
+            let (mut entry, mut bytes) = (zip.by_index(index).unwrap(), Vec::new());
+            entry.read_to_end(&mut bytes).unwrap();
+            (entry.name().unwrap().to_string(), String::from_utf8_lossy(&bytes).into_owned())
+        };
+        (0..count).map(read).collect()
+    }
+
+    #[test]
+    fn it_contains_what_libtorch_asks_for_and_nothing_else() {
+        // Traced inputs, the number of the archive and storages that no tensor names are left out.
+        let (file, archive) = written("timm_traced.pt", Device::Cpu);
+        for (name, text) in entries(&file) {
+            let name = name.strip_prefix("archive/").unwrap();
+            let code = name.strip_prefix("code/").map(|name| (name.to_string(), text));
+            let known = COPIED.contains(&name) || archive.listed.storages.contains(name);
+            assert!(known || code.is_some_and(|code| archive.files.contains(&code)), "{name}");
+        }
+        assert!(archive.container.has("traced_inputs.pkl"));
+        let ours = load(file.path(), Device::Cpu).unwrap().named_parameters().unwrap();
+        let wanted = archive.parameters().unwrap();
+        assert_eq!(ours.len(), wanted.len());
+        for (name, tensor) in ours {
+            assert!(wanted.iter().any(|(other, value)| *other == name && value.equal(&tensor)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_same_archive_is_written_in_the_same_bytes_and_for_a_device_in_others() {
+        let hashes = |name: &str, device| hash(&written(name, device).0).unwrap();
+        let (cpu, gpu) = (Device::Cpu, Device::Cuda(1));
+        assert_eq!(hashes("openai_visual.pt", cpu), hashes("openai_visual.pt", cpu));
+        let (file, archive) = written("openai_visual.pt", gpu);
+        assert!(archive.code_has(FIRST_GPU) || archive.code_has(CPU) || archive.code_has(A_GPU));
+        let code: String = entries(&file).into_iter().map(|(_, text)| text).collect();
+        assert!(
+            code.contains("torch.device(\"cuda:1\")") && ![CPU, FIRST_GPU, A_GPU].iter().any(|of| code.contains(of))
+        );
+    }
 }

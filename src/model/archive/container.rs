@@ -120,6 +120,11 @@ impl Container {
         Ok(self.entry(name)?.size)
     }
 
+    /// Returns the number of bytes of an entry, and its CRC-32, with which [`copy`](Self::copy) compares it.
+    pub fn sums(&self, name: &str) -> Result<(u64, u32)> {
+        self.entry(name).map(|entry| (entry.size, entry.crc))
+    }
+
     /// Returns the code files with their names below `code/`.
     ///
     /// # Errors

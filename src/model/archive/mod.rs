@@ -30,6 +30,7 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
 use clean::Parts;
+pub use clean::call;
 use container::Container;
 use listing::Listed;
 pub use stored::Stored;
@@ -258,7 +259,7 @@ impl Archive {
     fn call(&self, method: &str, input: &[IValue]) -> Result<Tensor> {
         let _guard = tch::no_grad_guard();
         self.try_first(Some(method), input)?;
-        let output = self.module()?.method_is(method, input).map_err(|e| anyhow!("{}", first_line(&e)))?;
+        let output = clean::call(self.module()?, method, input)?;
         Ok(tensor_of(output)?.to_kind(Kind::Float))
     }
 }

@@ -17,7 +17,6 @@ use tch::{Device, IValue, Tensor};
 
 use super::clean;
 use crate::base::files::{create_folder, write_atomic};
-use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
 use crate::machine::{child, memory};
 
@@ -169,7 +168,8 @@ fn waited(mut command: Command, limit: Duration) -> Result<Option<ExitStatus>> {
 /// Returns what a trial that may take `most` bytes did if it did not come through.
 fn judged(status: ExitStatus, most: u64, said: &str) -> Option<String> {
     if let Some(signal) = child::ending_signal(status) {
-        return Some(format!("ended by {signal}"));
+        let full = if said.contains("has overflowed its stack") { " after its stack was full" } else { "" };
+        return Some(format!("ended by {signal}{full}"));
     }
     match status.code() {
         Some(0 | FAILED) => None,
@@ -212,8 +212,7 @@ fn answered(most: u64, threads: u64, method: Option<&str>) -> Result<()> {
     let module = clean::load(Path::new("/proc/self/fd/0"), Device::Cpu)?;
     if let Some(method) = method {
         let _guard = tch::no_grad_guard();
-        let output = module.method_is(method, &inputs);
-        output.map_err(|e| anyhow::anyhow!("{}", first_line(&e)))?;
+        clean::call(&module, method, &inputs)?;
     }
     Ok(())
 }

@@ -10,11 +10,11 @@
 use std::cell::RefCell;
 
 use anyhow::{Context, Result, anyhow};
-use tch::{CModule, Device, IValue, Tensor, no_grad};
+use tch::{CModule, Device, Tensor, no_grad};
 
 use super::intake::Intake;
 use crate::base::tensor::first_line;
-use crate::model::archive::{Archive, tensor_of};
+use crate::model::archive::{Archive, call, tensor_of};
 use crate::model::network::{Parameters, Weights};
 
 /// The origin of the value of one of the module's parameters.
@@ -121,7 +121,7 @@ impl Copies {
                 None => held.share(weights.frozen_parameter(name).with_context(|| format!("the base lacks {name}"))?),
             }
         }
-        call(&copy.module, method, &arguments)
+        tensor_of(call(&copy.module, method, &arguments)?)
     }
 
     fn load(&self, device: Device) -> Result<Loaded> {
@@ -142,14 +142,6 @@ impl Copies {
 /// Returns the parameters of a loaded module: the tensors that it reads, not copies of them.
 pub fn tensors(module: &CModule) -> Result<Vec<(String, Tensor)>> {
     module.named_parameters().map_err(|e| anyhow!("{}", first_line(&e)))
-}
-
-/// Runs a method of a module.
-fn call(module: &CModule, method: &str, arguments: &[IValue]) -> Result<Tensor> {
-    // Operators run as they stand, so that autograd sees each of them. Optimised code would derive gradients itself.
-    tch::jit::f_set_graph_executor_optimize(false).map_err(|e| anyhow!("{}", first_line(&e)))?;
-    let output = module.method_is(method, arguments);
-    tensor_of(output.map_err(|e| anyhow!("{}", first_line(&e)))?)
 }
 
 /// Returns copies of all parameters of an archive in the order of the module, each with the index of the first one that
