@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tch::{CModule, Device, IValue};
 
 use super::container::Container;
-use super::directory::Writer;
+use super::plain::Writer;
 use crate::base::hash::hex;
 use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
@@ -166,7 +166,7 @@ mod tests {
         let hashes = |name: &str, device| hash(&written(name, device).0).unwrap();
         let (cpu, gpu) = (Device::Cpu, Device::Cuda(1));
         assert_eq!(hashes("openai_visual.pt", cpu), hashes("openai_visual.pt", cpu));
-        let (file, archive) = written("openai_visual.pt", gpu);
+        let (file, archive) = written("openai_clip.pt", gpu);
         assert!(archive.code_has(FIRST_GPU) || archive.code_has(CPU) || archive.code_has(A_GPU));
         let code: String = entries(&file).into_iter().map(|(_, text)| text).collect();
         assert!(

@@ -11,6 +11,7 @@ mod directory;
 mod listing;
 mod nesting;
 mod operators;
+mod plain;
 mod signature;
 pub mod state_dict;
 mod stored;
@@ -239,10 +240,12 @@ impl Archive {
         if is_known || TRUSTED.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // The first trial comes before the first loading, which takes the same file.
+        let is_first = tried.is_empty();
         let file = self.parts().written(Device::Cpu)?;
         trial::run(&file, &call, &mut tried).with_context(|| self.path.display().to_string())?;
         tried.insert(call.key());
-        if self.module.get().is_none() {
+        if is_first {
             self.written.replace(Some(file));
         }
         Ok(())

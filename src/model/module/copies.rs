@@ -28,7 +28,7 @@ pub enum Source {
 
 /// The copies of one module on one device.
 pub struct Copies {
-    archive: Archive,
+    archive: Box<Archive>,
     intake: Intake,
     /// The source of each parameter, in the order of the module.
     sources: Vec<Source>,
@@ -74,6 +74,7 @@ impl Held {
 
 impl Copies {
     pub fn new(archive: Archive, intake: Intake, sources: Vec<Source>) -> Copies {
+        let archive = Box::new(archive);
         Copies { archive, intake, sources, loaded: RefCell::default() }
     }
 
