@@ -2,6 +2,8 @@
 
 pub mod bar_terminal;
 pub mod files;
+#[cfg(test)]
+pub mod golden;
 pub mod hash;
 pub mod logging;
 pub mod noise;

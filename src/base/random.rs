@@ -39,6 +39,8 @@ pub enum Purpose {
     Search,
     /// The random inputs of a self-check.
     Check,
+    /// The choice of the images that something is fitted to after training.
+    Anchors,
 }
 
 impl Purpose {
@@ -58,6 +60,7 @@ impl Purpose {
             Purpose::Conformal => "conformal",
             Purpose::Search => "search",
             Purpose::Check => "check",
+            Purpose::Anchors => "anchors",
         }
     }
 }
@@ -93,6 +96,15 @@ pub fn permutation(rng: &mut ChaCha12Rng, n: usize) -> Vec<u32> {
         order.swap(last, below(rng, last as u64 + 1) as usize);
     }
     order
+}
+
+/// Returns at most `count` of the indices, a random choice in their own order. The first ones would be of a few classes where
+/// images are stored class by class.
+pub fn some_of(indices: &[u32], count: usize, seed: u64) -> Vec<u32> {
+    let order = permutation(&mut stream(seed, Purpose::Anchors, &[]), indices.len());
+    let mut places: Vec<u32> = order.into_iter().take(count).collect();
+    places.sort_unstable();
+    places.into_iter().map(|place| indices[place as usize]).collect()
 }
 
 /// Returns a uniform number in `[0, 1)` with 53 random bits.

@@ -112,6 +112,10 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
         [("start", 0.into()), ("every", 1.into())].into_iter().chain(cycles.into_iter().flatten()).collect()
     }
 
+    fn gathers_posterior(&self) -> bool {
+        true
+    }
+
     fn schedules_rate(&self) -> bool {
         self.settings.cycles.is_some()
     }
