@@ -130,6 +130,17 @@ mod tests {
         assert_eq!(first(Purpose::Init), first(Purpose::Init));
     }
 
+    /// Half of the images are of one class and stored first, as in a folder of classes.
+    #[test]
+    fn a_choice_of_indices_is_not_that_of_the_first() {
+        let all: Vec<u32> = (100..300).collect();
+        let some = some_of(&all, 100, 1);
+        let first = some.iter().filter(|index| **index < 200).count();
+        assert!(some.len() == 100 && (35..65).contains(&first), "{first}");
+        assert!(some.is_sorted() && some == some_of(&all, 100, 1) && some != some_of(&all, 100, 2));
+        assert_eq!(some_of(&all, 1000, 1), all);
+    }
+
     #[test]
     fn permutations_of_three_are_uniform() {
         let mut counts = std::collections::BTreeMap::new();

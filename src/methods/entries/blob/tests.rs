@@ -253,7 +253,8 @@ fn a_step_is_that_of_the_authors_code() {
     let mut state = State::default();
     blob.save(&mut state);
     let by_loss = golden.tensor("root_gradient").view([1, 6]);
-    near(&(state.get("blob.adamw.first").unwrap() / 0.1), &by_loss, 1e-12);
+    // Adam's moments are stored in f32.
+    near(&(state.get("blob.adamw.first").unwrap().to_kind(Kind::Double) / 0.1), &by_loss, 1e-6);
     let rate = golden.number("kl_lr") * golden.tensor("weights").double_value(&[0]);
     let (std, two) = (roots.square(), 2.0 * golden.number("prior_std").powi(2));
     let root_pull = |eps: f64| roots.pow_tensor_scalar(3) * (4.0 / (two + eps)) - &roots * 2.0 / (&std + eps);
