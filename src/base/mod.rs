@@ -3,6 +3,8 @@
 pub mod bar_terminal;
 pub mod cache;
 pub mod files;
+#[cfg(test)]
+pub mod golden;
 pub mod hash;
 pub mod logging;
 pub mod noise;

@@ -3,7 +3,7 @@
 
 use super::chosen::{Chosen, choose};
 use super::data::{DataSpec, Validation};
-use super::train_table::{Batches, Schedule, TrainSpec};
+use super::train_table::{Batches, Schedule, Selection, TrainSpec};
 use crate::machine::Chunk;
 use crate::methods::{Circumstances, Entry, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
@@ -43,7 +43,9 @@ impl Training {
         let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
         let batches = if shared { Batches::Shared } else { Batches::Independent };
-        let train = TrainSpec::read(root.section("train"), validation, batches);
+        let gathers = method.as_ref().is_some_and(|method| method.spec.gathers_posterior());
+        let select = if gathers || validation.is_none() { Selection::Last } else { Selection::Best };
+        let train = TrainSpec::read(root.section("train"), validation, (batches, select));
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.cross_check(root);
         if images == Images::OfTraining {
@@ -99,6 +101,14 @@ impl Training {
             let why = format!(
                 "batches: method.{} compares the particles' predictions for the same images; leave it out, or set \
                  batches = \"shared\"",
+                self.method.key
+            );
+            root.problem("train", why);
+        }
+        if self.method.spec.gathers_posterior() && self.train.select == Selection::Best {
+            let why = format!(
+                "select = \"best-epoch\": the posterior of method.{} is gathered up to the last step, and an earlier epoch has \
+                 fewer of its members: leave it out, or set select = \"last-epoch\"",
                 self.method.key
             );
             root.problem("train", why);
