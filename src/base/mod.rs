@@ -4,6 +4,7 @@ pub mod bar_terminal;
 pub mod files;
 pub mod hash;
 pub mod logging;
+pub mod mapped;
 pub mod noise;
 pub mod pickle;
 pub mod random;

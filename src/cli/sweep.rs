@@ -1,5 +1,6 @@
 //! `bella sweep`: searches for settings by the validation NLL.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -80,6 +81,8 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         Ok(refused) => Usage(refused.0).into(),
         Err(other) => other,
     })?;
+    let commands: BTreeSet<&String> = search.trials.iter().filter_map(|trial| trial.command.as_ref()).collect();
+    commands.iter().for_each(|command| tracing::info!("{command}"));
     if args.dry_run {
         print_plan(&search);
         return Ok(());

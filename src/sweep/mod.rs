@@ -6,6 +6,7 @@
 //! never read.
 
 pub mod book;
+pub mod claims;
 pub mod halving;
 pub mod jobs;
 pub mod search;
