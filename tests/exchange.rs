@@ -322,7 +322,7 @@ fn what_cannot_leave_is_refused_in_one_line() {
     let run = train(&place, "timm-vit", ALL_LAYERS);
     done(export(&place, &run, "out", &["--to", "peft"]));
     let cases: [(&str, &[&str], &[&str]); 5] = [
-        ("out", &["--to", "peft"], &["exists already", "--force"]),
+        ("out", &["--to", "weights"], &["out: holds another export (", "differs)", "--force to replace it"]),
         ("none/out", &["--to", "peft"], &["must be a new folder in a folder that can be written to"]),
         ("new", &["--to", "peft", "--for", "open-clip"], &["--for open-clip", "has timm names, which fit --for timm"]),
         ("new", &["--to", "peft", "--particle", "7"], &["--particle 7: the run has models 0 to 1"]),

@@ -252,10 +252,13 @@ mod tests {
         put(&link).unwrap();
         assert!(fs::metadata(&link).unwrap().file_type().is_char_device());
         if Path::new("/dev/full").exists() {
-            expect_writable(Path::new("/dev/full")).unwrap();
-            let full = format!("{:#}", put(Path::new("/dev/full")).unwrap_err());
-            assert!(full.starts_with("cannot write /dev/full: No space left on device"), "{full}");
-            assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+            // Through a link, so that a fault of this program could not replace the machine's own device.
+            let full = place.path().join("full");
+            std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+            expect_writable(&full).unwrap();
+            let said = format!("{:#}", put(&full).unwrap_err());
+            assert!(said.contains("full: No space left on device"), "{said}");
+            assert!(fs::metadata(&full).unwrap().file_type().is_char_device());
         }
         let pipe = place.path().join("pipe");
         assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
