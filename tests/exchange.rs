@@ -199,6 +199,10 @@ fn a_head_beside_an_adapter_comes_in() {
     let imported = import(&place, &[place.path("first")], &[]);
     let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta").get(0);
     assert!(theta(&imported).equal(&theta(&run)));
+    let again = importing(&place, &[place.path("first")], &[]).output().unwrap();
+    assert_eq!(again.status.code(), Some(0), "{}", common::messages(&again));
+    assert_has(&common::messages(&again), &["these particles are a run already: "]);
+    assert_eq!(common::printed(&again).trim_end(), imported.display().to_string());
     let end = "visual.transformer.resblocks.1.attn.base_layer.out_proj.lora_B.weight";
     let b = tensor(&place.path("first/adapter_model.safetensors"), &format!("base_model.model.{end}"));
     let layout: Vec<Value> = serde_json::from_str(&metadata(&run.join("posterior.safetensors"))["layout"]).unwrap();

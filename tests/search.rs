@@ -158,7 +158,7 @@ fn runs_are_listed_compared_and_removed() {
 
 /// The command lines of the trials in the logs of a search, by trial.
 fn trained_in(search: &std::path::Path, trial: usize) -> Vec<String> {
-    let log = common::text(&search.join(format!("trial-{trial}.log")));
+    let log = std::fs::read_to_string(search.join(format!("trial-{trial}.log"))).unwrap();
     log.lines().filter(|line| line.starts_with("$ ")).map(String::from).collect()
 }
 
@@ -179,7 +179,7 @@ fn outcome(place: &Place) -> (Vec<String>, String) {
     let table = trials(place);
     let mut rows: Vec<String> = table.rows.iter().map(|row| row.join(",")).collect();
     rows.sort();
-    (rows, common::text(&search(place).join("chosen.toml")))
+    (rows, std::fs::read_to_string(search(place).join("chosen.toml")).unwrap())
 }
 
 #[test]

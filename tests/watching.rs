@@ -73,8 +73,7 @@ fn a_command_that_fails_does_not_end_training() {
 fn the_command_of_a_config_is_named_before_it_runs() {
     let place = Place::with_tiny();
     let mark = place.path("ran");
-    let command = format!("echo x\u{1b}[2J >> '{}'", mark.display());
-    let set = format!("train.on_epoch={command:?}");
+    let set = format!("train.on_epoch=\"echo x\\u001b[2J >> '{}'\"", mark.display());
     let named = format!(
         "train.on_epoch: training runs this command after every epoch: echo x\\u{{1b}}[2J >> '{}'",
         mark.display()
@@ -102,7 +101,8 @@ fn a_rehearsal_runs_no_command_of_the_config() {
     let mark = place.path("ran");
     let mut command =
         bella(&["rehearse", "--tiny", "--device", "cpu", "--threads", "1", "--workers", "1", "--then", ""]);
-    command.arg("--out").arg(place.path("results")).arg(common::repository("configs/quickstart.toml"));
+    command.arg("--out").arg(place.path("results")).arg(common::repository("configs/cifar10.toml"));
+    command.arg(common::repository("configs/methods/ensemble.toml"));
     command.arg("--set").arg(format!("train.on_epoch={:?}", format!("touch '{}'", mark.display())));
     let output = command.args(["--set", "train.on_epoch_seconds=5"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), messages(&output));

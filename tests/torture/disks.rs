@@ -175,6 +175,7 @@ fn mapped_files_that_are_cut_off_are_an_error_and_no_signal() {
             let errors = text.lines().filter(|line| line.starts_with("error:")).count();
             let known = matches!((output.status.code(), errors), (Some(0), 0) | (Some(1), 1));
             assert!(known && !text.contains("panicked"), "{}, {path}: {:?}: {text}", scenario.name, output.status);
+            println!("{}, {path}: {text}", scenario.name);
             cases += 1;
             said += usize::from(text.contains("cannot be read any more"));
         }
@@ -194,24 +195,24 @@ fn devices_and_links_as_targets_stay_what_they_are() {
     let image = crate::common::image(&place, "image.png", 1);
     let results = place.path("results").display().to_string();
     let (image, run) = (image.display().to_string(), place.run().display().to_string());
-    let commands: [&[&str]; 6] = [
-        &["report", &results, "--html"],
-        &["report", &results, "--picture"],
-        &["report", &results, "--notebook"],
-        &["images", &image, "--size", "8", "--epochs", "0", "--output"],
-        &["predict", &run, &image, "--device", "cpu", "--threads", "1", "--output"],
-        &["predict", &run, &image, "--device", "cpu", "--threads", "1", "--contact-sheet"],
+    let commands: [(&[&str], &str); 6] = [
+        (&["report", &results, "--html"], "html"),
+        (&["report", &results, "--picture"], "svg"),
+        (&["report", &results, "--notebook"], "ipynb"),
+        (&["images", &image, "--size", "8", "--epochs", "0", "--output"], "npy"),
+        (&["predict", &run, &image, "--device", "cpu", "--threads", "1", "--output"], "csv"),
+        (&["predict", &run, &image, "--device", "cpu", "--threads", "1", "--contact-sheet"], "png"),
     ];
-    for (number, words) in commands.iter().enumerate() {
+    for (words, ending) in commands {
         let write = |target: &Path| crate::common::bella(words).arg(target).output().unwrap();
         let (full, null, link) = (
-            place.path(&format!("full-{number}")),
-            place.path(&format!("null-{number}")),
-            place.path(&format!("link-{number}")),
+            place.path(&format!("full.{ending}")),
+            place.path(&format!("null.{ending}")),
+            place.path(&format!("link.{ending}")),
         );
         symlink("/dev/full", &full).unwrap();
         symlink("/dev/null", &null).unwrap();
-        symlink(format!("target-{number}"), &link).unwrap();
+        symlink(format!("target.{ending}"), &link).unwrap();
         let output = write(&full);
         let text = messages(&output);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
@@ -222,7 +223,7 @@ fn devices_and_links_as_targets_stay_what_they_are() {
         }
         assert!([&full, &null].iter().all(|path| std::fs::metadata(path).unwrap().file_type().is_char_device()));
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink(), "{words:?}");
-        assert!(std::fs::metadata(place.path(&format!("target-{number}"))).unwrap().len() > 10, "{words:?}");
+        assert!(std::fs::metadata(place.path(&format!("target.{ending}"))).unwrap().len() > 10, "{words:?}");
     }
 }
 
