@@ -124,7 +124,8 @@ mod imp {
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handle as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            // On the stack of the thread, which is whole; the one for signals has a few KiB only.
+            action.sa_flags = libc::SA_SIGINFO;
             libc::sigaction(libc::SIGBUS, ptr::null(), (&raw mut EARLIER).cast());
             libc::sigaction(libc::SIGBUS, &action, ptr::null_mut());
         }
