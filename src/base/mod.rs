@@ -7,6 +7,7 @@ pub mod files;
 pub mod golden;
 pub mod hash;
 pub mod logging;
+pub mod mapped;
 pub mod noise;
 pub mod pickle;
 pub mod random;

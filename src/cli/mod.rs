@@ -124,6 +124,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
         settle_waiting(compute);
     }
+    crate::machine::child::watch_parent();
     report_file_sizes();
     end_on_signals();
     let world = match open_world(&cli.command) {
