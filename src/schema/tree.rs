@@ -4,7 +4,7 @@
 //! Files are merged from left to right, followed by the `--set` arguments. In the choice tables that the caller names,
 //! a variant replaces the previous one. All mistakes are collected; none stops the reading of the rest.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::merge::merge_root;
 use super::node::{Node, Origin, SET, Table, Value};
@@ -90,7 +90,7 @@ impl Tree {
 /// The largest number of bytes of a config.
 const LARGEST: u64 = 16 << 20;
 
-fn read_text(path: &PathBuf) -> Result<String, String> {
+fn read_text(path: &Path) -> Result<String, String> {
     if path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > LARGEST) {
         return Err(format!("has more than {LARGEST} bytes: is this a TOML file?"));
     }
