@@ -109,8 +109,8 @@ words! {
 
 impl TrainSpec {
     /// Reads the table; `batches` is the default of that key.
-    pub(super) fn read(reader: Reader, validation: Validation, batches: Batches) -> TrainSpec {
-        let default = if validation.is_none() { Selection::Last } else { Selection::Best };
+    pub(super) fn read(reader: Reader, validation: Option<Validation>, batches: Batches) -> TrainSpec {
+        let default = if validation.is_none_or(Validation::is_none) { Selection::Last } else { Selection::Best };
         let spec = TrainSpec {
             epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
             batch_size: reader
@@ -195,7 +195,9 @@ impl TrainSpec {
                 .about("Seconds after which the command of `on_epoch` is stopped; 60 if nothing is set.")
                 .optional(),
         };
-        spec.check(&reader, validation);
+        if let Some(validation) = validation {
+            spec.check(&reader, validation);
+        }
         reader.finish();
         spec
     }
