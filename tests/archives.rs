@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bella::model::archive::Archive;
-use common::{Place, assert_has, bella, error_line, fixture, repository, text};
+use common::{Place, assert_has, bella, error_line, fixture, messages, repository, text, tiny};
 use tch::{CModule, Tensor};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
@@ -60,6 +60,120 @@ fn an_archive_that_writes_files_when_it_is_loaded_is_refused_before() {
     std::env::set_current_dir(place.path("")).unwrap();
     CModule::load(&hostile).unwrap();
     assert!(place.path("hostile-was-here").exists());
+}
+
+/// The error line of a command on an archive of tests/fixtures/hostile, in a folder of its own, where no file may be written.
+fn hostile(place: &Place, name: &str, trial_seconds: &str) -> String {
+    let folder = place.path("empty");
+    std::fs::create_dir_all(&folder).unwrap();
+    let archive = fixture("hostile").join(format!("{name}.pt"));
+    let mut command = bella(&["inspect", &text(&archive), "--module", "--image-size", "8"]);
+    command.current_dir(&folder).env("BELLA_CACHE", place.path("cache")).env("BELLA_TRIAL_SECONDS", trial_seconds);
+    let line = error_line(command, 1);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{name} wrote a file");
+    assert_has(&line, &[&format!("{name}.pt: ")]);
+    line
+}
+
+// scripts/make_hostile_archive.py wrote these containers byte by byte. Two readers find different entries in each.
+#[test]
+fn containers_that_can_be_read_in_two_ways_are_refused() {
+    let place = Place::new();
+    for (name, why) in [
+        ("capital-name", "a/code/__torch__.PY: torch.jit.save writes no such entry among the code"),
+        ("capital-folder", "a/CODE/__torch__.py: torch.jit.save writes no such entry among the code"),
+        ("other-ending", "a/code/__torch__.pyc: torch.jit.save writes no such entry among the code"),
+        ("twice", "two entries are named a/code/__torch__.py"),
+        ("twice-but-for-case", "two entries are named a/code/__torch__.py"),
+        ("path-field", "its entry a/code/__torch__.py: it has the extra field 0x7075, which nothing calls for"),
+        ("two-directories", "its zip64 locator names an end record at another place than before it"),
+        ("other-folder", "its entry A/code/__torch__.py lies outside the folder of the others"),
+        ("local-name", "its entry a/extra/notes: its local header contradicts the directory"),
+        ("encrypted", "its entry a/extra/notes: it is encrypted"),
+        ("odd-compression", "its entry a/extra/notes: it is compressed in a way that torch does not know (93)"),
+        ("unknown-field", "its entry a/extra/notes: it has the extra field 0x7875, which nothing calls for"),
+        ("gap", "something stands behind it that is no entry"),
+        ("several-disks", "it is one of several disks"),
+    ] {
+        assert_has(&hostile(&place, name, "60"), &[why]);
+    }
+}
+
+#[test]
+fn libtorch_alone_would_write_the_files() {
+    let place = Place::new();
+    std::env::set_current_dir(place.path("")).unwrap();
+    for name in ["capital-name", "capital-folder", "twice", "path-field", "two-directories"] {
+        CModule::load(fixture("hostile").join(format!("{name}.pt"))).unwrap();
+        std::fs::remove_file("hostile-was-here").unwrap_or_else(|_| panic!("{name} is harmless"));
+    }
+}
+
+#[test]
+fn archives_that_would_end_the_process_are_refused_in_a_line() {
+    let place = Place::new();
+    for (name, why) in [
+        ("remainder", "its own forward ended by signal 8 (SIGFPE) when it was tried in a process of its own"),
+        ("smallest-by-minus-one", "its own forward ended by signal 8 (SIGFPE)"),
+        ("no-heads", "its own forward ended by signal 8 (SIGFPE)"),
+        ("calls", "its own forward ended by signal 6 (SIGABRT) after its stack was full"),
+        ("parentheses", "code/__torch__.py: its code has expressions more than 256 levels deep"),
+        ("lists", "code/__torch__.py: its code has expressions more than 256 levels deep"),
+        ("types", "code/__torch__.py: its code has expressions more than 256 levels deep"),
+        ("sums", "code/__torch__.py: its code has expressions more than 256 levels deep"),
+        ("tuples", "constants.pkl: its values lie in themselves, or more than 256 levels deep"),
+        ("cycle", "constants.pkl: its values lie in themselves, or more than 256 levels deep"),
+    ] {
+        assert_has(&hostile(&place, name, "60"), &[why]);
+    }
+    assert_has(
+        &hostile(&place, "for-ever", "2"),
+        &["its own forward did not return within 2 s (set BELLA_TRIAL_SECONDS"],
+    );
+    assert!(!place.path("cache").exists(), "a trial that failed was remembered");
+}
+
+/// A small experiment whose network is the module `archive`.
+fn of_module(place: &Place, archive: &Path) {
+    let config = tiny().replace("path = ", "kind = \"module\"\nimage_size = 8\npath = ");
+    let config = config.replace(&text(&repository("assets/vit-digits.pt")), &text(archive));
+    let config = config
+        .replace("[head.checkpoint]", "[head.linear]")
+        .replace("[subspace.low-rank]\nrank = 2", "[subspace.full]");
+    place.write("tiny.toml", config.as_bytes());
+}
+
+#[test]
+fn every_command_tries_archives_within_the_memory_that_it_may_take() {
+    let place = Place::new();
+    for (name, why) in [
+        ("huge", "its own forward asked for more than 1.0 GiB of memory"),
+        ("doubling", "its own forward asked for more than 1.0 GiB of memory"),
+    ] {
+        of_module(&place, &fixture("hostile").join(format!("{name}.pt")));
+        let mut check = bella(&["check", &text(&place.path("tiny.toml")), "--deep", "--memory", "1"]);
+        check.env("BELLA_CACHE", place.path("cache"));
+        assert_has(&error_line(check, 1), &[&format!("{name}.pt"), why]);
+    }
+    of_module(&place, &fixture("hostile/remainder.pt"));
+    let mut train = place.train(&[]);
+    train.env("BELLA_CACHE", place.path("cache"));
+    assert_has(&error_line(train, 1), &["remainder.pt: its own forward ended by signal 8 (SIGFPE)"]);
+}
+
+#[test]
+fn an_archive_is_tried_once() {
+    let place = Place::new();
+    let tried = |arguments: &[&str]| {
+        let mut command = bella(&["inspect", &text(&fixture("timm_traced.pt")), "-v"]);
+        let output = command.args(arguments).env("BELLA_CACHE", place.path("cache")).output().unwrap();
+        assert!(output.status.success(), "{}", messages(&output));
+        messages(&output).matches("the trial of an archive ended with exit status: 0").count()
+    };
+    assert_eq!([tried(&["--trust"]), tried(&[]), tried(&[]), tried(&["--trust"])], [0, 1, 0, 0]);
+    let records = std::fs::read_dir(place.path("cache/archives")).unwrap();
+    let records: Vec<String> = records.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    assert_eq!(records, ["forward Float[3, 32, 32]\n"]);
 }
 
 /// An archive of these entries, packed.

@@ -199,6 +199,10 @@ fn a_head_beside_an_adapter_comes_in() {
     let imported = import(&place, &[place.path("first")], &[]);
     let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta").get(0);
     assert!(theta(&imported).equal(&theta(&run)));
+    let again = importing(&place, &[place.path("first")], &[]).output().unwrap();
+    assert_eq!(again.status.code(), Some(0), "{}", common::messages(&again));
+    assert_has(&common::messages(&again), &["these particles are a run already: "]);
+    assert_eq!(common::printed(&again).trim_end(), imported.display().to_string());
     let end = "visual.transformer.resblocks.1.attn.base_layer.out_proj.lora_B.weight";
     let b = tensor(&place.path("first/adapter_model.safetensors"), &format!("base_model.model.{end}"));
     let layout: Vec<Value> = serde_json::from_str(&metadata(&run.join("posterior.safetensors"))["layout"]).unwrap();
@@ -322,7 +326,7 @@ fn what_cannot_leave_is_refused_in_one_line() {
     let run = train(&place, "timm-vit", ALL_LAYERS);
     done(export(&place, &run, "out", &["--to", "peft"]));
     let cases: [(&str, &[&str], &[&str]); 5] = [
-        ("out", &["--to", "peft"], &["exists already", "--force"]),
+        ("out", &["--to", "weights"], &["out: holds another export (", "differs)", "--force to replace it"]),
         ("none/out", &["--to", "peft"], &["must be a new folder in a folder that can be written to"]),
         ("new", &["--to", "peft", "--for", "open-clip"], &["--for open-clip", "has timm names, which fit --for timm"]),
         ("new", &["--to", "peft", "--particle", "7"], &["--particle 7: the run has models 0 to 1"]),

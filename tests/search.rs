@@ -155,3 +155,90 @@ fn runs_are_listed_compared_and_removed() {
     runs(&["rm", "low-rank-svgd-s4"]);
     assert_eq!(place.runs().len(), 1);
 }
+
+/// The command lines of the trials in the logs of a search, by trial.
+fn trained_in(search: &std::path::Path, trial: usize) -> Vec<String> {
+    let log = std::fs::read_to_string(search.join(format!("trial-{trial}.log"))).unwrap();
+    log.lines().filter(|line| line.starts_with("$ ")).map(String::from).collect()
+}
+
+fn started(place: &Place, more: &[&str]) -> std::process::Child {
+    let mut arguments = place.arguments("sweep", &["train.epochs=4"]);
+    arguments.push(place.path("tiny.toml").display().to_string());
+    arguments.extend(more.iter().map(|word| word.to_string()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+const SHARED: [&str; 6] =
+    ["--over", "optimizer.adamw.lr=1e-2,1e-9", "--over", "method.svgd.gamma=0.01,0.1", "--halving", "2"];
+
+/// What a search came to: the rows of its trials, sorted, and the chosen config.
+fn outcome(place: &Place) -> (Vec<String>, String) {
+    let table = trials(place);
+    let mut rows: Vec<String> = table.rows.iter().map(|row| row.join(",")).collect();
+    rows.sort();
+    (rows, std::fs::read_to_string(search(place).join("chosen.toml")).unwrap())
+}
+
+#[test]
+fn two_processes_share_the_trials_of_a_search_and_come_to_the_same_choice() {
+    let place = Place::with_tiny();
+    let both = [started(&place, &SHARED), started(&place, &SHARED)];
+    let outputs = both.map(|child| child.wait_with_output().unwrap());
+    for output in &outputs {
+        assert_eq!(output.status.code(), Some(0), "{}", messages(output));
+    }
+    assert_eq!(printed(&outputs[0]), printed(&outputs[1]), "both print the same table");
+    let joined = outputs.iter().filter(|output| messages(output).contains("they share its trials")).count();
+    assert_eq!(joined, 1, "the second one joins the first");
+    let found = search(&place);
+    for trial in 1..=4 {
+        let lines = trained_in(&found, trial);
+        let distinct: std::collections::BTreeSet<&String> = lines.iter().collect();
+        assert_eq!(lines.len(), distinct.len(), "no trial is trained twice to the same epoch: {lines:?}");
+    }
+    let alone = Place::with_tiny();
+    let output = started(&alone, &SHARED).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_eq!(outcome(&place), outcome(&alone), "as one process would have chosen");
+}
+
+#[test]
+fn the_trials_of_a_killed_process_are_taken_over() {
+    let place = Place::with_tiny();
+    let mut first = started(&place, &SHARED);
+    while !place.runs().iter().any(|run| run.join("train.csv").is_file()) {
+        assert!(first.try_wait().unwrap().is_none(), "the search ended before it trained");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = started(&place, &SHARED);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let output = second.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let alone = Place::with_tiny();
+    let whole = started(&alone, &SHARED).wait_with_output().unwrap();
+    assert_eq!(whole.status.code(), Some(0), "{}", messages(&whole));
+    assert_eq!(outcome(&place), outcome(&alone));
+}
+
+/// A trial that fails is tried by one of the processes, and again by the same command later.
+#[test]
+fn a_failure_is_shared_until_the_search_is_started_anew() {
+    let place = Place::with_tiny();
+    let axes = ["--over", "optimizer.adamw.lr=1e-2,1e30", "--halving", "1"];
+    let both = [started(&place, &axes), started(&place, &axes)];
+    for child in both {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        assert_has(&messages(&output), &["(lr = 1e30) failed: "]);
+    }
+    assert_eq!(cells(&trials(&place), "state"), ["chosen", "failed"]);
+    let found = search(&place);
+    assert_eq!(trained_in(&found, 2).len(), 1, "{:?}", trained_in(&found, 2));
+    let again = started(&place, &axes).wait_with_output().unwrap();
+    assert_eq!(again.status.code(), Some(0), "{}", messages(&again));
+    assert_eq!(trained_in(&found, 2).len(), 2, "{:?}", trained_in(&found, 2));
+}

@@ -68,6 +68,48 @@ fn a_command_that_fails_does_not_end_training() {
     assert_has(&messages(&bad), &["train.on_epoch = 3: must be a shell command in quotes, or a list of a program"]);
 }
 
+/// Whoever runs a config of somebody else learns of its command from every command that would run it, and may look before.
+#[test]
+fn the_command_of_a_config_is_named_before_it_runs() {
+    let place = Place::with_tiny();
+    let mark = place.path("ran");
+    let set = format!("train.on_epoch=\"echo x\\u001b[2J >> '{}'\"", mark.display());
+    let named = format!(
+        "train.on_epoch: training runs this command after every epoch: echo x\\u{{1b}}[2J >> '{}'",
+        mark.display()
+    );
+    let config = place.path("tiny.toml").display().to_string();
+    let checks: [&[&str]; 2] =
+        [&["check", &config, "--set", &set], &["check", "--deep", &config, "--set", &set, "--device", "cpu"]];
+    for words in checks {
+        let output = bella(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        assert_has(&printed(&output), &[&named, ": fine"]);
+    }
+    let over = ["--over", "optimizer.adamw.lr=1e-2,1e-3", "--dry-run"];
+    let mut sweep = place.command("sweep", &[&set]);
+    assert_has(&messages(&sweep.arg(&config).args(over).output().unwrap()), &[&named]);
+    assert!(!mark.exists(), "looking runs nothing");
+    let output = place.train(&[&set]).arg("--no-eval").output().unwrap();
+    assert_has(&messages(&output), &[&named]);
+    assert!(mark.exists());
+}
+
+#[test]
+fn a_rehearsal_runs_no_command_of_the_config() {
+    let place = Place::new();
+    let mark = place.path("ran");
+    let mut command =
+        bella(&["rehearse", "--tiny", "--device", "cpu", "--threads", "1", "--workers", "1", "--then", ""]);
+    command.arg("--out").arg(place.path("results")).arg(common::repository("configs/cifar10.toml"));
+    command.arg(common::repository("configs/methods/ensemble.toml"));
+    command.arg("--set").arg(format!("train.on_epoch={:?}", format!("touch '{}'", mark.display())));
+    let output = command.args(["--set", "train.on_epoch_seconds=5"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), messages(&output));
+    assert_has(&printed(&output), &["  train.on_epoch: left out (was \"touch '"]);
+    assert!(!mark.exists());
+}
+
 /// The records of an event file: the step, and the bytes behind it. Checksums are compared.
 fn records(path: &std::path::Path) -> Vec<(u64, Vec<u8>)> {
     let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();

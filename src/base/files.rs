@@ -1,33 +1,39 @@
 //! Writes files so that a crash, a full disk or a second process never destroys an existing one: atomic replacement,
 //! advisory locks, and a check that output folders are writable before work starts.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+mod target;
+mod temporary;
+
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-/// A temporary file may not be locked yet until it is this old.
-const YOUNG: Duration = Duration::from_secs(1);
+use target::Target;
+pub use temporary::{Staging, remove_leftovers};
+use temporary::{Temporary, folder_of};
 
-/// Age after which a temporary file counts as abandoned where locks are not supported.
-const OLD: Duration = Duration::from_secs(600);
-
-/// Replaces `path` with the output of `write`, or leaves it unchanged.
+/// Replaces the file at `path` with the output of `write`, or leaves it unchanged.
 ///
-/// The bytes go to a temporary file in the same folder, which is flushed, synced and renamed over `path`; then the
+/// The bytes go to a temporary file in the same folder, which is flushed, synced and renamed over the file; then the
 /// folder is synced. On any failure (disk full, an error or panic of `write`) the temporary file is removed, the old
-/// file stays, and the error names `path`. The folder must exist.
+/// file stays, and the error names `path`. The folder must exist. Links stay: the file that they lead to is replaced. A
+/// device, a pipe or an open descriptor (`/dev/stdout`) is written to as it is.
 pub fn write_atomic(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     replace(path, write).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
-    let folder = folder_of(path);
-    let temporary = Temporary::beside(path)?;
+    let path = match Target::of(path)? {
+        Target::File(path) => path,
+        stream => {
+            let mut writer = BufWriter::with_capacity(1 << 20, stream.open()?);
+            write(&mut writer)?;
+            return Ok(writer.flush()?);
+        }
+    };
+    let temporary = Temporary::beside(&path)?;
     let file = OpenOptions::new().write(true).create_new(true).open(&temporary.path)?;
     // Held until the file is closed, also by a kill: what is locked belongs to somebody. Where locks are not supported, age
     // tells.
@@ -36,16 +42,33 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) 
     write(&mut writer)?;
     writer.flush()?;
     writer.get_ref().sync_all()?;
-    fs::rename(&temporary.path, path)?;
+    fs::rename(&temporary.path, &path)?;
     drop(writer);
-    sync_folder(folder)
+    temporary::sync_folder(folder_of(&path))
 }
 
-/// Runs `action` while holding an exclusive lock on `<path>.lock`, waiting for other processes and threads.
+/// Opens `path` to write to it from the start, piece by piece. What is written before a failure stays.
+///
+/// # Errors
+/// Fails if the file cannot be created, or if it is neither a regular file nor a character device nor a pipe.
+pub fn create_file(path: &Path) -> Result<File> {
+    let open = || match Target::of(path)? {
+        Target::File(path) => Ok(File::create(path)?),
+        stream => stream.open(),
+    };
+    open().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Runs `action` while holding an exclusive lock on `<path>.lock`, waiting for other processes and threads. All links to
+/// one file have the same lock.
 ///
 /// The lock file is kept on purpose: removing it would let two waiting processes lock two different files.
 pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T> {
-    let mut name = path.as_os_str().to_owned();
+    let target = match Target::of(path) {
+        Ok(Target::File(file)) => file,
+        _ => path.to_path_buf(),
+    };
+    let mut name = target.as_os_str().to_owned();
     name.push(".lock");
     let lock_path = PathBuf::from(name);
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
@@ -93,44 +116,6 @@ pub fn read_json(path: &Path) -> Result<serde_json::Value> {
     serde_json::from_str(&text).with_context(|| format!("{shown}: no JSON"))
 }
 
-/// Removes temporary files in `folder` of processes that were killed while they wrote.
-pub fn remove_leftovers(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if is_temporary(&name) && is_leftover(&entry) {
-            let removed = fs::remove_file(entry.path());
-            tracing::debug!("{}: left by a process that was killed; removed: {removed:?}", entry.path().display());
-        }
-    }
-}
-
-/// Returns whether a name has the form `.<name>.<pid>-<time>-<count>.tmp` of [`Temporary::beside`]. Other programs'
-/// files must stay.
-fn is_temporary(name: &str) -> bool {
-    let numbers =
-        name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).and_then(|name| name.rsplit_once('.'));
-    let Some((_, numbers)) = numbers else { return false };
-    let [pid, time, count] = numbers.split('-').collect::<Vec<_>>()[..] else { return false };
-    let is_number = |text: &str, base: u32| !text.is_empty() && text.chars().all(|digit| digit.is_digit(base));
-    is_number(pid, 10) && is_number(time, 16) && is_number(count, 10)
-}
-
-/// Returns whether no process writes a temporary file any more: its lock is free, or the file is old where locks are
-/// not supported.
-fn is_leftover(entry: &fs::DirEntry) -> bool {
-    let modified = entry.metadata().and_then(|meta| meta.modified());
-    let Some(age) = modified.ok().and_then(|time| time.elapsed().ok()) else { return false };
-    // A file has no owner between its creation and its lock.
-    if age < YOUNG {
-        return false;
-    }
-    match OpenOptions::new().write(true).open(entry.path()).map(|file| file.try_lock()) {
-        Ok(Ok(())) => true,
-        Ok(Err(TryLockError::WouldBlock)) => false,
-        Ok(Err(TryLockError::Error(_))) | Err(_) => age > OLD,
-    }
-}
-
 /// Creates `path` and its parents, removes what killed processes left in it, and checks that files can be written there.
 pub fn create_folder(path: &Path) -> Result<()> {
     let rule = || format!("output folder {}: must be a folder that can be created and written to", path.display());
@@ -140,60 +125,32 @@ pub fn create_folder(path: &Path) -> Result<()> {
     File::create(&probe.path).map(drop).with_context(rule)
 }
 
-/// Checks that `path` can be written, so that a wrong path fails before the work and not after it.
+/// Checks that `path` can be written, so that a wrong path fails before the work and not after it, and removes what killed
+/// processes left beside it.
 pub fn expect_writable(path: &Path) -> Result<()> {
     let rule = || {
         format!("cannot write {}: must be a file name in a folder that exists and can be written to", path.display())
     };
-    let probe = Temporary::beside(path).with_context(rule)?;
-    File::create(&probe.path).map(drop).with_context(rule)
-}
-
-/// The path of a temporary file, which is removed on drop. After a successful rename there is nothing to remove.
-struct Temporary {
-    path: PathBuf,
-}
-
-impl Temporary {
-    /// Returns the path `.<name>.<pid>-<time>-<count>.tmp` in the folder of `path`. The count distinguishes threads of
-    /// one process.
-    fn beside(path: &Path) -> Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let Some(name) = path.file_name() else { bail!("the path ends in no file name") };
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // The time distinguishes processes with the same id, as in containers.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let name = format!(".{}.{}-{now:x}-{count}.tmp", name.to_string_lossy(), process::id());
-        Ok(Self { path: folder_of(path).join(name) })
+    match Target::of(path).with_context(|| format!("cannot write {}", path.display()))? {
+        Target::File(path) => {
+            remove_leftovers(folder_of(&path));
+            let probe = Temporary::beside(&path).with_context(rule)?;
+            File::create(&probe.path).map(drop).with_context(rule)
+        }
+        // Opening a pipe would wait for its reader.
+        Target::Pipe(_) => Ok(()),
+        stream => stream.open().map(drop).with_context(rule),
     }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// Returns the folder that holds `path`; `.` for a bare file name.
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// Makes a rename inside `folder` survive a power failure. Only Unix can open a folder as a file.
-fn sync_folder(folder: &Path) -> Result<()> {
-    if cfg!(unix) {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process;
     use std::thread;
+    use std::time::{Duration, SystemTime};
+
+    use anyhow::bail;
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
@@ -247,6 +204,76 @@ mod tests {
         let mut left = names(folder.path());
         left.sort();
         assert_eq!(left, [".foreign.notes-1.tmp", ".foreign.tmp", ".young.csv.1-2-3.tmp", "b.tmp", "c.csv"]);
+    }
+
+    #[test]
+    fn folders_that_killed_processes_left_are_removed_and_those_in_use_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let aged = |path: &Path| File::open(path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(5));
+        let left = place.path().join(".out.1-2-3.tmp");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("half"), "").unwrap();
+        let used = Staging::beside(&place.path().join("out")).unwrap();
+        [&left, used.path()].iter().for_each(|path| aged(path).unwrap());
+        remove_leftovers(place.path());
+        assert!(used.path().is_dir() && !left.exists());
+        used.put(&place.path().join("out")).unwrap();
+        assert_eq!(names(place.path()), ["out"]);
+    }
+
+    #[test]
+    fn links_stay_and_the_file_behind_them_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let [file, link, second] = ["a/file", "link", "second"].map(|name| place.path().join(name));
+        fs::create_dir(place.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("a/file", &link).unwrap();
+        std::os::unix::fs::symlink(&link, &second).unwrap();
+        for text in ["new", "newer"] {
+            expect_writable(&second).unwrap();
+            write_atomic(&second, |writer| Ok(writer.write_all(text.as_bytes())?)).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+            assert!(fs::symlink_metadata(&second).unwrap().is_symlink());
+        }
+        with_lock(&second, || Ok(())).unwrap();
+        assert!(place.path().join("a/file.lock").is_file());
+        std::os::unix::fs::symlink("ring", place.path().join("ring")).unwrap();
+        let ring = format!("{:#}", write_atomic(&place.path().join("ring"), |_| Ok(())).unwrap_err());
+        assert!(ring.contains("ring: its links lead in a circle"), "{ring}");
+    }
+
+    #[test]
+    fn devices_and_pipes_are_written_to_and_stay_what_they_are() {
+        use std::os::unix::fs::FileTypeExt;
+        let place = tempfile::tempdir().unwrap();
+        let link = place.path().join("null");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        let put = |path: &Path| write_atomic(path, |writer| Ok(writer.write_all(b"text")?));
+        put(&link).unwrap();
+        assert!(fs::metadata(&link).unwrap().file_type().is_char_device());
+        if Path::new("/dev/full").exists() {
+            // Through a link, so that a fault of this program could not replace the machine's own device.
+            let full = place.path().join("full");
+            std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+            expect_writable(&full).unwrap();
+            let said = format!("{:#}", put(&full).unwrap_err());
+            assert!(said.contains("full: No space left on device"), "{said}");
+            assert!(fs::metadata(&full).unwrap().file_type().is_char_device());
+        }
+        let pipe = place.path().join("pipe");
+        assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        expect_writable(&pipe).unwrap();
+        let reader = thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        put(&pipe).unwrap();
+        assert_eq!(reader.join().unwrap(), "text");
+        let folder = format!("{:#}", put(place.path()).unwrap_err());
+        assert!(folder.ends_with("it is a folder: give a file in it"), "{folder}");
+        let _socket = std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
+        let socket = format!("{:#}", expect_writable(&place.path().join("socket")).unwrap_err());
+        assert!(socket.contains("is neither a regular file, nor a pipe, nor a character device"), "{socket}");
     }
 
     #[test]

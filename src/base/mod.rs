@@ -1,9 +1,13 @@
 //! The foundations that all other modules use.
 
 pub mod bar_terminal;
+pub mod cache;
 pub mod files;
+#[cfg(test)]
+pub mod golden;
 pub mod hash;
 pub mod logging;
+pub mod mapped;
 pub mod noise;
 pub mod pickle;
 pub mod random;

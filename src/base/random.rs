@@ -39,6 +39,8 @@ pub enum Purpose {
     Search,
     /// The random inputs of a self-check.
     Check,
+    /// The choice of the images that something is fitted to after training.
+    Anchors,
 }
 
 impl Purpose {
@@ -58,6 +60,7 @@ impl Purpose {
             Purpose::Conformal => "conformal",
             Purpose::Search => "search",
             Purpose::Check => "check",
+            Purpose::Anchors => "anchors",
         }
     }
 }
@@ -95,6 +98,15 @@ pub fn permutation(rng: &mut ChaCha12Rng, n: usize) -> Vec<u32> {
     order
 }
 
+/// Returns at most `count` of the indices, a random choice in their own order. The first ones would be of a few classes where
+/// images are stored class by class.
+pub fn some_of(indices: &[u32], count: usize, seed: u64) -> Vec<u32> {
+    let order = permutation(&mut stream(seed, Purpose::Anchors, &[]), indices.len());
+    let mut places: Vec<u32> = order.into_iter().take(count).collect();
+    places.sort_unstable();
+    places.into_iter().map(|place| indices[place as usize]).collect()
+}
+
 /// Returns a uniform number in `[0, 1)` with 53 random bits.
 pub fn uniform(rng: &mut ChaCha12Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
@@ -116,6 +128,17 @@ mod tests {
         let first = |purpose| stream(7, purpose, &[3]).next_u64();
         assert_ne!(first(Purpose::Init), first(Purpose::Noise));
         assert_eq!(first(Purpose::Init), first(Purpose::Init));
+    }
+
+    /// Half of the images are of one class and stored first, as in a folder of classes.
+    #[test]
+    fn a_choice_of_indices_is_not_that_of_the_first() {
+        let all: Vec<u32> = (100..300).collect();
+        let some = some_of(&all, 100, 1);
+        let first = some.iter().filter(|index| **index < 200).count();
+        assert!(some.len() == 100 && (35..65).contains(&first), "{first}");
+        assert!(some.is_sorted() && some == some_of(&all, 100, 1) && some != some_of(&all, 100, 2));
+        assert_eq!(some_of(&all, 1000, 1), all);
     }
 
     #[test]

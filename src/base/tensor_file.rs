@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use tch::{Device, Kind, Tensor};
 
+use super::mapped::Mapped;
 use super::sealed::{self, Part};
 use super::tensor::{bytes, first_line};
 
@@ -33,7 +33,7 @@ enum Content {
 
 /// The content of a file.
 enum Bytes {
-    Mapped(Mmap),
+    Mapped(Mapped),
     Read(Vec<u8>),
 }
 
@@ -217,8 +217,7 @@ impl State {
         // The file is read and not mapped, so that its bytes do not count as memory of this process.
         sealed::check_file(path).with_context(|| shown.to_string())?;
         let file = std::fs::File::open(path).with_context(|| format!("{shown}: cannot read"))?;
-        // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
-        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{shown}: cannot read"))?;
+        let map = Mapped::new(&file, path).with_context(|| format!("{shown}: cannot read"))?;
         State::of(Bytes::Mapped(map), path)
     }
 

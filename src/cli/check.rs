@@ -88,6 +88,9 @@ fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
     if let Some(images) = experiment.published_training_images().filter(|_| !part && !args.deep) {
         experiment.doubts(images).iter().for_each(|doubt| tracing::warn!("{shown}: {doubt}"));
     }
+    if let Some(command) = experiment.command() {
+        println!("{shown}: {command}");
+    }
     println!("{shown}: {}", if part { "fine, to merge after an experiment" } else { "fine" });
     if args.print {
         print!("{}", toml::to_string(&experiment.resolved())?);

@@ -15,7 +15,7 @@ use crate::exchange::expected::Expected;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
 use crate::exchange::whole::{self, Form, Numbers, Runner};
-use crate::exchange::{Loaded, check, module, peft, python_lines, weights, whole_lines, write_folder};
+use crate::exchange::{Loaded, Written, check, module, peft, python_lines, weights, whole_lines, write_folder};
 use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::model::CheckpointKind;
@@ -307,8 +307,9 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
     };
     let python = python_lines(outgoing, &target, &door.output, loaded)?;
     let expected = outgoing.expected()?;
-    write_models(door, (outgoing, &expected), &python, |model, folder| write(outgoing, &target, model, folder))?;
-    tracing::info!("{}: {what} for {}: {}", door.output.display(), target.package, outgoing.names.join(", "));
+    let written =
+        write_models(door, (outgoing, &expected), &python, |model, folder| write(outgoing, &target, model, folder))?;
+    report(door, written, &format!("{what} for {}: {}", target.package, outgoing.names.join(", ")));
     print!("{python}");
     Ok(())
 }
@@ -317,12 +318,21 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
 fn leave_as_modules(door: &Door, outgoing: &Outgoing) -> Result<()> {
     let expected = outgoing.expected()?;
     let python = module::lines(outgoing, &expected, &door.output)?;
-    write_models(door, (outgoing, &expected), &python, |model, folder| {
+    let written = write_models(door, (outgoing, &expected), &python, |model, folder| {
         module::write(outgoing, model, folder).map(drop)
     })?;
-    tracing::info!("{}: modules: {}", door.output.display(), outgoing.names.join(", "));
+    report(door, written, &format!("modules: {}", outgoing.names.join(", ")));
     print!("{python}");
     Ok(())
+}
+
+/// Reports what was written, or that it was there already.
+fn report(door: &Door, written: Written, what: &str) {
+    let output = door.output.display();
+    match written {
+        Written::New => tracing::info!("{output}: {what}"),
+        Written::Already => tracing::info!("{output}: holds this export already: {what}"),
+    }
 }
 
 /// Writes every model by `write` into its folder, with what is expected of it.
@@ -331,7 +341,7 @@ fn write_models(
     (outgoing, expected): (&Outgoing, &Expected),
     python: &str,
     write: impl Fn(usize, &Path) -> Result<()>,
-) -> Result<()> {
+) -> Result<Written> {
     write_folder(&door.output, door.force, |folder| {
         for model in 0..outgoing.count() {
             let own = outgoing.folder(folder, model);
@@ -352,11 +362,11 @@ fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
     let expected =
         if form.prepares { outgoing.expected_of(Some([2 * size, size + size / 2]))? } else { outgoing.expected()? };
     let python = whole_lines(form, &door.output);
-    write_folder(&door.output, door.force, |folder| {
+    let written = write_folder(&door.output, door.force, |folder| {
         whole::write(outgoing, form, &expected, folder)?;
         write_card(door, outgoing, &python, folder)
     })?;
-    tracing::info!("{}: {} in one file", door.output.display(), outgoing.names.join(", "));
+    report(door, written, &format!("{} in one file", outgoing.names.join(", ")));
     print!("{python}");
     Ok(())
 }

@@ -121,11 +121,9 @@ impl Read {
 /// Writes the run.
 fn store(args: &ImportArgs, experiment: &Experiment, session: &Session, theta: Tensor) -> Result<()> {
     let run = RunFolder::of(&session.settings.out, experiment)?;
-    ensure!(
-        args.force || !run.is_finished(),
-        "{}: these particles are a run already: use it, or write it again with --force",
-        run.path().display()
-    );
+    if run.is_finished() && !args.force {
+        return found(&run, experiment, session, &theta);
+    }
     crate::base::files::create_folder(&session.settings.out)?;
     run.create(experiment)?;
     let _lock = run.lock()?;
@@ -135,6 +133,20 @@ fn store(args: &ImportArgs, experiment: &Experiment, session: &Session, theta: T
     session.stored(Posterior::Points { theta }, experiment)?.write(&run.posterior())?;
     tracing::info!("{} of {parameters} parameters: {}", crate::base::small::particles(particles), run.path().display());
     println!("{}", run.path().display());
+    Ok(())
+}
+
+/// Checks that a run that exists holds these particles, so that importing them again changes nothing.
+fn found(run: &RunFolder, experiment: &Experiment, session: &Session, theta: &Tensor) -> Result<()> {
+    let shown = run.path().display();
+    let stored = run.stored(experiment, session.device)?;
+    let known = stored.posterior.theta();
+    ensure!(
+        known.size() == theta.size() && known.equal(&theta.to_kind(known.kind()).to_device(known.device())),
+        "{shown}: a run of these files exists, and its particles have other values: write it again with --force"
+    );
+    tracing::info!("these particles are a run already: {shown}");
+    println!("{shown}");
     Ok(())
 }
 

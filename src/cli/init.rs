@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use super::failure::Usage;
+use crate::base::files::write_atomic;
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;
@@ -80,7 +81,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     let shown = file.display().to_string();
     let experiment = Experiment::read(&Tree::parse(&shown, &text)?)?;
     super::check::open(&experiment, settings())?;
-    std::fs::write(&file, text).with_context(|| format!("{shown}: cannot write"))?;
+    write_atomic(&file, |out| Ok(out.write_all(text.as_bytes())?))?;
     println!("{shown}: written and checked; now: bella train -c {shown}");
     Ok(())
 }
@@ -173,7 +174,8 @@ fn unknown_method(name: &str) -> String {
 
 /// Refuses a file that exists.
 fn check_free(file: &Path, force: bool) -> Result<()> {
-    match file.exists() && !force {
+    // A device or a pipe is written to and not replaced.
+    match (file.is_file() || file.is_dir()) && !force {
         true => Err(Usage(format!("{}: exists already; --force replaces it", file.display())).into()),
         false => Ok(()),
     }

@@ -48,6 +48,7 @@ use signal_hook::consts::SIGXFSZ;
 
 use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
 use crate::machine::{Wait, wait};
+use crate::model::archive::trial;
 use failure::{Stopped, Usage, fail};
 use options::ComputeArgs;
 
@@ -109,14 +110,21 @@ pub fn main() -> ExitCode {
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     // The shell asks for completions by a variable; the process ends with the answer.
     CompleteEnv::with_factory(Cli::command).var(completions::ASKED_BY).complete();
+    if let Some(code) = trial::answer() {
+        return ExitCode::from(code);
+    }
     crate::machine::memory::keep_freed();
     let words: Vec<OsString> = words.into_iter().collect();
     let of_process = std::env::args_os().eq(words.iter().cloned());
+    if let (true, Ok(program)) = (of_process, std::env::current_exe()) {
+        trial::try_with(program);
+    }
     let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
     if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
         settle_waiting(compute);
     }
+    crate::machine::child::watch_parent();
     report_file_sizes();
     end_on_signals();
     let world = match open_world(&cli.command) {

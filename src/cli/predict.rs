@@ -16,7 +16,7 @@ use super::conformal::ConformalArgs;
 use super::failure::Usage;
 use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
-use crate::base::files::expect_writable;
+use crate::base::files::{create_file, expect_writable};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::{Decode, Medium, Resize};
 use crate::evaluate::labelled;
@@ -132,9 +132,7 @@ impl PredictArgs {
     /// Opens the place of the records.
     fn writer(&self) -> Result<Box<dyn Write>> {
         Ok(match &self.output {
-            Some(path) => {
-                Box::new(std::fs::File::create(path).with_context(|| format!("{}: cannot create", path.display()))?)
-            }
+            Some(path) => Box::new(create_file(path)?),
             None => Box::new(std::io::stdout()),
         })
     }

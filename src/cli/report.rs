@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::TableArgs;
+use crate::base::files::expect_writable;
 use crate::base::small::wrapped;
 use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
@@ -65,6 +66,7 @@ pub struct ReportArgs {
 
 pub fn run(args: &ReportArgs) -> Result<()> {
     args.check()?;
+    args.check_files()?;
     let sources = args.open()?;
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
@@ -161,6 +163,11 @@ impl ReportArgs {
         }
         print!("{}", export::text(&table, self.format)?);
         Ok(())
+    }
+
+    /// Checks that every file can be written, before the results are read.
+    fn check_files(&self) -> Result<()> {
+        [&self.html, &self.notebook, &self.picture].into_iter().flatten().try_for_each(|path| expect_writable(path))
     }
 
     fn write_files(&self, sources: &Sources) -> Result<()> {

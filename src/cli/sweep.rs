@@ -1,5 +1,6 @@
 //! `bella sweep`: searches for settings by the validation NLL.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -21,7 +22,8 @@ use crate::sweep::trial::{Base, Refused};
 /// Search for settings by the validation NLL, and write down what was tried and what was chosen.
 ///
 /// Every trial is a run of its own. They train for a few epochs, the better ones for longer (successive halving), and the
-/// last ones to the end. Test images are never read. The same command goes on after any interruption.
+/// last ones to the end. Test images are never read. The same command goes on after any interruption, and shares the trials
+/// with processes that run it at the same time.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     bella sweep my.toml --over method.svgd.gamma=0.01,0.1 --over optimizer.adamw.lr=1e-3,3e-3 --jobs 2\n  \
@@ -80,6 +82,8 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         Ok(refused) => Usage(refused.0).into(),
         Err(other) => other,
     })?;
+    let commands: BTreeSet<&String> = search.trials.iter().filter_map(|trial| trial.command.as_ref()).collect();
+    commands.iter().for_each(|command| tracing::info!("{command}"));
     if args.dry_run {
         print_plan(&search);
         return Ok(());

@@ -137,6 +137,7 @@ fn train(
     args: &TrainArgs,
 ) -> Result<()> {
     let no_eval = args.no_eval;
+    experiment.command().iter().for_each(|command| tracing::info!("{command}"));
     let device = open_device(&settings, &world)?;
     let state = read_resume_file(run, &world)?;
     settings.threads = stored_threads(settings.threads, state.as_ref(), &world)?;

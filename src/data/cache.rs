@@ -13,13 +13,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail, ensure};
-use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 
 use super::decode::{Decode, decode_all};
 use super::request::Request;
 use crate::base::files::{create_folder, with_lock, write_atomic};
 use crate::base::hash::hex;
+use crate::base::mapped::Mapped;
 
 const MAGIC: &[u8; 16] = b"bella/pixels/1\0\0";
 const HEADER_BYTES: usize = 16 + 32 + 8 + 8;
@@ -30,7 +30,7 @@ const PRESENT: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    map: Mmap,
+    map: Mapped,
     images: usize,
     image_bytes: usize,
 }
@@ -134,9 +134,7 @@ impl Store {
     fn open(path: &Path, expected: &Expected) -> Result<Store> {
         let failed = || format!("{}: cannot read", path.display());
         let file = File::open(path).with_context(failed)?;
-        // SAFETY: bella never changes a file that is in place. It renames a new file over it, which leaves this one
-        // mapped.
-        let map = unsafe { Mmap::map(&file) }.with_context(failed)?;
+        let map = Mapped::new(&file, path).with_context(failed)?;
         let right = map.len() == expected.bytes()? && map.starts_with(&expected.header());
         ensure!(right, "{}: not a whole cache of these images", path.display());
         let Expected { images, image_bytes, .. } = *expected;

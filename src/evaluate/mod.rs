@@ -255,7 +255,14 @@ mod tests {
         let said = |old, new| loss(&old, &new).unwrap_or_default();
         assert_eq!(said(row("f32", ""), row("f32", "")), "");
         assert_eq!(said(row("f32", ""), row("f32", "1.5")), "");
-        assert!(said(row("f32", "1.5"), row("f32", "")).contains("--calibrate fits them again"));
+        assert_eq!(said(row("f32", "1.5"), row("f32", "")), "", "the same predictions: the temperature is kept");
+        let changed = |nll: &str, temperature: &str| {
+            let mut row = row("f32", temperature);
+            row.push("nll_lm", nll);
+            row
+        };
+        let lost = said(changed("0.5", "1.5"), changed("0.6", ""));
+        assert!(lost.contains("--calibrate fits them again"), "{lost}");
         let other = said(row("bf16", ""), row("f64", ""));
         assert_eq!(other, "computed in f64 on cpu, it replaces one computed in bf16 on cpu");
     }

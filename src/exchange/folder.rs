@@ -1,41 +1,112 @@
 //! A folder that is written whole or not at all.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::expected::FILE as EXPECTED;
+use crate::base::files::{Staging, open_file};
 
-/// Writes the folder `target` by `write`, which gets an empty folder beside it. That takes the place of `target` when it is
-/// complete; on failure nothing is left of it.
-///
-/// # Errors
-/// Fails if `target` exists and is not to be replaced, if it cannot be written, or if `write` fails.
-pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    check(target, replace)?;
-    let shown = target.display();
-    let staging = Staging::beside(target)?;
-    write(&staging.0).with_context(|| format!("cannot write {shown}"))?;
-    if target.exists() {
-        fs::remove_dir_all(target).with_context(|| format!("cannot replace {shown}"))?;
-    }
-    fs::rename(&staging.0, target).with_context(|| format!("cannot write {shown}"))
+/// The bytes of two files that are compared at a time.
+const PIECE: u64 = 1 << 20;
+
+/// What became of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    New,
+    /// The folder was there, with the same content.
+    Already,
 }
 
-/// Checks before any work that `target` can be written.
+/// Writes the folder `target` by `write`, which gets an empty folder beside it. That takes the place of `target` when it is
+/// complete; on failure nothing is left of it. A folder that already holds the same files stays as it is.
 ///
 /// # Errors
-/// Fails if it exists and is not to be replaced, if it is no earlier export, or if its parent is no folder that can be
-/// written to.
+/// Fails if `target` holds something else and is not to be replaced, if it cannot be written, or if `write` fails.
+pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<()>) -> Result<Written> {
+    check(target, replace)?;
+    let shown = target.display();
+    let staging = Staging::beside(target).with_context(|| rule(target))?;
+    write(staging.path()).with_context(|| format!("cannot write {shown}"))?;
+    if target.exists() {
+        let differing = difference(staging.path(), target).with_context(|| format!("cannot compare {shown}"))?;
+        match differing {
+            None => return Ok(Written::Already),
+            Some(file) if !replace && file != Path::new("") => bail!(
+                "{shown}: holds another export ({} differs): give another --output, or --force to replace it",
+                file.display()
+            ),
+            _ => fs::remove_dir_all(target).with_context(|| format!("cannot replace {shown}"))?,
+        }
+    }
+    staging.put(target).with_context(|| format!("cannot write {shown}"))?;
+    Ok(Written::New)
+}
+
+/// Checks before any work that `target` can be written. What it holds is compared once it is known what is to be written.
+///
+/// # Errors
+/// Fails if it exists and is no earlier export, or if its parent is no folder that can be written to.
 pub fn check(target: &Path, replace: bool) -> Result<()> {
     let shown = target.display();
-    ensure!(replace || !target.exists(), "{shown}: exists already: give another --output, or --force to replace it");
+    let why = if replace { ", so --force does not replace it" } else { "" };
     ensure!(
         !target.exists() || is_export(target),
-        "{shown}: is no folder that `bella export` has written, so --force does not replace it: give another --output"
+        "{shown}: is no folder that `bella export` has written{why}: give another --output"
     );
-    Staging::beside(target).map(drop)
+    Staging::beside(target).with_context(|| rule(target)).map(drop)
+}
+
+fn rule(target: &Path) -> String {
+    format!("cannot write {}: must be a new folder in a folder that can be written to", target.display())
+}
+
+/// Returns the first file, below either folder, that the other lacks or has with another content; the empty path if `old` is
+/// empty.
+fn difference(new: &Path, old: &Path) -> Result<Option<PathBuf>> {
+    let (found, known) = (files(new)?, files(old)?);
+    if known.is_empty() {
+        return Ok(Some(PathBuf::new()));
+    }
+    if let Some(one) = found.symmetric_difference(&known).next() {
+        return Ok(Some(one.clone()));
+    }
+    for file in found {
+        if !same(&new.join(&file), &old.join(&file))? {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the files below a folder.
+fn files(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let (path, name) = entry.map(|entry| (entry.path(), PathBuf::from(entry.file_name())))?;
+        match path.is_dir() {
+            true => found.extend(files(&path)?.into_iter().map(|inner| name.join(inner))),
+            false => drop(found.insert(name)),
+        }
+    }
+    Ok(found)
+}
+
+fn same(a: &Path, b: &Path) -> Result<bool> {
+    let (mut a, mut b) = (open_file(a)?, open_file(b)?);
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    loop {
+        left.clear();
+        right.clear();
+        (&mut a).take(PIECE).read_to_end(&mut left)?;
+        (&mut b).take(PIECE).read_to_end(&mut right)?;
+        if left != right || left.is_empty() {
+            return Ok(left == right);
+        }
+    }
 }
 
 /// Returns whether a folder is empty or an earlier export, or holds some.
@@ -44,27 +115,6 @@ fn is_export(folder: &Path) -> bool {
     let all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     let marks = |path: &PathBuf| path.ends_with(EXPECTED) || path.join(EXPECTED).is_file();
     all.is_empty() || all.iter().any(marks)
-}
-
-/// An empty folder, which is removed on drop unless it has been renamed.
-struct Staging(PathBuf);
-
-impl Staging {
-    fn beside(target: &Path) -> Result<Staging> {
-        let rule =
-            || format!("cannot write {}: must be a new folder in a folder that can be written to", target.display());
-        let name = target.file_name().with_context(rule)?.to_string_lossy().into_owned();
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let staging = Staging(parent.join(format!(".{name}.{}.tmp", std::process::id())));
-        fs::create_dir(&staging.0).with_context(rule)?;
-        Ok(staging)
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]
@@ -79,9 +129,15 @@ mod tests {
             fs::write(at.join(EXPECTED), "")?;
             Ok(fs::write(at.join("a"), text)?)
         };
-        write(&target, false, |at| file(at, "old")).unwrap();
+        assert_eq!(write(&target, false, |at| file(at, "old")).unwrap(), Written::New);
+        assert_eq!(write(&target, false, |at| file(at, "old")).unwrap(), Written::Already);
         let error = write(&target, false, |at| file(at, "new")).unwrap_err().to_string();
-        assert!(error.ends_with("exists already: give another --output, or --force to replace it"), "{error}");
+        let rule = "holds another export (a differs): give another --output, or --force to replace it";
+        assert!(error.ends_with(rule), "{error}");
+        fs::write(target.join("mine"), "").unwrap();
+        let more = write(&target, false, |at| file(at, "old")).unwrap_err().to_string();
+        assert!(more.contains("(mine differs)"), "{more}");
+        fs::remove_file(target.join("mine")).unwrap();
         let failed = write(&target, true, |at| {
             file(at, "half")?;
             anyhow::bail!("no space left")

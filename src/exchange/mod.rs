@@ -25,7 +25,7 @@ pub mod tuned;
 pub mod weights;
 pub mod whole;
 
-pub use folder::{check, write as write_folder};
+pub use folder::{Written, check, write as write_folder};
 pub use outgoing::Loaded;
 pub use python::{lines as python_lines, whole_lines};
 pub use rows::{expect_head, full_row, low_rank_config, low_rank_rows};

@@ -123,6 +123,12 @@ impl Experiment {
         Experiment::read_from(Reader::root(tree), Images::OfEvaluation)
     }
 
+    /// Returns the line that names the command of the config that training runs, if there is one.
+    pub fn command(&self) -> Option<String> {
+        let command = self.training.as_ref()?.train.on_epoch.as_ref()?;
+        Some(format!("train.on_epoch: training runs this command after every epoch: {command}"))
+    }
+
     /// Returns how the posterior predicts unless the command line says otherwise. A checkpoint without training has one
     /// member.
     pub fn predictive(&self) -> Predictive {

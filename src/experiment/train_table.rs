@@ -108,9 +108,13 @@ words! {
 }
 
 impl TrainSpec {
-    /// Reads the table; `batches` is the default of that key.
-    pub(super) fn read(reader: Reader, validation: Option<Validation>, batches: Batches) -> TrainSpec {
-        let default = if validation.is_none_or(Validation::is_none) { Selection::Last } else { Selection::Best };
+    /// Reads the table; `batches` and `select` are the defaults of these keys. Without `validation` the rules of training are not
+    /// checked, since nothing is trained.
+    pub(super) fn read(
+        reader: Reader,
+        validation: Option<Validation>,
+        (batches, select): (Batches, Selection),
+    ) -> TrainSpec {
         let spec = TrainSpec {
             epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
             batch_size: reader
@@ -133,10 +137,10 @@ impl TrainSpec {
             select: reader
                 .choice("select")
                 .about(
-                    "Epoch whose particles become the posterior; `best-epoch`, by validation NLL, where images are \
-                     held out.",
+                    "Epoch whose posterior is kept; `best-epoch`, by validation NLL, where images are held out and the \
+                     method does not gather its posterior along the training, as `swag` and the samplers do.",
                 )
-                .or(default),
+                .or(select),
             particle_chunk: match reader
                 .count_or_auto("particle_chunk", 0..=1_000_000)
                 .about("Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.")

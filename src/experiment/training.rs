@@ -3,7 +3,7 @@
 
 use super::chosen::{Chosen, choose};
 use super::data::{DataSpec, Validation};
-use super::train_table::{Batches, Schedule, TrainSpec};
+use super::train_table::{Batches, Schedule, Selection, TrainSpec};
 use crate::machine::Chunk;
 use crate::methods::{Circumstances, Entry, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
@@ -44,7 +44,9 @@ impl Training {
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
         let batches = if shared { Batches::Shared } else { Batches::Independent };
         let trains = images == Images::OfTraining;
-        let train = TrainSpec::read(root.section("train"), trains.then_some(validation), batches);
+        let gathers = method.as_ref().is_some_and(|method| method.spec.gathers_posterior());
+        let select = if gathers || validation.is_none() { Selection::Last } else { Selection::Best };
+        let train = TrainSpec::read(root.section("train"), trains.then_some(validation), (batches, select));
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.check_chunk(root);
         // What evaluates a posterior does not train it: the rules of training do not concern it.
@@ -104,6 +106,14 @@ impl Training {
             let why = format!(
                 "batches: method.{} compares the particles' predictions for the same images; leave it out, or set \
                  batches = \"shared\"",
+                self.method.key
+            );
+            root.problem("train", why);
+        }
+        if self.method.spec.gathers_posterior() && self.train.select == Selection::Best {
+            let why = format!(
+                "select = \"best-epoch\": the posterior of method.{} is gathered up to the last step, and an earlier epoch has \
+                 fewer of its members: leave it out, or set select = \"last-epoch\"",
                 self.method.key
             );
             root.problem("train", why);

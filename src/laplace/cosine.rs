@@ -14,7 +14,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::predictive::probit;
+use super::predictive::shrunk;
 use super::seen::Seen;
 use super::{Approximation, Curvature, Fitted, Output, noise};
 use crate::machine::memory::Need;
@@ -115,14 +115,18 @@ impl<'a> Cosines<'a> {
     /// Fails if the Gaussian is also one over a text projection that the head does not know.
     pub(super) fn outputs(&self, head: &Head, seen: &Seen) -> Result<Tensor> {
         let (mean, variance) = self.gaussian(head, seen)?;
+        let bias = head.bias.to_kind(Kind::Double);
         if self.output != Output::Mc {
-            return Ok(probit(&mean, &variance).unsqueeze(0));
+            // The bias is certain, and SigLIP's is the same for all classes: divided by what differs among them, it would order
+            // them.
+            return Ok((shrunk(&mean, &variance) + bias).log_softmax(-1, Kind::Double).unsqueeze(0));
         }
+        let mean = mean + bias;
         let noise = noise(self.seed, 0, self.samples, head.classes(), mean.device());
         Ok(mean.unsqueeze(0) + variance.clamp_min(0.0).sqrt().unsqueeze(0) * noise.unsqueeze(1))
     }
 
-    /// Returns the means and the variances of the logits, `[B, C]` in f64.
+    /// Returns the means and the variances of the logits without the head's bias, `[B, C]` in f64.
     fn gaussian(&self, head: &Head, seen: &Seen) -> Result<(Tensor, Tensor)> {
         let precision = self.precision;
         let images = Embeddings::new(&seen.embeddings, &seen.inputs, &self.pairs[0], precision);
@@ -137,7 +141,7 @@ impl<'a> Cosines<'a> {
         // The head's own product, so that the logits without a spread are exactly its.
         let cosines = head.inputs(&seen.embeddings).linear(&head.weight, None::<&Tensor>).to_kind(Kind::Double);
         let scales = head.weight.to_kind(Kind::Double).norm_scalaropt_dim(2.0, [-1], false);
-        Ok((cosines * factor + head.bias.to_kind(Kind::Double), variance * scales.square()))
+        Ok((cosines * factor, variance * scales.square()))
     }
 }
 
@@ -169,6 +173,7 @@ impl Linear for Cosines<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::golden::{self, Golden};
     use crate::model::head::{Texts, Training};
     use crate::posterior::curvature::Factor;
 
@@ -224,9 +229,9 @@ mod tests {
     fn moments_are_those_of_whole_covariance_matrices() {
         let (seen, head, pairs) = tiny();
         let (mean, variance) = cosines(&pairs, 7.0, Output::Probit).gaussian(&head, &seen).unwrap();
-        near(&mean, &MEANS, 1e-12);
+        near(&(mean + &head.bias), &MEANS, 1e-12);
         near(&variance, &VARIANCES, 1e-12);
-        let scaled = |at: usize| MEANS[at] / (1.0 + std::f64::consts::PI / 8.0 * VARIANCES[at]).sqrt();
+        let scaled = |at: usize| (MEANS[at] + 1.0) / (1.0 + std::f64::consts::PI / 8.0 * VARIANCES[at]).sqrt();
         let outputs = cosines(&pairs, 7.0, Output::Probit).outputs(&head, &seen).unwrap();
         let expected = Tensor::from_slice(&[scaled(0), scaled(1), scaled(2), scaled(3)]).view([1, 2, 2]);
         assert!((outputs - expected.log_softmax(-1, Kind::Double)).abs().max().double_value(&[]) < 1e-12);
@@ -255,5 +260,53 @@ mod tests {
         let (_, some) = cosines(&pairs[..1], 7.0, Output::Probit).gaussian(&head, &seen).unwrap();
         let (_, all) = cosines(&pairs, 7.0, Output::Probit).gaussian(&head, &seen).unwrap();
         assert!((all - some).min().double_value(&[]) > 0.1, "the texts add to the variance");
+    }
+
+    /// The embeddings of one side in tests/fixtures/authors/bayesvlm.json, under the authors' factors.
+    fn authors(golden: &Golden, side: &str, precision: f64) -> Embeddings {
+        let tensor = |name: &str| golden.tensor(&format!("{name}/{side}"));
+        let pair = pair(&tensor("factors/a"), &(tensor("factors/b") * 10.0));
+        let inputs = tensor("inputs");
+        Embeddings::new(&inputs.matmul(&tensor("projections").tr()), &inputs, &pair, precision)
+    }
+
+    /// Where the covariances of the embeddings are diagonal, as the paper takes them, and no prior is added to the factors.
+    #[test]
+    fn moments_are_those_of_the_authors_code() {
+        let golden = Golden::of_authors("bayesvlm");
+        let (images, texts) = (authors(&golden, "images", 0.0), authors(&golden, "texts", 0.0));
+        let (factor, variance) = moments(&images, &texts);
+        let unit = |of: &Tensor| of / of.norm_scalaropt_dim(2.0, [-1], true);
+        let scale = golden.number("log_scale").exp();
+        let mean = unit(&images.mean).matmul(&unit(&texts.mean).tr()) * factor * scale;
+        golden::near(&mean, &golden.tensor("undamped/mean"), 1e-12);
+        golden::near(&(variance * scale * scale), &golden.tensor("undamped/variance"), 1e-11);
+        // (√H₁ + √λ) (√H₂ + √λ) there is more than H + λ here.
+        let damped = (authors(&golden, "images", 3.0), authors(&golden, "texts", 3.0));
+        let larger = moments(&damped.0, &damped.1).1 * (scale * scale) - golden.tensor("damped/variance");
+        assert!(larger.min().double_value(&[]) > 0.01, "{larger}");
+    }
+
+    /// SigLIP's bias is neither scaled by the variances nor seen in the probabilities.
+    #[test]
+    fn the_probit_of_siglip_is_that_of_the_authors_code() {
+        let golden = Golden::of_authors("bayesvlm");
+        let tensor = |name: &str| golden.tensor(name);
+        let inputs = tensor("inputs/images");
+        let seen = Seen { embeddings: inputs.matmul(&tensor("projections/images").tr()), inputs };
+        let texts = Texts {
+            inputs: tensor("inputs/texts"),
+            offsets: Tensor::zeros([5, 3], tch::kind::DOUBLE_CPU),
+            projection: tensor("projections/texts"),
+        };
+        let embeddings = texts.embeddings(&texts.projection);
+        let scale = golden.number("log_scale").exp();
+        let weight = &embeddings / embeddings.norm_scalaropt_dim(2.0, [-1], true) * scale;
+        let bias = Tensor::full([5], golden.number("bias"), tch::kind::DOUBLE_CPU);
+        let head = Head { weight, bias, normalised: true, training: Training::Never, rows: None, texts: Some(texts) };
+        let pairs = ["images", "texts"]
+            .map(|side| pair(&tensor(&format!("factors/a/{side}")), &(tensor(&format!("factors/b/{side}")) * 10.0)));
+        let outputs = cosines(&pairs, 0.0, Output::Probit).outputs(&head, &seen).unwrap();
+        golden::near(&outputs.squeeze_dim(0).exp(), &tensor("undamped/siglip_probit"), 1e-12);
     }
 }

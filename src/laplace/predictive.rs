@@ -14,8 +14,13 @@ pub fn draws(mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Tensor {
 
 /// Returns the log-probabilities `[B, C]` of MacKay's probit approximation, from the means and variances `[B, C]`.
 pub fn probit(mean: &Tensor, variances: &Tensor) -> Tensor {
+    shrunk(mean, variances).log_softmax(-1, Kind::Double)
+}
+
+/// Returns the logits `[B, C]` whose softmax is MacKay's probit approximation.
+pub fn shrunk(mean: &Tensor, variances: &Tensor) -> Tensor {
     let scale = (variances * (std::f64::consts::PI / 8.0) + 1.0).sqrt();
-    (mean.to_kind(Kind::Double) / scale).log_softmax(-1, Kind::Double)
+    mean.to_kind(Kind::Double) / scale
 }
 
 /// Returns the log-probabilities `[B, C]` of the Laplace bridge: the mean α / Σ α of a Dirichlet distribution with

@@ -13,12 +13,13 @@
 //! contrastive loss with the other side held fixed. H does not depend on which image belongs to which text, so labels are not
 //! used. A class with several templates is one text, whose ψ is their mean.
 //!
-//! Where images are held out, τ and λ are those of a grid with their lowest NLL; else τ is 1 and λ the maximum of the evidence,
-//! as in the paper.
+//! Where images are held out, τ and λ are those of a grid with their lowest NLL; else τ is 10, as in the authors' `zeroshot.py`,
+//! and λ the maximum of the evidence.
 //!
 //! Differs: the posterior's precision is H + λ, by the eigenvectors of the factors, where the paper damps each factor,
-//! (√τ A + √λ I) ⊗ (√τ B + √λ I); both projections share one λ; SigLIP's projections have random weights, but their biases
-//! stay as they are.
+//! (√τ A + √λ I) ⊗ (√τ B + √λ I), so that its variances are smaller; both projections share one λ; SigLIP's projections have
+//! random weights, but their biases stay as they are. The authors' code takes the whole of the log determinant from the evidence,
+//! where half of it belongs, and counts that of each factor by its own size, so that its λ is larger.
 
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
@@ -27,6 +28,7 @@ use super::cosine::Cosines;
 use super::factor::Sum;
 use super::seen::Seen;
 use super::{Approximation, Curvature, Evidence, Fitted};
+use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::{Batch, SampleSet, in_order};
 use crate::methods::projections::Settings;
@@ -38,6 +40,8 @@ use crate::subspace::Subspace;
 
 /// The pseudo-counts and the prior precisions that are tried on held-out images.
 const COUNTS: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
+/// The pseudo-count where no image is held out: that of the authors' `zeroshot.py`.
+const COUNT: f64 = 10.0;
 const PRECISIONS: [f64; 13] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6];
 
 const ROOM: &str = "lower method.bayesvlm.images or train.eval_batch_size";
@@ -115,7 +119,7 @@ impl Fitter<'_> {
     /// Fails if there are fewer than two images, if the subspace has no projections, or if a curvature is not finite.
     pub fn fit(&self, theta: &Tensor) -> Result<Fitted> {
         let layer = self.subspace.projection().context("method.bayesvlm: write [subspace.projections]")?;
-        let images = &self.train[..self.settings.images.min(self.train.len())];
+        let images = &some_of(self.train, self.settings.images, self.seed);
         ensure!(
             images.len() > 1,
             "method.bayesvlm: {} training image: the curvature needs at least two images to tell apart",
@@ -128,7 +132,7 @@ impl Fitter<'_> {
                 (Some(count), Some(precision)) => Ok((gaussian(&pairs, count, precision), count)),
                 _ if !self.held_out.1.is_empty() => self.choose(layer, &pairs),
                 (count, precision) => {
-                    let count = count.unwrap_or(1.0);
+                    let count = count.unwrap_or(COUNT);
                     let precision = precision.map_or_else(|| most_evident(&pairs, count, theta), Ok)?;
                     Ok((gaussian(&pairs, count, precision), count))
                 }
@@ -147,7 +151,7 @@ impl Fitter<'_> {
     /// neither, and its pseudo-count. Draws of weights are judged by the probit approximation.
     fn choose(&self, layer: &'static str, pairs: &[Pair]) -> Result<(Approximation, f64)> {
         let (images, indices) = self.held_out;
-        let indices = &indices[..self.settings.images.min(indices.len())];
+        let indices = &some_of(indices, self.settings.images, self.seed);
         let mut seen = Vec::new();
         for batch in self.batches("held out", images, indices)? {
             let batch = batch?;
@@ -263,6 +267,7 @@ fn counted(pairs: &[Pair], pseudo_count: f64) -> Vec<Pair> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::golden::{Golden, near};
 
     fn random(shape: &[i64]) -> Tensor {
         Tensor::randn(shape, tch::kind::DOUBLE_CPU)
@@ -342,5 +347,22 @@ mod tests {
         assert!((whole(&pair.input) - inputs).abs().max().double_value(&[]) < 1e-10);
         let twice = counted(std::slice::from_ref(&pair), 2.0);
         assert!((twice[0].values() - pair.values() * 2.0).abs().max().double_value(&[]) < 1e-10);
+    }
+
+    /// `compute_hessian_analytic_InfoNCE` and `…_SigLIP` of the authors (tests/fixtures/authors/bayesvlm.json).
+    #[test]
+    fn rows_have_the_curvature_of_the_authors_code() {
+        let golden = Golden::of_authors("bayesvlm");
+        let embeddings = |side: &str| {
+            let projection = golden.tensor(&format!("projections/{side}"));
+            golden.tensor(&format!("inputs/{side}")).matmul(&projection.tr())
+        };
+        let (images, texts) = (embeddings("images"), embeddings("texts"));
+        let others = &texts / texts.norm_scalaropt_dim(2.0, [-1], true) * golden.number("log_scale").exp();
+        let cases = [("clip", 0.0, Likelihood::Softmax), ("siglip", golden.number("bias"), Likelihood::Sigmoid)];
+        for (model, bias, likelihood) in cases {
+            let found = rows(&images, (&others, &Tensor::from(bias)), likelihood);
+            near(&found.tr().matmul(&found), &golden.tensor(&format!("hessian/{model}")), 1e-11);
+        }
     }
 }

@@ -1,23 +1,63 @@
 //! Processes that bella starts: they end with their parent, and are asked to end by a signal.
 
 use std::process::{Child, Command};
+use std::time::Duration;
 
-/// Makes the system send `signal` to the child if the thread that starts it dies.
+/// The variable that tells a bella process which parent it is to end with, on systems that do not see to that.
+const PARENT: &str = "BELLA_PARENT";
+
+/// The time between two looks at the parent.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Makes the system send `signal` to the child if the thread that starts it dies, also if that has died before the child
+/// could ask for it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn end_with_parent(command: &mut Command, signal: i32) {
     use std::os::unix::process::CommandExt;
-    // SAFETY: prctl is safe between fork and exec.
+    let parent = std::process::id() as libc::pid_t;
+    // SAFETY: prctl and getppid are safe between fork and exec.
     unsafe {
         command.pre_exec(move || match libc::prctl(libc::PR_SET_PDEATHSIG, signal) {
-            0 => Ok(()),
+            0 if libc::getppid() == parent => Ok(()),
+            0 => Err(std::io::ErrorKind::BrokenPipe.into()),
             _ => Err(std::io::Error::last_os_error()),
         });
     }
 }
 
-/// Does nothing, since this system cannot end a child together with its parent.
+/// Tells the child, if it is bella itself, to watch this process: the system has no way to end them together.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn end_with_parent(_: &mut Command, _: i32) {}
+pub fn end_with_parent(command: &mut Command, signal: i32) {
+    command.env(PARENT, format!("{} {signal}", std::process::id()));
+}
+
+/// Makes this process get the signal that its parent has asked for once the parent is gone. Only where
+/// [`end_with_parent`] cannot have the system do it does a parent ask for one.
+#[cfg(unix)]
+pub fn watch_parent() {
+    use std::os::unix::process::parent_id;
+    let asked = std::env::var(PARENT).ok();
+    let asked = asked.as_deref().and_then(|text| text.split_once(' '));
+    let Some((parent, signal)) =
+        asked.and_then(|(parent, signal)| Some((parent.parse::<u32>().ok()?, signal.parse::<i32>().ok()?)))
+    else {
+        return;
+    };
+    // A process that a child starts in its turn has inherited the variable.
+    if parent_id() != parent {
+        return;
+    }
+    std::thread::spawn(move || {
+        while parent_id() == parent {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let _ = signal_hook::low_level::raise(signal);
+    });
+}
+
+/// Does nothing, since this system has no such signals.
+#[cfg(not(unix))]
+pub fn watch_parent() {}
 
 /// Asks a child that has not been waited for to save and end (SIGTERM). An error means that it has already ended.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -54,6 +94,52 @@ pub fn end_group(child: &mut Child) {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn end_group(child: &mut Child) {
     let _ = child.kill();
+}
+
+/// Limits what this process may take from now on: `bytes` of memory beside what it has, small files, and no picture of its
+/// memory when it ends.
+///
+/// # Errors
+/// Fails if the system refuses a limit.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn limit_this_process(bytes: u64) -> std::io::Result<()> {
+    const FILES: u64 = 1 << 20;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let held = status.lines().find_map(|line| line.strip_prefix("VmData:")?.split_whitespace().next()?.parse().ok());
+    let held: u64 = held.unwrap_or(0) << 10;
+    for (resource, most) in
+        [(libc::RLIMIT_DATA, held.saturating_add(bytes)), (libc::RLIMIT_FSIZE, FILES), (libc::RLIMIT_CORE, 0)]
+    {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the call reads the limit, which outlives it.
+        if unsafe { libc::setrlimit(resource, &limit) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Returns how a process ended that did not end by itself, such as "signal 8 (SIGFPE)"; `None` if it did.
+#[cfg(unix)]
+pub fn ending_signal(status: std::process::ExitStatus) -> Option<String> {
+    use std::os::unix::process::ExitStatusExt;
+    let number = status.signal()?;
+    let name = match number {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        _ => "",
+    };
+    Some(format!("signal {number}{name}"))
+}
+
+/// Returns `None`, since this system has no signals.
+#[cfg(not(unix))]
+pub fn ending_signal(_: std::process::ExitStatus) -> Option<String> {
+    None
 }
 
 /// Returns what a child that failed said last: the last of its lines that is an error, without the word, or else its last

@@ -6,6 +6,7 @@ pub mod device;
 pub mod exit;
 mod gpu_memory;
 pub mod memory;
+pub mod memory_file;
 pub mod parallel;
 mod precision;
 pub mod products;

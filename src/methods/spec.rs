@@ -53,6 +53,12 @@ pub trait MethodSpec {
         Ok(())
     }
 
+    /// Returns whether the posterior is gathered along the training, as by snapshots or by the states of a chain, so that the
+    /// one after the last step is what the method means. An earlier one would be made of fewer of them.
+    fn gathers_posterior(&self) -> bool {
+        false
+    }
+
     /// Returns whether the method needs the logits of classes, or what enters a head of classes, besides losses and their
     /// gradients. Such a method does not learn free answers.
     fn needs_classes(&self) -> bool {

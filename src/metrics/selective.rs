@@ -8,7 +8,7 @@ pub static AURC: Metric = Metric {
     key: "aurc",
     short: "AURC",
     about: "area under the risk-coverage curve",
-    definition: "mean over i of (errors among the i most confident) / i; ties by index",
+    definition: "mean over i of (errors among the i most confident) / i (torch-uncertainty: a trapezoid); ties by index",
     unit: Unit::One,
     better: Better::Lower,
     scope: Scope::PerAverage,
@@ -139,6 +139,18 @@ mod tests {
         assert_eq!(curve, [(0.2, 0.0), (0.4, 0.0), (0.6, 1.0 / 3.0), (0.8, 0.25), (1.0, 0.4)]);
         assert_eq!(risk_coverage(&scores, Average::Logit, 2), [(0.6, 1.0 / 3.0), (1.0, 0.4)]);
         assert_eq!(risk_coverage(&scores, Average::Logit, 1000), curve);
+    }
+
+    // torch-uncertainty 0.13.0 on the same five samples: AURC().compute() is 0.1958333278695742 and AUGRC().compute() is
+    // 0.1499999975164731. Its AURC is the trapezoid over coverages from 1 / N on, divided by 1 - 1 / N; here it is the mean of the
+    // risks, as its own formula and the papers have it. The two differ by half of the first and the last risk.
+    #[test]
+    fn areas_beside_torch_uncertainty() {
+        let scores = scores(&[-1.0, 5.0, -3.0, 2.0, 4.0]);
+        let value = |metric: &Metric| (metric.eval)(&scores, Average::Logit).unwrap();
+        let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-7, "{got}, not {want}");
+        close((value(&AURC) * 5.0 - (0.0 + 0.4) / 2.0) / 4.0, 0.1958333278695742);
+        close(value(&AUGRC), 0.1499999975164731);
     }
 
     // The risk may fall below the limit again later: with errors 1, 1, 1, … it reaches 1/20 at the 20th sample.

@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use memmap2::Mmap;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::bytes::bytes_of;
 use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage, Values, read};
+use crate::base::mapped::Mapped;
 use crate::base::sealed::{self, Part};
 
 #[cfg(target_endian = "big")]
@@ -52,8 +52,7 @@ impl Predictions {
 
 fn map(path: &Path) -> Result<Predictions> {
     let file = crate::base::files::open_file(path)?;
-    // SAFETY: the map is read-only, and this program replaces such files by rename, never in place.
-    let map = unsafe { Mmap::map(&file) }?;
+    let map = Mapped::new(&file, path)?;
     let hint = "is not a safetensors file, or is truncated; evaluate again to write it anew";
     let tensors = SafeTensors::deserialize(&map).context(hint)?;
     let (_, header) = SafeTensors::read_metadata(&map).context(hint)?;
@@ -91,7 +90,7 @@ fn map(path: &Path) -> Result<Predictions> {
 
 /// Returns the byte range of a tensor in the file. `None` if its values cannot be read in place because they have
 /// another type or are not aligned.
-fn in_place(map: &Mmap, tensor: &TensorView, dtype: Dtype) -> Option<Range<usize>> {
+fn in_place(map: &Mapped, tensor: &TensorView, dtype: Dtype) -> Option<Range<usize>> {
     let start = tensor.data().as_ptr() as usize - map.as_ptr() as usize;
     // The map starts at a page boundary, but another program may have written the header without padding.
     let fits = tensor.dtype() == dtype && start.is_multiple_of(4);
@@ -107,7 +106,7 @@ fn weights(tensors: &SafeTensors<'_>, members: usize) -> Result<Option<Vec<f64>>
 }
 
 /// Returns the ids of an optional tensor, `[N]`.
-fn ids(map: &Mmap, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Option<Values<u32>>> {
+fn ids(map: &Mapped, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> Result<Option<Values<u32>>> {
     if !tensors.names().contains(&name) {
         return Ok(None);
     }

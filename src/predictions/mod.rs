@@ -15,7 +15,8 @@ use std::fmt;
 use std::ops::Range;
 
 use anyhow::{Result, bail, ensure};
-use memmap2::Mmap;
+
+use crate::base::mapped::Mapped;
 
 pub use answers::{Answers, Reply, Token};
 use bytes::{as_f32, as_u32};
@@ -43,7 +44,7 @@ pub struct Predictions {
 
 struct Storage {
     /// The file that holds the mapped values. `None` if all values are owned.
-    map: Option<Mmap>,
+    map: Option<Mapped>,
     logits: Values<f32>,
     labels: Option<Values<u32>>,
     groups: Option<Values<u32>>,

@@ -27,16 +27,17 @@ const TINY_TEST_IMAGES: usize = 12;
 pub struct Override {
     pub key: String,
     pub from: Option<toml::Value>,
-    pub to: toml::Value,
+    /// `None` if the key is left out.
+    pub to: Option<toml::Value>,
 }
 
 impl std::fmt::Display for Override {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        let to = short(&self.to);
-        match &self.from {
-            Some(from) => write!(f, "{} = {to} (was {})", self.key, short(from)),
-            None => write!(f, "{} = {to}", self.key),
+        match &self.to {
+            Some(to) => write!(f, "{} = {}", self.key, short(to))?,
+            None => write!(f, "{}: left out", self.key)?,
         }
+        self.from.iter().try_for_each(|from| write!(f, " (was {})", short(from)))
     }
 }
 
@@ -179,7 +180,15 @@ impl Edits {
         }
         let from = inner.insert(last.to_string(), value.clone());
         if from.as_ref() != Some(&value) {
-            self.made.push(Override { key: path.join("."), from, to: value });
+            self.made.push(Override { key: path.join("."), from, to: Some(value) });
+        }
+    }
+
+    /// Leaves a key of a table out and records that, if it is there.
+    fn leave_out(&mut self, table: &str, key: &str) {
+        let Some(toml::Value::Table(inner)) = self.table.get_mut(table) else { return };
+        if let Some(from) = inner.remove(key) {
+            self.made.push(Override { key: format!("{table}.{key}"), from: Some(from), to: None });
         }
     }
 
@@ -259,6 +268,9 @@ impl Edits {
     fn train(&mut self, training: &Training, steps: usize) {
         self.put(&["train", "epochs"], 1);
         self.put(&["train", "save_minutes"], SAVE_MINUTES);
+        // A rehearsal tries what bella does, and runs no command of a config that may come from elsewhere.
+        self.leave_out("train", "on_epoch");
+        self.leave_out("train", "on_epoch_seconds");
         let method = &training.method;
         if method.spec.check_steps(steps).is_err() {
             for (key, value) in method.spec.shortened(steps) {

@@ -27,6 +27,9 @@ const LONGEST_STEM: usize = 180;
 /// The start of the names of TensorBoard's event files.
 const EVENTS: &str = "events.out.tfevents.";
 
+/// The end of the message of a process that finds the run of another one.
+pub const TRAINED_ELSEWHERE: &str = "another bella process is training this run";
+
 /// The folder of one run.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
@@ -70,7 +73,7 @@ impl RunFolder {
                 Ok(RunLock { _file: file })
             }
             Err(TryLockError::WouldBlock) => {
-                bail!("{}: another bella process is training this run", self.path.display())
+                bail!("{}: {TRAINED_ELSEWHERE}", self.path.display())
             }
             Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
         }

@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 
 use super::space::Axis;
 use super::trial::{Score, Trial};
-use crate::base::files::write_atomic;
+use crate::base::files::{with_lock, write_atomic};
 use crate::plot::{Axis as PlotAxis, Chart, Entry, Layer, Panel, Swatch, Ticks};
-use crate::results::store::{Row, Table, write};
+use crate::results::store::{Row, Table, read, write};
 use crate::schema::{Choice, words};
 
 words! {
@@ -51,6 +51,26 @@ impl Standing {
         };
         Standing { state, epochs, score, why }
     }
+
+    /// Returns the standing of a trial as a process has written it down.
+    fn read(table: &Table, trial: &Trial) -> Option<Standing> {
+        let row = table.find(&[("run", trial.run.id())])?;
+        let number = |column: &str| row.get(column)?.parse::<f64>().ok();
+        let score = |nll| {
+            Some(Score { nll, accuracy: number("validation_accuracy_lm"), epoch: number("selected_epoch")? as usize })
+        };
+        Some(Standing {
+            state: State::of_word(row.get("state")?)?,
+            epochs: number("epochs")? as usize,
+            score: number("validation_nll_lm").and_then(score),
+            why: row.get("why").unwrap_or_default().to_string(),
+        })
+    }
+
+    fn is_further_than(&self, other: &Standing) -> bool {
+        let rank = |one: &Standing| (one.epochs, one.state != State::Waiting);
+        rank(self) > rank(other)
+    }
 }
 
 /// The folder of a search.
@@ -72,12 +92,28 @@ impl Book {
         self.folder.join("trials.svg")
     }
 
-    /// Writes the CSV file with a row for every trial.
+    /// Writes the CSV file anew with a row for every trial, as the first process that works on the search.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
+    pub fn begin(&self, axes: &[Axis], trials: &[Trial], standings: &[Standing]) -> Result<()> {
+        with_lock(&self.trials(), || write(&self.trials(), &table(axes, trials, standings)))
+    }
+
+    /// Writes the CSV file with a row for every trial. A row in which another process has got further stays.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn write(&self, axes: &[Axis], trials: &[Trial], standings: &[Standing]) -> Result<()> {
-        write(&self.trials(), &table(axes, trials, standings))
+        with_lock(&self.trials(), || {
+            let written = read(&self.trials()).unwrap_or_default();
+            let further = |(trial, own): (&Trial, &Standing)| match Standing::read(&written, trial) {
+                Some(other) if other.is_further_than(own) => other,
+                _ => own.clone(),
+            };
+            let joined: Vec<Standing> = trials.iter().zip(standings).map(further).collect();
+            write(&self.trials(), &table(axes, trials, &joined))
+        })
     }
 
     /// Writes the chosen config.

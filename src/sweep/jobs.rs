@@ -6,20 +6,25 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGTERM;
 
+use super::claims::{Claim, Claims};
 use super::trial::{Base, Trial};
 use crate::machine::Wait;
 use crate::machine::child::{self, ask_to_end, end_with_parent};
 use crate::machine::cores;
 use crate::machine::device::DeviceChoice;
+use crate::run::TRAINED_ELSEWHERE;
 use crate::schema::Choice;
 
 /// The time between two looks at the children.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The time between two looks at trials that other processes train.
+const LOOK_AT_OTHERS_EVERY: Duration = Duration::from_millis(200);
 
 /// The part of the machine that each job may use.
 #[derive(Clone, Debug)]
@@ -50,6 +55,7 @@ pub struct Launcher<'a> {
     pub out: &'a Path,
     /// The folder of the logs.
     pub logs: &'a Path,
+    pub claims: &'a Claims,
 }
 
 /// A trial that is being trained, on the device of this number.
@@ -57,6 +63,7 @@ struct Running {
     at: usize,
     device: usize,
     child: Child,
+    claim: Claim,
 }
 
 /// The trials of a rung: those that wait, those that are being trained, and the devices that are free.
@@ -66,6 +73,8 @@ struct Queue<'a> {
     waiting: VecDeque<usize>,
     free: Vec<usize>,
     running: Vec<Running>,
+    /// The time of the next look at the trials that wait.
+    next_look: Instant,
     /// Whether a stop was requested, so that no further trial is started.
     stopping: bool,
 }
@@ -92,6 +101,7 @@ impl Launcher<'_> {
             waiting: (0..tasks.len()).collect(),
             free: (0..self.share.devices.len()).rev().collect(),
             running: Vec::new(),
+            next_look: Instant::now(),
             stopping: false,
         };
         loop {
@@ -109,23 +119,48 @@ impl Launcher<'_> {
         }
     }
 
-    /// Starts waiting trials on the devices that are free.
+    /// Starts waiting trials on the devices that are free, and reports those that other processes have trained.
     fn fill(&self, queue: &mut Queue, report: &mut Report) -> Result<()> {
+        if Instant::now() < queue.next_look {
+            return Ok(());
+        }
         for _ in 0..queue.waiting.len() {
             if queue.stopping || queue.free.is_empty() {
                 break;
             }
             let Some(at) = queue.waiting.pop_front() else { break };
             let (trial, epochs) = queue.tasks[at];
-            if trial.run.is_locked() {
-                queue.waiting.push_back(at);
-            } else if trial.has_trained(epochs) {
-                report(trial, None)?;
-            } else if let Some(device) = queue.free.pop() {
-                queue.running.push(Running { at, device, child: self.start(trial, epochs, device)? });
+            let claim = if self.is_decided(trial, epochs) { None } else { self.claim(trial)? };
+            // Another process may have trained it until its claim was free.
+            if self.is_decided(trial, epochs) {
+                report(trial, self.claims.why_failed(trial, epochs).filter(|_| !trial.has_trained(epochs)))?;
+                continue;
+            }
+            match (claim, queue.free.pop()) {
+                (Some(claim), Some(device)) => {
+                    let child = self.start(trial, epochs, device)?;
+                    queue.running.push(Running { at, device, child, claim });
+                }
+                (_, device) => {
+                    queue.free.extend(device);
+                    queue.waiting.push_back(at);
+                }
             }
         }
+        queue.next_look = Instant::now() + LOOK_AT_OTHERS_EVERY;
         Ok(())
+    }
+
+    /// Returns whether a trial needs no training to be judged, or has failed in another process.
+    fn is_decided(&self, trial: &Trial, epochs: usize) -> bool {
+        trial.has_trained(epochs) || self.claims.why_failed(trial, epochs).is_some()
+    }
+
+    /// Claims a trial, unless another process has it or trains its run: one of this search, another search, `bella train`, or
+    /// what a killed search has started, which saves.
+    fn claim(&self, trial: &Trial) -> Result<Option<Claim>> {
+        let claim = self.claims.take(trial)?;
+        Ok(claim.filter(|_| !trial.run.is_locked()))
     }
 
     /// Reports the trials whose processes have ended, and frees their devices.
@@ -135,12 +170,20 @@ impl Launcher<'_> {
                 None => queue.running.push(one),
                 Some(status) => {
                     queue.free.push(one.device);
-                    let trial = queue.tasks[one.at].0;
+                    queue.next_look = Instant::now();
+                    let (trial, epochs) = queue.tasks[one.at];
                     let failed = (!status.success()).then(|| last_words(&self.log(trial)));
-                    // Trials that were asked to end have not failed.
-                    if !queue.stopping {
-                        report(trial, failed)?;
+                    match failed {
+                        // Trials that were asked to end have not failed.
+                        _ if queue.stopping => {}
+                        // `bella train` was faster.
+                        Some(why) if why.ends_with(TRAINED_ELSEWHERE) => queue.waiting.push_back(one.at),
+                        failed => {
+                            failed.iter().try_for_each(|why| self.claims.fail(trial, epochs, why))?;
+                            report(trial, failed)?;
+                        }
                     }
+                    drop(one.claim);
                 }
             }
         }

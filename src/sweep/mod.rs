@@ -2,10 +2,11 @@
 //! ([`halving`]), the training runs side by side ([`jobs`]), and the choice among them ([`search`]).
 //!
 //! A trial is an ordinary run, trained by `bella train` in a process of its own, so a search has no state besides its
-//! runs: the same command finds them again, continues interrupted ones, and comes to the same choice. Test images are
-//! never read.
+//! runs: the same command finds them again, continues interrupted ones, and comes to the same choice. Several processes
+//! share the trials by their locks ([`claims`]). Test images are never read.
 
 pub mod book;
+pub mod claims;
 pub mod halving;
 pub mod jobs;
 pub mod search;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use super::book::{Book, Standing, State, folder};
+use super::claims::Claims;
 use super::halving::{Halving, best};
 use super::jobs::{Ended, Launcher, Share};
 use super::space::{Axis, points};
@@ -71,15 +72,22 @@ impl Search {
         &self.request.axes
     }
 
-    /// Trains the trials rung by rung and chooses among those that trained to the end.
+    /// Trains the trials rung by rung and chooses among those that trained to the end. Other processes that run the same
+    /// search train some of them, and come to the same choice.
     ///
     /// # Errors
     /// Fails if a process cannot be started, if a file cannot be written, or if no trial could be trained.
     pub fn run(&mut self, share: &Share, stop: &AtomicBool) -> Result<Outcome> {
         create_folder(&self.book.folder)?;
+        let claims = Claims::join(&self.book.folder)?;
+        if claims.alone {
+            self.book.begin(&self.request.axes, &self.trials, &self.standings)?;
+        } else {
+            tracing::info!("another process works on this search: they share its trials");
+        }
         let mut alive: Vec<usize> = (0..self.trials.len()).collect();
         for rung in 0..self.halving.rungs {
-            if let Ended::Stopped = self.climb(rung, &alive, share, stop)? {
+            if let Ended::Stopped = self.climb(rung, &alive, (share, &claims), stop)? {
                 self.book.write(&self.request.axes, &self.trials, &self.standings)?;
                 return Ok(Outcome::Stopped);
             }
@@ -104,7 +112,13 @@ impl Search {
     }
 
     /// Trains the trials that are left up to the epochs of a rung.
-    fn climb(&mut self, rung: usize, alive: &[usize], share: &Share, stop: &AtomicBool) -> Result<Ended> {
+    fn climb(
+        &mut self,
+        rung: usize,
+        alive: &[usize],
+        (share, claims): (&Share, &Claims),
+        stop: &AtomicBool,
+    ) -> Result<Ended> {
         let Search { request, trials, standings, halving, book } = self;
         let trials: &[Trial] = trials;
         let tasks: Vec<(&Trial, usize)> =
@@ -116,7 +130,7 @@ impl Search {
             tasks.len(),
             tasks.first().map_or(0, |(_, epochs)| *epochs)
         );
-        let launcher = Launcher { base: &request.base, share, out: &request.out, logs: &book.folder };
+        let launcher = Launcher { base: &request.base, share, out: &request.out, logs: &book.folder, claims };
         let mut report = |trial: &Trial, failed: Option<String>| {
             let standing = &mut standings[trial.number - 1];
             *standing = Standing::after(trial, halving.epochs(rung, trial.epochs), failed);

@@ -38,6 +38,8 @@ pub struct Trial {
     /// The epochs of the whole training.
     pub epochs: usize,
     select: Selection,
+    /// The line that names the command of `train.on_epoch`, if there is one.
+    pub command: Option<String>,
     /// The resolved config.
     pub resolved: toml::Table,
 }
@@ -73,7 +75,8 @@ impl Base {
         check(&experiment, axes)?;
         let (epochs, select) = (training.train.epochs, training.train.select);
         let run = RunFolder::of(out, &experiment)?;
-        Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, resolved: experiment.resolved() })
+        let (command, resolved) = (experiment.command(), experiment.resolved());
+        Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, command, resolved })
     }
 }
 

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::material::Material;
 use super::tfb::Anchored;
+use crate::base::random::some_of;
 use crate::experiment::{Experiment, Training, load_config};
 use crate::laplace::fit::Fitter;
 use crate::laplace::projections;
@@ -63,7 +64,7 @@ pub(super) fn fit(
         Fitting::Tfb(settings) => {
             let held_out = (material.validation(), validation);
             let (images, anchors) = if validation.is_empty() { (&material.train, train) } else { held_out };
-            let anchors = &anchors[..settings.anchors.min(anchors.len())];
+            let anchors = &some_of(anchors, settings.anchors, seed);
             Anchored { model, subspace, settings, images, anchors, batch_size, seed }.fit(&mode)
         }
     }

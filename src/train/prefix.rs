@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::base::hash::of_rows;
+use crate::base::mapped::Watched;
 use crate::base::tensor::{first_line, guarded, upload};
 use crate::data::batches::{SampleSet, in_order};
 use crate::experiment::PrefixCache;
@@ -22,6 +23,8 @@ pub struct Prefix {
     values: Tensor,
     /// The row in `values` of each image of the set; `u32::MAX` for an image that is not cached.
     rows: Vec<u32>,
+    /// Names the file in the error if it is made shorter while the values are mapped from it.
+    _watched: Option<Watched>,
     /// The file of the values, which is removed with the cache.
     file: Option<PathBuf>,
     /// The hash of each row of `values`, where they lie in a file.
@@ -72,7 +75,9 @@ impl Prefix {
         };
         let mut rows = vec![u32::MAX; plan.images.samples()];
         indices.iter().enumerate().for_each(|(row, index)| rows[*index as usize] = row as u32);
-        let mut prefix = Prefix { stage, values, rows, file, hashes: Vec::new(), device: model.device };
+        let watched = file.as_ref().map(|path| Watched::new(values.data_ptr() as usize, bytes as usize, path));
+        let mut prefix =
+            Prefix { stage, values, rows, _watched: watched, file, hashes: Vec::new(), device: model.device };
         prefix.fill(plan)?;
         tracing::info!("{} run once per image: {gib:.2} GiB kept", before(model, stage));
         Ok(Some(prefix))

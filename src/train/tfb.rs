@@ -28,6 +28,11 @@ pub(super) struct Anchored<'a> {
     pub seed: u64,
 }
 
+/// Returns the standard deviations of the entries of the factors A where β is 1, `[n, P]`.
+fn unit(singular_values: &Tensor, is_a: &Tensor) -> Tensor {
+    is_a / (singular_values + SINGULAR)
+}
+
 impl Anchored<'_> {
     /// Returns Gaussians around the particles `theta: [n, P]`.
     ///
@@ -35,7 +40,7 @@ impl Anchored<'_> {
     /// Fails if even the smallest spread exceeds the tolerance, or if memory does not suffice.
     pub fn fit(&self, theta: &Tensor) -> Result<Posterior> {
         let Spectral { theta: mean, singular_values, is_a } = spectral(self.subspace.layout(), theta);
-        let unit = is_a / (singular_values + SINGULAR);
+        let unit = unit(&singular_values, &is_a);
         let gaussians = |spread: f64| Posterior::Gaussians { mean: mean.shallow_clone(), std: &unit * spread };
         let bar = crate::base::logging::bar(0, "spread");
         let logits = |rows: &dyn Rows| -> Result<Tensor> {
@@ -69,5 +74,30 @@ impl Anchored<'_> {
             found.change
         );
         Ok(gaussians(found.spread))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::golden::{Golden, near};
+    use crate::subspace::{Layout, Shape};
+
+    /// Factors and deviations of the authors' code, which computes them in f32. Its singular values fall, here they rise, and the
+    /// sign of a singular vector is free.
+    #[test]
+    fn factors_and_deviations_are_those_of_the_authors_code() {
+        let golden = Golden::of_authors("tfb");
+        let mut layout = Layout::default();
+        layout.push("w.a", &[2, 3]);
+        layout.push("w.b", &[4, 2]);
+        layout.close_block("w", 0, Shape::LowRank { rank: 2, inputs: 3, outputs: 4, scale: 2.0 });
+        let start = Tensor::cat(&["start/a", "start/b"].map(|name| golden.tensor(name).view([1, -1])), 1);
+        let Spectral { theta, singular_values, is_a } = spectral(&layout, &start);
+        let std = unit(&singular_values, &is_a) * golden.number("spread");
+        let a = |of: &Tensor| of.narrow(1, 0, 6).view([2, 3]).flip([0]);
+        near(&a(&std), &golden.tensor("std"), 1e-6);
+        near(&a(&theta).abs(), &golden.tensor("a").abs(), 1e-5);
+        near(&theta.narrow(1, 6, 8).view([4, 2]).flip([1]).abs(), &golden.tensor("b").abs(), 1e-5);
     }
 }

@@ -33,6 +33,20 @@ fn imports_point_down_and_nothing_is_loose() {
     assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
 }
 
+/// What libtorch loads was written by bella from what it had checked, and tried; a second way in would bypass that.
+#[test]
+fn archives_reach_libtorch_in_one_place() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    sources(&root, &root, &mut found);
+    let calls = |text: &str| {
+        ["CModule::load", "CModule::f_load", "atm_load"].map(|call| text.matches(call).count()).iter().sum()
+    };
+    let places: Vec<(String, usize)> = found.into_iter().map(|(file, text)| (file, calls(&text))).collect();
+    let places: Vec<(String, usize)> = places.into_iter().filter(|(_, calls)| *calls > 0).collect();
+    assert_eq!(places, [("model/archive/clean.rs".to_string(), 1)]);
+}
+
 /// The violations of a made-up tree of two layers, `ground` below `roof`, with `files` besides.
 fn of(files: &[(&str, &str)]) -> Vec<String> {
     let mut all = vec![

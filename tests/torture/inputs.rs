@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rand::RngExt;
 
-use crate::common::Place;
-use crate::mutate::{mutated, mutated_zip};
+use crate::common::{Place, fixture};
+use crate::mutate::{hidden, mutated, mutated_zip};
+use crate::targets::Damage;
 use crate::{random, targets, variable};
 
 /// The time for one input, with room for a machine that is busy.
@@ -46,6 +47,7 @@ fn damaged_inputs_are_refused_in_words() {
 fn worker(place: &Place, next: u64, end: u64) -> Option<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "inputs::reads_damaged_inputs", "--ignored"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env("BELLA_CACHE", place.path("cache")).env("BELLA_TRIAL_SECONDS", "30");
     command.env("TORTURE_RANGE", format!("{next} {end}")).env("TORTURE_PLACE", place.path(""));
     let mut child = command.spawn().unwrap();
     let (mut seen, mut since) = (String::new(), Instant::now());
@@ -74,6 +76,8 @@ fn reads_damaged_inputs() {
     let home = std::env::var("TORTURE_PLACE").unwrap();
     let home = Path::new(&home);
     tch::set_num_threads(1);
+    // As in the program, an archive that passes all checks is tried before it is loaded.
+    bella::model::archive::trial::try_with(env!("CARGO_BIN_EXE_bella").into());
     std::panic::set_hook(Box::new(|_| ()));
     let place = Place::new();
     let mut targets = targets::all(&place);
@@ -84,14 +88,18 @@ fn reads_damaged_inputs() {
     if next == "0" {
         append(&home.join("wrong"), &refused_whole(&targets));
     }
+    let shown = std::fs::read(fixture("timm_scripted.pt")).unwrap();
     let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for number in next.parse::<u64>().unwrap()..end.parse().unwrap() {
         let mut random = random(4, number);
         let target = &targets[number as usize % targets.len()];
         let file = &target.files[random.random_range(0..target.files.len())];
         let whole = std::fs::read(file).unwrap();
-        let is_deep = target.is_zip && random.random_range(0..4) > 0;
-        let damaged = if is_deep { mutated_zip(&whole, &mut random) } else { mutated(&whole, &mut random) };
+        let damaged = match target.damage {
+            Damage::Hidden => hidden(&whole, &shown, &mut random),
+            Damage::Entries if random.random_range(0..4) > 0 => mutated_zip(&whole, &mut random),
+            Damage::Entries | Damage::Bytes => mutated(&whole, &mut random),
+        };
         let progress = format!("{number} ({}, {})", target.name, file.file_name().unwrap().display());
         std::fs::write(home.join("progress"), &progress).unwrap();
         std::fs::write(file, &damaged).unwrap();

@@ -8,6 +8,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod containers;
 mod disks;
 mod flips;
 mod inputs;

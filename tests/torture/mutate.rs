@@ -7,6 +7,8 @@ use rand_chacha::ChaCha12Rng;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use crate::containers::{Files, in_two_ways};
+
 /// Bytes with one to four damages.
 pub fn mutated(bytes: &[u8], random: &mut ChaCha12Rng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
@@ -33,6 +35,27 @@ pub fn mutated_zip(bytes: &[u8], random: &mut ChaCha12Rng) -> Vec<u8> {
         writer.write_all(&content).unwrap();
     }
     writer.finish().unwrap().into_inner()
+}
+
+/// An archive hidden in a container that can be read in two ways, where another reader finds the files of `shown`. A quarter
+/// is damaged besides.
+pub fn hidden(archive: &[u8], shown: &[u8], random: &mut ChaCha12Rng) -> Vec<u8> {
+    let container = in_two_ways(&files(shown), &files(archive), random);
+    if random.random_range(0..4) == 0 { mutated(&container, random) } else { container }
+}
+
+/// The files of a zip archive, in a folder of one letter.
+fn files(bytes: &[u8]) -> Files {
+    let mut archive = ZipArchive::new(Cursor::new(bytes)).unwrap();
+    let mut files = Vec::new();
+    for at in 0..archive.len() {
+        let mut entry = archive.by_index(at).unwrap();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        let name = entry.name().unwrap().split_once('/').map_or("", |(_, inside)| inside).to_string();
+        files.push((format!("a/{name}"), content));
+    }
+    files
 }
 
 fn damage(bytes: &mut Vec<u8>, random: &mut ChaCha12Rng) {

@@ -4,6 +4,7 @@
  * TORTURE_DO   kill: the process is killed before the operation
  *              enospc, eio: the operation fails with this error, and so do all later ones
  *              enospc-once, eio-once: only this one fails
+ *              cut: the mapping of a file with that number succeeds, and the file is cut off behind it
  * TORTURE_LOG  gets a line per operation: its name and its path
  *
  * With TORTURE_AT=0 nothing is interrupted, and the log tells how many operations there are. */
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -45,13 +47,45 @@ static int interrupted(const char *operation, const char *path) {
     }
     const char *at = getenv("TORTURE_AT"), *what = getenv("TORTURE_DO");
     long target = at ? atol(at) : 0;
-    if (target == 0 || !what || now < target) return 0;
+    if (target == 0 || !what || now < target || strcmp(what, "cut") == 0) return 0;
     if (strcmp(what, "kill") == 0) {
         if (now == target) syscall(SYS_kill, getpid(), SIGKILL);
         return 0;
     }
     if (strstr(what, "-once") && now != target) return 0;
     return strncmp(what, "enospc", 6) == 0 ? ENOSPC : EIO;
+}
+
+static atomic_long maps;
+
+/* Cuts a mapped file off if it is the one that is to be cut, and logs it. */
+static void cut(int file) {
+    const char *what = getenv("TORTURE_DO");
+    if (file < 0 || !what || strcmp(what, "cut") != 0) return;
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return;
+    path[length] = 0;
+    if (!is_below(path)) return;
+    long now = atomic_fetch_add(&maps, 1) + 1;
+    const char *at = getenv("TORTURE_AT"), *log = getenv("TORTURE_LOG");
+    FILE *lines = log ? fopen(log, "a") : NULL;
+    if (lines) {
+        fprintf(lines, "map %s\n", path);
+        fclose(lines);
+    }
+    if (at && atol(at) == now) syscall(SYS_truncate, path, 0L);
+}
+
+void *mmap(void *start, size_t length, int protection, int flags, int file, off_t at) {
+    void *found = (void *)syscall(SYS_mmap, start, length, protection, flags, file, at);
+    if (found != MAP_FAILED) cut(file);
+    return found;
+}
+
+void *mmap64(void *start, size_t length, int protection, int flags, int file, off64_t at) {
+    return mmap(start, length, protection, flags, file, at);
 }
 
 static int interrupted_file(const char *operation, int file) {

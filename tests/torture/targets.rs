@@ -8,6 +8,7 @@ use bella::data::read::{mat, npy};
 use bella::data::{Interpolation, Request};
 use bella::experiment::{DataSpec, Experiment, load_config};
 use bella::model::Loaded;
+use bella::model::archive::Archive;
 use bella::posterior::Stored;
 use bella::predictions::Predictions;
 use bella::report::{Sources, tables};
@@ -25,9 +26,19 @@ pub struct Target {
     pub name: &'static str,
     /// The files that are damaged, one at a time.
     pub files: Vec<PathBuf>,
-    pub is_zip: bool,
+    pub damage: Damage,
     /// Reads everything that the damaged file belongs to, and returns the errors.
     pub open: Box<Open>,
+}
+
+/// The damages that a format gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    Bytes,
+    /// Mostly those of one entry of a zip file.
+    Entries,
+    /// The file is hidden in a container that can be read in two ways, which may be damaged besides.
+    Hidden,
 }
 
 /// Reads what a file belongs to.
@@ -48,7 +59,7 @@ pub fn all(place: &Place) -> Vec<Target> {
 }
 
 pub fn target(name: &'static str, files: Vec<PathBuf>, open: impl Fn(&Path) -> Result<(), String> + 'static) -> Target {
-    Target { name, files, is_zip: false, open: Box::new(open) }
+    Target { name, files, damage: Damage::Bytes, open: Box::new(open) }
 }
 
 pub fn copied(place: &Place, from: &Path, to: &str) -> PathBuf {
@@ -232,7 +243,9 @@ fn models(place: &Place) -> Vec<Target> {
             }
         }
     }
-    let archive = Target { is_zip: true, ..target("TorchScript", archives, loaded) };
+    let archive = Target { damage: Damage::Entries, ..target("TorchScript", archives, loaded) };
+    let hidden = vec![copied(place, &fixture("hostile.pt"), "hidden/hostile.pt")];
+    let hidden = Target { damage: Damage::Hidden, ..target("containers written in two ways", hidden, harmless) };
     let head = copied(place, &fixture("heads/head_tiny.safetensors"), "heads/head_tiny.safetensors");
     let with_head = |path: &Path| {
         let head = format!("[head.zero-shot]\nweights = {path:?}");
@@ -240,9 +253,17 @@ fn models(place: &Place) -> Vec<Target> {
     };
     vec![
         archive,
+        hidden,
         target("network folder", parts, |path| loaded(path.parent().unwrap())),
         target("head", vec![head], with_head),
     ]
+}
+
+/// Loads an archive by libtorch. The code in it would write a file into the current folder.
+fn harmless(archive: &Path) -> Result<(), String> {
+    let loaded = Archive::open(archive).and_then(|archive| archive.load());
+    assert!(std::fs::remove_file("hostile-was-here").is_err(), "the code of an archive wrote a file");
+    loaded.map_err(|error| format!("{error:#}"))
 }
 
 fn loaded(checkpoint: &Path) -> Result<(), String> {

@@ -71,6 +71,59 @@ impl<'a> Pickle<'a> {
         if let Value::Name(name) = self.value(id) { Some(name) } else { None }
     }
 
+    /// Returns whether values lie at most `limit` levels deep in each other, and none in itself.
+    pub fn is_at_most(&self, limit: usize) -> bool {
+        // The depth of each value: 0 while it is not known. A value that is reached again while it is open lies in itself.
+        let (mut depth, mut is_open) = (vec![0usize; self.values.len()], vec![false; self.values.len()]);
+        let mut open: Vec<(Id, Vec<Id>)> = Vec::new();
+        for root in self.ids() {
+            if depth[root] == 0 {
+                is_open[root] = true;
+                open.push((root, self.inside(root)));
+            }
+            while let Some((id, inside)) = open.last_mut() {
+                match inside.pop() {
+                    Some(next) if is_open[next] => return false,
+                    Some(next) if depth[next] == 0 => {
+                        is_open[next] = true;
+                        open.push((next, self.inside(next)));
+                    }
+                    Some(_) => {}
+                    None => {
+                        let id = *id;
+                        depth[id] = 1 + self.inside(id).into_iter().map(|of| depth[of]).max().unwrap_or(0);
+                        is_open[id] = false;
+                        open.pop();
+                        if depth[id] > limit {
+                            return false;
+                        }
+                    }
+                }
+                if open.len() > limit {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Returns the values that a value is made of.
+    fn inside(&self, id: Id) -> Vec<Id> {
+        match self.value(id) {
+            Value::Tuple(parts) | Value::List(parts) => parts.clone(),
+            Value::Dict(pairs) => pairs.iter().flat_map(|(key, value)| [*key, *value]).collect(),
+            Value::Call { of, arguments, state } => [*of, *arguments].into_iter().chain(*state).collect(),
+            Value::Outside(reference) => vec![*reference],
+            Value::None
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::Bytes(_)
+            | Value::Name(_) => Vec::new(),
+        }
+    }
+
     /// Returns the pairs of a dictionary; `None` for any other value.
     pub fn pairs(&self, id: Id) -> Option<&[(Id, Id)]> {
         if let Value::Dict(pairs) = self.value(id) { Some(pairs) } else { None }
@@ -105,8 +158,10 @@ mod tests {
             (at, depth) = (*inner, depth + 1);
         }
         assert_eq!(depth, 200_000);
+        assert!(pickle.is_at_most(200_000) && !pickle.is_at_most(199_999));
         // A list that contains itself.
         let own = read(b"\x80\x02]q\x00h\x00a.", &|_| false).unwrap();
+        assert!(!own.is_at_most(200_000));
         assert_eq!(own.parts(own.root()), Some(&[own.root()][..]));
     }
 

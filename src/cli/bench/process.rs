@@ -5,11 +5,13 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::SIGKILL;
 
 use super::options::BenchArgs;
 use crate::bench::case::{Choices, Source};
 use crate::bench::measure::measure;
 use crate::bench::measured::Measured;
+use crate::machine::child::end_with_parent;
 use crate::machine::wait;
 use crate::schema::Choice;
 
@@ -79,6 +81,7 @@ pub fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Out
 
 /// Returns the answer of a case that was measured in its own process.
 fn answer(mut command: Command) -> Result<Outcome> {
+    end_with_parent(&mut command, SIGKILL);
     let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a process for a case")?;
     let mut text = String::new();
     if let Some(out) = process.stdout.as_mut() {
@@ -95,9 +98,8 @@ fn answer(mut command: Command) -> Result<Outcome> {
 /// Returns why a process ended that printed no answer.
 fn ended(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
-    const KILL: i32 = 9;
     match status.signal() {
-        Some(KILL) => "out of memory: the system ended the process".to_string(),
+        Some(SIGKILL) => "out of memory: the system ended the process".to_string(),
         Some(signal) => format!("ended by signal {signal}"),
         None => format!("failed with {status}"),
     }

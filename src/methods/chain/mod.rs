@@ -15,6 +15,9 @@
 //! η_k = η/2 (cos(π ((k − 1) mod C) / C) + 1). In the first β C steps of a cycle there is no noise and nothing is kept; in the
 //! others the chain samples.
 //!
+//! The authors' scripts have T = 1 / N unless `--temperature` says otherwise, which is a far colder chain than Bayes' rule: here T is 1
+//! unless set. They sample in the last tenth of a cycle, and keep three states in it.
+//!
 //! With `weights = "step-size"` a kept state θ_t counts with its step size η_t: E[f(θ)] ≈ Σ_t η_t f(θ_t) / Σ_t η_t (Welling
 //! and Teh 2011, section 4.2). Where the step size varies, equal weights would favour the states of small steps, which are
 //! close to each other.
@@ -110,6 +113,10 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
         let cycles = [("cycle", (steps as i64).into()), ("exploration", 0.0.into())];
         let cycles = self.settings.cycles.as_ref().map(|_| cycles);
         [("start", 0.into()), ("every", 1.into())].into_iter().chain(cycles.into_iter().flatten()).collect()
+    }
+
+    fn gathers_posterior(&self) -> bool {
+        true
     }
 
     fn schedules_rate(&self) -> bool {

@@ -1,6 +1,7 @@
 use super::*;
 use tch::Device;
 
+use crate::base::golden::{Golden, near};
 use crate::methods::snapshots::Schedule;
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
@@ -227,4 +228,46 @@ fn a_mean_by_step_size_is_the_mean_over_time() {
     };
     // (0.4 * 1 + 0.1 * 5 + 0.1 * 9) / 0.6 = 3.
     assert!((weighted(&[0.4, 0.1, 0.1], &[1.0, 5.0, 9.0]) - 3.0).abs() < 1e-12);
+}
+
+/// L = mean of (x θᵀ − y)² for θ `[2, 3]`.
+struct Regression {
+    x: Tensor,
+    y: Tensor,
+}
+
+impl Objective for Regression {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+        let errors = self.x.matmul(&theta.view([2, 3]).tr()) - &self.y;
+        let gradients = errors.tr().matmul(&self.x) * (2.0 / self.y.numel() as f64);
+        Ok(Evaluation { losses: Tensor::zeros([1], (Kind::Double, Device::Cpu)), gradients: gradients.view([1, 6]) })
+    }
+}
+
+/// Compares two cycles of ten steps, the last two of each with noise, with those of the authors' script
+/// (tests/fixtures/authors/csgmcmc.json); `sign` is that of its noise.
+#[track_caller]
+pub fn check_cycles(dynamics: &dyn DynamicsSpec, script: &str, sign: f64) {
+    let golden = Golden::of_authors("csgmcmc");
+    let tensor = |name: &str| golden.tensor(&format!("{script}/{name}"));
+    let settings = Settings {
+        ess: golden.number("ess"),
+        temperature: golden.number("temperature"),
+        weight_decay: golden.number("weight_decay"),
+        cycles: Some(Cycles { cycle: 10, exploration: golden.number("exploration") }),
+        ..settings(golden.number("lr"), (0, 1), 20)
+    };
+    let mut theta = tensor("start").view([1, 6]);
+    let mut chain = Chain::new("chain", settings, dynamics.build(&theta), &parts(&theta));
+    let noise = tensor("noise") * sign;
+    chain.noise = Noise::Given((0..20).map(|step| noise.get(step).view([1, 6])).collect());
+    let (states, rates) = (tensor("states"), tensor("rates"));
+    let mut objective = Regression { x: tensor("x"), y: tensor("y") };
+    for step in 0..20 {
+        let rate = chain.settings.lr * chain.settings.cycle_factor(step);
+        assert!((rate - rates.double_value(&[step])).abs() < 1e-15, "step {step}: {rate}");
+        chain.step(&mut theta, &mut objective, 1.0).unwrap();
+        near(&theta, &states.get(step).view([1, 6]), 1e-13);
+    }
+    assert_eq!(chain.kept.count(), 4);
 }

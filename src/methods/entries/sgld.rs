@@ -59,11 +59,17 @@ impl Dynamics for Langevin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::chain::tests::{Law, check_law};
+    use crate::methods::chain::tests::{Law, check_cycles, check_law};
 
     /// θ ← (1 − η a) θ + √(2 η T / N) ξ has variance T / (N a (1 − η a / 2)): the posterior's T / (N a), widened by the step.
     #[test]
     fn the_stationary_variance_is_that_of_the_recursion() {
         check_law(&Langevin, &Law { lr: 0.2, tolerance: 0.03 }, |a| 1.0 / (50.0 * a * (1.0 - 0.2 * a / 2.0)));
+    }
+
+    /// Their noise is a term of the loss, which is subtracted.
+    #[test]
+    fn cycles_are_those_of_the_authors_code() {
+        check_cycles(&Langevin, "sgld", -1.0);
     }
 }

@@ -18,6 +18,9 @@
 //! One difference from the paper: equation 4 prints the gradient of the kernel with the sign that attracts. Here, as in
 //! equation 2 with ∇ log p = −∇L, descent moves close particles apart. Textbook SVGD with scores −N ∇L_j and weight 1
 //! is γ = n / N.
+//!
+//! The factor 1/n on all of φ is that of equation 2. An optimizer that divides by the gradient's size, such as AdamW, does not feel
+//! it; with `sgd`, the gradient of a particle that has no neighbours is its own over n.
 
 use anyhow::Result;
 use serde::Serialize;

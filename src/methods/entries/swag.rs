@@ -97,6 +97,10 @@ impl MethodSpec for Spec {
         vec![("start", 0.into()), ("every", 1.into()), ("columns", (self.columns.min(steps) as i64).into())]
     }
 
+    fn gathers_posterior(&self) -> bool {
+        true
+    }
+
     fn predictive(&self) -> Predictive {
         Predictive::Draws(self.samples)
     }

@@ -17,6 +17,10 @@
 //! The gradient of a single image needs a copy of the particle and of its gradient for that image: a step of a batch of B images
 //! takes the time of B particles' backward passes through the trained layers, in chunks that fit in memory. IVON with
 //! `estimator = "gradsq"` squares the gradient of the mean instead, which is cheap and depends on the batch size.
+//!
+//! Differs from the authors' code (pytorch-sso): there g also averages the prior's gradient δ m, and is not divided by 1 − β_1ᵗ, so
+//! that the first step is 1 − β_1 of the one here; δ enters the damping as a running mean from 0 on; γ is 10⁻⁷ unless set, and the
+//! weight of the prior and the noise rise over the first 1,000 steps. Without momentum the steps are the same.
 
 use anyhow::Result;
 use serde::Serialize;

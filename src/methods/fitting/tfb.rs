@@ -68,6 +68,8 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::golden::Golden;
+    use tch::{Kind, Tensor};
 
     const SEARCH: Search = Search { smallest: 0.001, largest: 0.2, halvings: 10 };
 
@@ -113,5 +115,26 @@ mod tests {
         assert_eq!(all, Found { spread: 0.2, change: 0.01 });
         let error = SEARCH.run(0.01, |_| Ok(0.02)).unwrap_err().to_string();
         assert!(error.contains("method.tfb.tolerance") && error.contains("0.001"), "{error}");
+    }
+
+    /// The search of the authors, `TFBLoRA.fit` (tests/fixtures/authors/tfb.json), on anchors whose logits move with the spread.
+    /// It divides the change by the number of anchors, so that its tolerance is ours over that number, and keeps the end of the
+    /// last interval that is beyond it; here the other end is kept.
+    #[test]
+    fn the_bisection_of_the_authors_code_ends_in_the_same_interval() {
+        let golden = Golden::of_authors("tfb");
+        let (anchors, moves) = (golden.tensor("anchors"), golden.tensor("moves"));
+        let predicted = anchors.argmax(-1, true);
+        let nll = |logits: &Tensor| {
+            let mean = logits.softmax(-1, Kind::Double).mean_dim([0i64].as_slice(), false, Kind::Double);
+            -(mean.gather(1, &predicted, false) + 1e-12).log().mean(Kind::Double).double_value(&[])
+        };
+        let reference = nll(&anchors.unsqueeze(0));
+        let change = |spread: f64| Ok((nll(&(&anchors + &moves * spread)) - reference).abs() / reference);
+        let (largest, halvings) = (golden.number("largest"), golden.number("halvings") as usize);
+        let search = Search { smallest: 0.001, largest, halvings };
+        let found = search.run(golden.number("tolerance"), change).unwrap();
+        let width = (largest - 0.001) / 2f64.powi(halvings as i32);
+        assert!((golden.number("found") - found.spread - width).abs() < 1e-12, "{found:?}");
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::operators::{LANGUAGE, PRIMITIVE, REACHING_OUT, TENSOR};
 use super::tokens::{Token, tokens};
-use super::types;
+use super::{nesting, types};
 
 /// Keywords that may precede a parenthesis.
 const KEYWORDS: &[&str] = &[
@@ -26,7 +26,8 @@ const KEYWORDS: &[&str] = &[
 pub fn check(files: &[(String, String)]) -> Result<()> {
     let mut all = Vec::new();
     for (file, text) in files {
-        all.push(tokens(text).with_context(|| format!("code/{file}"))?);
+        let read = tokens(text).and_then(|tokens| nesting::check(text, &tokens).map(|()| tokens));
+        all.push(read.with_context(|| format!("code/{file}"))?);
     }
     let mut own = Own::default();
     all.iter().for_each(|tokens| own.add(tokens));
@@ -207,7 +208,8 @@ mod tests {
             ("x = \"\\\"\" + torch.save(y, \"\")", "`torch.save`"),
             ("x = '\"'\ntorch.save(y, '\"')", "`torch.save`"),
             ("x = \"\"\"a\"b\"\"\"\ntorch.save(y, \"\")", "`torch.save`"),
-            ("# type: (torch.save)", "`torch.save`"),
+            ("# type: (torch.save)", "a comment"),
+            ("x = 1 \\\n + torch.save(y)", "a line that goes on"),
             ("y = torch.to(x, 99)", "`99`"),
         ] {
             let said = refused(code);

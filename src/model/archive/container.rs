@@ -1,14 +1,18 @@
-//! The zip file of an archive, which is not trusted. It is read as libtorch would read it; declared sizes are compared
-//! with the size of the file before anything is unpacked, and every entry is compared with its CRC-32.
+//! The zip file of an archive, which is not trusted. It is parsed once, here; declared sizes are compared with the size of
+//! the file before anything is unpacked, and every entry is compared with its CRC-32. libtorch never sees this file but
+//! the one that is written anew from what was checked.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use zip::ZipArchive;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use flate2::read::DeflateDecoder;
+
+use super::directory::{self, Entry};
 
 /// The largest number of bytes of code or of a pickle: a thousand times that of the usual models.
 const MAX_TEXT: u64 = 64 << 20;
@@ -39,17 +43,22 @@ fn kind_of_file(path: &Path) -> Option<&'static str> {
 /// An opened archive.
 pub struct Container {
     pub path: PathBuf,
-    zip: RefCell<ZipArchive<BufReader<File>>>,
+    file: RefCell<File>,
     /// The folder that contains all entries.
     folder: String,
-    names: Vec<String>,
+    /// The entries by their names in the folder, in the order of the directory.
+    entries: Vec<Entry>,
+    places: BTreeMap<String, usize>,
+    /// The texts that were read. Whoever asks again gets what was checked, whatever has become of the file.
+    texts: RefCell<BTreeMap<String, Rc<Vec<u8>>>>,
 }
 
 impl Container {
     /// Opens a zip file that torch wrote.
     ///
     /// # Errors
-    /// Fails if the file does not exist, is not a zip file, or has suspicious sizes or names.
+    /// Fails if the file does not exist, is not a zip file, or if two readers of zip files could find different things in
+    /// it, or if it has suspicious sizes or names.
     pub fn open(path: &Path) -> Result<Container> {
         let shown = path.display();
         ensure!(
@@ -58,119 +67,143 @@ impl Container {
         );
         let mut file = File::open(path).with_context(|| format!("{shown}: cannot open"))?;
         let bytes = file.metadata().with_context(|| format!("{shown}: cannot read"))?.len();
-        let plain = is_plain(&mut file, bytes).with_context(|| format!("{shown}: cannot read"))?;
-        let mut zip = ZipArchive::new(BufReader::new(file)).map_err(|e| match kind_of_file(path) {
-            Some(kind) => anyhow!("{shown}: not a TorchScript archive but {kind}: {EXPORT}"),
-            None => anyhow!("{shown}: not a TorchScript archive, or a truncated one ({e}): {EXPORT}"),
+        let entries = directory::read(&mut file, bytes).with_context(|| shown.to_string())?;
+        let mut entries = entries.with_context(|| match kind_of_file(path) {
+            Some(kind) => format!("{shown}: not a TorchScript archive but {kind}: {EXPORT}"),
+            None => format!("{shown}: not a TorchScript archive, or a truncated one: {EXPORT}"),
         })?;
-        let names = check(&mut zip, bytes).with_context(|| shown.to_string())?;
-        ensure!(plain, "{shown}: something stands before or behind the zip file: export the model with torch.jit.save");
-        let folder = names.first().and_then(|name| name.split_once('/')).map_or("", |(folder, _)| folder).to_string();
-        Ok(Container { path: path.to_path_buf(), zip: RefCell::new(zip), folder, names })
+        check_sizes(&entries, bytes).with_context(|| shown.to_string())?;
+        let first = entries.first().and_then(|entry| entry.name.split_once('/'));
+        let folder = first.map_or("", |(folder, _)| folder).to_string();
+        for entry in &mut entries {
+            let inside = entry.name.strip_prefix(&folder).and_then(|rest| rest.strip_prefix('/'));
+            let inside = inside.filter(|inside| !inside.is_empty()).map(str::to_string);
+            entry.name = inside.with_context(|| {
+                format!(
+                    "{shown}: its entry {} lies outside the folder of the others, which torch does not write",
+                    entry.name
+                )
+            })?;
+        }
+        let places = entries.iter().enumerate().map(|(at, entry)| (entry.name.clone(), at)).collect();
+        let (file, texts) = (RefCell::new(file), RefCell::default());
+        Ok(Container { path: path.to_path_buf(), file, folder, entries, places, texts })
     }
 
     /// Returns whether the zip file contains TorchScript code.
     pub fn has_code(&self) -> bool {
-        self.code_files().next().is_some()
+        self.entries.iter().any(|entry| is_below_code(&entry.name))
     }
 
-    /// Returns the names of the code files.
-    fn code_files(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str).filter(|name| is_code(name))
-    }
-
-    /// Returns whether the archive's folder has an entry of this name.
+    /// Returns whether the archive has an entry of this name.
     pub fn has(&self, name: &str) -> bool {
-        self.names.contains(&format!("{}/{name}", self.folder))
+        self.places.contains_key(name)
     }
 
-    /// Returns the content of an entry of code or of a pickle, given its name in the archive's folder.
-    pub fn text(&self, name: &str) -> Result<Vec<u8>> {
-        self.whole(&format!("{}/{name}", self.folder), MAX_TEXT)
+    /// Returns the content of an entry of code or of a pickle, which is read once.
+    pub fn text(&self, name: &str) -> Result<Rc<Vec<u8>>> {
+        if let Some(known) = self.texts.borrow().get(name) {
+            return Ok(known.clone());
+        }
+        let read = Rc::new(self.whole(name, MAX_TEXT)?);
+        self.texts.borrow_mut().insert(name.to_string(), read.clone());
+        Ok(read)
     }
 
     /// Returns the content of an entry of tensor data.
     pub fn data(&self, name: &str) -> Result<Vec<u8>> {
-        self.whole(&format!("{}/{name}", self.folder), u64::MAX)
+        self.whole(name, u64::MAX)
     }
 
     /// Returns the number of bytes of an entry.
     pub fn size(&self, name: &str) -> Result<u64> {
-        let mut zip = self.zip.borrow_mut();
-        let entry = zip.by_name(&format!("{}/{name}", self.folder));
-        Ok(entry.with_context(|| format!("{}: damaged entry {name}", self.path.display()))?.size())
+        Ok(self.entry(name)?.size)
+    }
+
+    /// Returns the number of bytes of an entry, and its CRC-32, with which [`copy`](Self::copy) compares it.
+    pub fn sums(&self, name: &str) -> Result<(u64, u32)> {
+        self.entry(name).map(|entry| (entry.size, entry.crc))
     }
 
     /// Returns the code files with their names below `code/`.
+    ///
+    /// # Errors
+    /// Fails if anything else lies below `code/`, whatever its case, but for the places of the code in the original source,
+    /// which nothing needs.
     pub fn code(&self) -> Result<Vec<(String, String)>> {
         let (mut files, mut left) = (Vec::new(), MAX_TEXT);
-        for name in self.code_files() {
+        for Entry { name, .. } in self.entries.iter().filter(|entry| is_below_code(&entry.name)) {
+            let shown = format!("{}: {}/{name}", self.path.display(), self.folder);
+            let inside = name.strip_prefix("code/").filter(|inside| inside.is_ascii());
+            match inside.and_then(|inside| inside.split_once('.')) {
+                Some((stem, "py")) if !stem.is_empty() => {}
+                Some((_, "py.debug_pkl")) => continue,
+                _ => bail!("{shown}: torch.jit.save writes no such entry among the code: it is not loaded"),
+            }
             let bytes = self.whole(name, left)?;
             left -= bytes.len() as u64;
-            let text = String::from_utf8(bytes);
-            let text = text.map_err(|_| anyhow!("{}: {name}: the code is not UTF-8", self.path.display()))?;
-            let inside = name.split_once("/code/").map_or(name, |(_, inside)| inside);
-            files.push((inside.to_string(), text));
+            let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown}: the code is not UTF-8"))?;
+            files.push((inside.unwrap_or_default().to_string(), text));
         }
         Ok(files)
     }
 
+    fn entry(&self, name: &str) -> Result<&Entry> {
+        let place = self.places.get(name).map(|at| &self.entries[*at]);
+        place.with_context(|| format!("{}: no entry {name}: it is damaged", self.path.display()))
+    }
+
     fn whole(&self, name: &str, limit: u64) -> Result<Vec<u8>> {
-        let shown = self.path.display();
-        let mut zip = self.zip.borrow_mut();
-        let mut entry = zip.by_name(name).with_context(|| format!("{shown}: damaged entry {name}"))?;
-        let size = entry.size();
+        let (shown, size) = (self.path.display(), self.size(name)?);
         ensure!(
             size <= limit,
             "{shown}: {name} declares {size} bytes, more than any model has there: it is not loaded"
         );
         let mut bytes = Vec::with_capacity(size as usize);
-        // Read to the end, where the CRC-32 is compared. An entry that is longer than declared is damaged.
-        entry
-            .by_ref()
-            .take(size.saturating_add(1))
-            .read_to_end(&mut bytes)
-            .with_context(|| format!("{shown}: damaged entry {name}: fetch or export the archive again"))?;
-        ensure!(bytes.len() as u64 == size, "{shown}: {name} has {} bytes, not {size}: it is damaged", bytes.len());
+        self.copy(name, &mut bytes)?;
         Ok(bytes)
     }
-}
 
-/// Returns whether an entry of an archive is a file of code, by its name.
-pub fn is_code(name: &str) -> bool {
-    name.contains("/code/") && name.ends_with(".py")
-}
-
-/// Returns whether the file begins with an entry and ends with the directory, so that every reader finds the same zip
-/// in it.
-fn is_plain(file: &mut File, bytes: u64) -> std::io::Result<bool> {
-    const END: u64 = 22;
-    let (mut start, mut end) = ([0; 4], [0; END as usize]);
-    if bytes < END {
-        return Ok(false);
+    /// Writes the content of an entry to `target`.
+    ///
+    /// # Errors
+    /// Fails if the content has another size or another CRC-32 than the directory says, or if it cannot be written.
+    pub fn copy(&self, name: &str, target: &mut dyn Write) -> Result<()> {
+        let (shown, entry) = (self.path.display(), self.entry(name)?);
+        let damaged = || format!("{shown}: damaged entry {}/{name}: fetch or export the archive again", self.folder);
+        let mut file = self.file.borrow_mut();
+        file.seek(SeekFrom::Start(entry.data)).with_context(damaged)?;
+        let packed = (&mut *file).take(entry.packed);
+        let content: Box<dyn Read> =
+            if entry.deflated { Box::new(DeflateDecoder::new(BufReader::new(packed))) } else { Box::new(packed) };
+        // An entry that is longer than declared is damaged.
+        let mut content = content.take(entry.size.saturating_add(1));
+        let (mut crc, mut buffer, mut count) = (crc32fast::Hasher::new(), vec![0; 1 << 18], 0);
+        loop {
+            let read = content.read(&mut buffer).with_context(damaged)?;
+            if read == 0 {
+                break;
+            }
+            count += read as u64;
+            crc.update(&buffer[..read]);
+            target.write_all(&buffer[..read]).with_context(|| format!("{shown}: cannot be copied"))?;
+        }
+        ensure!(count == entry.size && crc.finalize() == entry.crc, damaged());
+        Ok(())
     }
-    file.read_exact(&mut start)?;
-    file.seek(SeekFrom::Start(bytes - END))?;
-    file.read_exact(&mut end)?;
-    file.rewind()?;
-    Ok(start == *b"PK\x03\x04" && end.starts_with(b"PK\x05\x06") && end.ends_with(&[0, 0]))
 }
 
-/// Checks the declared sizes and names of all entries, and returns the names.
-fn check(zip: &mut ZipArchive<BufReader<File>>, bytes: u64) -> Result<Vec<String>> {
-    let (mut declared, mut names, mut seen) = (0u64, Vec::new(), BTreeSet::new());
-    for index in 0..zip.len() {
-        let entry = zip.by_index_raw(index).context("damaged directory")?;
-        let name = entry.name().context("an entry's name is not UTF-8")?.into_owned();
-        declared = declared.saturating_add(entry.size());
-        // libtorch ignores case when it looks up names.
-        ensure!(seen.insert(name.to_ascii_lowercase()), "two entries are named {name}: it is not loaded");
-        names.push(name);
-    }
+/// Returns whether a name in the archive's folder belongs to the code, for readers that ignore case.
+fn is_below_code(name: &str) -> bool {
+    name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("code/"))
+}
+
+/// Checks the declared sizes of all entries.
+fn check_sizes(entries: &[Entry], bytes: u64) -> Result<()> {
+    let declared = entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.size));
     ensure!(
         declared <= ALWAYS.max(bytes.saturating_mul(MAX_RATIO)),
         "its entries declare {declared} bytes in a file of {bytes}, which no model's weights unpack to: it is not loaded"
     );
-    ensure!(zip.offset() == 0, "something stands before the zip file: export the model with torch.jit.save");
-    Ok(names)
+    Ok(())
 }

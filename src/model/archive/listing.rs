@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::container::Container;
 use super::stored::{Stored, check_bounds, is_tensor_part};
@@ -11,7 +11,14 @@ use crate::base::pickle::{self, Id, Pickle, Value};
 /// The largest depth of modules inside each other; the deepest known models have ten.
 const MAX_DEPTH: usize = 64;
 
-const MAX_MODULES: usize = 100_000;
+/// The largest number of attributes of all modules, those of a module in several places counted in each.
+const MAX_ATTRIBUTES: usize = 2_000_000;
+
+/// The largest depth of values inside each other: a module takes two levels.
+const MAX_NESTED: usize = 4 * MAX_DEPTH;
+
+/// The function that gives a list or a dictionary its type.
+const TYPE_TAG: &str = "torch.jit._pickle.restore_type_tag";
 
 /// What the pickle of an archive tells.
 pub struct Listed {
@@ -20,6 +27,8 @@ pub struct Listed {
     pub tables: BTreeSet<String>,
     /// The full name of the module's class.
     pub class: Option<String>,
+    /// The entries of the archive's folder that hold the bytes of tensors.
+    pub storages: BTreeSet<String>,
 }
 
 /// Returns the parameters of the module in `data.pkl`. The files of `code` say which tensors are parameters.
@@ -28,23 +37,41 @@ pub struct Listed {
 /// Fails if the pickle is damaged, or if it names anything besides classes of the archive and the parts of tensors.
 pub fn listed(container: &Container, code: &[(String, String)]) -> Result<Listed> {
     let shown = container.path.display();
+    let mut storages = BTreeSet::new();
     let bytes = container.text("data.pkl")?;
-    let read = pickle::read(&bytes, &is_allowed).with_context(|| format!("{shown}: data.pkl"))?;
-    check_bounds(container, &read, "data").with_context(|| format!("{shown}: data.pkl"))?;
-    let constants = container.has("constants.pkl").then(|| container.text("constants.pkl")).transpose()?;
-    if let Some(bytes) = constants {
+    let read = pickle::read(&bytes, &is_allowed).and_then(|read| {
+        check(container, &read, "data", &mut storages)?;
+        Ok(read)
+    });
+    let read = read.with_context(|| format!("{shown}: data.pkl"))?;
+    if container.has("constants.pkl") {
+        let bytes = container.text("constants.pkl")?;
         let read = pickle::read(&bytes, &is_allowed);
-        let checked = read.and_then(|read| check_bounds(container, &read, "constants"));
+        let checked = read.and_then(|read| check(container, &read, "constants", &mut storages));
         checked.with_context(|| format!("{shown}: constants.pkl"))?;
     }
     let (declared, tables) = (declared(code), BTreeSet::new());
-    let mut listing = Listing { pickle: &read, declared, modules: 0, found: Vec::new(), tables };
+    let mut listing = Listing { pickle: &read, declared, attributes: 0, found: Vec::new(), tables };
     listing.module(read.root(), "", 0).with_context(|| format!("{shown}: data.pkl"))?;
     let class = match read.value(read.root()) {
         Value::Call { of, .. } => read.name(*of).map(str::to_string),
         _ => None,
     };
-    Ok(Listed { parameters: listing.found, tables: listing.tables, class })
+    Ok(Listed { parameters: listing.found, tables: listing.tables, class, storages })
+}
+
+/// Checks that libtorch can build what a pickle describes, and collects the entries of its tensors.
+fn check(container: &Container, pickle: &Pickle, folder: &str, storages: &mut BTreeSet<String>) -> Result<()> {
+    ensure!(pickle.is_at_most(MAX_NESTED), "its values lie in themselves, or more than {MAX_NESTED} levels deep");
+    for id in pickle.ids() {
+        let Value::Call { of, arguments, .. } = pickle.value(id) else { continue };
+        let texts = pickle.parts(*arguments).unwrap_or_default().iter().filter_map(|part| pickle.text(*part));
+        if pickle.name(*of) == Some(TYPE_TAG) && texts.clone().any(|text| text.matches('[').count() > MAX_DEPTH) {
+            bail!("the type of a value has more than {MAX_DEPTH} types in each other");
+        }
+    }
+    storages.extend(check_bounds(container, pickle, folder)?);
+    Ok(())
 }
 
 /// Returns whether a name may occur in the pickle: a class of the archive's own code, which is checked, or a function
@@ -54,7 +81,8 @@ fn is_allowed(name: &str) -> bool {
     let typed = name.strip_prefix("torch.jit._pickle.");
     own || is_tensor_part(name)
         || name == "torch.device"
-        || typed.is_some_and(|rest| rest.starts_with("build_") || rest == "restore_type_tag")
+        || typed.is_some_and(|rest| rest.starts_with("build_"))
+        || name == TYPE_TAG
 }
 
 /// Returns the names in `__parameters__` of every class, by the class's full name.
@@ -78,7 +106,7 @@ fn declared(code: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
 struct Listing<'a> {
     pickle: &'a Pickle<'a>,
     declared: BTreeMap<String, BTreeSet<String>>,
-    modules: usize,
+    attributes: usize,
     found: Vec<Stored>,
     tables: BTreeSet<String>,
 }
@@ -86,12 +114,11 @@ struct Listing<'a> {
 impl Listing<'_> {
     fn module(&mut self, id: Id, prefix: &str, depth: usize) -> Result<()> {
         ensure!(depth < MAX_DEPTH, "more than {MAX_DEPTH} modules lie in each other");
-        // A module that occurs in several places is counted in each.
-        self.modules += 1;
-        ensure!(self.modules <= MAX_MODULES, "it has more than {MAX_MODULES} modules");
         let Value::Call { of, state: Some(state), .. } = self.pickle.value(id) else { return Ok(()) };
         // The state of a class with its own `__getstate__` is not a list of attributes.
         let (Some(class), Some(pairs)) = (self.pickle.name(*of), self.pickle.pairs(*state)) else { return Ok(()) };
+        self.attributes += 1 + pairs.len();
+        ensure!(self.attributes <= MAX_ATTRIBUTES, "its modules have more than {MAX_ATTRIBUTES} attributes");
         let own = self.declared.get(class).cloned().unwrap_or_default();
         for (key, value) in pairs {
             let key = self.pickle.text(*key).context("an attribute has no name")?;

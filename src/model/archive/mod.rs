@@ -1,21 +1,27 @@
 //! TorchScript archives: opening, parameters, the archive's own forward pass, and its code.
 //!
-//! Opening an archive runs nothing in it. Names, shapes and tensors are read here, and the code is checked against a
-//! list of operators before libtorch may load it, which happens when the archive's own forward pass is called.
+//! Opening an archive runs nothing in it. The zip file is parsed once; names, shapes and tensors are read here, and the code is
+//! checked against a list of operators. When the archive's own forward pass is called, an archive is written anew from
+//! what was checked (`clean`), tried in a process of its own if it is not known (`trial`), and only then loaded by libtorch.
 
+mod clean;
 mod code;
 mod container;
+mod directory;
 mod listing;
+mod nesting;
 mod operators;
-mod portable;
+mod plain;
 mod signature;
 pub mod state_dict;
 mod stored;
 mod tokens;
+pub mod trial;
 mod types;
 pub mod write;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,12 +29,19 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::{CModule, Device, IValue, Kind, Tensor};
 
 use crate::base::tensor::first_line;
+use crate::machine::memory_file::MemoryFile;
+use clean::Parts;
+pub use clean::call;
 use container::Container;
 use listing::Listed;
 pub use stored::Stored;
+use trial::Call;
 
 /// Whether archives are loaded whatever their code calls.
 static TRUSTED: AtomicBool = AtomicBool::new(false);
+
+/// The method of a CLIP model that takes texts.
+const TEXT_METHOD: &str = "encode_text";
 
 /// Allows archives to be loaded whatever their code calls from now on. The user knows where they come from.
 pub fn trust() {
@@ -42,7 +55,12 @@ pub struct Archive {
     listed: Listed,
     /// The names of the tensors that `forward` takes; empty if the code does not tell.
     inputs: Vec<String>,
-    code: String,
+    /// The files of code, each a name below `code/` and its text.
+    files: Vec<(String, String)>,
+    /// The calls that have been tried.
+    tried: RefCell<BTreeSet<String>>,
+    /// The archive as it was written for a trial, until it is loaded.
+    written: RefCell<Option<MemoryFile>>,
     /// The loaded module, on the CPU and in evaluation mode, once its forward pass has been asked for.
     module: OnceCell<CModule>,
 }
@@ -65,12 +83,15 @@ impl Archive {
         if !TRUSTED.load(Ordering::Relaxed) {
             let way_out = "nothing of the archive was run; --trust loads it, if you know where it comes from";
             code::check(&files).map_err(|why| anyhow!("{shown}: {why:#}: {way_out}"))?;
-            ensure!(!container.has("model.json"), "{shown}: an archive of a version before PyTorch 1.2: {way_out}");
         }
+        ensure!(
+            !container.has("model.json"),
+            "{shown}: an archive of a version before PyTorch 1.2, which bella does not read: save the model anew"
+        );
         let listed = listing::listed(&container, &files)?;
         let inputs = listed.class.as_deref().map_or_else(Vec::new, |class| signature::inputs(&files, class));
-        let code = files.into_iter().map(|(_, text)| text + "\n").collect();
-        Ok(Archive { path: path.to_path_buf(), container, listed, inputs, code, module: OnceCell::new() })
+        let (tried, written, module) = (RefCell::default(), RefCell::default(), OnceCell::new());
+        Ok(Archive { path: path.to_path_buf(), container, listed, inputs, files, tried, written, module })
     }
 
     /// Returns the name, shape and type of every parameter.
@@ -110,14 +131,31 @@ impl Archive {
     }
 
     /// Returns the TorchScript code of the archive, with all files joined.
-    pub fn code(&self) -> &str {
-        &self.code
+    pub fn code(&self) -> String {
+        self.files.iter().flat_map(|(_, text)| [text.as_str(), "\n"]).collect()
+    }
+
+    /// Returns whether a text stands in the TorchScript code of the archive.
+    pub fn code_has(&self, text: &str) -> bool {
+        self.files.iter().any(|(_, code)| code.contains(text))
     }
 
     /// Returns the archive's own output on `images: [B, 3, S, S]` in f32, from `encode_image` if it has one, otherwise
     /// from `forward`.
     pub fn encode_image(&self, images: &Tensor) -> Result<Tensor> {
-        self.call(self.image_method(), &[IValue::Tensor(images.to_kind(self.kind()))])
+        self.call(self.image_method(), &self.image_input(images))
+    }
+
+    /// Tries [`encode_image`](Self::encode_image) first in a process of its own, as [`try_first`](Self::try_first) does.
+    ///
+    /// # Errors
+    /// Fails if the process did not come through.
+    pub fn try_images(&self, images: &Tensor) -> Result<()> {
+        self.try_first(Some(self.image_method()), &self.image_input(images))
+    }
+
+    fn image_input(&self, images: &Tensor) -> [IValue; 1] {
+        [IValue::Tensor(images.to_kind(self.kind()))]
     }
 
     /// Returns the method that takes images: `encode_image` if the module has one, otherwise `forward`.
@@ -130,8 +168,19 @@ impl Archive {
     /// # Errors
     /// Fails if the archive has no such method, or does not run here.
     pub fn encode_text(&self, tokens: &Tensor) -> Result<Tensor> {
-        ensure!(self.has("encode_text"), "the archive has no encode_text method");
-        self.call("encode_text", &[IValue::Tensor(tokens.shallow_clone())])
+        ensure!(self.has(TEXT_METHOD), "the archive has no encode_text method");
+        self.call(TEXT_METHOD, &[IValue::Tensor(tokens.shallow_clone())])
+    }
+
+    /// Tries [`encode_text`](Self::encode_text) first in a process of its own, if there is such a method.
+    ///
+    /// # Errors
+    /// Fails if the process did not come through.
+    pub fn try_texts(&self, tokens: &Tensor) -> Result<()> {
+        if !self.has(TEXT_METHOD) {
+            return Ok(());
+        }
+        self.try_first(Some(TEXT_METHOD), &[IValue::Tensor(tokens.shallow_clone())])
     }
 
     /// Loads the archive with libtorch. An archive that does not run here may still load.
@@ -170,25 +219,50 @@ impl Archive {
     /// Loads the module anew on a device, in evaluation mode. It shares nothing with the others.
     ///
     /// # Errors
-    /// Fails if libtorch cannot load the archive, with libtorch's message.
+    /// Fails if libtorch cannot load the archive, with libtorch's message, or if an archive that is not known does not come
+    /// through its trial.
     pub fn copy_on(&self, device: Device) -> Result<CModule> {
-        let loaded = match portable::rewritten(&self.path, &self.code, device)? {
-            Some(bytes) => CModule::load_data_on_device(&mut &bytes[..], device),
-            None => CModule::load_on_device(&self.path, device),
-        };
-        let mut module =
-            loaded.map_err(|e| anyhow!("libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
-        module.f_set_eval().map_err(|e| anyhow!("{}", first_line(&e)))?;
-        Ok(module)
+        self.try_first(None, &[])?;
+        let ready = self.written.take().filter(|_| device == Device::Cpu);
+        let file = ready.map_or_else(|| self.parts().written(device), Ok)?;
+        clean::load(file.path(), device)
+    }
+
+    /// Tries a call of a method, or without one the loading of the archive, in a process of its own, unless that was done before
+    /// or archives are trusted.
+    ///
+    /// # Errors
+    /// Fails if the process did not come through.
+    pub fn try_first(&self, method: Option<&str>, inputs: &[IValue]) -> Result<()> {
+        let call = Call { method, inputs };
+        let mut tried = self.tried.borrow_mut();
+        let is_known = tried.contains(&call.key()) || method.is_none() && !tried.is_empty();
+        if is_known || TRUSTED.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // The first trial comes before the first loading, which takes the same file.
+        let is_first = tried.is_empty();
+        let file = self.parts().written(Device::Cpu)?;
+        trial::run(&file, &call, &mut tried).with_context(|| self.path.display().to_string())?;
+        tried.insert(call.key());
+        if is_first {
+            self.written.replace(Some(file));
+        }
+        Ok(())
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts { container: &self.container, code: &self.files, storages: &self.listed.storages }
     }
 
     fn has(&self, method: &str) -> bool {
-        self.code.contains(&format!("def {method}("))
+        self.code_has(&format!("def {method}("))
     }
 
     fn call(&self, method: &str, input: &[IValue]) -> Result<Tensor> {
         let _guard = tch::no_grad_guard();
-        let output = self.module()?.method_is(method, input).map_err(|e| anyhow!("{}", first_line(&e)))?;
+        self.try_first(Some(method), input)?;
+        let output = clean::call(self.module()?, method, input)?;
         Ok(tensor_of(output)?.to_kind(Kind::Float))
     }
 }

@@ -56,7 +56,7 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let shown = path.display();
     let container = Container::open(path)?;
     if container.has("byteorder") {
-        ensure!(container.text("byteorder")? == b"little", "{shown}: its bytes are not in little-endian order");
+        ensure!(container.text("byteorder")?[..] == *b"little", "{shown}: its bytes are not in little-endian order");
     }
     let bytes = container.text("data.pkl")?;
     let pickle =

@@ -35,26 +35,28 @@ fn is_call_of(pickle: &Pickle, id: Id, function: &str) -> bool {
 }
 
 /// Checks that every tensor of a pickle lies within its storage, and every storage within its entry of the archive's
-/// folder `data` or `constants`. libtorch does not look, and reads what lies behind them.
+/// folder `data` or `constants`. libtorch does not look, and reads what lies behind them. Returns the entries.
 ///
 /// # Errors
 /// Fails with the first tensor or storage that is larger than what holds it.
-pub fn check_bounds(container: &Container, pickle: &Pickle, folder: &str) -> Result<()> {
+pub fn check_bounds(container: &Container, pickle: &Pickle, folder: &str) -> Result<Vec<String>> {
+    let mut entries = Vec::new();
     for id in pickle.ids() {
         match pickle.value(id) {
-            Value::Outside(reference) => check_storage(container, pickle, folder, *reference)?,
+            Value::Outside(reference) => entries.push(check_storage(container, pickle, folder, *reference)?),
             Value::Call { of, .. } if pickle.name(*of) == Some(TENSOR) => {
                 Stored::of(pickle, "a tensor", id).context("a tensor")?;
             }
             _ => {}
         }
     }
-    Ok(())
+    Ok(entries)
 }
 
-/// Checks that an entry holds the elements of a storage, which `('storage', class, key, place, count)` describes.
-fn check_storage(container: &Container, pickle: &Pickle, folder: &str, reference: Id) -> Result<()> {
-    let Some([_, class, key, _, count, ..]) = pickle.parts(reference) else { return Ok(()) };
+/// Checks that an entry holds the elements of a storage, which `('storage', class, key, place, count)` describes. Returns the
+/// entry.
+fn check_storage(container: &Container, pickle: &Pickle, folder: &str, reference: Id) -> Result<String> {
+    let Some([_, class, key, _, count, ..]) = pickle.parts(reference) else { bail!("a storage is not described") };
     let kind = pickle.name(*class).and_then(|name| kind_of(name.strip_prefix("torch.")?));
     let (Some(kind), Some(key), Some(count)) = (kind, pickle.text(*key), pickle.integer(*count)) else {
         bail!("a storage is not described")
@@ -63,7 +65,7 @@ fn check_storage(container: &Container, pickle: &Pickle, folder: &str, reference
     let there = container.size(&entry)?;
     let needed = u64::try_from(count).ok().and_then(|count| count.checked_mul(kind.elt_size_in_bytes() as u64));
     ensure!(needed.is_some_and(|needed| needed <= there), "{entry} has {there} bytes, too few for {count} elements");
-    Ok(())
+    Ok(entry)
 }
 
 /// Returns the number type of a storage class.

@@ -1,5 +1,5 @@
-//! Splits TorchScript into tokens, like libtorch's own lexer. Comments are read as code, which does no harm, since
-//! archives contain none.
+//! Splits TorchScript into tokens, like libtorch's own lexer. Comments, which archives do not contain, are refused, so that
+//! nothing depends on where one ends.
 
 use anyhow::{Result, bail};
 
@@ -43,6 +43,7 @@ pub fn tokens(code: &str) -> Result<Vec<Token<'_>>> {
                 found.push(Token::Name(&code[start..at]));
                 continue;
             }
+            b'#' | b'\\' => bail!("its code has a comment or a line that goes on, which PyTorch does not write"),
             0x21..=0x7e => {
                 let two = matches!(bytes[at..], [b'=' | b'!' | b'<' | b'>', b'=', ..]);
                 depth += i64::from(b"([{".contains(&byte)) - i64::from(b")]}".contains(&byte));

@@ -2,6 +2,8 @@
 //!
 //! libtorch looks a type up by its number without checking it: one that it does not have ends the process.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 
 use super::tokens::Token;
@@ -14,9 +16,10 @@ const LARGEST: u64 = 29;
 /// # Errors
 /// Fails with the first number that names no type.
 pub fn check(tokens: &[Token]) -> Result<()> {
+    let mut names = BTreeSet::new();
     for at in 0..tokens.len() {
         if let [Token::Name("dtype"), Token::Sign('='), ..] = tokens[at..] {
-            check_argument(tokens, argument(&tokens[at + 2..]))?;
+            check_argument(argument(&tokens[at + 2..]), &mut names)?;
         }
         let [Token::Name(name), Token::Sign('('), ..] = tokens[at..] else { continue };
         // In `x.to(…)` and `torch.to(x, …)`, no number among the arguments is larger than one of a type.
@@ -26,42 +29,48 @@ pub fn check(tokens: &[Token]) -> Result<()> {
             _ => continue,
         };
         for argument in arguments(&tokens[at + 2..]).skip(first) {
-            check_argument(tokens, argument)?;
+            check_argument(argument, &mut names)?;
         }
     }
-    Ok(())
+    check_given(tokens, &names)
 }
 
-/// Checks an argument that is a number, or a name that is given numbers.
-fn check_argument(tokens: &[Token], argument: &[Token]) -> Result<()> {
+/// Checks an argument that is a number, and collects one that is a name.
+fn check_argument<'a>(argument: &[Token<'a>], names: &mut BTreeSet<&'a str>) -> Result<()> {
     match *argument {
         [Token::Number(number)] => check_number(number),
         [Token::Sign('-'), Token::Number(number)] => check_number(&format!("-{number}")),
-        [Token::Name(name)] => given(tokens, name).try_for_each(|value| match *value {
-            [Token::Number(number), Token::LineEnd, ..] => check_number(number),
-            [Token::Sign('-'), Token::Number(number), ..] => check_number(&format!("-{number}")),
-            _ => Ok(()),
-        }),
+        [Token::Name(name)] => {
+            names.insert(name);
+            Ok(())
+        }
         _ => Ok(()),
     }
+}
+
+/// Checks the numbers that are given to names: what follows each `name =` and `name : int =`.
+fn check_given(tokens: &[Token], names: &BTreeSet<&str>) -> Result<()> {
+    for at in 0..tokens.len() {
+        let value = match tokens[at..] {
+            [Token::Name(name), Token::Sign('='), ..] if names.contains(name) => &tokens[at + 2..],
+            [Token::Name(name), Token::Sign(':'), Token::Name("int"), Token::Sign('='), ..] if names.contains(name) => {
+                &tokens[at + 4..]
+            }
+            _ => continue,
+        };
+        match *value {
+            [Token::Number(number), Token::LineEnd, ..] => check_number(number)?,
+            [Token::Sign('-'), Token::Number(number), ..] => check_number(&format!("-{number}"))?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn check_number(number: &str) -> Result<()> {
     let known = number.parse::<u64>().is_ok_and(|number| number <= LARGEST);
     ensure!(known, "it names the type `{number}` of tensors, which libtorch does not have");
     Ok(())
-}
-
-/// Returns what follows each `name =` and `name : int =`.
-fn given<'t, 'a>(tokens: &'t [Token<'a>], name: &'t str) -> impl Iterator<Item = &'t [Token<'a>]> {
-    let value = move |at: usize| match tokens[at..] {
-        [Token::Name(found), Token::Sign('='), ..] if found == name => Some(&tokens[at + 2..]),
-        [Token::Name(found), Token::Sign(':'), Token::Name("int"), Token::Sign('='), ..] if found == name => {
-            Some(&tokens[at + 4..])
-        }
-        _ => None,
-    };
-    (0..tokens.len()).filter_map(value)
 }
 
 /// Returns the arguments of a call, whose opening parenthesis is left out.

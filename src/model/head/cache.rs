@@ -1,6 +1,5 @@
-//! The cache of built heads in the user's cache folder: `$BELLA_CACHE`, else `$XDG_CACHE_HOME/bella`, else
-//! `~/.cache/bella`. Each file is written atomically and named by the hash of the content it was built from, so
-//! processes may share the cache. Without such a folder there is no cache.
+//! The cache of built heads in the user's cache folder. Each file is written atomically and named by the hash of the content
+//! it was built from, so processes may share the cache. Without such a folder there is no cache.
 
 use std::path::PathBuf;
 
@@ -73,9 +72,6 @@ pub fn write(key: &str, head: &TextHead) {
 }
 
 fn path(key: &str) -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = variable("BELLA_CACHE")
-        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("bella")))
-        .or_else(|| variable("HOME").map(|folder| folder.join(".cache/bella")))?;
+    let folder = crate::base::cache::folder()?;
     Some(folder.join("heads").join(format!("v{VERSION}-{key}.safetensors")))
 }

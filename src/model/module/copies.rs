@@ -10,11 +10,11 @@
 use std::cell::RefCell;
 
 use anyhow::{Context, Result, anyhow};
-use tch::{CModule, Device, IValue, Tensor, no_grad};
+use tch::{CModule, Device, Tensor, no_grad};
 
 use super::intake::Intake;
 use crate::base::tensor::first_line;
-use crate::model::archive::{Archive, tensor_of};
+use crate::model::archive::{Archive, call, tensor_of};
 use crate::model::network::{Parameters, Weights};
 
 /// The origin of the value of one of the module's parameters.
@@ -28,7 +28,7 @@ pub enum Source {
 
 /// The copies of one module on one device.
 pub struct Copies {
-    archive: Archive,
+    archive: Box<Archive>,
     intake: Intake,
     /// The source of each parameter, in the order of the module.
     sources: Vec<Source>,
@@ -74,6 +74,7 @@ impl Held {
 
 impl Copies {
     pub fn new(archive: Archive, intake: Intake, sources: Vec<Source>) -> Copies {
+        let archive = Box::new(archive);
         Copies { archive, intake, sources, loaded: RefCell::default() }
     }
 
@@ -104,6 +105,8 @@ impl Copies {
     /// # Errors
     /// Fails if the module cannot be loaded or does not run, with libtorch's message.
     pub fn forward(&self, index: usize, samples: &Tensor, weights: &Weights, particle: Option<i64>) -> Result<Tensor> {
+        let (method, arguments) = (self.intake.method(&self.archive), self.intake.arguments(samples));
+        self.archive.try_first(Some(method), &arguments)?;
         let mut loaded = self.loaded.borrow_mut();
         if loaded.first().is_some_and(|copy| copy.device != samples.device()) {
             loaded.clear();
@@ -119,11 +122,7 @@ impl Copies {
                 None => held.share(weights.frozen_parameter(name).with_context(|| format!("the base lacks {name}"))?),
             }
         }
-        let method = match self.intake {
-            Intake::Images(_) => self.archive.image_method(),
-            Intake::Texts(_) => "forward",
-        };
-        call(&copy.module, method, &self.intake.arguments(samples))
+        tensor_of(call(&copy.module, method, &arguments)?)
     }
 
     fn load(&self, device: Device) -> Result<Loaded> {
@@ -144,14 +143,6 @@ impl Copies {
 /// Returns the parameters of a loaded module: the tensors that it reads, not copies of them.
 pub fn tensors(module: &CModule) -> Result<Vec<(String, Tensor)>> {
     module.named_parameters().map_err(|e| anyhow!("{}", first_line(&e)))
-}
-
-/// Runs a method of a module.
-fn call(module: &CModule, method: &str, arguments: &[IValue]) -> Result<Tensor> {
-    // Operators run as they stand, so that autograd sees each of them. Optimised code would derive gradients itself.
-    tch::jit::f_set_graph_executor_optimize(false).map_err(|e| anyhow!("{}", first_line(&e)))?;
-    let output = module.method_is(method, arguments);
-    tensor_of(output.map_err(|e| anyhow!("{}", first_line(&e)))?)
 }
 
 /// Returns copies of all parameters of an archive in the order of the module, each with the index of the first one that

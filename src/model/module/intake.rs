@@ -2,6 +2,7 @@
 
 use tch::{IValue, Kind, Tensor};
 
+use crate::model::archive::Archive;
 use crate::schema::words;
 
 /// What a module takes.
@@ -52,6 +53,14 @@ impl Intake {
         match self {
             Intake::Images(size) => vec![3, *size, *size],
             Intake::Texts(texts) => vec![texts.inputs as i64, texts.tokens],
+        }
+    }
+
+    /// Returns the method of a module that takes such samples.
+    pub fn method(&self, archive: &Archive) -> &'static str {
+        match self {
+            Intake::Images(_) => archive.image_method(),
+            Intake::Texts(_) => "forward",
         }
     }
 

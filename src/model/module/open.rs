@@ -46,9 +46,7 @@ pub fn open(path: &Path, wanted: &Wanted) -> Result<Opened> {
     let shown = path.display();
     let archive = Archive::open(path)?;
     check_inputs(&archive, wanted).with_context(|| shown.to_string())?;
-    let running_statistics = archive.code().contains("running_mean");
-    let parameters = stored(&archive).with_context(|| shown.to_string())?;
-    check_parameters(&parameters).with_context(|| shown.to_string())?;
+    let running_statistics = archive.code_has("running_mean");
     let (intake, samples, tokenizer) = match wanted {
         Wanted::Images(size) => (Intake::Images(*size), Samples::of_images(check_images(*size)), None),
         Wanted::Texts { tokenizer, limit } => {
@@ -59,6 +57,9 @@ pub fn open(path: &Path, wanted: &Wanted) -> Result<Opened> {
             (Intake::Texts(texts), samples, Some(Box::new(tokenizer)))
         }
     };
+    archive.try_first(Some(intake.method(&archive)), &intake.arguments(samples.batch()))?;
+    let parameters = stored(&archive).with_context(|| shown.to_string())?;
+    check_parameters(&parameters).with_context(|| shown.to_string())?;
     let tables = tables(&archive, &parameters);
     let trial = Trial { parameters: named(parameters), samples };
     let mut copies = Copies::new(archive, intake, trial.sources(None));

@@ -45,6 +45,11 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// Returns the batch `[B, …]`.
+    pub fn batch(&self) -> &Tensor {
+        &self.batch
+    }
+
     /// Takes images `[B, 3, S, S]`.
     pub fn of_images(images: Tensor) -> Samples {
         let alone = (0..images.size()[0]).map(|image| images.narrow(0, image, 1)).collect();

@@ -53,10 +53,11 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         let width = geometry.width;
         ensure!(heads_fit(heads, width), "{shown}: {heads} heads do not divide the width {width}: set another number");
     }
-    // Only a recognised archive is loaded.
-    archive.load()?;
-    let candidates = Candidates::new(geometry.width, &fixed, &Hints::read(archive.code()));
     let images = check_images(geometry.image_size());
+    // Only a recognised archive is loaded.
+    archive.try_images(&images)?;
+    archive.load()?;
+    let candidates = Candidates::new(geometry.width, &fixed, &Hints::read(&archive.code()));
     let native = |traits, width| {
         let vit = Vit::new(geometry.clone(), traits, parts);
         let features = vit.forward(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
@@ -98,11 +99,12 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
         return Ok(None);
     };
     let geometry = weights.geometry.clone();
-    let mut hints = Hints::read(archive.code());
+    let mut hints = Hints::read(&archive.code());
     // Both towers of a CLIP model have the same activation and eps.
     (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
     let candidates = Candidates::new(geometry.width, &Fixed::default(), &hints);
     let tokens = check_tokens(geometry.vocabulary, geometry.context);
+    archive.try_texts(&tokens)?;
     let native = |traits, _| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
     let tower = Tower {
         shown: &shown,

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tch::{CModule, Device, Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use zip::CompressionMethod;
 
 use super::*;
@@ -42,7 +42,7 @@ fn written(clip: &Clip) -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn libtorch_loads_it_under_openais_names() {
     let (_folder, path) = written(&clip(Around::NormAndProjection, true, Kind::Float));
-    let module = CModule::load_on_device(&path, Device::Cpu).unwrap();
+    let module = Archive::open(&path).unwrap().copy_on(Device::Cpu).unwrap();
     let mut named = module.named_parameters().unwrap();
     named.sort_by(|a, b| a.0.cmp(&b.0));
     let shape = |wanted: &str| named.iter().find(|(name, _)| name == wanted).map(|(_, tensor)| tensor.size());
@@ -66,7 +66,7 @@ fn values_are_those_that_were_given() {
         Ok(Tensor::arange_start(start, start + count as f64, (Kind::Float, Device::Cpu)).view(shape))
     };
     write(&path, &made.blueprint(), counted).unwrap();
-    let module = CModule::load_on_device(&path, Device::Cpu).unwrap();
+    let module = Archive::open(&path).unwrap().copy_on(Device::Cpu).unwrap();
     for (name, tensor) in module.named_parameters().unwrap() {
         assert!(tensor.equal(&counted(&name, &tensor.size()).unwrap()), "{name}");
     }

@@ -1,5 +1,6 @@
 //! Reads lists. Each item that breaks the rule is reported separately, as `key[0]`.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
@@ -18,6 +19,32 @@ pub enum CommandLine {
     Shell(String),
     /// A program and its arguments.
     Program(Vec<String>),
+}
+
+/// Shows the command in one line. Characters that a terminal would obey or hide are shown by their numbers.
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            CommandLine::Shell(line) => line.clone(),
+            CommandLine::Program(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+        };
+        text.chars().try_for_each(|one| match one {
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => {
+                write!(f, "{}", one.escape_unicode())
+            }
+            one if one.is_control() => write!(f, "{}", one.escape_default()),
+            one => write!(f, "{one}"),
+        })
+    }
+}
+
+/// Returns a word in quotes if it has none of the usual characters of a word.
+fn quoted(word: &str) -> String {
+    let is_plain = |one: char| one.is_alphanumeric() || "-_./=:,+@%".contains(one);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 impl Reader<'_> {

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
+use signal_hook::consts::SIGKILL;
 
 use crate::experiment::{Experiment, TrainSpec};
-use crate::machine::child::{end_group, own_group};
+use crate::machine::child::{end_group, end_with_parent, own_group};
 use crate::run::RunFolder;
 use crate::schema::CommandLine;
 use crate::train::history::values;
@@ -128,6 +129,8 @@ fn started(command: &CommandLine, out: &File) -> Result<Child> {
         }
     };
     own_group(&mut process);
+    // The thread that starts it waits for its end.
+    end_with_parent(&mut process, SIGKILL);
     process.stdin(Stdio::piped()).stdout(out.try_clone()?).stderr(out.try_clone()?);
     process.spawn().with_context(|| format!("cannot start `{name}`"))
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::golden::Golden;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
 
@@ -182,4 +183,90 @@ fn a_resumed_run_goes_on_alike() {
     resumed.load(&state).unwrap();
     run(&mut resumed, &mut again, 4);
     assert!(again.equal(&theta) && resumed.roots.equal(&whole.roots));
+}
+
+/// Cross-entropy of a linear layer with an update of rank 2, where each image sees the noise with given signs; gradients by autograd.
+struct Flipped {
+    golden: Golden,
+}
+
+impl Objective for Flipped {
+    fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
+        unreachable!("the noise has signs")
+    }
+
+    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, _: Signs, _: usize) -> Result<Noisy> {
+        let tensor = |name: &str| self.golden.tensor(name);
+        let leaves = [theta, noise].map(|tensor| tensor.copy().set_requires_grad(true));
+        let a = |of: &Tensor| of.narrow(1, 0, 6).view([2, 3]).tr();
+        let b = leaves[0].narrow(1, 6, 8).view([4, 2]).tr();
+        let x = tensor("x");
+        let own = x.matmul(&a(&leaves[0]));
+        let noisy = (&x * tensor("draws/inputs")).matmul(&a(&leaves[1])) * tensor("draws/outputs");
+        let logits = x.matmul(&tensor("base").tr()) + (own + noisy).matmul(&b) * self.golden.number("scale");
+        let loss = logits.log_softmax(-1, Kind::Double).nll_loss(&tensor("labels").to_kind(Kind::Int64));
+        let mut found = Tensor::run_backward(&[&loss], &leaves, false, false);
+        let by_noise = found.remove(1);
+        Ok(Noisy { own: Evaluation { losses: loss.view([1]), gradients: found.remove(0) }, by_noise })
+    }
+}
+
+/// One step of `BLoB.fit` on one batch (tests/fixtures/authors/blob.json), with AdamW exchanged for plain descent on both sides.
+///
+/// Two things differ. Their optimizer is made before the roots G exist, so that G follows its gradient of the loss, beside that
+/// of the divergence, with the rate `kl_lr`; here Adam takes it. And they add 10⁻⁶ to σ in the logarithm and to 2 β².
+#[test]
+fn a_step_is_that_of_the_authors_code() {
+    let golden = Golden::of_authors("blob");
+    assert_eq!(golden.value("root_is_in_optimizer"), false);
+    let mut layout = Layout::default();
+    layout.push("w.a", &[2, 3]);
+    layout.push("w.b", &[4, 2]);
+    layout.close_block("w", 0, Shape::LowRank { rank: 2, inputs: 3, outputs: 4, scale: 2.0 });
+    let both = |state: &str| {
+        let part = |name: &str| golden.tensor(&format!("{state}/{name}")).view([1, -1]);
+        (Tensor::cat(&[part("a"), part("b")], 1), part("root"))
+    };
+    let ((mut theta, roots), (expected, expected_roots)) = (both("before"), both("after"));
+    let parts = Parts {
+        theta: theta.copy(),
+        seed: 1,
+        optimizer: Box::new(Plain),
+        geometry: Geometry::new(&layout),
+        clip_norm: None,
+    };
+    let spec = Spec {
+        particles: 1,
+        // So small that G moves by the divergence alone.
+        std_lr: 1e-200,
+        kl_lr: golden.number("kl_lr"),
+        prior_std: golden.number("prior_std"),
+        init: 0.05,
+        cycle: golden.number("cycle") as i64,
+        flipout: true,
+        samples: 1,
+    };
+    let mut blob = Blob::new(spec, parts);
+    (blob.roots, blob.noise) = (roots.copy(), Noise::Given(vec![golden.tensor("draws/noise").view([1, 6])]));
+    blob.step(&mut theta, &mut Flipped { golden: Golden::of_authors("blob") }, 1.0).unwrap();
+
+    let mut state = State::default();
+    blob.save(&mut state);
+    let by_loss = golden.tensor("root_gradient").view([1, 6]);
+    near(&(state.get("blob.adamw.first").unwrap() / 0.1), &by_loss, 1e-12);
+    let rate = golden.number("kl_lr") * golden.tensor("weights").double_value(&[0]);
+    let (std, two) = (roots.square(), 2.0 * golden.number("prior_std").powi(2));
+    let root_pull = |eps: f64| roots.pow_tensor_scalar(3) * (4.0 / (two + eps)) - &roots * 2.0 / (&std + eps);
+    let without = expected_roots + by_loss * golden.number("kl_lr");
+    near(&blob.roots, &without, 1e-2);
+    near(&(&blob.roots - (root_pull(1e-6) - root_pull(0.0)) * rate), &without, 1e-12);
+    near(&theta.narrow(1, 6, 8), &expected.narrow(1, 6, 8), 1e-12);
+    near(&theta, &expected, 1e-6);
+    let weights: Vec<f64> = (0..6)
+        .map(|step| {
+            blob.steps = step;
+            blob.kl_weight()
+        })
+        .collect();
+    near(&Tensor::from_slice(&weights), &golden.tensor("weights"), 1e-15);
 }

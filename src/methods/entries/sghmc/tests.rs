@@ -1,5 +1,5 @@
 use super::*;
-use crate::methods::chain::tests::{Law, check_law};
+use crate::methods::chain::tests::{Law, check_cycles, check_law};
 use tch::{Device, Kind};
 
 /// v ← (1 − α) v − η a θ + s ξ, θ ← θ + v is an autoregression of order 2 with coefficients 2 − α − η a and −(1 − α), whose
@@ -40,4 +40,9 @@ fn full_friction_is_langevin_dynamics() {
         dynamics.advance(&mut theta, Move { gradients: &gradients, noise: Some(noise), rate: 0.2, weight_decay: 0.3 });
         assert!((&theta - expected).abs().max().double_value(&[]) < 1e-12);
     }
+}
+
+#[test]
+fn cycles_are_those_of_the_authors_code() {
+    check_cycles(&Friction { friction: 0.9 }, "sghmc", 1.0);
 }

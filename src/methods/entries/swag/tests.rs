@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::golden::{Golden, near};
 use crate::methods::Evaluation;
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
@@ -68,7 +69,7 @@ fn moments_are_those_of_the_snapshots() {
     assert_eq!(snapshots.len(), 12);
     let all = Tensor::stack(&snapshots, 0);
     let Posterior::LowRankGaussians { mean, std, deviations } = swag.posterior(&theta) else { panic!("no Gaussian") };
-    let near = |a: &Tensor, b: &Tensor| assert!((a - b).abs().max().double_value(&[]) < 1e-12, "{a} {b}");
+    let near = |a: &Tensor, b: &Tensor| near(a, b, 1e-12);
     let first = [0i64];
     near(&mean, &all.mean_dim(first.as_slice(), false, Kind::Double));
     let centred = &all - &mean;
@@ -109,4 +110,38 @@ fn too_few_snapshots_are_an_error_with_the_way_out() {
     let error = spec(8, 1, 5).check_steps(10).unwrap_err().to_string();
     assert!(error.contains("method.swag.columns = 5: 10 training steps give 2 snapshots"), "{error}");
     spec(8, 1, 2).check_steps(10).unwrap();
+}
+
+/// `SWAG` of the authors after twelve collected models (tests/fixtures/authors/swag.json).
+#[test]
+fn moments_and_a_draw_are_those_of_the_authors_code() {
+    let golden = Golden::of_authors("swag");
+    let gradients = golden.tensor("gradients").view([12, 1, 6]);
+    let mut theta = golden.tensor("start").view([1, 6]);
+    let spec = Spec { particles: 1, ..spec(0, 1, golden.number("columns") as usize) };
+    let mut swag = Swag::new(spec, parts(&theta));
+    let mut objective = Given { gradients, step: 0 };
+    (0..12).for_each(|_| drop(swag.step(&mut theta, &mut objective, 1.0).unwrap()));
+    let Posterior::LowRankGaussians { mean, std, deviations } = swag.posterior(&theta) else { panic!("no Gaussian") };
+    near(&mean, &golden.tensor("mean").view([1, 6]), 1e-14);
+    near(&std.square(), &golden.tensor("variance").view([1, 6]), 1e-14);
+    near(&deviations, &golden.tensor("deviations").unsqueeze(0), 1e-14);
+    // θ̄ + Σ_diag^½ ε / √2 + D ε' / √(2 (K − 1)), as in the draws of this posterior.
+    let along = deviations.get(0).tr().mv(&golden.tensor("along")) / 8f64.sqrt();
+    let draw = mean + std * golden.tensor("epsilon") / 2f64.sqrt() + along;
+    near(&draw, &golden.tensor("draw").view([1, 6]), 1e-14);
+}
+
+/// Gradients `[steps, 1, P]` that do not depend on theta.
+struct Given {
+    gradients: Tensor,
+    step: i64,
+}
+
+impl Objective for Given {
+    fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
+        self.step += 1;
+        let losses = Tensor::zeros([1], (Kind::Double, Device::Cpu));
+        Ok(Evaluation { losses, gradients: self.gradients.get(self.step - 1) })
+    }
 }
