@@ -131,7 +131,7 @@ settings() {
         over=("optimizer.adamw.lr=$few" method.ibdr.diversity=0.02,0.2)
         ;;
     bayestune)
-        own=("method.bayestune.search_steps=$((2 * sixth))" "method.bayestune.ess=$trained")
+        own=("method.bayestune.search_steps=$((2 * sixth))")
         over=("optimizer.adamw.lr=$few" method.bayestune.share=0.05,0.5)
         ;;
     blob)

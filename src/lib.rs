@@ -14,6 +14,7 @@
 //! this.
 
 // Files, tensors, randomness, hashes, messages.
+#[macro_use]
 pub mod base;
 
 // The library that reads configs. It knows no key.

@@ -3,7 +3,7 @@
 mod common;
 
 use bella::base::tensor_file::State;
-use common::{Place, assert_has, error_line, fixture, messages, printed, tiny};
+use common::{Place, assert_has, bella, error_line, fixture, messages, printed, tiny};
 
 /// The error line of `bella train` on the tiny experiment with `sets`.
 #[track_caller]
@@ -274,6 +274,57 @@ fn a_file_that_may_not_become_so_large_is_an_error_of_writing() {
     let mut limited = assert_cmd::Command::new("sh");
     limited.args(["-c", &format!("ulimit -f 1400; exec {bella} \"$@\""), "sh"]).args(arguments);
     assert_has(&error_line(limited, 1), &["cannot write", "resume.safetensors", "File too large"]);
+}
+
+/// An experiment, a class and a file whose names are a formula, markup, a command of the terminal and a change of direction.
+#[test]
+fn names_from_outside_are_only_names() {
+    let place = Place::with_tiny();
+    let picture = |path: &str| {
+        std::fs::create_dir_all(place.path(path).parent().unwrap()).unwrap();
+        let shade = |x: u32, y: u32| image::Rgb([(x * 30) as u8, (y * 30) as u8, path.len() as u8]);
+        image::RgbImage::from_fn(8, 8, shade).save(place.path(path)).unwrap();
+    };
+    for class in ["=1+1", "<b>red\u{1b}[2J\u{202e}"] {
+        for (split, count) in [("train", 6), ("test", 2)] {
+            (0..count).for_each(|at| picture(&format!("photos/{split}/{class}/{at}.png")));
+        }
+    }
+    let text = tiny().replace("name = \"tiny\"", "name = \"=<i>e\\u001b[2J\\u202e\"");
+    let text = text.replace("[head.checkpoint]", "[head.linear]").replace(
+        "[data.digits]\nsubset = { train = 40, test = 30 }\nvalidation = 0.2\n",
+        &format!("[data.image-folder]\nroot = {:?}\n", place.path("photos")),
+    );
+    place.write("evil.toml", text.as_bytes());
+    let config = place.path("evil.toml");
+    let run = |command: &str, extra: &[&str]| {
+        let out = place.path("results");
+        let mut arguments = vec![command];
+        arguments.extend(extra);
+        if command != "report" {
+            arguments.extend(["--out", out.to_str().unwrap()]);
+        }
+        let output = bella(&arguments).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", messages(&output));
+        let both = printed(&output) + &messages(&output);
+        assert!(!both.contains(['\u{1b}', '\u{202e}']), "{command}: {both:?}");
+        both
+    };
+    run("train", &["--config", config.to_str().unwrap()]);
+    assert_has(&run("runs", &[]), &["=<i>e\\u{1b}[2J\\u{202e}"]);
+    let results = std::fs::read_dir(place.path("results")).unwrap().map(|entry| entry.unwrap().path());
+    let csv = results.filter(|path| path.extension().is_some_and(|end| end == "csv")).next().unwrap();
+    let first_cell = |line: &str| line.split(',').next().unwrap().to_string();
+    assert!(
+        std::fs::read_to_string(&csv).unwrap().lines().skip(1).map(first_cell).all(|cell| cell.starts_with("'=<i>"))
+    );
+    let report = run("report", &["--format", "markdown", csv.to_str().unwrap()]);
+    assert!(!report.contains("<i>"), "{report}");
+    let card = run("export", &["--card"]);
+    assert!(!card.contains("<b>") && card.contains("&lt;b>red"), "{card}");
+    let photos = place.path("photos/test");
+    let predicted = run("predict", &["svgd", photos.to_str().unwrap()]);
+    assert!(!predicted.lines().any(|line| line.split(',').any(|cell| cell == "=1+1")), "{predicted}");
 }
 
 #[test]

@@ -168,29 +168,33 @@ fn a_run_that_fails_before_its_first_step_leaves_no_folder() {
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_every_command_alike() {
-    use std::os::unix::fs::OpenOptionsExt;
-
-    let place = Place::new();
-    let fifo = place.path("waits.toml");
-    std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
-    for (command, signal) in [(&["check"][..], "INT"), (&["train", "-c"], "TERM"), (&["data", "check", "-c"], "USR1")] {
+    let place = Place::with_tiny();
+    let long = place.train(&["train.epochs=1000000"]);
+    let long: Vec<_> = long.get_args().map(std::ffi::OsStr::to_os_string).collect();
+    let listening = ["tokenize".into()];
+    for (arguments, signal, number) in
+        [(&listening[..], "INT", 2), (&long[..], "TERM", 15), (&listening[..], "USR1", 10)]
+    {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
-        child.args(command).arg(&fifo).envs(common::preload()).stderr(std::process::Stdio::piped());
-        let mut child = child.spawn().unwrap();
-        // It can be opened for writing when the command has opened it, so that it listens to signals.
-        let open = || std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&fifo).ok();
-        let writer = loop {
-            assert!(child.try_wait().unwrap().is_none(), "{command:?} does not read the file");
-            if let Some(writer) = open() {
-                break writer;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+        child.args(arguments).envs(common::preload()).stdin(std::process::Stdio::piped());
+        let mut child = child.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take();
+        // The mask of the signals that the process catches.
+        let status = format!("/proc/{}/status", child.id());
+        let listens = || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            u64::from_str_radix(mask.trim(), 16).unwrap() >> (number - 1) & 1 == 1
         };
+        while !listens() {
+            assert!(child.try_wait().unwrap().is_none(), "{arguments:?} ends before it listens");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         std::process::Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
         let output = child.wait_with_output().unwrap();
-        drop(writer);
-        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", messages(&output));
+        drop(input);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", messages(&output));
         let said = messages(&output);
-        assert!(said.ends_with("error: stopped; what was finished before is saved\n"), "{command:?}: {said}");
+        assert!(said.ends_with("error: stopped; what was finished before is saved\n"), "{arguments:?}: {said}");
     }
 }

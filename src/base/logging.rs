@@ -16,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
 use super::bar_terminal;
+use super::outside::printable;
 use super::small::wrapped;
 
 static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(bar_terminal::target()));
@@ -122,14 +123,7 @@ const LONGEST: usize = 1500;
 /// a very long message is shortened in the middle.
 fn shown(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
-    let write = |letters: &[char]| -> String {
-        let escaped = |letter: &char| match letter {
-            '\n' | '\t' => letter.to_string(),
-            letter if letter.is_control() => letter.escape_default().to_string(),
-            letter => letter.to_string(),
-        };
-        letters.iter().map(escaped).collect()
-    };
+    let write = |letters: &[char]| printable(&String::from_iter(letters)).into_owned();
     if letters.len() <= LONGEST {
         return write(&letters);
     }

@@ -1,5 +1,8 @@
 //! The foundations that all other modules use.
 
+#[macro_use]
+pub mod outside;
+
 pub mod bar_terminal;
 pub mod cache;
 pub mod files;

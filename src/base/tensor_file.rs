@@ -69,6 +69,14 @@ impl State {
         }
     }
 
+    /// Returns the name of a tensor that was put in and has a NaN or an infinite value, if there is one.
+    pub fn not_finite(&self) -> Option<&str> {
+        let Content::Tensors(tensors) = &self.content else { return None };
+        let broken =
+            |tensor: &Tensor| tensor.is_floating_point() && !bool::try_from(tensor.isfinite().all()).unwrap_or(false);
+        tensors.iter().find(|(_, tensor)| broken(tensor)).map(|(name, _)| name.as_str())
+    }
+
     pub fn put_count(&mut self, name: &str, count: i64) {
         self.put(name, &Tensor::from_slice(&[count]));
     }

@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 
 use super::failure::Usage;
 use crate::base::files::create_folder;
+use crate::base::outside::print_drawn;
 use crate::bench::case::{Choices, Source};
 use crate::bench::measured::Feed;
 use crate::bench::row::{self, KEYS, Label};
@@ -118,7 +119,7 @@ impl Rows<'_> {
 
     fn finish(self, cases: usize) -> Result<()> {
         let columns = self.shown.columns.clone();
-        print!("{}", render(&self.shown, &Spec { columns, group_by: Vec::new(), surface: Surface::of_stdout() }));
+        print_drawn(&render(&self.shown, &Spec { columns, group_by: Vec::new(), surface: Surface::of_stdout() }));
         tracing::info!("all columns: {}", self.path().display());
         if self.failed > 0 {
             bail!("{} of {cases} cases failed: see the column status", self.failed);

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::report::{print_csv, table_of};
+use crate::base::outside::print_drawn;
 use crate::evaluate::IMAGES;
 use crate::metrics::bootstrap::{Difference, RESAMPLES, compare};
 use crate::metrics::{Average, Unit};
@@ -72,7 +73,8 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     let mut table = Table::default();
     differences.iter().for_each(|difference| table.append(&readable_row(difference)));
     let spec = Spec { columns: table.columns.clone(), group_by: vec![], surface: Surface::of_stdout() };
-    print!("A: {}\nB: {}\n{}", file_a.display(), file_b.display(), render(&table, &spec));
+    println!("A: {}\nB: {}", file_a.display(), file_b.display());
+    print_drawn(&render(&table, &spec));
     println!("differences are B - A; {} paired resamples, seed {}", args.resamples, args.seed);
     println!("{}", Average::legend());
     Ok(())

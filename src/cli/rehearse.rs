@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::failure::Usage;
 use super::options::{ComputeArgs, ConfigArgs};
+use crate::base::outside::print_drawn;
 use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::rehearse::estimate::Estimate;
@@ -105,7 +106,7 @@ pub fn run(args: &RehearseArgs) -> Result<()> {
     let rehearsed = stages::run(&plan, &options, preparation)?;
     let estimate = Estimate::new(&experiment, &plan, &rehearsed, options.scale);
     let report = Report { plan: &plan, options: &options, rehearsed: &rehearsed, estimate };
-    print!("{}", report.text(Surface::of_stdout()));
+    print_drawn(&report.text(Surface::of_stdout()));
     let csv = report.write()?;
     tracing::info!("rehearsals: {}, log: {}", csv.display(), plan.folder.log().display());
     let broken = report.broken();

@@ -8,6 +8,7 @@ use clap::Args;
 use super::failure::Usage;
 use super::options::TableArgs;
 use crate::base::files::expect_writable;
+use crate::base::outside::{csv_cell, print_drawn, printable};
 use crate::base::small::wrapped;
 use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
@@ -161,7 +162,7 @@ impl ReportArgs {
             drop(table);
             return print(&sources.results, &self.table);
         }
-        print!("{}", export::text(&table, self.format)?);
+        print_drawn(&export::text(&table, self.format)?);
         Ok(())
     }
 
@@ -207,7 +208,7 @@ fn print_seeds(sources: &Sources, format: Format, how: &TableArgs) -> Result<()>
         Format::Csv => print!("{}", tables::seeds_csv(sources)?),
         Format::Terminal if how.csv => print!("{}", tables::seeds_csv(sources)?),
         Format::Terminal => return print_seeds_overview(sources, how),
-        format => print!("{}", export::text(&tables::seeds(sources), format)?),
+        format => print_drawn(&export::text(&tables::seeds(sources), format)?),
     }
     Ok(())
 }
@@ -221,7 +222,7 @@ fn print_seeds_overview(sources: &Sources, how: &TableArgs) -> Result<()> {
         group_by: vec!["set".into(), "condition".into()],
         surface: surface(how),
     };
-    print!("{}", render(&table, &spec));
+    print_drawn(&render(&table, &spec));
     println!("Mean ± standard deviation over the seeds; --format csv has all metrics with their 95 % intervals.");
     tables::seeds(sources).notes.iter().for_each(|note| println!("{note}"));
     Ok(())
@@ -238,13 +239,13 @@ pub fn print_rows(rows: &[Row], how: &TableArgs) -> Result<()> {
 /// Prints out-of-distribution rows that were just computed.
 pub fn print_ood(rows: &[Row]) {
     let sources = Sources { ood: table_of(rows), ..Sources::default() };
-    print!("{}", tables::ood(&sources).to_terminal(Surface::of_stdout()));
+    print_drawn(&tables::ood(&sources).to_terminal(Surface::of_stdout()));
 }
 
 /// Prints rows of conformal sets that were just computed, without those of parts of the images.
 pub fn print_conformal(rows: &[Row]) {
     let sources = Sources { conformal: table_of(rows), ..Sources::default() };
-    print!("{}", tables::conformal(&sources).to_terminal(Surface::of_stdout()));
+    print_drawn(&tables::conformal(&sources).to_terminal(Surface::of_stdout()));
 }
 
 pub(super) fn table_of(rows: &[Row]) -> Table {
@@ -271,7 +272,7 @@ fn print(table: &Table, how: &TableArgs) -> Result<()> {
         }
     }
     let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: surface(how) };
-    print!("{}", render(named.as_ref().unwrap_or(table), &spec));
+    print_drawn(&render(named.as_ref().unwrap_or(table), &spec));
     Ok(())
 }
 
@@ -312,6 +313,9 @@ fn find_column(table: &Table, name: &str) -> Result<String> {
 pub(super) fn print_csv(table: &Table) -> Result<()> {
     let mut writer = csv::Writer::from_writer(std::io::stdout());
     writer.write_record(&table.columns)?;
-    table.rows.iter().try_for_each(|row| writer.write_record(row))?;
+    table
+        .rows
+        .iter()
+        .try_for_each(|row| writer.write_record(row.iter().map(|cell| csv_cell(&printable(cell)).into_owned())))?;
     Ok(writer.flush()?)
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
 use super::options::TableArgs;
+use crate::base::outside::print_drawn;
 use crate::base::small::particles;
 use crate::results::runs::{self, Summary};
 use crate::results::store::{Row, Table};
@@ -154,7 +155,7 @@ fn print_rows(rows: &[Row], columns: &[&str]) {
     let columns = columns.iter().map(|name| name.to_string()).collect();
     // No cell is the best one: rows differ in more than their numbers.
     let group_by = vec!["run".to_string(), "key".to_string()];
-    print!("{}", render(&table, &Spec { columns, group_by, surface: Surface::of_stdout() }));
+    print_drawn(&render(&table, &Spec { columns, group_by, surface: Surface::of_stdout() }));
 }
 
 fn bytes(count: u64) -> String {

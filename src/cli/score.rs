@@ -12,6 +12,7 @@ use super::conformal::ConformalArgs;
 use super::failure::Usage;
 use super::options::TableArgs;
 use super::report::print_csv;
+use crate::base::outside::print_drawn;
 use crate::evaluate::IMAGES;
 use crate::metrics::conformal::Coverage;
 use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
@@ -237,7 +238,8 @@ pub(super) fn print_scaled(rows: &[Row]) {
         columns.extend(stems.map(|stem| format!("{stem}_{average}")));
     }
     let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: Surface::of_stdout() };
-    print!("\ntemperature scaling\n{}", render(&table(rows), &spec));
+    println!("\ntemperature scaling");
+    print_drawn(&render(&table(rows), &spec));
 }
 
 /// Prints the table and the definitions of its scores and measures.

@@ -9,6 +9,7 @@ use clap::Args;
 use super::failure::{Stopped, Usage};
 use super::options::ComputeArgs;
 use super::signals;
+use crate::base::outside::print_drawn;
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
 use crate::machine::parallel::World;
@@ -170,7 +171,7 @@ fn print_table(search: &Search) {
         .chain(keys)
         .chain(named(&["state", "epochs", "validation_nll_lm", "validation_accuracy_lm"]))
         .collect();
-    print!("{}", render(&table, &Spec { columns, group_by: vec![], surface: Surface::of_stdout() }));
+    print_drawn(&render(&table, &Spec { columns, group_by: vec![], surface: Surface::of_stdout() }));
 }
 
 fn announce(search: &Search, at: usize) {

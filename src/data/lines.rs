@@ -14,10 +14,14 @@ pub struct Line {
     table: Value,
 }
 
+/// The largest number of bytes of a line. A text of a million letters is longer than the context of any network, and its tokens
+/// take thirty times its memory.
+const LONGEST: usize = 4 << 20;
+
 /// Reads all lines of a file. Empty lines are skipped.
 ///
 /// # Errors
-/// Fails if the file cannot be read, if it has no line, or if a line is no JSON table.
+/// Fails if the file cannot be read, if it has no line, or if a line is too long or no JSON table.
 pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
     let shown = path.display();
     let bytes =
@@ -25,6 +29,11 @@ pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
     let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let (number, bytes) = (at + 1, line.len());
+        ensure!(
+            bytes <= LONGEST,
+            "{shown}:{number}: has {bytes} bytes, more than the {LONGEST} of a line: divide the text"
+        );
         let table = serde_json::from_str(line).with_context(|| format!("{shown}:{}: no JSON", at + 1))?;
         let line = Line { path: path.to_path_buf(), number: at + 1, table };
         ensure!(line.table.is_object(), "{line}: no table of keys and values");

@@ -4,7 +4,7 @@
 use super::chosen::{Chosen, choose};
 use super::data::{DataSpec, Validation};
 use super::train_table::{Batches, Schedule, Selection, TrainSpec};
-use crate::machine::Chunk;
+use crate::machine::{Chunk, Precision};
 use crate::methods::{Circumstances, Entry, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
 use crate::schema::{Choice, Reader};
@@ -138,6 +138,13 @@ impl Training {
     fn check_optimizer(&self, root: &Reader) {
         let (particles, method, optimizer) = (self.method.spec.particles() as usize, &self.method.key, &self.optimizer);
         let rates = optimizer.spec.rates();
+        if optimizer.spec.needs_f32() && self.train.precision == Precision::Bf16 {
+            let why = format!(
+                "\"bf16\" loses the differences of gradients of [optimizer.{}]: use \"f32\" or \"auto\"",
+                optimizer.key
+            );
+            root.problem("train.precision", why);
+        }
         if rates.len() > 1 && rates.len() != particles {
             let why = format!(
                 "{}.lr has {} learning rates for {particles} particles: give one, or one per particle",

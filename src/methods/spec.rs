@@ -98,6 +98,11 @@ pub trait MethodSpec {
         1
     }
 
+    /// Returns whether a step compares all pairs of particles by their weights, which takes memory that grows with n².
+    fn compares_particles(&self) -> bool {
+        false
+    }
+
     /// Returns whether a step asks for squared gradients of single images, which take copies of a particle.
     fn squares_images(&self) -> bool {
         false

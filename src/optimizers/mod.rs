@@ -54,6 +54,11 @@ pub trait OptimizerSpec {
         0
     }
 
+    /// Returns whether the optimizer takes differences of gradients at nearby places, which the rounding of bf16 would swallow.
+    fn needs_f32(&self) -> bool {
+        false
+    }
+
     /// Creates the optimizer with zero moments for `theta: [n, P]`.
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
 

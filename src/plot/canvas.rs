@@ -4,6 +4,8 @@
 
 use std::fmt::{self, Write};
 
+use crate::base::outside::printable;
+
 /// A colour that covers what lies below it with `opacity` between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Color {
@@ -193,10 +195,10 @@ fn list(points: &[Point]) -> String {
     points.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Escapes text for XML. Control characters are not allowed in XML and become spaces.
+/// Escapes text for XML. Hidden characters, which XML does not allow, are written out; tabs, line breaks and characters that are none become spaces.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for letter in printable(text).chars() {
         match letter {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),

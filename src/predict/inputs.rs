@@ -1,6 +1,7 @@
 //! The input and output of `bella predict`: image files from paths, folders and lists, and one record per image as CSV
 //! or JSON lines. A missing or damaged file gives a record with its error, and the others continue.
 
+use std::borrow::Cow;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::base::outside::{printed_cell, printed_json};
 use crate::data::Decode;
 use crate::data::read::class_folders::collect as collect_images;
 use crate::metrics::Uncertainty;
@@ -146,29 +148,30 @@ const BETWEEN: &str = "|";
 /// writes it.
 #[derive(Serialize)]
 struct Columns<'a, S: Serialize> {
-    path: std::borrow::Cow<'a, str>,
-    class: Option<&'a str>,
+    path: Cow<'a, str>,
+    class: Option<Cow<'a, str>>,
     probability: Option<f64>,
     predictive_entropy: Option<f64>,
     mutual_information: Option<f64>,
     disagreement: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<S>,
-    error: Option<&'a str>,
+    error: Option<Cow<'a, str>>,
 }
 
 impl Record {
-    fn columns<S: Serialize>(&self, set: impl Fn(&[String]) -> S) -> Columns<'_, S> {
+    /// Returns the columns, with names as `text` writes them.
+    fn columns<S: Serialize>(&self, text: fn(&str) -> Cow<str>, set: impl Fn(&[String]) -> S) -> Columns<'_, S> {
         let found = self.outcome.as_ref().ok();
         Columns {
-            path: self.path.to_string_lossy(),
-            class: found.map(|p| p.class.as_str()),
+            path: text(&self.path.to_string_lossy()).into_owned().into(),
+            class: found.map(|p| text(&p.class)),
             probability: found.map(|p| p.probability),
             predictive_entropy: found.map(|p| p.predictive_entropy),
             mutual_information: found.and_then(|p| p.mutual_information),
             disagreement: found.and_then(|p| p.disagreement),
             set: self.set.as_ref().map(|names| set(names)),
-            error: self.outcome.as_ref().err().map(String::as_str),
+            error: self.outcome.as_ref().err().map(|error| text(error)),
         }
     }
 }
@@ -207,12 +210,14 @@ impl<W: Write> Writer<W> {
         let failed = || format!("cannot write the record of {}", record.path.display());
         match &mut self.0 {
             Sink::Csv(out) => {
-                out.serialize(record.columns(|names| names.join(BETWEEN))).with_context(failed)?;
+                let set = |names: &[String]| printed_cell(&names.join(BETWEEN)).into_owned();
+                out.serialize(record.columns(printed_cell, set)).with_context(failed)?;
                 out.flush().with_context(failed)
             }
             Sink::JsonLines(out) => {
-                let line = serde_json::to_string(&record.columns(<[String]>::to_vec)).with_context(failed)?;
-                writeln!(out, "{line}").and_then(|()| out.flush()).with_context(failed)
+                let line = serde_json::to_string(&record.columns(|text| Cow::Borrowed(text), <[String]>::to_vec))
+                    .with_context(failed)?;
+                writeln!(out, "{}", printed_json(&line)).and_then(|()| out.flush()).with_context(failed)
             }
         }
     }

@@ -10,6 +10,7 @@ use super::estimate::Estimate;
 use super::plan::Plan;
 use super::stages::{Outcome, Rehearsed, Stage};
 use super::{Options, Scale};
+use crate::base::outside::printable;
 use crate::data::Medium;
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
@@ -33,20 +34,20 @@ impl Report<'_> {
 
     /// Returns the whole report as text.
     pub fn text(&self, surface: Surface) -> String {
-        let mut text = format!("{}\n", self.title());
+        let mut text = format!("{}\n", printable(&self.title()));
         let spec = |table: &Table| Spec { columns: table.columns.clone(), group_by: Vec::new(), surface };
         let stages = self.stages();
         text += &render(&stages, &spec(&stages));
         for stage in &self.rehearsed.stages {
             match &stage.outcome {
-                Outcome::Broken(why) => text += &format!("broken: {}: {why}\n", stage.name),
-                Outcome::Refused(why) => text += &format!("refused: {}: {why}\n", stage.name),
+                Outcome::Broken(why) => text += &format!("broken: {}: {}\n", stage.name, printable(why)),
+                Outcome::Refused(why) => text += &format!("refused: {}: {}\n", stage.name, printable(why)),
                 Outcome::Fine | Outcome::NotReached => {}
             }
         }
         text += &format!("the real thing{}\n", self.real());
         text += "overridden:\n";
-        self.plan.overridden.iter().for_each(|change| text += &format!("  {change}\n"));
+        self.plan.overridden.iter().for_each(|change| text += &format!("  {}\n", printable(&change.to_string())));
         text
     }
 

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::tables::RenderedTable;
+use crate::base::outside::escape_markdown;
 use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::methods::METHODS;
@@ -52,7 +53,7 @@ impl Card<'_> {
 
     fn head(&self) -> String {
         let Experiment { name, checkpoint, data, .. } = self.experiment;
-        let shown = checkpoint.path.file_name().unwrap_or_default().to_string_lossy();
+        let shown = escape_markdown(&checkpoint.path.file_name().unwrap_or_default().to_string_lossy());
         let key = self.experiment.training.as_ref().map_or("", |training| training.method.key.as_str());
         let about = METHODS.iter().find(|method| method.key == key).map_or("", |method| method.about);
         let (particles, classes) = (self.record.particles, self.classes);
@@ -65,7 +66,8 @@ impl Card<'_> {
         let mut text = format!("---\n# The licence is yours to choose.\nlicense:\npipeline_tag: {task}\n---\n\n");
         let _ = write!(
             text,
-            "# {name}\n\n{particles} particles of `{shown}` for {learnt}, made by bella {} with `{key}` ({about}). Run `{}`.\n",
+            "# {}\n\n{particles} particles of `{shown}` for {learnt}, made by bella {} with `{key}` ({about}). Run `{}`.\n",
+            escape_markdown(name),
             self.record.bella_version,
             self.run.folder.id()
         );
@@ -86,7 +88,7 @@ impl Card<'_> {
             ("pixels", pixels),
         ];
         text += "\n| | |\n|---|---|\n";
-        let line = |(what, fact): &(&str, String)| format!("| {what} | {} |\n", fact.replace('|', "\\|"));
+        let line = |(what, fact): &(&str, String)| format!("| {what} | {} |\n", escape_markdown(fact));
         text + &facts.iter().map(line).collect::<String>()
     }
 

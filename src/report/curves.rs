@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::base::outside::printable;
 use crate::plot::terminal::{Ink, TextChart, letter};
 use crate::results::runs::{State, Summary};
 use crate::results::store::{Table, read};
@@ -86,7 +87,7 @@ pub fn draw(runs: &[Watched], columns: &[String], room: Room) -> String {
     let mut text = String::new();
     for (at, run) in runs.iter().enumerate() {
         let mark = if runs.len() > 1 { format!("{} ", letter(at)) } else { String::new() };
-        let line: String = format!("{mark}{}", run.line()).chars().take(room.width).collect();
+        let line: String = format!("{mark}{}", printable(&run.line())).chars().take(room.width).collect();
         let _ = writeln!(text, "{}", ink.paint(at, &line));
     }
     let asked: Vec<Quantity> = columns.iter().map(|column| named(column)).collect();
@@ -107,7 +108,7 @@ fn named(column: &str) -> Quantity<'_> {
 fn chart(runs: &[Watched], quantity: &Quantity) -> Option<TextChart<'static>> {
     let curves: Vec<_> = runs.iter().map(|run| run.curve(quantity)).collect();
     curves.iter().flatten().next()?;
-    let mut title = quantity.words.to_string();
+    let mut title = printable(quantity.words).into_owned();
     if let [curve] = &curves[..] {
         title += &curve.last().map_or(String::new(), |(_, value)| format!(": {}", rounded(*value)));
     }

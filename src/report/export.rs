@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use super::figures::Figure;
 use super::tables::RenderedTable;
 use crate::base::files::{create_folder, write_atomic};
+use crate::base::outside::printable;
 use crate::plot::raster::png;
 use crate::results::table::Surface;
 use crate::schema::words;
@@ -25,8 +26,8 @@ pub fn text(table: &RenderedTable, format: Format) -> Result<String> {
     Ok(match format {
         Format::Terminal => table.to_terminal(Surface::of_stdout()),
         Format::Markdown => table.to_markdown(),
-        Format::Csv => table.to_csv()?,
-        Format::Latex => table.to_latex(),
+        Format::Csv => printable(&table.to_csv()?).into_owned(),
+        Format::Latex => printable(&table.to_latex()).into_owned(),
     })
 }
 

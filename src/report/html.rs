@@ -11,7 +11,7 @@ use anyhow::Result;
 use self::sections::{Section, further, sections};
 use super::figures::Figure;
 use super::sources::Sources;
-use super::tables::escape_html;
+use crate::base::outside::escape_html;
 pub use sections::Contents;
 
 const STYLE: &str = include_str!("html/style.css");

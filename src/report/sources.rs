@@ -5,12 +5,12 @@
 mod run_files;
 mod runs;
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::base::files::open_file;
 use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
@@ -251,7 +251,7 @@ impl Sources {
 
 /// Returns the last byte of a file. `None` if the file is empty.
 fn last_byte(path: &Path) -> io::Result<Option<u8>> {
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     let mut byte = [0];
     if file.metadata()?.len() == 0 {
         return Ok(None);

@@ -19,7 +19,7 @@ use matching::{Found, Matcher};
 pub use latex::escape_latex;
 pub use ours::{conformal, ood, result_columns, results, seeds, seeds_csv};
 pub use overview::{overview, seeds_overview};
-pub use rendered::{NOT_RUN, RenderedTable, escape_html, with_code};
+pub use rendered::{NOT_RUN, RenderedTable, with_code};
 use rendered::{OURS, PUBLISHED};
 
 /// The text of a cell without a number: the paper prints none, or bella does not measure the quantity.

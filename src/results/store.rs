@@ -4,14 +4,15 @@
 
 mod row_hash;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use self::row_hash::RowHash;
-use crate::base::files::{with_lock, write_atomic};
+use crate::base::files::{read_file, with_lock, write_atomic};
+use crate::base::outside::{csv_cell, of_csv_cell, printable};
 
 const WAY_OUT: &str = "mend the file or move it away";
 
@@ -83,6 +84,12 @@ impl Table {
     pub fn find(&self, cells: &[(&str, String)]) -> Option<Row> {
         let fits = |row: &usize| cells.iter().all(|(column, value)| self.get(*row, column) == Some(value));
         (0..self.rows.len()).find(fits).map(|place| self.row(place))
+    }
+
+    /// Returns the table as it may be shown on a terminal.
+    pub fn printable(&self) -> Table {
+        let shown = |cells: &Vec<String>| cells.iter().map(|cell| printable(cell).into_owned()).collect();
+        Table { columns: self.columns.clone(), rows: self.rows.iter().map(shown).collect() }
     }
 
     /// Returns the index of a column.
@@ -263,14 +270,16 @@ pub fn write(path: &Path, table: &Table) -> Result<()> {
         let mut csv = csv::Writer::from_writer(writer);
         csv.write_record(table.columns.iter().map(String::as_str).chain([row_hash::COLUMN]))?;
         for cells in &table.rows {
-            csv.write_record(cells.iter().chain([&hash.of(cells)]))?;
+            csv.write_record(
+                cells.iter().map(|cell| csv_cell(cell)).chain([hash.of(cells).into()]).map(Cow::into_owned),
+            )?;
         }
         Ok(csv.flush()?)
     })
 }
 
 fn parse(path: &Path) -> Result<Table> {
-    let bytes = fs::read(path)?;
+    let bytes = read_file(path)?;
     let mut csv = csv::Reader::from_reader(bytes.as_slice());
     let header = csv.headers().context("line 1")?;
     let mut columns: Vec<String> = header.iter().map(String::from).collect();
@@ -286,7 +295,7 @@ fn parse(path: &Path) -> Result<Table> {
         match record {
             Ok(record) => {
                 last_line = record.position().map_or(last_line, csv::Position::line);
-                let mut cells: Vec<String> = record.iter().map(String::from).collect();
+                let mut cells: Vec<String> = record.iter().map(|cell| of_csv_cell(cell).to_string()).collect();
                 if let Some(stored) = hash_column.map(|column| cells.remove(column)) {
                     hash.check(&cells, &stored).with_context(|| format!("line {last_line}"))?;
                 }

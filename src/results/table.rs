@@ -29,6 +29,7 @@ pub struct Spec {
 
 /// Renders `table` as text that ends in a line break. Without rows or columns, the text is a line that says so.
 pub fn render(table: &Table, spec: &Spec) -> String {
+    let table = &table.printable();
     let columns = columns::rendered(table, &spec.columns, &spec.group_by);
     if columns.is_empty() {
         return "no results\n".to_string();

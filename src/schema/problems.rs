@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::node::Origin;
+use crate::base::outside::printable;
 
 /// One mistake: its place and one line of text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,15 +68,7 @@ impl std::error::Error for Problems {}
 /// Replaces line breaks and runs of blanks by one space and escapes other control characters.
 pub fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let mut line = String::with_capacity(text.len());
-    for c in words.join(" ").chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    line
+    printable(&words.join(" ")).into_owned()
 }
 
 /// Puts `text` on one line and cuts it to 60 characters.

@@ -10,6 +10,7 @@ use super::merge::merge_root;
 use super::node::{Node, Origin, SET, Table, Value};
 use super::problems::Problems;
 use super::syntax;
+use crate::base::files::read_file;
 
 /// The merged config.
 #[derive(Clone, Debug)]
@@ -86,8 +87,14 @@ impl Tree {
     }
 }
 
+/// The largest number of bytes of a config.
+const LARGEST: u64 = 16 << 20;
+
 fn read_text(path: &PathBuf) -> Result<String, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
+    if path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > LARGEST) {
+        return Err(format!("has more than {LARGEST} bytes: is this a TOML file?"));
+    }
+    let bytes = read_file(path).map_err(|error| format!("cannot be read: {error}"))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         format!("is not UTF-8 text (byte {at}): is this a TOML file?")

@@ -75,7 +75,11 @@ impl Session {
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         tracing::debug!("threads: {}, which wait in the way `{}`", tch::get_num_threads(), wait::of_environment());
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
-        let kind = compute_kind(settings.precision.unwrap_or(configured), device)?;
+        let needs_f32 = experiment.training.as_ref().is_some_and(|training| training.optimizer.spec.needs_f32());
+        let kind = match settings.precision.unwrap_or(configured) {
+            Precision::Auto if needs_f32 => Kind::Float,
+            precision => compute_kind(precision, device)?,
+        };
         let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
         loaded.tower.check_kind(kind)?;
         let deviations = experiment.checkpoint.deviations(experiment.data.dataset.resize());

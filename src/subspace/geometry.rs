@@ -116,6 +116,26 @@ impl Geometry {
         self.groups.iter().flat_map(Group::factors_a).collect()
     }
 
+    /// Returns the bytes that the pairs of n particles take at once in a step that computes them in f64, weighs them by a kernel,
+    /// and adds their gradients; none for one particle.
+    pub fn bytes_of_pairs(&self, particles: i64) -> u64 {
+        /// The tensors `[L, n, n]` in f64 that a kernel and its slopes make on their way.
+        const OF_A_KERNEL: u64 = 12;
+        let float = Kind::Float.elt_size_in_bytes() as u64;
+        let of_group = |group: &Group| match group.factor_shape() {
+            Some(shape) => shape.bytes_of_pairs((group.turn(particles) as i64, group.starts.len() as i64), particles),
+            // The columns in f64; then the columns without their mean, and the product, in the type of theta.
+            None => (0, 3 * float * (particles * group.length) as u64),
+        };
+        if particles < 2 {
+            return 0;
+        }
+        let (kept, passing) =
+            self.groups.iter().map(of_group).fold((0, 0), |(kept, most), (k, p)| (kept + k, most.max(p)));
+        let kernel = OF_A_KERNEL * 2 * float * (self.blocks * particles * particles) as u64;
+        kept + passing + kernel
+    }
+
     /// Returns D, `[L, n, n]` in f64, for `theta: [n, P]`.
     pub fn distances(&self, theta: &Tensor) -> Tensor {
         self.pairs(theta).distances
@@ -203,7 +223,12 @@ impl Group {
 
     /// Returns the first columns of the blocks in each turn.
     fn turns(&self, particles: i64) -> impl Iterator<Item = &[i64]> {
-        self.starts.chunks((AT_ONCE / (particles * self.length)).max(1) as usize)
+        self.starts.chunks(self.turn(particles))
+    }
+
+    /// Returns the largest number of blocks in a turn.
+    fn turn(&self, particles: i64) -> usize {
+        ((AT_ONCE / (particles * self.length)).max(1) as usize).min(self.starts.len())
     }
 
     fn dense_distances(&self, theta: &Tensor) -> Tensor {

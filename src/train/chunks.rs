@@ -14,6 +14,7 @@ use crate::model::Model;
 use crate::model::network::Graph;
 use crate::optimizers::OptimizerSpec;
 use crate::subspace::Layout;
+use crate::subspace::geometry::Geometry;
 
 /// The inputs of a training step that determine its memory.
 pub struct Step<'a> {
@@ -80,7 +81,9 @@ impl<'a> Step<'a> {
         let tensors = if model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
         let copies = if self.method.squares_images() { layout.copies_bytes() } else { 0 };
-        Need { fixed: matrices * matrix + copies, member, ..pass }
+        let compares = self.method.compares_particles();
+        let pairs = if compares { Geometry::new(layout).bytes_of_pairs(self.particles as i64) } else { 0 };
+        Need { fixed: matrices * matrix + copies + pairs, member, ..pass }
     }
 
     /// Returns the matrices that an optimizer's formulas make on their way: none on a CPU, where they take theta in tiles.

@@ -23,6 +23,12 @@ impl Trainer<'_> {
         let mut state = State::default();
         state.put("theta", &self.theta);
         self.method.save(&mut state);
+        if let Some(name) = state.not_finite() {
+            bail!(
+                "`{name}` of the resume file has values that are not finite after step {}: {ADVICE}",
+                self.progress.steps
+            );
+        }
         state.put_count("threads", i64::from(tch::get_num_threads()));
         let Cut { members, images } = self.cutter.cut();
         state.put_count("particle_chunk", members as i64);

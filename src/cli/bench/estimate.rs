@@ -7,6 +7,7 @@ use tch::{Device, Kind};
 
 use super::BenchArgs;
 use super::cases::cases;
+use crate::base::outside::print_drawn;
 use crate::base::small::{counted, particles};
 use crate::bench::case::Choices;
 use crate::bench::estimate::{Expected, Machine, Part, SHARE, Single};
@@ -58,7 +59,7 @@ fn shapes(args: &BenchArgs) -> Result<()> {
     }
     lengths.iter().for_each(|told| println!("prompts of {told}"));
     let columns = table.columns.clone();
-    print!("{}", render(&table, &Spec { columns, group_by: Vec::new(), surface: Surface::of_stdout() }));
+    print_drawn(&render(&table, &Spec { columns, group_by: Vec::new(), surface: Surface::of_stdout() }));
     Ok(())
 }
 

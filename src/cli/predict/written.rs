@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::base::outside::{printed_cell, printed_json};
 use crate::model::language::Tokenizer;
 use crate::predict::generate::Written;
 use crate::predict::inputs::Format;
@@ -31,11 +32,11 @@ impl<'t> Texts<'t> {
         let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
         let text = self.tokenizer.text(&ids)?;
         if let Some(table) = &mut self.table {
-            return Ok(table.serialize(Summary::of(path, &text, written))?);
+            return Ok(table.serialize(Summary::of(&printed_cell(path), &printed_cell(&text), written))?);
         }
         let tokens = written.iter().map(|one| token(self.tokenizer, one)).collect::<Result<_>>()?;
         let line = serde_json::to_string(&Whole { path, text: &text, tokens })?;
-        writeln!(self.out, "{line}").context("cannot write the record")
+        writeln!(self.out, "{}", printed_json(&line)).context("cannot write the record")
     }
 
     /// Writes what has not been written yet.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use csv::StringRecord;
 
+use crate::base::files::open_file;
+
 /// A CSV file in memory.
 pub struct Columns {
     path: PathBuf,
@@ -20,7 +22,8 @@ impl Columns {
     pub fn read(path: &Path) -> Result<Columns> {
         let failed = || format!("{}: cannot read as CSV", path.display());
         let missing = || format!("{}: cannot open; `bella data check` says what to fetch", path.display());
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).with_context(missing)?;
+        let mut reader =
+            csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(open_file(path).with_context(missing)?);
         let header = reader.headers().with_context(failed)?.clone();
         let rows = reader.records().collect::<Result<Vec<_>, _>>().with_context(failed)?;
         ensure!(!rows.is_empty(), "{}: no row below the header", path.display());

@@ -12,7 +12,8 @@
 //! | λ̄, the mean of λ after `burn_in` of `search_steps` | a share `share` of each particle's parameters is tuned |
 //!
 //! U = −log p(θ, λ \| D) − log λ, the last term for the change of variables to u. Differences from the authors' code: scales
-//! are sampled as logarithms and by Langevin dynamics, there they are clamped and moved by Adam; the prior's pull is taken
+//! are sampled as logarithms and by Langevin dynamics, there they are clamped and moved by Adam; parameters follow plain Langevin
+//! dynamics, there AdamW with noise in its gradient; their search begins after half of its steps without noise and prior; the prior's pull is taken
 //! implicitly, as a soft threshold, since its sign jumps at Δ = 0; and a drift of u is at most 1 in a step.
 
 use anyhow::{Result, ensure};
@@ -24,7 +25,6 @@ use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
-    keys,
 };
 use crate::schema::{Bounds, Reader};
 
@@ -82,7 +82,13 @@ impl Spec {
                 .float("lr", Bounds::above(0.0))
                 .about("Step size of the search on the mean loss, times the schedule.")
                 .required(),
-            ess: keys::ess(reader),
+            ess: reader
+                .float("ess", Bounds::above(0.0))
+                .about(
+                    "Effective sample size N: far more than there are images, so that the prior's pull 1 / (N λ) does not swallow \
+                     the gradients.",
+                )
+                .or(1e12),
             temperature: reader
                 .float("temperature", Bounds::at_least(0.0))
                 .about("Temperature of the parameters' noise in the search.")

@@ -22,7 +22,8 @@
 //! θ' = θ + g / (2 λ) (`cost = "euclidean"`), or the maximiser g / (2 λ (g² + damping)) of the cost with the diagonal
 //! empirical Fisher matrix, which is undamped there; λ ← clamp(λ − α_λ (bound − D), 0.5, 5) with D = e^(max(0, r − bound) / 0.01) r,
 //! where r is the distance of the mean logits' probabilities at θ and θ': L2, or half the symmetrised KL divergence for
-//! the Fisher cost. Its gradients are limited to a norm of 0.2 in all; `train.clip_norm` limits those of each particle.
+//! the Fisher cost. The gradient of the ascent is limited to a norm of `ascent_clip_norm` over all particles; the one that the
+//! optimizer gets is not. α_λ follows the schedule of the learning rate, as theirs is the optimizer's current rate.
 
 mod settings;
 
@@ -173,11 +174,8 @@ impl Ibdr {
                 }
                 Ok(worst)
             }
-            Rule::Released { cost, damping, .. } => {
-                let gradients = match self.parts.clip_norm {
-                    Some(norm) => clip_rows(&gradients, norm),
-                    None => gradients,
-                };
+            Rule::Released { cost, damping, ascent_clip_norm, .. } => {
+                let gradients = clip_rows(&gradients.view([1, -1]), ascent_clip_norm).view_as(theta);
                 Ok(theta
                     + match (cost, damping) {
                         (Cost::Fisher, Some(damping)) => &gradients / ((gradients.square() + damping) * (lambda * 2.0)),
@@ -187,8 +185,8 @@ impl Ibdr {
         }
     }
 
-    /// Updates λ after an ascent with this transport cost.
-    fn update_lambda(&mut self, cost: &Tensor) {
+    /// Updates λ after an ascent with this transport cost, where the learning rates are multiplied by `factor`.
+    fn update_lambda(&mut self, cost: &Tensor, factor: f64) {
         /// The limits of λ in the released code, and the scale on which it punishes a distance beyond the bound.
         const LIMITS: (f64, f64) = (0.5, 5.0);
         const SCALE: f64 = 0.01;
@@ -197,7 +195,7 @@ impl Ibdr {
             Rule::Paper { radius, .. } => (&self.lambda + (cost - radius) * rate).clamp_min(0.0),
             Rule::Released { bound, .. } => {
                 let moved = ((cost - bound).clamp_min(0.0) / SCALE).exp() * cost;
-                (&self.lambda + (moved - bound) * rate).clamp(LIMITS.0, LIMITS.1)
+                (&self.lambda + (moved - bound) * (rate * factor)).clamp(LIMITS.0, LIMITS.1)
             }
         };
     }
@@ -235,7 +233,7 @@ impl Method for Ibdr {
         let there = self.look(&objective.outputs(&worst)?)?;
         let mut direction = objective.pull_back(&worst, &there.by_logits)?;
         let cost = self.cost((&drawn, &here), (&worst, &there));
-        self.update_lambda(&cost);
+        self.update_lambda(&cost, factor);
         if let Rule::Paper { kl_weight, .. } = self.spec.rule {
             direction += &*theta * (2.0 * kl_weight);
         }

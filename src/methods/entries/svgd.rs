@@ -150,6 +150,10 @@ impl MethodSpec for Spec {
         sharpness::gradients(self.sharpness)
     }
 
+    fn compares_particles(&self) -> bool {
+        true
+    }
+
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
     }

@@ -15,9 +15,10 @@
 //! part of the bias, so ε is one draw for all images of a member: each image's averaged probabilities have the same mean as
 //! with a draw for each image.
 //!
-//! Differences from the authors' code: there is a bias, which has no prior; the low-rank part U is shared by the classes,
-//! whose weights it correlates (the bound has each class's own variance, KL all of it), where theirs are independent; KL has
-//! its constants.
+//! Priors and starts are those of the authors' code (vbll 0.4.9). Differences from it: there is a bias, which has no prior; S is
+//! diagonal unless `rank` is given, where theirs has all entries within a class (`dense`) by default; the low-rank part U is shared
+//! by the classes, whose weights it correlates (the bound has each class's own variance, KL all of it), where theirs are
+//! independent; ln s and ln σ start at the mean of their random starts; W̄ starts as the head does; KL has its constants.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -53,7 +54,8 @@ pub struct Spec {
     pub particles: i64,
     pub ess: f64,
     pub std_lr: f64,
-    pub prior_std: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prior_std: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub std_init: Option<f64>,
     pub rank: i64,
@@ -73,11 +75,11 @@ impl Spec {
             std_lr: reader.float("std_lr", above()).about("Learning rate of Adam for the spread.").or(1e-3),
             prior_std: reader
                 .float("prior_std", above())
-                .about("Standard deviation of the prior on the head's weights.")
-                .or(1.0),
+                .about("Standard deviation of the prior on the head's weights; by default √(2 / d) for d features.")
+                .optional(),
             std_init: reader
                 .float("std_init", above())
-                .about("Initial standard deviation of the head's weights; by default 1 / √d for d features.")
+                .about("Initial standard deviation of the head's weights; by default 1 / d for d features.")
                 .optional(),
             rank: reader
                 .count("rank", 0..=1000)
@@ -102,7 +104,9 @@ impl Spec {
     fn regulariser(&self, mean: &Tensor, spread: &Spread) -> (Tensor, Tensor) {
         let Spread { log_std, log_noise, columns } = spread;
         let over = |t: &Tensor| t.flatten(1, -1).sum_dim_intlist([1i64].as_slice(), false, t.kind());
-        let weights = (mean.size()[1] * mean.size()[2]) as f64;
+        let width = mean.size()[2] as f64;
+        let weights = mean.size()[1] as f64 * width;
+        let prior_std = self.prior_std.unwrap_or_else(|| (2.0 / width).sqrt());
         let squares = over(&mean.square()) + over(&(log_std * 2.0).exp()) + over(&columns.square());
         // Of S = D + Uᵀ U with D = diag(s²), det S = det D · det(1 + U D⁻¹ Uᵀ).
         let scaled = (columns / log_std.exp().unsqueeze(1)).flatten(2, 3);
@@ -110,7 +114,7 @@ impl Spec {
             scaled.matmul(&scaled.transpose(1, 2)) + Tensor::eye(columns.size()[1], (mean.kind(), mean.device()));
         let log_det =
             over(log_std) * 2.0 + if columns.size()[1] > 0 { inner.logdet() } else { over(&columns.square()) };
-        let kl = (squares / self.prior_std.powi(2) - weights + 2.0 * weights * self.prior_std.ln() - log_det) / 2.0;
+        let kl = (squares / prior_std.powi(2) - weights + 2.0 * weights * prior_std.ln() - log_det) / 2.0;
         let classes = mean.size()[1] as f64;
         let noise = over(log_noise) * (self.noise_dof + classes + 1.0)
             + over(&(log_noise * -2.0).exp()) * (self.noise_scale / 2.0);
@@ -217,7 +221,7 @@ impl Vbll {
             let Inputs { outputs, inputs, .. } = head;
             let (n, weights) = (parts.theta.size()[0], outputs * inputs);
             let width = inputs as f64;
-            let std = spec.std_init.unwrap_or(1.0 / width.sqrt());
+            let std = spec.std_init.unwrap_or(1.0 / width);
             let options = (parts.theta.kind(), parts.theta.device());
             let columns = Tensor::zeros([n, spec.rank * weights], options);
             // Steps count from 0. Where U is 0, so is its gradient.

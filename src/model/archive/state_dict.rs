@@ -9,6 +9,7 @@ use tch::Tensor;
 
 use super::container::Container;
 use super::stored::{Stored, is_tensor_part};
+use crate::base::files::open_file;
 use crate::base::pickle::{self, Id, Pickle, Value};
 
 /// The first bytes of files that torch wrote before version 1.6, which are no zip files.
@@ -36,7 +37,7 @@ const ADVICE: &str =
 /// Fails if the file is one that torch wrote before version 1.6.
 pub fn is_state_dict(path: &Path) -> Result<bool> {
     let mut start = [0; LEGACY.len()];
-    let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
+    let read = open_file(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
     ensure!(
         read.is_err() || start != LEGACY,
         "{}: was written by torch before version 1.6, in a form that bella does not read: write it anew in Python with \

@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use crate::base::files::read_json;
+use crate::base::files::{open_file, read_json};
 use crate::base::tensor::first_line;
 use crate::model::archive::state_dict;
 
@@ -214,7 +214,7 @@ fn damaged(path: &Path, why: &str) -> Error {
 
 /// Returns the header of a safetensors file: the length of the JSON in eight bytes, then the JSON.
 fn header(path: &Path) -> Result<Value> {
-    let mut file = std::fs::File::open(path)?;
+    let mut file = open_file(path)?;
     let mut length = [0; 8];
     file.read_exact(&mut length).context("it is cut off")?;
     let length = u64::from_le_bytes(length);

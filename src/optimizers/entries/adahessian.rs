@@ -7,6 +7,9 @@
 //! | m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) D² | the moments |
 //! | θ ← θ − η (δ θ + m̂ / (v̂^(k/2) + eps)) | the step, with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ) |
 //! | k, the Hessian power; δ | `hessian_power`, `weight_decay` |
+//!
+//! Differs: H z is a central difference of gradients, where the authors' code differentiates twice. In bf16 the difference is lost (the
+//! relative error of D was above 1), so `precision = "auto"` is f32 here, and bf16 is refused.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -74,6 +77,10 @@ impl OptimizerSpec for Spec {
 
     fn gradients_of_a_step(&self) -> u64 {
         2
+    }
+
+    fn needs_f32(&self) -> bool {
+        true
     }
 
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
+use crate::base::outside::escape_html;
 use crate::report::sources::{RunFiles, Sources};
-use crate::report::tables::escape_html;
 
 /// Returns the title of the page, which names the experiment or counts them.
 pub fn title(sources: &Sources) -> String {

@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use crate::base::outside::escape_html;
 use crate::report::figures::{Figure, Topic};
-use crate::report::tables::{RenderedTable, escape_html, with_code};
+use crate::report::tables::{RenderedTable, with_code};
 
 /// The number of rows above which a table is folded.
 const MOST_OPEN_ROWS: usize = 60;

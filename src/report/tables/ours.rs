@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 
 use super::rendered::RenderedTable;
+use crate::base::outside::csv_cell;
 use crate::base::small::grouped;
 use crate::metrics::{self, Average, Unit};
 use crate::report::aggregate::{Aggregate, Summary, aggregates, seed_warning};
@@ -220,7 +221,8 @@ pub fn seeds_csv(sources: &Sources) -> Result<String> {
             let Some(summary) = one.summary(column) else { continue };
             let spread =
                 [summary.spread.map(|s| s.sd), summary.interval().map(|i| i.0), summary.interval().map(|i| i.1)];
-            let names = [&one.series, &one.group.set, &one.group.condition, *column].map(String::clone);
+            let names =
+                [&one.series, &one.group.set, &one.group.condition, *column].map(|name| csv_cell(name).into_owned());
             let numbers = [summary.count.to_string(), summary.mean.to_string()];
             let spread = spread.map(|value| value.map_or(String::new(), |value| value.to_string()));
             csv.write_record(names.into_iter().chain(numbers).chain(spread))?;

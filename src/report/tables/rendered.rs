@@ -3,6 +3,7 @@
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 
+use crate::base::outside::{csv_cell, escape_html, escape_markdown, printable};
 use crate::base::small::{counted, wrapped};
 use crate::results::table::Surface;
 
@@ -50,7 +51,7 @@ impl RenderedTable {
             }
         };
         let align = |place| if place < self.labels { CellAlignment::Left } else { CellAlignment::Right };
-        let cell = |(place, text): (usize, &String)| Cell::new(text).set_alignment(align(place));
+        let cell = |(place, text): (usize, &String)| Cell::new(printable(text)).set_alignment(align(place));
         table.set_header(columns.iter().map(|place| match surface.is_terminal {
             false => cell((*place, &self.columns[*place])),
             true => cell((*place, &self.columns[*place])).add_attribute(Attribute::Bold),
@@ -58,10 +59,11 @@ impl RenderedTable {
         for row in self.shown_rows() {
             table.add_row(columns.iter().map(|place| cell((*place, &row[*place]))));
         }
-        let mut text = format!("{}: {}\n{}\n{}\n", self.key, self.title, self.caption, table.trim_fmt());
+        let (title, caption) = (printable(&self.title), printable(&self.caption));
+        let mut text = format!("{}: {title}\n{caption}\n{}\n", self.key, table.trim_fmt());
         let width = surface.width.filter(|_| surface.is_terminal).map_or(usize::MAX, usize::from);
         let mut add = |note: &str| text.push_str(&format!("{}\n", wrapped(&format!("  {note}"), width)));
-        self.notes.iter().for_each(|note| add(note));
+        self.notes.iter().for_each(|note| add(&printable(note)));
         if left_out > 0 {
             let columns = counted(left_out, "column without", "columns without");
             let way_out = format!("in a wider terminal, or with --table {} --format csv", self.key);
@@ -90,17 +92,18 @@ impl RenderedTable {
     /// Returns the table in GitHub's dialect of Markdown, with its title as a heading.
     pub fn to_markdown(&self) -> String {
         let line = |cells: &[String]| {
-            let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+            let cells: Vec<_> = cells.iter().map(|cell| escape_markdown(cell)).collect();
             format!("| {} |\n", cells.join(" | "))
         };
-        let mut text = format!("## {}\n\n{}\n\n{}", self.title, self.caption, line(&self.columns));
+        let (title, caption) = (escape_markdown(&self.title), escape_markdown(&self.caption));
+        let mut text = format!("## {title}\n\n{caption}\n\n{}", line(&self.columns));
         let ruler = (0..self.columns.len()).map(|place| if place < self.labels { "---" } else { "---:" });
         text.push_str(&format!("|{}|\n", ruler.collect::<Vec<_>>().join("|")));
         self.shown_rows().iter().for_each(|row| text.push_str(&line(row)));
         if !self.notes.is_empty() {
             text.push('\n');
         }
-        self.notes.iter().for_each(|note| text.push_str(&format!("- {note}\n")));
+        self.notes.iter().for_each(|note| text.push_str(&format!("- {}\n", escape_markdown(note))));
         text
     }
 
@@ -108,7 +111,7 @@ impl RenderedTable {
     pub fn to_csv(&self) -> anyhow::Result<String> {
         let mut csv = csv::Writer::from_writer(vec![]);
         csv.write_record(&self.columns)?;
-        self.rows.iter().try_for_each(|row| csv.write_record(row))?;
+        self.rows.iter().try_for_each(|row| csv.write_record(row.iter().map(|cell| csv_cell(cell).into_owned())))?;
         Ok(String::from_utf8(csv.into_inner().map_err(|error| error.into_error())?)?)
     }
 
@@ -186,20 +189,4 @@ pub fn with_code(text: &str) -> String {
         _ => format!("<code>{}</code>", escape_html(part)),
     };
     text.split('`').enumerate().map(part).collect()
-}
-
-/// Escapes text for use within HTML elements and quoted attributes.
-pub fn escape_html(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
 }

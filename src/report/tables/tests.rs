@@ -131,7 +131,10 @@ fn html_and_markdown_are_escaped_and_csv_reads_back() {
         assert_eq!(opened, html.matches(&format!("</{tag}>")).count(), "{tag}");
     }
     let markdown = table.to_markdown();
-    assert!(markdown.contains("| <b>a\\|b</b>\"'& | paper |") && markdown.contains("|---|---|---:|"), "{markdown}");
+    assert!(
+        markdown.contains("| &lt;b>a\\|b&lt;/b>\"'& | paper |") && markdown.contains("|---|---|---:|"),
+        "{markdown}"
+    );
     let csv = table.to_csv().unwrap();
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let rows: Vec<Vec<String>> = reader.records().map(|row| row.unwrap().iter().map(String::from).collect()).collect();

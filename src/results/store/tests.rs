@@ -1,5 +1,7 @@
 //! Tests of growing columns, replaced rows, damaged files and concurrent writers.
 
+use std::fs;
+
 use super::*;
 use std::path::PathBuf;
 use std::process::Command;

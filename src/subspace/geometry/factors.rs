@@ -48,6 +48,18 @@ pub struct Shape {
     pub scale: f64,
 }
 
+impl Shape {
+    /// Returns the bytes of the pairs of n particles in a group of blocks: what is kept of all blocks until their gradients are
+    /// added, and what a turn makes and drops.
+    pub fn bytes_of_pairs(self, (turn, blocks): (i64, i64), particles: i64) -> (u64, u64) {
+        let (float, double) = (Kind::Float.elt_size_in_bytes() as u64, Kind::Double.elt_size_in_bytes() as u64);
+        let rows = self.rank * particles;
+        let (gram, factors) = ((rows * rows) as u64, (rows * (self.inputs + self.outputs)) as u64);
+        // Two Gram matrices in the type of theta. In a turn: the factors, two Gram matrices and their product in f64.
+        (2 * float * gram * blocks as u64, (3 * gram + factors) * double * turn as u64)
+    }
+}
+
 /// The factors of G blocks of n particles: A `[G, r·n, in]`, Bᵀ `[G, r·n, out]`.
 pub struct Factors {
     shape: Shape,

@@ -58,6 +58,8 @@ pub enum Rule {
         cost: Cost,
         /// The distance of predictions that λ keeps.
         bound: f64,
+        /// The largest L2 norm of the gradient of the ascent, over all particles.
+        ascent_clip_norm: f64,
         /// The number that is added to the squared gradients of the Fisher cost.
         #[serde(skip_serializing_if = "Option::is_none")]
         damping: Option<f64>,
@@ -66,7 +68,7 @@ pub enum Rule {
 
 /// The keys of each form, beyond those of both.
 const OF_PAPER: [&str; 4] = ["ascent_lr", "ascent_steps", "radius", "kl_weight"];
-const OF_RELEASED: [&str; 3] = ["cost", "bound", "damping"];
+const OF_RELEASED: [&str; 4] = ["cost", "bound", "ascent_clip_norm", "damping"];
 
 impl Spec {
     pub fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
@@ -86,7 +88,10 @@ impl Spec {
                 .float("lambda", Bounds::above(0.0))
                 .about("Dual variable λ of the transport cost at the start.")
                 .or(3.0),
-            lambda_lr: reader.float("lambda_lr", Bounds::at_least(0.0)).about("Learning rate of λ.").or(0.01),
+            lambda_lr: reader
+                .float("lambda_lr", Bounds::at_least(0.0))
+                .about("Learning rate of λ; in `released`, where it follows the schedule, the optimizer's in their scripts.")
+                .or(0.01),
             variant,
             rule: Rule::read(reader, variant),
         };
@@ -168,6 +173,10 @@ impl Rule {
                 .float("bound", Bounds::above(0.0))
                 .about("Distance of the worst case's predictions that λ keeps (`released`).")
                 .or(0.03),
+            ascent_clip_norm: reader
+                .float("ascent_clip_norm", Bounds::above(0.0))
+                .about("Largest norm of the gradient of the ascent, over all particles (`released`).")
+                .or(0.2),
         }
     }
 }

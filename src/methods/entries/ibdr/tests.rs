@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::golden::{self, Golden};
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -101,7 +102,7 @@ fn paper(ascent_steps: usize) -> Spec {
 
 fn code(cost: Cost) -> Spec {
     let damping = (cost == Cost::Fisher).then_some(1e-2);
-    spec(Form::Released, Rule::Released { cost, bound: 0.03, damping })
+    spec(Form::Released, Rule::Released { cost, bound: 0.03, ascent_clip_norm: 0.2, damping })
 }
 
 fn start() -> Tensor {
@@ -155,7 +156,9 @@ fn a_step_of_the_released_code() {
     for cost in [Cost::Euclidean, Cost::Fisher] {
         let (mut linear, mut theta) = (Linear::new(), start());
         let at = drawn(&theta);
-        let clipped = clip_rows(&linear.gradient(&at, released), 0.2);
+        // Of all particles together.
+        let gradient = linear.gradient(&at, released);
+        let clipped = &gradient * (0.2 / (gradient.norm().double_value(&[]) + 1e-12)).min(1.0);
         let worst = match cost {
             Cost::Euclidean => &at + &clipped / 4.0,
             Cost::Fisher => &at + &clipped / ((clipped.square() + 1e-2) * 4.0),
@@ -171,14 +174,49 @@ fn a_step_of_the_released_code() {
         };
         let raw = distance.mean(Kind::Double).double_value(&[]);
         let moved = ((raw - 0.03).max(0.0) / 0.01).exp() * raw;
-        let lambda = (2.0 - 0.5 * (0.03 - moved)).clamp(0.5, 5.0);
-        let expected = &theta - clip_rows(&linear.gradient(&worst, released), 0.2) * 0.1;
-        let mut ibdr = method(code(cost), Some(0.2));
-        let step = ibdr.step(&mut theta, &mut linear, 1.0).unwrap();
+        let factor = 0.4;
+        let lambda = (2.0 - 0.5 * factor * (0.03 - moved)).clamp(0.5, 5.0);
+        let expected = &theta - linear.gradient(&worst, released) * (0.1 * factor);
+        let mut ibdr = method(code(cost), None);
+        let step = ibdr.step(&mut theta, &mut linear, factor).unwrap();
         near(&theta, &expected);
         let found = step.diagnostics.unwrap();
         near(&found.narrow(0, 1, 2), &Tensor::from_slice(&[lambda, raw]));
     }
+}
+
+/// One step of `ClassificationModel.training_step` with their optimizer, from four linear classifiers.
+#[test]
+fn a_released_step_is_that_of_the_authors_code() {
+    let golden = Golden::of_authors("ibdr");
+    let rate = golden.number("lr");
+    let (features, labels) = (golden.tensor("x"), golden.tensor("labels").to_kind(Kind::Int64));
+    let mut theta = golden.tensor("start").flatten(1, 2);
+    let particles = theta.size()[0];
+    let rule = Rule::Released {
+        cost: Cost::Euclidean,
+        bound: golden.number("bound"),
+        ascent_clip_norm: golden.number("clip"),
+        damping: None,
+    };
+    let spec = Spec {
+        particles,
+        diversity: golden.number("alpha_div"),
+        std: 0.0,
+        lambda: golden.number("lambda"),
+        lambda_lr: rate,
+        variant: Form::Released,
+        rule,
+    };
+    let mut ibdr = method(spec, None);
+    let step = ibdr.step(&mut theta, &mut Linear { features, labels }, 1.0).unwrap();
+    let moved = &theta - golden.tensor("start").flatten(1, 2);
+    let theirs = (golden.tensor("after") - golden.tensor("start")).flatten(1, 2);
+    // Their clipping adds 1e-6 to the norm, which is 0.4 here.
+    golden::near(&(moved / 0.1), &(theirs / rate), 1e-6);
+    let found = step.diagnostics.unwrap();
+    golden::near(&found.get(1), &Tensor::from(golden.number("lambda_after")), 1e-6);
+    golden::near(&found.get(2), &Tensor::from(golden.number("raw_distance")), 1e-7);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The numbers are what `scripts/vbll_reference.py` prints.
 
 use super::*;
+use crate::base::golden::{self, Golden};
 use crate::posterior::Draws;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -63,7 +64,7 @@ fn spec(rank: i64, ess: f64) -> Spec {
         particles: 2,
         ess,
         std_lr: 0.01,
-        prior_std: 0.8,
+        prior_std: Some(0.8),
         std_init: None,
         rank,
         noise_dof: 1.5,
@@ -254,7 +255,8 @@ fn training_finds_the_optimum_of_the_bound() {
     let features = Tensor::from_slice(&[0.5, -1.0, 1.5, -0.4, 1.0, -2.0]).view([1, 6, 1]);
     let labels = Tensor::from_slice(&[0i64, 1, 0, 0, 0, 1]).view([1, 6]);
     let mut fixed = Fixed { features, labels, moves: false, steps: 0, broken: 0 };
-    let spec = Spec { particles: 1, std_lr: 0.05, prior_std: 1.0, noise_dof: 1.0, noise_scale: 1.0, ..spec(0, 60.0) };
+    let spec =
+        Spec { particles: 1, std_lr: 0.05, prior_std: Some(1.0), noise_dof: 1.0, noise_scale: 1.0, ..spec(0, 60.0) };
     let theta = Tensor::from_slice(&[0.1, -0.1, 0.0, 0.0]).view([1, 4]);
     let (mut theta, mut method) = method(spec, theta, [2, 1], 2.0);
     let steps = 1200;
@@ -302,4 +304,40 @@ fn a_frozen_head_is_refused() {
     let (_, _, mut fixed) = problem();
     let error = Vbll::new(spec(0, 50.0), parts).step(&mut theta, &mut fixed, 1.0).err().unwrap().to_string();
     assert!(error.contains("method.vbll: the head is frozen") && error.contains("[head.linear]"), "{error}");
+}
+
+/// `DiscClassification` of vbll 0.4.9 with a diagonal covariance and its own prior, by `scripts/make_ibdr_vbll_goldens.py`.
+#[test]
+fn loss_and_gradients_are_those_of_the_authors_code() {
+    let golden = Golden::of_authors("vbll");
+    let (features, labels) = (golden.tensor("x").unsqueeze(0), golden.tensor("labels").to_kind(Kind::Int64));
+    let mean = golden.tensor("mean");
+    let [classes, width] = mean.size()[..] else { panic!("[C, d]") };
+    let ess = 1.0 / golden.number("regularization_weight");
+    let own = Spec { particles: 1, prior_std: None, noise_dof: 1.0, noise_scale: 1.0, ..spec(0, ess) };
+    let bias = Tensor::zeros([1, classes], tch::kind::DOUBLE_CPU);
+    let theta = Tensor::cat(&[mean.view([1, -1]), bias], 1);
+    let (theta, mut method) = method(own, theta, [classes, width], 1.0);
+    let numbers = Tensor::cat(&[golden.tensor("log_std").view([1, -1]), golden.tensor("log_noise").view([1, -1])], 1);
+    method.spread.as_mut().unwrap().0.copy_(&numbers);
+    let inputs = HeadInputs { features, labels: labels.view([1, -1]) };
+    let look = method.look(&theta, &inputs).unwrap();
+    let weights = classes * width;
+    golden::near(&look.by_head.narrow(1, 0, weights).view([classes, width]), &golden.tensor("by_mean"), 1e-13);
+    golden::near(&look.by_spread.narrow(1, 0, weights).view([classes, width]), &golden.tensor("by_log_std"), 1e-13);
+    golden::near(&look.by_spread.narrow(1, weights, classes).view([classes]), &golden.tensor("by_log_noise"), 1e-13);
+    golden::near(&look.by_features.view([-1, width]), &golden.tensor("by_x"), 1e-13);
+    golden::near(&look.losses.view([]), &Tensor::from(golden.number("bound")), 1e-13);
+    // Their divergence is without its constant, which is that of the d C weights.
+    golden::near(&(look.kl.view([]) + weights as f64 / 2.0), &Tensor::from(golden.number("kl")), 1e-12);
+}
+
+/// The start of vbll 0.4.9, but for its random parts: s = 1 / d, ln σ = -1.
+#[test]
+fn the_spread_starts_as_in_the_authors_code() {
+    let theta = Tensor::zeros([1, 4 * 8 + 4], tch::kind::DOUBLE_CPU);
+    let (_, method) = method(Spec { particles: 1, ..spec(0, 50.0) }, theta, [4, 8], 1.0);
+    let (_, numbers) = method.head().unwrap();
+    near(&numbers.narrow(1, 0, 32).exp().mean(Kind::Double), &[1.0 / 8.0], 1e-12);
+    near(&numbers.narrow(1, 32, 4), &[-1.0; 4], 1e-12);
 }
