@@ -9,10 +9,10 @@ use assert_cmd::Command;
 use common::Place;
 
 const RESULTS: &str = "\
-experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm,nll_lm,ece_lm
-e,r1,ViT-B-32,low-rank,svgd,5,4,,1,cifar10,clean,0.9790,0.07,0.01
-e,r2,ViT-B-32,low-rank,svgd,5,4,,2,cifar10,clean,0.9800,0.06,0.01
-e,r3,ViT-B-32,low-rank,svgd,3,4,,1,cifar10,clean,0.5000,0.06,0.01
+experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm,nll_lm,ece_lm,config
+e,r1,ViT-B-32,low-rank,svgd,5,4,,1,cifar10,clean,0.9790,0.07,0.01,c5
+e,r2,ViT-B-32,low-rank,svgd,5,4,,2,cifar10,clean,0.9800,0.06,0.01,c5
+e,r3,ViT-B-32,low-rank,svgd,3,4,,1,cifar10,clean,0.5000,0.06,0.01,c3
 ";
 
 fn report(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {

@@ -185,6 +185,7 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         experiment,
         session,
         run,
+        group: run.group(experiment.file_hashes()?)?,
         record: opened.record(),
         predictor: Predictor::new(&session.model, members, opened.chunk()),
         predictive: predictive.to_string(),
@@ -194,6 +195,9 @@ pub(super) fn test(opened: &Opened, members: Members, predictive: &str, tests: &
         validation: None,
         conformal: None,
     };
+    if !opened.is_of_training(tests.args.split) {
+        opened.check_trial()?;
+    }
     calibrate(opened, &mut evaluation, tests)?;
     let rows = on_sets(opened, &mut evaluation, tests)?;
     Ok(Tested { rows, sets: evaluation.conformal.map_or_else(Vec::new, |conformal| conformal.measured()) })

@@ -208,7 +208,7 @@ fn part(args: &ExportArgs) -> Option<String> {
 fn print_card(args: &ExportArgs) -> Result<()> {
     let run = RunFolder::find(args.compute.out(), args.run.as_deref())?;
     ensure!(run.is_finished(), "{}: this run is not finished: continue it with `bella train`", run.path().display());
-    let experiment = Experiment::read(&load_config(&[run.config()], &[])?)?;
+    let experiment = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?;
     let classes = experiment.data.dataset.classes()?;
     print!("{}", card_of(&run, &experiment, &classes, None)?);
     let to = if experiment.checkpoint.kind == CheckpointKind::Native { Format::Onnx } else { Format::Weights };

@@ -68,6 +68,8 @@ pub(super) struct Opened {
     own_data: bool,
     /// The names of the run's own test sets.
     own_sets: Vec<String>,
+    /// Whether the run was named by its folder.
+    by_folder: bool,
 }
 
 impl Opened {
@@ -90,9 +92,10 @@ impl Opened {
         let stored = run.stored(&experiment, device)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, stored.classes.clone())?;
-        let own_sets = Experiment::read(&load_config(&[run.config()], &[])?)?.data.test_names();
+        let own_sets = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.data.test_names();
         let (trained, roots, own_data) = (Some((stored, record)), overrides.roots(), overrides.keep_data());
-        Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets })
+        let by_folder = named.is_some_and(|named| PathBuf::from(named).join("config.toml").is_file());
+        Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets, by_folder })
     }
 
     /// Opens the checkpoint of config files without training, with the configured head.
@@ -113,7 +116,24 @@ impl Opened {
         );
         // The folder of such a run is that of the experiment with its overrides.
         let (roots, own_sets) = (overrides.roots(), experiment.data.test_names());
-        Ok(Opened { experiment, session, run, trained: None, roots, own_data: true, own_sets })
+        Ok(Opened { experiment, session, run, trained: None, roots, own_data: true, own_sets, by_folder: false })
+    }
+
+    /// Refuses to test a trial of a sweep unless its folder was named. Test images that choose among trials no longer
+    /// measure the chosen one.
+    ///
+    /// # Errors
+    /// Fails if the run is a trial that was not named by its folder.
+    pub fn check_trial(&self) -> Result<()> {
+        let Some(sweep) = self.run.trial().filter(|_| !self.by_folder) else { return Ok(()) };
+        let why = format!(
+            "{}: a trial of the sweep {sweep}, which chooses by held-out images: testing trials would choose by test images. \
+             `bella train --config` with the sweep's chosen.toml tests the chosen one; to test this one all the same, name its \
+             folder: {}",
+            self.run.id(),
+            self.run.path().display()
+        );
+        Err(Usage(why).into())
     }
 
     /// Returns the members of a predictive; the checkpoint itself if nothing was trained.
@@ -174,29 +194,29 @@ fn read_for_run(run: &RunFolder, overrides: &Overrides) -> Result<Experiment> {
     if changed && !overrides.sets.iter().any(|set| set.contains(".label=")) {
         forget_label(&mut tree.root);
     }
-    Ok(Experiment::read(&tree)?)
+    Ok(Experiment::read_to_evaluate(&tree)?)
 }
 
 /// Reads the experiment of config files, with the test set that the command line asks for.
 fn read(files: &[PathBuf], overrides: &Overrides) -> Result<Experiment> {
-    let Some(data) = &overrides.data else { return Ok(Experiment::read(&load_config(files, &overrides.sets)?)?) };
+    let Some(data) = &overrides.data else {
+        return Ok(Experiment::read_to_evaluate(&load_config(files, &overrides.sets)?)?);
+    };
     let (of_data, others): (Vec<String>, Vec<String>) =
         overrides.sets.iter().cloned().partition(|set| set.starts_with("data."));
     let mut tree = load_config(files, &others)?;
     replace_data(&mut tree, data, of_data)?;
-    Ok(Experiment::read_on_other_data(&tree)?)
+    Ok(Experiment::read_to_evaluate(&tree)?)
 }
 
 /// Reads the experiment of a run on another data set, given as `KEY=ROOT` or a TOML file.
 pub(super) fn on_other_data(run: &RunFolder, data: &str) -> Result<Experiment> {
     let mut tree = load_config(&[run.config()], &[])?;
     replace_data(&mut tree, data, vec![])?;
-    Ok(Experiment::read_on_other_data(&tree)?)
+    Ok(Experiment::read_to_evaluate(&tree)?)
 }
 
 fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {
-    // The old set's settings do not describe the new one, and the epoch has already been selected.
-    forget(&mut tree.root, &["train", "select"]);
     let (Value::Table(all), Value::Table(mut new)) = (&mut tree.root.value, data_table(data, sets)?.root.value) else {
         unreachable!("the root of a config is a table")
     };

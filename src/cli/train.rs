@@ -59,6 +59,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FORMAT")]
     log: Vec<LogFormat>,
 
+    /// Sweep of which a new run is a trial.
+    #[arg(long, hide = true, value_name = "NAME")]
+    trial: Option<String>,
+
     /// Skip the evaluation on the test split.
     #[arg(long)]
     no_eval: bool,
@@ -109,8 +113,15 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
         bail!("{}: nothing to resume from; leave --resume out to start the run", run.path().display());
     }
     create_folder(args.compute.out())?;
+    let is_new = !run.config().exists();
     create_folder(run.path())?;
     let lock = run.lock()?;
+    match &args.trial {
+        // A run that was there before the sweep stays what it is.
+        Some(sweep) if is_new => run.set_trial(Some(sweep))?,
+        Some(_) => {}
+        None => run.set_trial(None)?,
+    }
     run.create(experiment)?;
     if args.force {
         run.clear()?;

@@ -34,6 +34,7 @@ pub fn after_training(
             experiment,
             session,
             run,
+            group: run.group(experiment.file_hashes()?)?,
             record: Some(record),
             predictor: Predictor::new(&session.model, prepared.members(), chunk),
             predictive: predictive.name(own),

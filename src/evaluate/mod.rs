@@ -19,9 +19,9 @@ use anyhow::Result;
 
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::versions::{Mean, Version, means};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Group};
 use crate::metrics::temperature::scaled_columns;
-use crate::metrics::{Scores, evaluate};
+use crate::metrics::{self, Scores, evaluate};
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
 use crate::results::images::TESTED;
@@ -39,13 +39,16 @@ pub use predictive::{Prepared, prepare};
 pub use row::shown;
 
 /// The cells that identify a row of a results file.
-pub const ROW: Identity = Identity { keys: &["run", "set", "condition", "predictive"], images: &[TESTED] };
+pub const ROW: Identity =
+    Identity { keys: &["run", "set", "condition", "predictive"], images: &[TESTED], keeps: Some(agree) };
 
 /// The members, the test set and the run of one evaluation.
 pub struct Evaluation<'a> {
     pub experiment: &'a Experiment,
     pub session: &'a Session,
     pub run: &'a RunFolder,
+    /// The settings of the run without its seed.
+    pub group: Group,
     /// The cost of training; absent for a checkpoint without training.
     pub record: Option<&'a Record>,
     pub predictor: Predictor<'a>,
@@ -125,6 +128,14 @@ impl Evaluation<'_> {
             return Ok(());
         }
         upsert_measurement(&self.run.metrics(), row, &ROW)?;
+        if let Some(sweep) = self.run.trial() {
+            tracing::warn!(
+                "{}: a trial of the sweep {sweep}: its row stays in {}",
+                self.run.id(),
+                self.run.metrics().display()
+            );
+            return Ok(());
+        }
         let csv = experiment_csv(&self.session.settings.out, &self.experiment.name);
         if let Some(loss) = upsert_measurement(&csv, row, &ROW)?.and_then(|old| loss(&old, row)) {
             tracing::warn!(
@@ -179,12 +190,34 @@ struct Kept {
     file: Option<PathBuf>,
 }
 
+/// The largest relative difference of two metrics of the same predictions, which may be added in another order.
+const ROUNDING: f64 = 1e-6;
+
+/// Returns whether two rows of one measurement come from the same predictions, so that what one of them computed besides
+/// holds of the other.
+fn agree(old: &Row, new: &Row) -> bool {
+    let same = |column: &str| old.get(column).unwrap_or_default() == new.get(column).unwrap_or_default();
+    let close = |(column, cell): &(String, String)| {
+        let (Ok(a), Some(Ok(b))) = (cell.parse::<f64>(), old.get(column).map(str::parse::<f64>)) else {
+            return same(column);
+        };
+        (a - b).abs() <= ROUNDING * (1.0 + a.abs().max(b.abs()))
+    };
+    let measured = |(column, _): &&(String, String)| metrics::of_column(column).is_some() && !is_scaled(column);
+    same("precision") && same("members") && new.cells().iter().filter(measured).all(close)
+}
+
+fn is_scaled(column: &str) -> bool {
+    column.contains("_ts_") || column.starts_with("temperature_")
+}
+
 /// Describes what is lost when a new row of the same images replaces an old one; `None` if nothing is.
 fn loss(old: &Row, new: &Row) -> Option<String> {
     let cell = |row: &Row, column: &str| row.get(column).unwrap_or_default().to_string();
     let computed = |row: &Row| format!("{} on {}", cell(row, "precision"), cell(row, "device"));
     let filled = old.cells().iter().filter(|(column, value)| !value.is_empty() && cell(new, column).is_empty());
-    let temperatures = filled.filter(|(column, _)| column.starts_with("temperature_")).count();
+    let gone = !agree(old, new);
+    let temperatures = filled.filter(|_| gone).filter(|(column, _)| column.starts_with("temperature_")).count();
     match (computed(old) == computed(new), temperatures) {
         (true, 0) => None,
         (true, _) => Some("the temperatures of the replaced row are gone; --calibrate fits them again".to_string()),
@@ -222,7 +255,14 @@ mod tests {
         let said = |old, new| loss(&old, &new).unwrap_or_default();
         assert_eq!(said(row("f32", ""), row("f32", "")), "");
         assert_eq!(said(row("f32", ""), row("f32", "1.5")), "");
-        assert!(said(row("f32", "1.5"), row("f32", "")).contains("--calibrate fits them again"));
+        assert_eq!(said(row("f32", "1.5"), row("f32", "")), "", "the same predictions: the temperature is kept");
+        let changed = |nll: &str, temperature: &str| {
+            let mut row = row("f32", temperature);
+            row.push("nll_lm", nll);
+            row
+        };
+        let lost = said(changed("0.5", "1.5"), changed("0.6", ""));
+        assert!(lost.contains("--calibrate fits them again"), "{lost}");
         let other = said(row("bf16", ""), row("f64", ""));
         assert_eq!(other, "computed in f64 on cpu, it replaces one computed in bf16 on cpu");
     }

@@ -12,8 +12,11 @@ use crate::results::ood::describe;
 use crate::results::store::{Identity, Row, upsert_measurement};
 
 /// The cells that identify a row of an out-of-distribution file.
-const OOD_ROW: Identity =
-    Identity { keys: &["run", "set", "ood_set", "predictive", "score", "average"], images: &[TESTED, FOREIGN] };
+const OOD_ROW: Identity = Identity {
+    keys: &["run", "set", "ood_set", "predictive", "score", "average"],
+    images: &[TESTED, FOREIGN],
+    keeps: None,
+};
 
 /// The uncertainty on the test set that foreign images are compared with.
 pub struct Inside {

@@ -24,6 +24,7 @@ impl Evaluation<'_> {
         let mut row = Row::new();
         row.push("experiment", &self.experiment.name);
         row.push("run", self.run.id());
+        row.push("config", &self.group.config);
         row.push("checkpoint", checkpoint_name(&self.experiment.checkpoint.path));
         match &self.experiment.training {
             Some(training) => {
@@ -57,20 +58,9 @@ impl Evaluation<'_> {
     }
 
     fn add_settings(&self, row: &mut Row) {
-        let Some(training) = &self.experiment.training else { return };
-        let (subspace, table) = (&training.subspace, training.subspace.spec.resolved());
-        for (name, value) in table.into_iter().filter(|(name, _)| name != "rank") {
-            row.push(format!("{}.{name}", subspace.key), shown(&value));
-        }
-        let settings = [
-            (training.method.key.as_str(), training.method.spec.resolved()),
-            (training.optimizer.key.as_str(), training.optimizer.spec.resolved()),
-        ];
-        for (key, table) in settings {
-            for (name, value) in table.into_iter().filter(|(name, _)| name != "particles") {
-                row.push(format!("{key}.{name}"), shown(&value));
-            }
-        }
+        let new =
+            self.group.settings.iter().filter(|(column, _)| row.get(column).is_none()).cloned().collect::<Vec<_>>();
+        new.into_iter().for_each(|(column, value)| row.push(column, value));
     }
 
     /// Returns a row under `condition` whose metrics are means over `rows`. A mean is empty if any of its values is.

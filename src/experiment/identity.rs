@@ -82,6 +82,66 @@ pub fn digest_of(mut settings: toml::Table, file_hashes: &str) -> Result<String>
     Ok(hex(&hash.finalize()[..DIGITS / 2]))
 }
 
+/// The settings of a run without its seed. Runs that are seeds of each other have equal ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// The hash of the resolved settings without the seed, and of the files that they name.
+    pub config: String,
+    /// The settings by the names of their columns in results files: `svgd.gamma`, `train.epochs`, `data.cifar10.validation`.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Group {
+    /// Returns the group of a run from its resolved settings and the hashes of the files that they name. A checkpoint
+    /// without training does not depend on the data set of its config.
+    ///
+    /// # Errors
+    /// Fails if the settings cannot be written as TOML.
+    pub fn of(mut settings: toml::Table, file_hashes: &str) -> Result<Group> {
+        settings.remove("seed");
+        if !settings.contains_key("method") {
+            settings.remove("data");
+        }
+        let config = digest_of(settings.clone(), file_hashes)?;
+        IRRELEVANT.iter().for_each(|path| remove(&mut settings, path));
+        let mut columns = vec![];
+        for (table, value) in &settings {
+            let toml::Value::Table(inner) = value else { continue };
+            match table.as_str() {
+                "checkpoint" | "train" => flatten(table, inner, &mut columns),
+                _ => inner.iter().for_each(|(choice, keys)| of_choice(table, choice, keys, &mut columns)),
+            }
+        }
+        Ok(Group { config, settings: columns })
+    }
+}
+
+/// Adds the columns of a chosen table, such as `[method.svgd]`. Those of `[head.*]` and `[data.*]` keep the table's name,
+/// and rank and particles have columns of their own.
+fn of_choice(table: &str, choice: &str, keys: &toml::Value, columns: &mut Vec<(String, String)>) {
+    let toml::Value::Table(keys) = keys else { return };
+    if ["head", "data"].contains(&table) {
+        columns.push((table.to_string(), choice.to_string()));
+        return flatten(&format!("{table}.{choice}"), keys, columns);
+    }
+    let mut keys = keys.clone();
+    if let Some(own) = [("subspace", "rank"), ("method", "particles")].iter().find(|(of, _)| *of == table) {
+        keys.remove(own.1);
+    }
+    flatten(choice, &keys, columns);
+}
+
+fn flatten(prefix: &str, table: &toml::Table, columns: &mut Vec<(String, String)>) {
+    for (key, value) in table {
+        let column = format!("{prefix}.{key}");
+        match value {
+            toml::Value::Table(inner) => flatten(&column, inner, columns),
+            toml::Value::String(text) => columns.push((column, text.clone())),
+            other => columns.push((column, other.to_string())),
+        }
+    }
+}
+
 /// Returns the hash at the end of a run's id; `None` for a folder that has been renamed.
 pub fn digest_in(id: &str) -> Option<&str> {
     let (rest, digest) = id.rsplit_once('-')?;

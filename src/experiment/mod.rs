@@ -22,7 +22,7 @@ use crate::schema::{Problems, Reader, Tree, table};
 pub use chosen::Chosen;
 use chosen::choose;
 pub use data::{DataSpec, Validation};
-pub use identity::{digest_in, digest_of};
+pub use identity::{Group, digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
 pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
@@ -114,12 +114,13 @@ impl Experiment {
         Experiment::read_from(Reader::root(tree), Images::OfTraining)
     }
 
-    /// Reads and checks the config of a finished run whose data set was replaced by one to evaluate on.
+    /// Reads and checks a config whose posterior or checkpoint is only evaluated, perhaps on another data set. The rules of
+    /// training do not concern it.
     ///
     /// # Errors
-    /// Fails with every mistake in it.
-    pub fn read_on_other_data(tree: &Tree) -> Result<Experiment, Problems> {
-        Experiment::read_from(Reader::root(tree), Images::Others)
+    /// Fails with every other mistake in it.
+    pub fn read_to_evaluate(tree: &Tree) -> Result<Experiment, Problems> {
+        Experiment::read_from(Reader::root(tree), Images::OfEvaluation)
     }
 
     /// Returns the line that names the command of the config that training runs, if there is one.
@@ -168,7 +169,8 @@ impl Experiment {
         };
         let incomplete = trains && training.is_none();
         if check_medium(&root, &checkpoint, &data) {
-            check_answers(&root, (&head, &data), training.as_ref());
+            let asked = training.as_ref().filter(|_| images == Images::OfTraining);
+            check_answers(&root, (&head, &data), asked);
         }
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };

@@ -108,8 +108,13 @@ words! {
 }
 
 impl TrainSpec {
-    /// Reads the table; `batches` and `select` are the defaults of these keys.
-    pub(super) fn read(reader: Reader, validation: Validation, (batches, select): (Batches, Selection)) -> TrainSpec {
+    /// Reads the table; `batches` and `select` are the defaults of these keys. Without `validation` the rules of training are not
+    /// checked, since nothing is trained.
+    pub(super) fn read(
+        reader: Reader,
+        validation: Option<Validation>,
+        (batches, select): (Batches, Selection),
+    ) -> TrainSpec {
         let spec = TrainSpec {
             epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
             batch_size: reader
@@ -194,7 +199,9 @@ impl TrainSpec {
                 .about("Seconds after which the command of `on_epoch` is stopped; 60 if nothing is set.")
                 .optional(),
         };
-        spec.check(&reader, validation);
+        if let Some(validation) = validation {
+            spec.check(&reader, validation);
+        }
         reader.finish();
         spec
     }

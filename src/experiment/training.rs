@@ -23,8 +23,8 @@ pub struct Training {
 pub(super) enum Images {
     /// Training and what follows it.
     OfTraining,
-    /// The evaluation of a run that was trained on other images.
-    Others,
+    /// The evaluation of a posterior, of which no rule of training is asked.
+    OfEvaluation,
 }
 
 impl Training {
@@ -43,16 +43,17 @@ impl Training {
         let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
         let batches = if shared { Batches::Shared } else { Batches::Independent };
+        let trains = images == Images::OfTraining;
         let gathers = method.as_ref().is_some_and(|method| method.spec.gathers_posterior());
         let select = if gathers || validation.is_none() { Selection::Last } else { Selection::Best };
-        let train = TrainSpec::read(root.section("train"), validation, (batches, select));
+        let train = TrainSpec::read(root.section("train"), trains.then_some(validation), (batches, select));
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
-        training.cross_check(root);
-        if images == Images::OfTraining {
+        training.check_chunk(root);
+        // What evaluates a posterior does not train it: the rules of training do not concern it.
+        if trains {
+            training.cross_check(root);
             training.check_tuning(root, validation);
-        }
-        if let Some(head) = head {
-            training.check_separation(root, head);
+            head.iter().for_each(|head| training.check_separation(root, *head));
         }
         Some(training)
     }
@@ -80,14 +81,18 @@ impl Training {
         }
     }
 
-    /// Checks that a step is not cut into more pieces than there are particles or images.
-    fn check_sizes(&self, root: &Reader) {
+    /// Checks that no more particles go through the network at once than there are.
+    fn check_chunk(&self, root: &Reader) {
         let particles = self.method.spec.particles() as usize;
         if let Chunk::Fixed(count) = self.train.particle_chunk
             && count > particles
         {
             root.problem("train", format!("particle_chunk = {count}: must not exceed the {particles} particles"));
         }
+    }
+
+    /// Checks that a batch is not cut into more parts than it has images.
+    fn check_sizes(&self, root: &Reader) {
         let parts = self.train.accumulate.parts();
         // A missing batch_size reads as 0 and is a problem of its own.
         if (1..parts).contains(&self.train.batch_size) {

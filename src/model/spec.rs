@@ -15,7 +15,7 @@ use crate::data::{Interpolation, Medium, Resize};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::vit::identify::Fixed;
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Bounds, Reader, hint, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.
 pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
@@ -109,6 +109,9 @@ impl CheckpointSpec {
     pub fn read(reader: Reader) -> CheckpointSpec {
         let path = read_path(&reader);
         let usual = Preprocessing::of(&path);
+        // What a file does not say because it is not there is not asked of the user.
+        let is_missing = !path.as_os_str().is_empty() && !reader.is_surveyed() && !path.exists();
+        let missing = is_missing.then(|| no_such(&path));
         let kind = Kind::read(&reader, &path);
         let tokenizer = read_tokenizer(&reader, kind, &path);
         let medium = medium(kind, tokenizer.is_some());
@@ -123,6 +126,10 @@ impl CheckpointSpec {
                 .optional(),
             normalize: match medium {
                 // A module of which nothing says what it takes has been reported.
+                Medium::Images | Medium::Questions if missing.is_some() && !reader.has("normalize") => {
+                    missing.iter().for_each(|why| reader.problem("path", why.as_str()));
+                    None
+                }
                 Medium::Images if kind == Kind::Module && !reader.has("image_size") && !reader.has("normalize") => None,
                 Medium::Images | Medium::Questions => Some(Normalize::read(&reader, usual.normalize)),
                 Medium::Texts => None,
@@ -199,6 +206,15 @@ impl CheckpointSpec {
         let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
     }
+}
+
+/// Returns the sentence about a path that does not exist, with the name beside it that was probably meant.
+fn no_such(path: &Path) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let own = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    format!("{}: no such file or folder{}", path.display(), hint(&own, names.iter().map(String::as_str)))
 }
 
 fn read_path(reader: &Reader) -> PathBuf {

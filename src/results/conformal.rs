@@ -9,6 +9,7 @@ use crate::schema::Choice;
 pub const SETS: Identity = Identity {
     keys: &["run", "set", "condition", "predictive", "score", "settings", "average", "thresholds", "draw", "alpha"],
     images: &[TESTED],
+    keeps: None,
 };
 
 /// Returns the rows of one measurement, with `who` at the start of each.

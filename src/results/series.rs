@@ -1,5 +1,5 @@
-//! Sorts the rows of a results file into series: runs that differ in nothing but the seed. Each series has the name it
-//! has in the literature.
+//! Sorts the rows of a results file into series: runs that differ in nothing but the seed, by the hash of their resolved
+//! config without it (the column `config`). Each series has the name it has in the literature.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
@@ -10,7 +10,11 @@ use crate::base::small::grouped;
 use crate::methods::{registered, sharpness};
 
 /// The columns that distinguish series, besides the settings of method and optimizer, whose column names have a dot.
-const IDENTITY: &[&str] = &["experiment", "checkpoint", "subspace", "method", "particles", "rank", "predictive"];
+const IDENTITY: &[&str] =
+    &["experiment", "checkpoint", "head", "data", "subspace", "method", "particles", "rank", "predictive"];
+
+/// The column with the hash of a run's resolved config without the seed.
+pub const CONFIG: &str = "config";
 
 /// The columns that define what a result row measures, besides its run and predictive.
 pub const RESULT_KEYS: &[&str] = &["set", "condition"];
@@ -46,7 +50,7 @@ pub fn of_table<'a>(table: &'a Table, keys: &[&str]) -> Vec<Series<'a>> {
     let mut groups = separate(table, &latest(table, keys), keys);
     groups.retain(|(settings, _)| !settings.is_empty());
     groups.sort_by(|(a, _), (b, _)| rank_in_legend(a).cmp(&rank_in_legend(b)).then_with(|| by_numbers(a, b)));
-    let names = names(groups.iter().map(|(settings, _)| settings.as_slice()));
+    let names = distinct(names(groups.iter().map(|(settings, _)| settings.as_slice())), table, &groups);
     let series = groups.into_iter().zip(names);
     series.map(|((settings, rows), name)| Series { name, settings, rows }).collect()
 }
@@ -65,39 +69,60 @@ fn latest(table: &Table, keys: &[&str]) -> Vec<usize> {
     rows
 }
 
-/// Returns the settings of the rows, each with its rows, in the order of their first rows. If two runs with the same
-/// seed agree in all columns, they differ in something that the file does not record. Such series are split by run, so
-/// that different experiments do not count as seeds of one.
+/// Returns the settings of the rows, each with its rows, in the order of their first rows. Rows belong together if their
+/// runs have one resolved config apart from the seed. Of two runs with one seed, the last one counts. A run whose config is
+/// not known stands alone, because nothing says which runs are seeds of it.
 fn separate<'a>(table: &'a Table, rows: &[usize], keys: &[&str]) -> Vec<(Settings<'a>, Vec<usize>)> {
-    let is_setting = |name: &str| IDENTITY.contains(&name) || name.contains('.');
+    let [config, run, seed] = [CONFIG, "run", "seed"].map(|column| table.index(column));
     let columns: Vec<(usize, &str)> =
         table.columns.iter().map(String::as_str).enumerate().filter(|(_, name)| is_setting(name)).collect();
-    let settings = |row: usize| -> Settings {
-        let cells = columns.iter().map(|(place, name)| (*name, table.rows[row][*place].as_str()));
-        cells.filter(|(_, value)| !value.is_empty()).collect()
+    let whose = table.places(["experiment", "checkpoint", "predictive"]);
+    let group = |row: usize| -> Vec<&str> {
+        let of_run = whose.iter().map(|place| table.cell(row, *place));
+        match table.cell(row, config) {
+            "" => {
+                let settings = columns.iter().map(|(place, _)| table.rows[row][*place].as_str());
+                ["", table.cell(row, run), table.cell(row, seed)].into_iter().chain(settings).collect()
+            }
+            known => std::iter::once(known).chain(of_run).collect(),
+        }
     };
-    let run = table.index("run");
-    let measured = table.places(["seed"].iter().chain(keys).copied());
-    let is_mixed = |rows: &[usize]| {
-        let mut runs = HashMap::new();
-        rows.iter().any(|row| {
-            let measured: Vec<_> = measured.iter().map(|place| table.cell(*row, *place)).collect();
-            let of = table.cell(*row, run);
-            *runs.entry(measured).or_insert(of) != of
-        })
-    };
+    let measured = table.places(["seed", TESTED.fingerprint, FOREIGN.fingerprint].iter().chain(keys).copied());
     let mut groups = vec![];
-    for (settings, rows) in grouped(rows.iter().map(|row| (settings(*row), *row))) {
-        if !is_mixed(&rows) {
-            groups.push((settings, rows));
-            continue;
+    for (key, mut rows) in grouped(rows.iter().map(|row| (group(*row), *row))) {
+        let settings = columns.iter().filter_map(|(place, name)| {
+            let cells = rows.iter().rev().map(|row| table.rows[*row][*place].as_str());
+            Some((*name, cells.into_iter().find(|cell| !cell.is_empty())?))
+        });
+        let settings: Settings = settings.collect();
+        if !key[0].is_empty() {
+            let cells = |row: usize| measured.iter().map(|place| table.cell(row, *place)).collect::<Vec<_>>();
+            let last: HashMap<_, usize> = rows.iter().map(|row| (cells(*row), *row)).collect();
+            rows.retain(|row| last[&cells(*row)] == *row);
         }
-        for (run, rows) in grouped(rows.into_iter().map(|row| (table.cell(row, run), row))) {
-            groups.push(([&settings[..], &[("run", run)]].concat(), rows));
-        }
+        groups.push((settings, rows));
     }
     groups.sort_by_key(|(_, rows)| rows[0]);
     groups
+}
+
+fn is_setting(column: &str) -> bool {
+    IDENTITY.contains(&column) || column.contains('.')
+}
+
+/// Adds the run, or else the hash of the config, to names that several series have.
+fn distinct(names: Vec<String>, table: &Table, groups: &[(Settings, Vec<usize>)]) -> Vec<String> {
+    let several = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
+    let [config, run] = [CONFIG, "run"].map(|column| table.index(column));
+    let tell = |(name, (_, rows)): (&String, &(Settings, Vec<usize>))| {
+        let [config, run] = [config, run].map(|place| table.cell(rows[0], place));
+        match (several(name), config, run) {
+            (true, "", run) if !run.is_empty() => format!("{name}, {run}"),
+            (true, config, _) if !config.is_empty() => format!("{name}, config {config}"),
+            _ => name.clone(),
+        }
+    };
+    names.iter().zip(groups).map(tell).collect()
 }
 
 fn setting<'a>(series: &[(&'a str, &'a str)], column: &str) -> &'a str {
@@ -141,8 +166,8 @@ fn told(this: &[(&str, &str)], peers: &[&[(&str, &str)]], differing: &[&str]) ->
         let value = setting(this, column);
         let owners: Vec<_> = peers.iter().filter(|peer| has_table(peer, table_of(column))).collect();
         let is_choice = column.contains('.') && owners.len() < peers.len();
-        if is_choice && has_table(this, table_of(column)) && !parts.iter().any(|part| part == table_of(column)) {
-            parts.push(table_of(column).to_string());
+        if is_choice && has_table(this, table_of(column)) && !parts.iter().any(|part| part == short(table_of(column))) {
+            parts.push(short(table_of(column)).to_string());
         }
         if is_choice && owners.iter().all(|peer| setting(peer, column) == setting(owners[0], column)) {
             continue;
@@ -150,7 +175,7 @@ fn told(this: &[(&str, &str)], peers: &[&[(&str, &str)]], differing: &[&str]) ->
         match (*column, value) {
             (_, "") if is_choice && !has_table(this, table_of(column)) => {}
             (_, "") => parts.push(format!("no {}", short(column))),
-            ("run" | "experiment" | "checkpoint", value) => parts.push(value.to_string()),
+            ("experiment" | "checkpoint" | "head" | "data", value) => parts.push(value.to_string()),
             (_, value) => parts.push(format!("{} = {}", short(column), plain(value))),
         }
     }
@@ -159,7 +184,7 @@ fn told(this: &[(&str, &str)], peers: &[&[(&str, &str)]], differing: &[&str]) ->
 
 /// Returns the table that a setting stands in: that of `svgd.drive` is `svgd`.
 fn table_of(column: &str) -> &str {
-    column.split_once('.').map_or("", |(table, _)| table)
+    column.rsplit_once('.').map_or("", |(table, _)| table)
 }
 
 fn has_table(settings: &[(&str, &str)], table: &str) -> bool {
@@ -182,7 +207,7 @@ fn differing<'a>(peers: &[&'a [(&'a str, &'a str)]]) -> Vec<&'a str> {
 /// Returns the name of a setting without its method: `svgd.drive` becomes `drive`, because the legend already names the
 /// method.
 fn short(column: &str) -> &str {
-    column.split_once('.').map_or(column, |(_, key)| key)
+    column.rsplit_once('.').map_or(column, |(_, key)| key)
 }
 
 /// Returns the name that a combination of subspace, method, predictive and number of particles has in the literature.

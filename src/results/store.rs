@@ -53,6 +53,9 @@ pub struct Identity<'a> {
     pub keys: &'a [&'a str],
     /// The sets of images that must be the same.
     pub images: &'a [ImageColumns],
+    /// Returns whether the old row and the new one come from the same predictions. The new row then keeps the cells of the
+    /// old one that it does not compute. `None` if a row is always replaced as a whole.
+    pub keeps: Option<fn(&Row, &Row) -> bool>,
 }
 
 /// The two columns that identify the images of a row.
@@ -140,8 +143,8 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Replaces the row that measures the same as `row` and returns it, or adds `row` at the end if there is none. The
-    /// old row is replaced as a whole: none of its cells survive in columns that `row` lacks.
+    /// Replaces the row that measures the same as `row` and returns it, or adds `row` at the end if there is none. None of
+    /// the old row's cells survive in columns that `row` lacks, unless [`Identity::keeps`] says that both rows agree.
     ///
     /// An old row without a fingerprint counts as measuring the same images if it has as many of them.
     pub fn upsert(&mut self, row: &Row, identity: &Identity) -> Option<Row> {
@@ -160,6 +163,11 @@ impl Table {
         match self.rows.iter().position(exact).or_else(|| self.rows.iter().position(older)) {
             Some(place) => {
                 let replaced = self.row(place);
+                let mut cells = cells;
+                if identity.keeps.is_some_and(|agree| agree(&replaced, row)) {
+                    let empty = cells.iter_mut().zip(&self.rows[place]).filter(|(cell, _)| cell.is_empty());
+                    empty.for_each(|(cell, old)| cell.clone_from(old));
+                }
                 self.rows[place] = cells;
                 Some(replaced)
             }
@@ -203,7 +211,7 @@ pub fn read(path: &Path) -> Result<Table> {
 /// Fails if the CSV file is damaged (the message names the line), a column is given twice, or the disk is full. The
 /// file is then left unchanged.
 pub fn upsert_row(path: &Path, row: &Row, keys: &[&str]) -> Result<()> {
-    upsert_measurement(path, row, &Identity { keys, images: &[] }).map(drop)
+    upsert_measurement(path, row, &Identity { keys, images: &[], keeps: None }).map(drop)
 }
 
 /// Stores `row` like [`upsert_row`], but replaces only a row that measures the same images. Returns the replaced row.

@@ -91,7 +91,7 @@ fn check_config(run: &RunFolder, file_hashes: Option<String>) -> Result<()> {
         None => {
             let problems = |problems: Problems| anyhow!("{}", problems.to_string().replace('\n', "; "));
             let tree = load_config(&[run.config()], &[]).map_err(problems)?;
-            let experiment = Experiment::read(&tree).map_err(problems)?;
+            let experiment = Experiment::read_to_evaluate(&tree).map_err(problems)?;
             let unknown = || format!("{}: cannot be checked", run.config().display());
             experiment.file_hashes().with_context(unknown)?.to_string()
         }

@@ -46,12 +46,12 @@ impl RunFolder {
     }
 }
 
-/// Returns the finished run whose posterior is the youngest.
+/// Returns the finished run whose posterior is the youngest. Trials of sweeps do not count.
 fn latest(runs: &Path) -> Result<RunFolder> {
-    let finished = all_runs(runs)?.into_iter().filter(RunFolder::is_finished);
+    let finished = all_runs(runs)?.into_iter().filter(|run| run.is_finished() && run.trial().is_none());
     let latest = finished.max_by_key(|run| modified(&run.posterior()));
     latest.with_context(|| {
-        format!("no finished run below {}: run `bella train --config FILE` first, or name a run", runs.display())
+        format!("no finished run below {} (trials of sweeps do not count): run `bella train --config FILE` first, or name a run", runs.display())
     })
 }
 

@@ -253,6 +253,30 @@ impl RunFolder {
         self.path.join("predictions").join(format!("{stem}.{ending}"))
     }
 
+    /// Returns the path of the file that names the sweep of which the run is a trial and nothing else.
+    fn trial_file(&self) -> PathBuf {
+        self.path.join("trial")
+    }
+
+    /// Returns the name of the sweep of which the run is a trial, unless `bella train` has made the run its own since.
+    pub fn trial(&self) -> Option<String> {
+        std::fs::read_to_string(self.trial_file()).ok().map(|name| name.trim().to_string())
+    }
+
+    /// Says that the run is a trial of a sweep, or that it is a run like others.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written or removed.
+    pub fn set_trial(&self, sweep: Option<&str>) -> Result<()> {
+        match sweep {
+            None => remove(&self.trial_file()),
+            Some(sweep) => write_atomic(&self.trial_file(), |file| {
+                use std::io::Write;
+                Ok(writeln!(file, "{sweep}")?)
+            }),
+        }
+    }
+
     /// Returns whether the run is finished, that is, whether its posterior has been written.
     pub fn is_finished(&self) -> bool {
         self.posterior().is_file()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 
 use super::RunFolder;
+use crate::experiment::Group;
 
 /// The settings by key, such as `method.svgd.gamma`.
 pub type Settings = BTreeMap<String, String>;
@@ -21,6 +22,16 @@ impl RunFolder {
         let mut settings = BTreeMap::new();
         flatten("", &table, &mut settings);
         Ok(settings)
+    }
+
+    /// Returns the settings that the run shares with other seeds, from its stored config.
+    ///
+    /// # Errors
+    /// Fails if the config cannot be read.
+    pub fn group(&self, file_hashes: &str) -> Result<Group> {
+        let path = self.config();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
+        Group::of(toml::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?, file_hashes)
     }
 
     /// Returns whether the run has all of the settings `words`, such as `svgd,rank=4,seed=1`: `KEY=VALUE` with the end of a

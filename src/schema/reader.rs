@@ -68,6 +68,11 @@ impl<'a> Reader<'a> {
         )
     }
 
+    /// Returns whether keys are only recorded, because there is no config.
+    pub fn is_surveyed(&self) -> bool {
+        self.survey.is_some()
+    }
+
     fn new(path: String, source: Source<'a>, problems: Shared, survey: Option<Rc<Survey>>) -> Reader<'a> {
         Reader { path, source, problems, asked: RefCell::default(), survey, finished: false }
     }

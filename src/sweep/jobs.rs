@@ -227,6 +227,8 @@ impl Launcher<'_> {
             command.arg("--until-epoch").arg(epochs.to_string());
         }
         let Share { devices, threads, wait, workers, memory, trust } = self.share;
+        let sweep = self.logs.file_name().context("the folder of a sweep has no name")?;
+        command.arg("--trial").arg(sweep);
         command.args(["--no-eval", "--device", &devices[device].to_string()]).arg("--out").arg(self.out);
         command.args(["--threads", &threads.to_string(), "--workers", &workers.to_string(), "--wait", wait.word()]);
         // The pool that computes metrics has a thread for each core otherwise.

@@ -81,7 +81,7 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
     let key = format!("method.{method}.from = {from:?}");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;
     ensure!(run.is_finished(), "{key}: this run is not finished: continue it with `bella train`");
-    let theirs = Experiment::read(&load_config(&[run.config()], &[])?)?.resolved();
+    let theirs = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.resolved();
     let ours = experiment.resolved();
     for table in ["seed", "checkpoint", "head", "data", "subspace"] {
         ensure!(

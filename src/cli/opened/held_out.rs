@@ -75,7 +75,7 @@ impl Opened {
         // This is the run's own data: `--data` names another test set, not another training set.
         let experiment = match &self.trained {
             Some(_) => {
-                stored = Experiment::read(&load_config(&[self.run.config()], &self.roots)?)?;
+                stored = Experiment::read_to_evaluate(&load_config(&[self.run.config()], &self.roots)?)?;
                 &stored
             }
             None => &self.experiment,

@@ -6,8 +6,8 @@ use std::fs;
 use super::*;
 use crate::predictions::{Predictions, Shape};
 
-const RESULTS: &str = "experiment,run,subspace,method,particles,seed,set,condition,accuracy_lm\n\
-    a,r1,full,map,1,1,cifar10,clean,0.71\na,r2,full,map,1,2,cifar10,clean,0.73\n";
+const RESULTS: &str = "experiment,run,config,subspace,method,particles,seed,set,condition,accuracy_lm\n\
+    a,r1,c,full,map,1,1,cifar10,clean,0.71\na,r2,c,full,map,1,2,cifar10,clean,0.73\n";
 
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

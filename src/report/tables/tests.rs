@@ -5,22 +5,23 @@ use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 
 fn sources() -> Sources {
-    let columns = "experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm";
+    let columns =
+        "experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm,config";
     let rows = [
         "e,r1,mini,full,map,1,,,1,domainnet-real,clean,0.70",
         "e,r1,mini,full,map,1,,,1,domainnet-clipart,clean,0.50",
         "e,r1,mini,full,map,1,,,1,domainnet-infograph,clean,0.30",
         "e,r1,mini,full,map,1,,,1,domainnet-painting,clean,0.40",
         "e,r1,mini,full,map,1,,,1,domainnet-sketch,clean,0.45",
-        "e,r2,mini,low-rank,svgd,5,4,,1,domainnet-real,clean,0.80",
-        "e,r3,mini,low-rank,svgd,5,4,,2,domainnet-real,clean,0.82",
+        "e,r2,mini,low-rank,svgd,5,4,,1,domainnet-real,clean,0.80,c",
+        "e,r3,mini,low-rank,svgd,5,4,,2,domainnet-real,clean,0.82,c",
         "e,r4,mini,low-rank,svgd,3,4,,1,domainnet-sketch,clean,0.99",
         "e,r5,a_b & c,low-rank,svgd,5,4,,1,camelyon17,clean,0.9",
     ];
     let mut results = Table::default();
     for line in rows {
         let mut row = Row::new();
-        columns.split(',').zip(line.split(',')).for_each(|(column, cell)| row.push(column, cell));
+        columns.split(',').zip(line.split(',').chain([""])).for_each(|(column, cell)| row.push(column, cell));
         results.append(&row);
     }
     Sources { results, ..Sources::default() }

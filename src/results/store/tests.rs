@@ -56,7 +56,7 @@ fn equal_keys_replace_the_whole_row_in_place() {
 }
 
 const MEASUREMENT: Identity =
-    Identity { keys: &["run"], images: &[ImageColumns { fingerprint: "images", count: "samples" }] };
+    Identity { keys: &["run"], images: &[ImageColumns { fingerprint: "images", count: "samples" }], keeps: None };
 
 #[test]
 fn other_images_never_replace_a_row() {

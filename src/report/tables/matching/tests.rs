@@ -8,6 +8,7 @@ use crate::results::store::{Row, Table};
 const FITTING: &[(&str, &str)] = &[
     ("experiment", "e"),
     ("run", "r1"),
+    ("config", ""),
     ("checkpoint", "ViT-B-32"),
     ("subspace", "low-rank"),
     ("method", "svgd"),
@@ -103,7 +104,14 @@ fn the_gamma_sweep_is_matched_by_gamma_budget_and_rank() {
 fn seeds_are_one_series_and_checkpoints_and_settings_stay_apart() {
     let cell = cell("bella-1", "CIFAR10", "SVGD Bella (n=5)");
     let run = |run, seed, checkpoint, gamma, accuracy| {
-        vec![("run", run), ("seed", seed), ("checkpoint", checkpoint), ("svgd.gamma", gamma), ("accuracy_lm", accuracy)]
+        vec![
+            ("run", run),
+            ("seed", seed),
+            ("checkpoint", checkpoint),
+            ("svgd.gamma", gamma),
+            ("accuracy_lm", accuracy),
+            ("config", gamma),
+        ]
     };
     let rows = [
         run("a", "1", "X", "0.01", "0.90"),
