@@ -312,8 +312,8 @@ fn names_from_outside_are_only_names() {
     };
     run("train", &["--config", config.to_str().unwrap()]);
     assert_has(&run("runs", &[]), &["=<i>e\\u{1b}[2J\\u{202e}"]);
-    let results = std::fs::read_dir(place.path("results")).unwrap().map(|entry| entry.unwrap().path());
-    let csv = results.filter(|path| path.extension().is_some_and(|end| end == "csv")).next().unwrap();
+    let mut results = std::fs::read_dir(place.path("results")).unwrap().map(|entry| entry.unwrap().path());
+    let csv = results.find(|path| path.extension().is_some_and(|end| end == "csv")).unwrap();
     let first_cell = |line: &str| line.split(',').next().unwrap().to_string();
     assert!(
         std::fs::read_to_string(&csv).unwrap().lines().skip(1).map(first_cell).all(|cell| cell.starts_with("'=<i>"))

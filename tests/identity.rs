@@ -245,3 +245,37 @@ fn val_of_a_folder_is_what_training_held_out() {
     assert_eq!((cells(&table, "set")[1], cells(&table, "samples")[1]), ("shades-val", "10"));
     assert!((number(&table, 1, "nll_lm") - number(&history, 0, "validation_nll_lm")).abs() < 1e-4);
 }
+
+/// Every file of a run says whose it is: those of seed 2 are of no use in the run of seed 1.
+#[test]
+fn files_of_another_run_are_refused() {
+    let place = Place::with_tiny();
+    done(place.train(&["seed=1"]));
+    done(place.train(&["seed=2"]));
+    let runs = place.runs();
+    let [one, two] = &runs[..] else { panic!("two runs: {runs:?}") };
+    let id = |run: &Path| run.file_name().unwrap().to_string_lossy().into_owned();
+    let belongs = format!("belongs to the run {}, not to {}", id(two), id(one));
+    let swapped = |name: &str, command: &dyn Fn() -> String| {
+        let (path, file) = (one.join(name), name.rsplit('/').next().unwrap());
+        let own = std::fs::read(&path).unwrap();
+        std::fs::copy(two.join(name), &path).unwrap();
+        assert_has(&command(), &[file, &belongs]);
+        std::fs::write(path, own).unwrap();
+    };
+    let checked = || {
+        let output = bella(&["check", "--runs", place.path("results").to_str().unwrap()]).output().unwrap();
+        printed(&output) + &messages(&output)
+    };
+    let predictions = "predictions/digits@clean.safetensors";
+    for name in ["resume.safetensors", "posterior.safetensors", "run.json", predictions] {
+        swapped(name, &checked);
+    }
+    let run = one.to_str().unwrap();
+    swapped("posterior.safetensors", &|| error_line(with(place.command("eval", &[]), &[run]), 1));
+    swapped(predictions, &|| error_line(bella(&["score", one.join(predictions).to_str().unwrap()]), 1));
+    std::fs::remove_file(one.join("posterior.safetensors")).unwrap();
+    swapped("resume.safetensors", &|| error_line(place.train(&["seed=1"]), 1));
+    done(place.train(&["seed=1"]));
+    assert!(!checked().contains("belongs to"));
+}

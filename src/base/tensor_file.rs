@@ -17,6 +17,9 @@ use super::tensor::{bytes, first_line};
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian, and are read in place");
 
+/// The metadata entry with the id of the run that a file belongs to.
+pub const RUN: &str = "run";
+
 /// Tensors by name; counters are tensors of one `i64`.
 pub struct State {
     content: Content,

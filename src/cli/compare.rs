@@ -13,7 +13,7 @@ use crate::metrics::{Average, Unit};
 use crate::predictions::Predictions;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
-use crate::run::RunFolder;
+use crate::run::{RunFolder, open_predictions};
 
 /// Compare two runs, or two predictions files, on one test set: differences with 95 % intervals (paired bootstrap).
 #[derive(Args)]
@@ -56,7 +56,7 @@ pub struct CompareArgs {
 
 pub fn run(args: &CompareArgs) -> Result<()> {
     let open = |file: &PathBuf| -> Result<Predictions> {
-        let predictions = Predictions::open(file)?;
+        let predictions = open_predictions(file)?;
         predictions.check_all_finite().with_context(|| file.display().to_string())?;
         Ok(predictions)
     };

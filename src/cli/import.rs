@@ -130,7 +130,7 @@ fn store(args: &ImportArgs, experiment: &Experiment, session: &Session, theta: T
     run.clear()?;
     record(session, &theta).write(&run)?;
     let (particles, parameters) = theta.size2()?;
-    session.stored(Posterior::Points { theta }, experiment)?.write(&run.posterior())?;
+    session.stored(Posterior::Points { theta }, experiment)?.write(&run.posterior(), &run.id())?;
     tracing::info!("{} of {parameters} parameters: {}", crate::base::small::particles(particles), run.path().display());
     println!("{}", run.path().display());
     Ok(())
@@ -154,6 +154,7 @@ fn found(run: &RunFolder, experiment: &Experiment, session: &Session, theta: &Te
 fn record(session: &Session, theta: &Tensor) -> Record {
     let (particles, parameters) = (theta.size()[0], theta.size()[1]);
     Record {
+        run: String::new(),
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: device::LIBTORCH_VERSION.into(),

@@ -20,6 +20,7 @@ use crate::predictions::{Answers, Predictions};
 use crate::results::conformal;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
+use crate::run::open_predictions;
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]
@@ -116,7 +117,7 @@ fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
         let found = Answers::open(file)?;
         return Ok(answers::score(cells_of(file, &found.metadata), &found));
     }
-    let predictions = Predictions::open(file)?;
+    let predictions = open_predictions(file)?;
     let mut row = cells_of(file, predictions.metadata());
     row.push("members", predictions.members().to_string());
     row.push("samples", predictions.samples().to_string());
@@ -126,7 +127,7 @@ fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
         row.push_number(column, value);
     }
     if let Some(validation) = validation {
-        let fitted = Predictions::open(validation)?;
+        let fitted = open_predictions(validation)?;
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         fitted.check_all_finite().with_context(|| validation.display().to_string())?;
         check_run(&fitted, &predictions).with_context(context)?;
@@ -145,7 +146,7 @@ fn conformal_sets(args: &ScoreArgs) -> Result<Vec<Row>> {
                    --validation FILE (`bella eval --split val` writes them)";
         return Err(Usage(why.into()).into());
     };
-    let held_out = Predictions::open(validation)?;
+    let held_out = open_predictions(validation)?;
     let names: Vec<String> = (0..held_out.classes())
         .map(|class| held_out.class_names().get(class).cloned().unwrap_or_else(|| class.to_string()))
         .collect();
@@ -153,7 +154,7 @@ fn conformal_sets(args: &ScoreArgs) -> Result<Vec<Row>> {
     let calibrated = plan.calibrate(&held_out).with_context(|| validation.display().to_string())?;
     let mut rows = Vec::new();
     for file in &args.files {
-        let tested = Predictions::open(file)?;
+        let tested = open_predictions(file)?;
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         check_run(&held_out, &tested).with_context(context)?;
         check_other_images(&held_out, &tested).with_context(context)?;
@@ -179,7 +180,7 @@ fn check_other_images(one: &Predictions, other: &Predictions) -> Result<()> {
 /// Returns the rows of every file against every out-of-distribution set.
 fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
     let open = |file: &PathBuf| -> Result<(Predictions, Uncertainty)> {
-        let predictions = Predictions::open(file)?;
+        let predictions = open_predictions(file)?;
         let uncertainty = Uncertainty::compute(&predictions).with_context(|| file.display().to_string())?;
         Ok((predictions, uncertainty))
     };

@@ -266,7 +266,7 @@ fn evaluate_finished(
     table: &TableArgs,
 ) -> Result<()> {
     let device = open_device(&settings, &world)?;
-    let Stored { posterior, classes, .. } = Stored::read(&run.posterior(), device)?;
+    let Stored { posterior, classes, .. } = run.read_posterior(device)?;
     let session = open_session(experiment, settings, device, classes, world)?;
     let tests = session.test_images(experiment)?;
     let record = Record::read(run)?;

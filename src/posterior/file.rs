@@ -8,7 +8,7 @@ use tch::{Device, Tensor};
 
 use super::{Description, Fitted, Masks, Posterior};
 use crate::base::tensor::host_f64;
-use crate::base::tensor_file::State;
+use crate::base::tensor_file::{RUN, State};
 
 impl Posterior {
     /// Adds the tensors to those of a file, under names that start with `prefix`.
@@ -104,15 +104,18 @@ pub struct Stored {
     pub about: Option<Description>,
     /// The weight `[C, d]` and bias `[C]` of a head that the particles do not train, for other programs.
     pub frozen_head: Option<[Tensor; 2]>,
+    /// The id of the run whose posterior it is, once it has been written; `None` before.
+    pub run: Option<String>,
 }
 
 impl Stored {
-    /// Writes the posterior to a file.
+    /// Writes the posterior of the run with the id `run` to a file.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    pub fn write(&self, path: &Path, run: &str) -> Result<()> {
         let mut state = State::default();
+        state.describe(RUN, run.to_string());
         self.posterior.save("", &mut state);
         state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
         state.put_text("file_hashes", &self.file_hashes);
@@ -141,7 +144,8 @@ impl Stored {
             true => Some([state.get("head.weight")?, state.get("head.bias")?]),
             false => None,
         };
-        Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")?, about, frozen_head })
+        let run = state.described(RUN).map(str::to_string);
+        Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")?, about, frozen_head, run })
     }
 
     /// Checks that the posterior was trained from files with these hashes, the first of which is that of `checkpoint`.

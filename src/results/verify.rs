@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::base::tensor_file::State;
+use crate::base::tensor_file::{RUN, State};
 use crate::experiment::{Experiment, load_config};
 use crate::predictions::Predictions;
 use crate::predictions::answers::{self, Answers};
@@ -39,23 +39,28 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
     let mut file_hashes = None;
     if run.posterior().is_file() {
         found.files += 1;
-        let read = State::read(&run.posterior()).and_then(|state| state.text("file_hashes"));
+        let read = State::read(&run.posterior()).and_then(|state| {
+            run.check_owner(&run.posterior(), state.described(RUN))?;
+            state.text("file_hashes")
+        });
         file_hashes = found.keep(read.context("the posterior cannot be used (`bella train --force` trains it again)"));
         found.keep(Record::read(run).context("the run's record cannot be used"));
     }
     found.keep(check_config(run, file_hashes));
     if let Some(file) = run.found_resume_file() {
         found.files += 1;
-        let read = State::read(&file).and_then(|state| state.text("data"));
+        let read = State::read(&file).and_then(|state| run.check_owner(&file, state.described(RUN)));
         found.keep(read.context("training cannot go on from its resume file (--force starts anew)"));
     }
     for path in files_in(&run.path().join("predictions"), "safetensors") {
         found.files += 1;
-        found.keep(Predictions::open(&path));
+        let read = Predictions::open(&path);
+        found.keep(read.and_then(|read| run.check_owner(&path, read.metadata().get(RUN).map(String::as_str))));
     }
     for path in files_in(&run.path().join("predictions"), answers::ENDING) {
         found.files += 1;
-        found.keep(Answers::open(&path));
+        let read = Answers::open(&path);
+        found.keep(read.and_then(|read| run.check_owner(&path, read.metadata.get(RUN).map(String::as_str))));
     }
     verify_tables(run.path(), found);
 }

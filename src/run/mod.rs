@@ -13,9 +13,10 @@ use sha2::{Digest, Sha256};
 use tch::Device;
 
 use crate::base::files::{create_folder, remove_leftovers, write_atomic};
+use crate::base::tensor_file::RUN;
 use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
-use crate::predictions::answers;
+use crate::predictions::{Predictions, answers};
 
 pub use record::Record;
 pub use settings::Settings;
@@ -110,13 +111,46 @@ impl RunFolder {
         })
     }
 
+    /// Reads the posterior of the run.
+    ///
+    /// # Errors
+    /// Fails if the posterior cannot be read, or if it is that of another run.
+    pub fn read_posterior(&self, device: Device) -> Result<Stored> {
+        let stored = Stored::read(&self.posterior(), device)?;
+        self.check_owner(&self.posterior(), stored.run.as_deref())?;
+        Ok(stored)
+    }
+
+    /// Returns the run in whose folder a file of predictions lies; none for a file elsewhere.
+    pub fn of_predictions(file: &Path) -> Option<RunFolder> {
+        let path = file.canonicalize().ok()?.parent()?.parent()?.to_path_buf();
+        (path.join("config.toml").is_file() && digest_in(path.file_name()?.to_str()?).is_some())
+            .then_some(RunFolder { path })
+    }
+
+    /// Checks that a file in the run's folder, which says that it belongs to the run `stored`, does so.
+    ///
+    /// # Errors
+    /// Fails if it names another run, or none.
+    pub fn check_owner(&self, file: &Path, stored: Option<&str>) -> Result<()> {
+        let (shown, id) = (file.display(), self.id());
+        match stored {
+            Some(stored) if stored == id => Ok(()),
+            Some(stored) => bail!(
+                "{shown}: belongs to the run {stored}, not to {id}: put this run's own file back (or give the folder its name \
+                 back), or train the run again with --force"
+            ),
+            None => bail!("{shown}: does not say which run it belongs to: train the run {id} again with --force"),
+        }
+    }
+
     /// Reads the posterior of a finished run and checks that its config and the files of `experiment` are those that it was
     /// trained with.
     ///
     /// # Errors
     /// Fails if the posterior cannot be read, or if its config, its checkpoint or its head has changed.
     pub fn stored(&self, experiment: &Experiment, device: Device) -> Result<Stored> {
-        let stored = Stored::read(&self.posterior(), device)?;
+        let stored = self.read_posterior(device)?;
         self.check_config(&stored.file_hashes)?;
         stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
         Ok(stored)
@@ -312,6 +346,18 @@ impl RunFolder {
     pub fn record(&self) -> PathBuf {
         self.path.join("run.json")
     }
+}
+
+/// Opens a file of predictions. In the folder of a run it must be that run's.
+///
+/// # Errors
+/// Fails if the file cannot be read, or if it belongs to another run.
+pub fn open_predictions(path: &Path) -> Result<Predictions> {
+    let predictions = Predictions::open(path)?;
+    if let Some(run) = RunFolder::of_predictions(path) {
+        run.check_owner(path, predictions.metadata().get(RUN).map(String::as_str))?;
+    }
+    Ok(predictions)
 }
 
 /// Locks a file. A process that only asks whether the file is locked holds it for a moment, which is waited for.

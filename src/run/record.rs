@@ -4,12 +4,14 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::RunFolder;
-use crate::base::files::write_atomic;
+use crate::base::files::{read_text, write_atomic};
 use crate::base::hash::{check_json, seal_json};
 
 /// The circumstances of a run and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
+    /// The id of the run, which [`write`](Self::write) sets.
+    pub run: String,
     pub bella_version: String,
     /// The commit of the source tree that bella was built from, if that was a git checkout.
     pub commit: String,
@@ -48,7 +50,10 @@ fn one() -> usize {
 
 impl Record {
     pub fn write(&self, run: &RunFolder) -> Result<()> {
-        let text = seal_json(&serde_json::to_string_pretty(self).context("cannot write run.json")?);
+        let text = seal_json(
+            &serde_json::to_string_pretty(&Record { run: run.id(), ..self.clone() })
+                .context("cannot write run.json")?,
+        );
         write_atomic(&run.record(), |file| {
             use std::io::Write;
             Ok(file.write_all(text.as_bytes())?)
@@ -57,8 +62,10 @@ impl Record {
 
     pub fn read(run: &RunFolder) -> Result<Record> {
         let path = run.record();
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
+        let text = read_text(&path).with_context(|| format!("{}: cannot read", path.display()))?;
         check_json(&text).with_context(|| path.display().to_string())?;
-        serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))
+        let record: Record = serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
+        run.check_owner(&path, Some(&record.run))?;
+        Ok(record)
     }
 }

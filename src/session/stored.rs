@@ -21,6 +21,7 @@ impl Session {
             classes: self.classes.clone(),
             file_hashes: experiment.file_hashes()?.to_string(),
             about: self.description(experiment)?,
+            run: None,
             frozen_head: (!trained).then_some([head.weight, head.bias]),
         })
     }

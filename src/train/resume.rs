@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::trainer::{ADVICE, Clock, Trainer};
 use crate::base::tensor::host_f64;
-use crate::base::tensor_file::State;
+use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;
 use crate::machine::memory::Cut;
 use crate::machine::parallel::World;
@@ -21,6 +21,7 @@ impl Trainer<'_> {
             return Ok(());
         }
         let mut state = State::default();
+        state.describe(RUN, self.folder.id());
         state.put("theta", &self.theta);
         self.method.save(&mut state);
         if let Some(name) = state.not_finite() {
@@ -117,11 +118,14 @@ pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>>
         return Ok(None);
     }
     let path = path.unwrap_or_else(|| run.resume_file());
-    if world.size() == 1 {
-        return State::read(&path).context(UNUSABLE).map(Some);
-    }
-    let read = || std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()));
-    State::parse(world.from_first(read)?, &path).context(UNUSABLE).map(Some)
+    let read = || crate::base::files::read_file(&path).with_context(|| format!("{}: cannot read", path.display()));
+    let state = match world.size() {
+        1 => State::read(&path),
+        _ => State::parse(world.from_first(read)?, &path),
+    };
+    let state = state.context(UNUSABLE)?;
+    run.check_owner(&path, state.described(RUN)).context(UNUSABLE)?;
+    Ok(Some(state))
 }
 
 /// Returns the number of libtorch threads with which a resumed run must compute. On the CPU the run is bit-identical

@@ -281,6 +281,7 @@ fn announce((experiment, training): (&Experiment, &Training), trainer: &Trainer,
 fn untrained(theta: &Tensor, material: &Material, session: &Session) -> Record {
     let (particles, parameters) = (theta.size()[0], theta.size()[1]);
     Record {
+        run: String::new(),
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: crate::machine::device::LIBTORCH_VERSION.into(),
@@ -309,6 +310,7 @@ fn untrained(theta: &Tensor, material: &Material, session: &Session) -> Record {
 /// Returns the content of `run.json` for a run that has been trained.
 fn record_of(trainer: &Trainer, session: &Session) -> Record {
     Record {
+        run: String::new(),
         epochs: trainer.progress.epoch,
         steps: trainer.progress.steps,
         wall_seconds: trainer.wall_seconds(),
@@ -333,7 +335,7 @@ fn mean_rate(trainer: &Trainer) -> f64 {
 fn store(posterior: Posterior, experiment: &Experiment, session: &Session, folder: &RunFolder) -> Result<Posterior> {
     let stored = session.stored(posterior, experiment)?;
     if session.world.leads() {
-        stored.write(&folder.posterior())?;
+        stored.write(&folder.posterior(), &folder.id())?;
     }
     Ok(stored.posterior)
 }

@@ -2,9 +2,9 @@
 
 use super::readings::distinct;
 use crate::metrics::Scores;
-use crate::predictions::Predictions;
 use crate::report::sources::{RowView, Sources};
 use crate::results::series::Series;
+use crate::run::open_predictions;
 
 /// The number of shifted conditions shown beside the clean one, for each test set.
 const MOST_SHIFTS: usize = 2;
@@ -38,7 +38,7 @@ pub fn measure(sources: &Sources, series: &[Series]) -> (Vec<Measured>, Vec<Stri
         let rows = one.rows.iter().map(|row| RowView::new(&sources.results, *row));
         for row in rows.filter(|row| shown.contains(&place(row))) {
             let Some(path) = sources.predictions_of(&row) else { continue };
-            match Predictions::open(&path).and_then(|predictions| Scores::compute(&predictions)) {
+            match open_predictions(&path).and_then(|predictions| Scores::compute(&predictions)) {
                 Ok(scores) => {
                     let (set, condition) = place(&row);
                     measured.push(Measured { series: at, set, condition, scores });

@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use crate::base::hash::check_json;
 use crate::evaluate::{IMAGES, shown};
 use crate::model::checkpoint_name;
-use crate::predictions::Predictions;
 use crate::results::store::{self, Table};
+use crate::run::open_predictions;
 use crate::schema::one_line;
 
 /// The readable files of one run folder.
@@ -119,7 +119,7 @@ impl PredictionsFile {
     }
 
     fn read(path: &Path) -> Result<Self> {
-        let predictions = Predictions::open(path)?;
+        let predictions = open_predictions(path)?;
         let text = |key: &str| predictions.metadata().get(key).cloned().unwrap_or_default();
         let file = Self {
             path: path.to_path_buf(),
