@@ -427,7 +427,7 @@ fn adapters_that_do_not_fit_are_refused_in_one_line() {
     refused(foreign, &["8 of its 8 layers match none of", "layers.0.attn", "they are called like blocks.0."]);
     refused(renamed(&wider), &["is an adapter of another network", "blocks.0.attn"]);
     let more = renamed(&|name, t| (name.replace("blocks.0.mlp.fc1.lora_A", "blocks.0.norm1"), t.shallow_clone()));
-    refused(more, &["blocks.0.norm1.weight, which is neither a low-rank factor"]);
+    refused(more, &["blocks.0.mlp.fc1.lora_B.weight is a B without its A"]);
     // Another checkpoint of equal shapes is known by its hash.
     let other = place.path("other");
     copy(&family("timm-vit"), &other);
