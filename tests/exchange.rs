@@ -353,6 +353,21 @@ fn what_cannot_leave_is_refused_in_one_line() {
     assert!(place.path("new/draw-1/adapter_config.json").is_file());
 }
 
+/// timm's forward of BEiT and EVA goes past what PEFT wraps, and no adapter holds both classifiers of a distilled DeiT.
+#[test]
+fn networks_past_which_adapters_go_leave_whole() {
+    for (name, parts) in [
+        ("timm-beit", ["q_bias", "past what PEFT wraps", "--to weights"]),
+        ("timm-deit-distilled", ["distilled DeiT", "two classifiers", "--to weights"]),
+    ] {
+        let place = Place::new();
+        let run = train(&place, name, ALL_LAYERS);
+        assert_has(&error_line(export(&place, &run, "new", &["--to", "peft"]), 1), &parts);
+        assert!(!place.path("new").exists(), "nothing is half-written");
+        done(export(&place, &run, "whole", &["--to", "weights"]));
+    }
+}
+
 #[test]
 fn adapters_that_do_not_fit_are_refused_in_one_line() {
     let place = Place::new();
@@ -387,12 +402,32 @@ fn adapters_that_do_not_fit_are_refused_in_one_line() {
     refused(changed("LORA", "IA3"), &["a IA3 adapter", "bella reads"]);
     refused(changed("\"use_dora\": false", "\"use_dora\": true"), &["a DoRA adapter"]);
     refused(changed("\"bias\": \"none\"", "\"bias\": \"all\""), &["bias = \"all\""]);
+    for start in ["lora_ga", "OLoRA", "pissa_niter_4", "loftq", "corda", "unheard-of"] {
+        let named = format!("\"init_lora_weights\": \"{start}\"");
+        refused(changed("\"init_lora_weights\": true", &named), &[&start.to_lowercase(), "changed the base"]);
+    }
+    refused(
+        changed("\"bias\": \"none\"", "\"bias\": \"none\", \"kasa_config\": {\"a\": 1}"),
+        &["kasa_config = ", "merge"],
+    );
+    let damaged = |name: &str, t: &Tensor| {
+        let hit = name.ends_with("blocks.0.attn.proj.lora_B.weight");
+        (name.to_string(), if hit { t * f64::NAN } else { t.shallow_clone() })
+    };
+    refused(renamed(&damaged), &["blocks.0.attn.proj.lora_B.weight holds values that are NaN or infinite"]);
+    let only_b = place.path("only-b");
+    copy(&place.path("out"), &only_b);
+    let path = only_b.join("adapter_model.safetensors");
+    let mut kept = tensors(&path);
+    kept.retain(|(name, _)| !name.ends_with("blocks.0.attn.proj.lora_A.weight"));
+    Tensor::write_safetensors(&kept, &path).unwrap();
+    refused(only_b, &["blocks.0.attn.proj.lora_B.weight is a B without its A"]);
     refused(changed("\"r\": 2", "\"r\": 3"), &["has rank 2, but its config says 3"]);
     let foreign = renamed(&|name, t| (name.replace("blocks", "layers"), t.shallow_clone()));
     refused(foreign, &["8 of its 8 layers match none of", "layers.0.attn", "they are called like blocks.0."]);
     refused(renamed(&wider), &["is an adapter of another network", "blocks.0.attn"]);
     let more = renamed(&|name, t| (name.replace("blocks.0.mlp.fc1.lora_A", "blocks.0.norm1"), t.shallow_clone()));
-    refused(more, &["blocks.0.norm1.weight, which is neither a low-rank factor"]);
+    refused(more, &["blocks.0.mlp.fc1.lora_B.weight is a B without its A"]);
     // Another checkpoint of equal shapes is known by its hash.
     let other = place.path("other");
     copy(&family("timm-vit"), &other);

@@ -299,7 +299,7 @@ fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoi
     let session = outgoing.session;
     let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
     if loaded == Loaded::Adapter {
-        target.expect_adapters()?;
+        target.expect_adapters(&session.names)?;
     }
     let (write, what): (Writer, Format) = match loaded {
         Loaded::Adapter => (peft::write, Format::Peft),

@@ -52,6 +52,9 @@ pub fn read(folder: &Path) -> Result<Option<[Tensor; 2]>> {
             weight.size(),
             bias.size()
         );
+        for (name, value) in [("weight", &weight), ("bias", &bias)] {
+            ensure!(bool::try_from(value.isfinite().all())?, "{name} holds values that are NaN or infinite");
+        }
         Ok([weight, bias])
     };
     read().map(Some).with_context(|| path.display().to_string())

@@ -118,8 +118,14 @@ impl Reading<'_> {
                 updates.insert(layer, update);
             }
         }
-        let head = head.remove("weight").zip(head.remove("bias")).map(|(weight, bias)| [weight, bias]);
-        Ok((updates, head))
+        match (head.remove("weight"), head.remove("bias")) {
+            (Some(weight), Some(bias)) => Ok((updates, Some([weight, bias]))),
+            (None, None) => Ok((updates, None)),
+            (weight, _) => {
+                let (has, lacks) = if weight.is_some() { ("weight", "bias") } else { ("bias", "weight") };
+                bail!("has the {has} of a classifier without its {lacks}: store both, or remove it")
+            }
+        }
     }
 
     /// Returns the layers of the network, then those of blocks that the checkpoint has and the network does not run.
@@ -148,6 +154,11 @@ impl Reading<'_> {
         for name in self.state.names() {
             let inner =
                 name.strip_prefix(ROOT).unwrap_or(&name).replace(".default.", ".").replace(".modules_to_save.", ".");
+            let value = self.state.get(&name)?;
+            ensure!(
+                !value.is_floating_point() || bool::try_from(value.isfinite().all())?,
+                "{WEIGHTS}: {name} holds values that are NaN or infinite: the adapter is damaged or diverged; export it again"
+            );
             if let Some(path) = inner.strip_suffix(".lora_A.weight") {
                 layers += 1;
                 match found(places, path) {
@@ -156,10 +167,17 @@ impl Reading<'_> {
                     None => strangers.push(path.to_string()),
                 }
             } else if let Some(part) = of_classifier(&inner) {
-                stored.head.insert(part, self.state.get(&name)?.to_kind(Kind::Float));
+                let former = stored.head.insert(part, value.to_kind(Kind::Float));
+                ensure!(former.is_none(), "{name} is a second {part} of a classifier: keep the trained one");
             } else if let Some(own) = frozen(places, &inner) {
                 self.expect_frozen(&name, &own)?;
-            } else if !inner.ends_with(".lora_B.weight") {
+            } else if inner.ends_with(".lora_B.weight") {
+                let other = name.replace(".lora_B.", ".lora_A.");
+                ensure!(
+                    self.state.has(&other),
+                    "{WEIGHTS}: {name} is a B without its A, {other}: store both, or remove it"
+                );
+            } else {
                 bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier");
             }
         }
@@ -189,7 +207,7 @@ impl Reading<'_> {
         let mut places = Vec::new();
         for package in packages {
             let target = Target::new(Some(*package), self.base.path, naming, &names)?;
-            target.expect_adapters()?;
+            target.expect_adapters(&names)?;
             for slot in slots {
                 let stranger = target.family.map_or(TEXTS, |family| family.stranger(slot));
                 for module in modules::of(slot, &target, &names, gated)? {

@@ -83,6 +83,10 @@ struct Adapter {
 /// # Errors
 /// Fails if the model is no low-rank update, if its layers have no names in the target, or if a file cannot be written.
 pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
+    ensure!(
+        outgoing.session.names.name_of("head_dist.weight").is_none(),
+        "the checkpoint is a distilled DeiT with two classifiers, for which PEFT has no place in an adapter: export it by --to weights"
+    );
     let adapter = Adapter::of(outgoing, target, model)?;
     let mut state = State::default();
     for (path, Lora { a, b, .. }) in &adapter.updates {

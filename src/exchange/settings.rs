@@ -30,6 +30,7 @@ impl Settings {
         let alpha = self.of_pattern("alpha_pattern", path)?;
         let alpha = alpha.map_or_else(|| self.0["lora_alpha"].as_f64(), |value| value.as_f64());
         let alpha = alpha.context("its config has no number `lora_alpha`")?;
+        ensure!(alpha.is_finite(), "its lora_alpha = {alpha}: must be a finite number");
         let by_root = self.0["use_rslora"].as_bool() == Some(true);
         Ok(if by_root { alpha / (rank as f64).sqrt() } else { alpha / rank as f64 })
     }
@@ -58,20 +59,48 @@ impl Settings {
     }
 }
 
-/// The settings by which PEFT changes what a LoRA adapter computes, and which bella does not compute.
-const VARIANTS: [&str; 11] = [
-    "lora_bias",
-    "use_qalora",
-    "use_bdlora",
-    "fan_in_fan_out",
-    "target_parameters",
-    "layer_replication",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "arrow_config",
-    "monteclora_config",
-    "velora_config",
+/// The settings that this file reads.
+const READ: [&str; 9] = [
+    "peft_type",
+    "r",
+    "lora_alpha",
+    "use_rslora",
+    "use_dora",
+    "rank_pattern",
+    "alpha_pattern",
+    "bias",
+    "init_lora_weights",
 ];
+
+/// The settings that change nothing in a trained adapter: its tensors say which layers it updates, and the start of the
+/// factors says how they were made.
+const HARMLESS: [&str; 22] = [
+    "task_type",
+    "peft_version",
+    "auto_mapping",
+    "base_model_name_or_path",
+    "revision",
+    "inference_mode",
+    "target_modules",
+    "exclude_modules",
+    "lora_dropout",
+    "modules_to_save",
+    "layers_to_transform",
+    "layers_pattern",
+    "megatron_config",
+    "megatron_core",
+    "loftq_config",
+    "eva_config",
+    "corda_config",
+    "lora_ga_config",
+    "qalora_group_size",
+    "ensure_weight_tying",
+    "runtime_config",
+    "ephemeral_gpu_offload",
+];
+
+/// The starts of PEFT 0.21 with which an adapter is an update of the checkpoint itself.
+const STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];
 
 /// Checks that the config is that of a plain LoRA adapter.
 fn check_kind(config: &Value) -> Result<()> {
@@ -93,19 +122,29 @@ fn check_kind(config: &Value) -> Result<()> {
         Value::Object(all) => !all.is_empty(),
         _ => true,
     };
-    let other = VARIANTS.iter().find(|key| set(&config[**key]));
-    ensure!(other.is_none(), "{} is set, which bella does not compute: it reads plain LoRA", other.unwrap_or(&""));
+    let known = |key: &str| READ.contains(&key) || HARMLESS.contains(&key);
+    let other = config.as_object().and_then(|all| all.iter().find(|(key, value)| !known(key) && set(value)));
+    if let Some((key, value)) = other {
+        bail!(
+            "{CONFIG}: {key} = {value}: a setting that bella does not compute: it reads plain LoRA; merge the adapter with \
+             PEFT's merge_and_unload, and import the model"
+        );
+    }
     check_start(config)
 }
 
 /// Checks that the adapter was trained on the checkpoint itself.
 fn check_start(config: &Value) -> Result<()> {
-    let start = config["init_lora_weights"].as_str().unwrap_or_default();
-    let moves_base = ["pissa", "olora", "corda", "loftq"].iter().find(|kind| start.starts_with(**kind));
+    let start = match &config["init_lora_weights"] {
+        Value::Null | Value::Bool(_) => return Ok(()),
+        Value::String(start) => start.to_lowercase(),
+        other => bail!("init_lora_weights = {other}: must be a word or a truth value"),
+    };
     ensure!(
-        moves_base.is_none(),
-        "init_lora_weights = \"{start}\" has also changed the base: convert the adapter to plain LoRA (PEFT's \
-         path_initial_model_for_weight_conversion)"
+        STARTS.contains(&start.as_str()),
+        "init_lora_weights = \"{start}\" has also changed the base, or is unknown; known: true, false, {}: convert the adapter \
+         to plain LoRA (PEFT's path_initial_model_for_weight_conversion)",
+        STARTS.join(", ")
     );
     Ok(())
 }

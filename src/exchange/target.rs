@@ -61,8 +61,15 @@ impl Target {
     /// Checks that adapters fit the package's models.
     ///
     /// # Errors
-    /// Fails if no package wraps their layers under names of their own.
-    pub fn expect_adapters(&self) -> Result<()> {
+    /// Fails if no package wraps their layers under names of their own, or if the package's forward goes past the wraps.
+    pub fn expect_adapters(&self, names: &StoredNames) -> Result<()> {
+        let apart = (self.package == Package::Timm).then(|| names.name_of_stored_end(".attn.q_bias")).flatten();
+        ensure!(
+            apart.is_none(),
+            "{}: timm multiplies by the fused weight of such layers itself (BEiT, EVA), past what PEFT wraps, so an adapter \
+             would change nothing there: --to weights exports the whole model, and fine-tuned models can be imported",
+            apart.unwrap_or_default()
+        );
         ensure!(
             self.package != Package::Torchvision,
             "adapters do not fit the layers of torchvision's models: --to weights, torchscript and onnx export whole models, and \

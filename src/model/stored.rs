@@ -87,6 +87,11 @@ fn keyless(name: &str) -> String {
 }
 
 impl StoredNames {
+    /// Returns the first stored name that ends in `end`.
+    pub fn name_of_stored_end(&self, end: &str) -> Option<&str> {
+        self.0.iter().map(|stored| stored.name.as_str()).find(|name| name.ends_with(end))
+    }
+
     pub(super) fn push(&mut self, name: &str, canonical: &str, form: Form) {
         let (name, canonical) = (name.to_string(), canonical.to_string());
         self.0.push(StoredName { name, canonical, form, fused: true });

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use super::classes::IMAGE_SIZE;
+use super::classes::{IMAGE_SIZE, LANGUAGE};
 use super::weights::Place;
 use crate::model::vit::architecture::of_sizes;
 use crate::model::vit::rope::Rope;
@@ -78,7 +78,11 @@ fn other(tensors: &[(String, Tensor)], why: &anyhow::Error) -> String {
     let has = |part: &&str| tensors.iter().any(|(name, _)| name.contains(part));
     match OTHERS.iter().find(|(_, parts)| parts.iter().any(has)) {
         Some((kind @ "a language model", _)) => {
-            format!("its tensors look like {kind}'s, and bella fine-tunes networks of images")
+            format!(
+                "its tensors look like {kind}'s: bella reads those of model_type {} from a folder with the publisher's \
+                 config.json; {EXPORT} huggingface NAME writes others, which train with checkpoint.kind = \"module\"",
+                LANGUAGE.join(", ")
+            )
         }
         Some((kind, _)) => format!(
             "its tensors look like {kind}'s, which trains by its own forward: write it with {EXPORT} timm NAME --weights \

@@ -2,10 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use crate::model::vit::Activation;
+
+/// The largest values of sizes, far above those of published networks.
+const MOST: [(&[&str], i64); 3] = [
+    (&["num_hidden_layers", "layers", "depth"], 4096),
+    (&["image_size", "patch_size"], 16_384),
+    (
+        &[
+            "hidden_size",
+            "intermediate_size",
+            "head_dim",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "projection_dim",
+        ],
+        1 << 20,
+    ),
+];
+
+/// The largest value of any other whole number, such as a vocabulary or a context.
+const MOST_OF_OTHERS: i64 = 1 << 24;
 
 /// A table of a config.
 #[derive(Clone)]
@@ -45,10 +65,46 @@ impl Values {
         match self.get(key) {
             None => Ok(default),
             Some(value) => match value.as_i64() {
-                Some(number) if number > 0 => Ok(number),
+                Some(number) if number > 0 => self.bounded(key, number),
                 _ => bail!("{}: {key} = {value}: must be a whole number above 0", self.path.display()),
             },
         }
+    }
+
+    /// Checks that every key that is set is one of `known`.
+    ///
+    /// # Errors
+    /// Fails at the first other key whose value is not null, false or empty.
+    pub fn expect_keys(&self, what: &str, known: &[&str]) -> Result<()> {
+        let set = |value: &Value| match value {
+            Value::Null => false,
+            Value::Bool(on) => *on,
+            Value::Array(all) => !all.is_empty(),
+            Value::Object(all) => !all.is_empty(),
+            _ => true,
+        };
+        let all = self.table.as_object().into_iter().flatten();
+        if let Some((key, value)) = all.into_iter().find(|(key, value)| !known.contains(&key.as_str()) && set(value)) {
+            bail!(
+                "{}: {key} = {value}: a key that bella does not know for {what}: remove it from the file if it changes nothing",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns a size that a network may have.
+    ///
+    /// # Errors
+    /// Fails if it is larger than any, before something is allocated for it.
+    fn bounded(&self, key: &str, number: i64) -> Result<i64> {
+        let most = MOST.iter().find(|(keys, _)| keys.contains(&key)).map_or(MOST_OF_OTHERS, |(_, most)| *most);
+        ensure!(
+            number <= most,
+            "{}: {key} = {number}: must be at most {most}: no network is that large; put the publisher's config there",
+            self.path.display()
+        );
+        Ok(number)
     }
 
     /// Returns the side of a square from `224` or `[224, 224]`.
@@ -58,7 +114,7 @@ impl Values {
     pub fn side(&self, key: &str, default: i64) -> Result<i64> {
         let Some(Value::Array(sides)) = self.get(key) else { return self.integer(key, default) };
         match sides.iter().map(Value::as_i64).collect::<Vec<_>>()[..] {
-            [Some(height), Some(width)] if height == width && height > 0 => Ok(height),
+            [Some(height), Some(width)] if height == width && height > 0 => self.bounded(key, height),
             _ => bail!("{}: {key}: must be the side of a square", self.path.display()),
         }
     }

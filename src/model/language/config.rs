@@ -7,6 +7,110 @@ use super::rope::{Rope, Scaling};
 use crate::model::folder::{LANGUAGE, Values};
 use crate::schema::hint;
 
+/// The keys that are read here.
+const KEYS: &[&str] = &[
+    "model_type",
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "hidden_act",
+    "attention_bias",
+    "mlp_bias",
+    "tie_word_embeddings",
+    "sliding_window",
+    "use_sliding_window",
+    "layer_types",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "partial_rotary_factor",
+    "torch_dtype",
+    "dtype",
+];
+
+/// The keys that change no logits: those of training, of loading, of writing texts, and of the heads of other classes.
+const HARMLESS: &[&str] = &[
+    "_name_or_path",
+    "_attn_implementation_autoset",
+    "_flash_attn_2_enabled",
+    "architectures",
+    "attention_dropout",
+    "attn_implementation",
+    "auto_map",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "eos_token_id",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "id2label",
+    "initializer_range",
+    "label2id",
+    "length_penalty",
+    "max_length",
+    "max_sequence_length",
+    "max_window_layers",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_labels",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "pad_token_id",
+    "prefix",
+    "pretraining_tp",
+    "problem_type",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    "rope_type",
+    "sep_token_id",
+    "suppress_tokens",
+    "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torchscript",
+    "transformers_version",
+    "typical_p",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+    "use_cache",
+];
+
+/// The keys of the table of rotary positions.
+const ROPE_KEYS: [&str; 8] = [
+    "rope_type",
+    "type",
+    "rope_theta",
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+];
+
 /// A model type of transformers that bella computes natively.
 #[derive(Debug, PartialEq)]
 pub struct Family {
@@ -158,8 +262,25 @@ fn refuse_others(values: &Values) -> Result<()> {
         ["silu", "swish"].contains(&activation),
         "{shown}: hidden_act = \"{activation}\" is none that bella computes for a language network; known: silu"
     );
+    let layers = values.get("layer_types").and_then(Value::as_array).into_iter().flatten();
+    for layer in layers {
+        ensure!(
+            ["full_attention", "sliding_attention"].iter().any(|known| layer == known),
+            "{shown}: layer_types has {layer}, which bella does not compute; known: full_attention, sliding_attention"
+        );
+    }
+    values.expect_keys("a language network", &[KEYS, HARMLESS].concat())?;
+    whole_heads(values)
+}
+
+/// Checks that rotary positions turn all channels of a head.
+fn whole_heads(values: &Values) -> Result<()> {
     let partial = values.get("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0);
-    ensure!(partial == 1.0, "{shown}: partial_rotary_factor = {partial}: bella turns all channels of a head; known: 1");
+    ensure!(
+        partial == 1.0,
+        "{}: partial_rotary_factor = {partial}: bella turns all channels of a head; known: 1",
+        values.path.display()
+    );
     Ok(())
 }
 
@@ -180,17 +301,23 @@ fn window(values: &Values, family: &Family) -> Result<Option<i64>> {
     }
 }
 
-/// Reads rotary positions from `rope_parameters` (transformers 5), or from `rope_theta` and `rope_scaling` (4).
+/// Reads rotary positions from `rope_scaling` (transformers 4), which transformers 5 prefers, or else `rope_parameters` (5),
+/// and from `rope_theta` where the table has none.
 fn rope(values: &Values) -> Result<Rope> {
-    let table = |key: &str| values.get(key).cloned().map(|table| Values::new(&values.path, table));
-    let parameters = table("rope_parameters");
-    let scaling = parameters.clone().or(table("rope_scaling"));
-    let theta = match &parameters {
+    let filled = |table: &&Value| table.as_object().is_none_or(|all| !all.is_empty());
+    let table = |key: &str| values.get(key).filter(filled).cloned().map(|table| Values::new(&values.path, table));
+    let scaling = table("rope_scaling").or(table("rope_parameters"));
+    let theta = match &scaling {
         Some(parameters) if parameters.has("rope_theta") => parameters.number("rope_theta", 10_000.0)?,
         _ => values.number("rope_theta", 10_000.0)?,
     };
     let scaling = match &scaling {
-        Some(scaling) => scaling_of(scaling).context("rotary positions")?,
+        Some(table) => {
+            let read = scaling_of(table).context("rotary positions")?;
+            table.expect_keys("rotary positions", &ROPE_KEYS)?;
+            whole_heads(table)?;
+            read
+        }
         None => Scaling::None,
     };
     Ok(Rope { theta, scaling })
@@ -264,9 +391,35 @@ mod tests {
         assert_eq!([old, new].map(|table| read("llama", table).unwrap().rope), [expected, expected]);
     }
 
+    /// `python3 -c "import transformers as hf; print(hf.LlamaConfig(rope_parameters=dict(rope_type='linear', factor=2.),
+    /// rope_scaling=dict(rope_type='linear', factor=4., rope_theta=3e4), rope_theta=5e5).rope_parameters)"`, and with
+    /// `rope_scaling={}`
+    #[test]
+    fn scaling_beside_parameters_wins_as_in_transformers() {
+        let both = |scaling: Value| {
+            let parameters = json!({ "rope_type": "linear", "factor": 2.0 });
+            read("llama", json!({ "rope_parameters": parameters, "rope_scaling": scaling, "rope_theta": 5e5 }))
+                .unwrap()
+                .rope
+        };
+        let own = json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 3e4 });
+        assert_eq!(both(own), Rope { theta: 3e4, scaling: Scaling::Linear { factor: 4.0 } });
+        assert_eq!(both(json!({})), Rope { theta: 5e5, scaling: Scaling::Linear { factor: 2.0 } });
+    }
+
     #[test]
     fn what_is_not_computed_is_refused_by_name() {
         for (table, rule) in [
+            (json!({ "num_hidden_layers": 1_000_000_000 }), "num_hidden_layers = 1000000000: must be at most 4096"),
+            (json!({ "hidden_size": 1_000_000_000 }), "hidden_size = 1000000000: must be at most"),
+            (json!({ "vocab_size": 10_000_000_000_i64 }), "vocab_size = 10000000000: must be at most"),
+            (json!({ "logit_scale": 0.5 }), "logit_scale = 0.5"),
+            (json!({ "layer_types": ["linear_attention"] }), "layer_types has \"linear_attention\""),
+            (
+                json!({ "rope_parameters": { "rope_type": "default", "mrope_section": [1, 2] } }),
+                "mrope_section = [1,2]",
+            ),
+            (json!({ "rope_parameters": { "partial_rotary_factor": 0.5 } }), "partial_rotary_factor = 0.5"),
             (json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0 } }), "rope_type = \"yarn\""),
             (json!({ "rope_scaling": { "rope_type": "dynamic", "factor": 4.0 } }), "rope_type = \"dynamic\""),
             (json!({ "rope_scaling": { "rope_type": "linear" } }), "has no `factor`"),
