@@ -146,17 +146,6 @@ fn a_posterior_explains_itself() {
     }
 }
 
-#[test]
-fn posteriors_of_earlier_versions_still_open() {
-    let place = Place::new();
-    let run = train(&place, "timm-vit", ALL_LAYERS);
-    let file = run.join("posterior.safetensors");
-    let old: Vec<(String, Tensor)> =
-        tensors(&file).into_iter().filter(|(name, _)| !name.starts_with("head.")).collect();
-    Tensor::write_safetensors(&old, &file).unwrap();
-    done(export(&place, &run, "out", &["--to", "peft"]));
-}
-
 /// The files of an adapter, and of its second export after an import.
 fn round_trip(name: &str, subspace: &str, more: &[&str]) {
     let place = Place::new();

@@ -16,11 +16,11 @@ use crate::base::outside::print_drawn;
 use crate::evaluate::IMAGES;
 use crate::metrics::conformal::Coverage;
 use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
-use crate::predictions::{Answers, Predictions};
+use crate::predictions::Predictions;
 use crate::results::conformal;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
-use crate::run::open_predictions;
+use crate::run::{open_answers, open_predictions};
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]
@@ -106,7 +106,7 @@ fn check_answers(args: &ScoreArgs) -> Result<()> {
 fn levels(files: &[PathBuf]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for file in files {
-        let found = Answers::open(file)?;
+        let found = open_answers(file)?;
         rows.extend(answers::levels_of(&cells_of(file, &found.metadata), &found));
     }
     Ok(rows)
@@ -114,7 +114,7 @@ fn levels(files: &[PathBuf]) -> Result<Vec<Row>> {
 
 fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
     if answers::is_answers(file) {
-        let found = Answers::open(file)?;
+        let found = open_answers(file)?;
         return Ok(answers::score(cells_of(file, &found.metadata), &found));
     }
     let predictions = open_predictions(file)?;

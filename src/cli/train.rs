@@ -19,10 +19,9 @@ use crate::experiment::{Experiment, LogFormat};
 use crate::machine::memory;
 use crate::machine::parallel::World;
 use crate::posterior::Stored;
-use crate::predictions::{Answers, Predictions};
 use crate::results::images::TESTED;
 use crate::results::store::{Row, Table, read};
-use crate::run::{Record, RunFolder, RunLock};
+use crate::run::{Record, RunFolder, RunLock, open_answers, open_predictions};
 use crate::session::{Session, Settings};
 use crate::train::{self, Finished, Material, Outcome, Watch, read_resume_file, stored_threads};
 
@@ -217,7 +216,7 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder, ho
     }
     let own = experiment.predictive();
     let (table, mut rows) = (read(&csv)?, Vec::new());
-    for predictive in Stored::read(&run.posterior(), Device::Cpu)?.posterior.predictives(own) {
+    for predictive in run.read_posterior(Device::Cpu)?.posterior.predictives(own) {
         for set in experiment.data.test_names() {
             let Some(row) = stored_row(&table, run, &set, &predictive.name(own)) else { return Ok(false) };
             rows.push(row);
@@ -244,8 +243,8 @@ fn stored_row(table: &Table, run: &RunFolder, set: &str, predictive: &str) -> Op
 fn stored_predictions(run: &RunFolder, name: [&str; 3]) -> Option<(Option<String>, usize)> {
     let (file, answers) = (run.predictions_of(&name), run.answers_of(&name));
     let found = match answers.exists() {
-        true => Answers::open(&answers).map(|of| (of.metadata.get(IMAGES).cloned(), of.replies.len())),
-        false => Predictions::open(&file).map(|of| (of.metadata().get(IMAGES).cloned(), of.samples())),
+        true => open_answers(&answers).map(|of| (of.metadata.get(IMAGES).cloned(), of.replies.len())),
+        false => open_predictions(&file).map(|of| (of.metadata().get(IMAGES).cloned(), of.samples())),
     };
     match found {
         Ok(found) => Some(found),

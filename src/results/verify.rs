@@ -49,7 +49,10 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
     found.keep(check_config(run, file_hashes));
     if let Some(file) = run.found_resume_file() {
         found.files += 1;
-        let read = State::read(&file).and_then(|state| run.check_owner(&file, state.described(RUN)));
+        let read = State::read(&file).and_then(|state| {
+            run.check_owner(&file, state.described(RUN))?;
+            state.text("data")
+        });
         found.keep(read.context("training cannot go on from its resume file (--force starts anew)"));
     }
     for path in files_in(&run.path().join("predictions"), "safetensors") {

@@ -16,7 +16,8 @@ use crate::base::files::{create_folder, remove_leftovers, write_atomic};
 use crate::base::tensor_file::RUN;
 use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
-use crate::predictions::{Predictions, answers};
+use crate::predictions::Predictions;
+use crate::predictions::answers::{self, Answers};
 
 pub use record::Record;
 pub use settings::Settings;
@@ -124,7 +125,7 @@ impl RunFolder {
     /// Returns the run in whose folder a file of predictions lies; none for a file elsewhere.
     pub fn of_predictions(file: &Path) -> Option<RunFolder> {
         let path = file.canonicalize().ok()?.parent()?.parent()?.to_path_buf();
-        (path.join("config.toml").is_file() && digest_in(path.file_name()?.to_str()?).is_some())
+        (path.join("posterior.safetensors").is_file() && digest_in(path.file_name()?.to_str()?).is_some())
             .then_some(RunFolder { path })
     }
 
@@ -358,6 +359,18 @@ pub fn open_predictions(path: &Path) -> Result<Predictions> {
         run.check_owner(path, predictions.metadata().get(RUN).map(String::as_str))?;
     }
     Ok(predictions)
+}
+
+/// Opens a file of answers, as [`open_predictions`] does one of predictions.
+///
+/// # Errors
+/// Fails if the file cannot be read, or if it belongs to another run.
+pub fn open_answers(path: &Path) -> Result<Answers> {
+    let answers = Answers::open(path)?;
+    if let Some(run) = RunFolder::of_predictions(path) {
+        run.check_owner(path, answers.metadata.get(RUN).map(String::as_str))?;
+    }
+    Ok(answers)
 }
 
 /// Locks a file. A process that only asks whether the file is locked holds it for a moment, which is waited for.

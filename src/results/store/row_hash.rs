@@ -8,6 +8,8 @@
 use anyhow::{Result, ensure};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::schema::one_line;
+
 /// The name of the column.
 pub const COLUMN: &str = "row_hash";
 
@@ -52,8 +54,10 @@ impl<'a> RowHash<'a> {
         let found = self.of(cells);
         ensure!(
             stored.is_empty() || found == stored,
-            "the row has changed since bella wrote it: its cells have the hash {found}, not {stored}: undo the change, or \
-             delete the column {COLUMN} if the change is meant"
+            "the row has changed since bella wrote it: its cells have the hash {found}, not {}: undo the change, or \
+             delete the column {COLUMN} if the change is meant",
+            // A damaged quote makes a cell of many lines.
+            one_line(stored)
         );
         Ok(())
     }
