@@ -279,3 +279,29 @@ fn files_of_another_run_are_refused() {
     done(place.train(&["seed=1"]));
     assert!(!checked().contains("belongs to"));
 }
+
+/// Theta of a network with other names, or the same in another order, is no theta of this one.
+#[test]
+fn theta_of_another_layout_is_refused() {
+    let place = Place::with_tiny();
+    done(place.train(&[]));
+    let run = place.run();
+    for name in ["posterior.safetensors", "resume.safetensors"] {
+        let file = run.join(name);
+        let mut bytes = std::fs::read(&file).unwrap();
+        let key = br#""theta_layout":""#;
+        let at = bytes.windows(key.len()).position(|part| part == key).unwrap() + key.len();
+        bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+        // Without its own digits the hash is that of zeros in their place.
+        let digits = bytes.windows(5).position(|part| part == b"xxh3:").unwrap() + 5;
+        bytes[digits..digits + 16].fill(b'0');
+        let hash = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes));
+        bytes[digits..digits + 16].copy_from_slice(hash.as_bytes());
+        std::fs::write(&file, bytes).unwrap();
+    }
+    let line = error_line(place.command("eval", &[]), 1);
+    assert_has(&line, &["posterior.safetensors: its columns of theta have the layout"]);
+    std::fs::remove_file(run.join("posterior.safetensors")).unwrap();
+    let line = error_line(place.train(&[]), 1);
+    assert_has(&line, &["resume.safetensors", "its columns of theta have the layout", "--force"]);
+}

@@ -139,7 +139,7 @@ fn store(args: &ImportArgs, experiment: &Experiment, session: &Session, theta: T
 /// Checks that a run that exists holds these particles, so that importing them again changes nothing.
 fn found(run: &RunFolder, experiment: &Experiment, session: &Session, theta: &Tensor) -> Result<()> {
     let shown = run.path().display();
-    let stored = run.stored(experiment, session.device)?;
+    let stored = session.stored_by(run, experiment)?;
     let known = stored.posterior.theta();
     ensure!(
         known.size() == theta.size() && known.equal(&theta.to_kind(known.kind()).to_device(known.device())),

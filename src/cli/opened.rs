@@ -92,6 +92,7 @@ impl Opened {
         let stored = run.stored(&experiment, device)?;
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, stored.classes.clone())?;
+        session.check_layout(&run, &stored)?;
         let own_sets = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.data.test_names();
         let (trained, roots, own_data) = (Some((stored, record)), overrides.roots(), overrides.keep_data());
         let by_folder = named.is_some_and(|named| PathBuf::from(named).join("config.toml").is_file());

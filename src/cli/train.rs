@@ -18,7 +18,6 @@ use crate::evaluate::{IMAGES, after_training, experiment_csv};
 use crate::experiment::{Experiment, LogFormat};
 use crate::machine::memory;
 use crate::machine::parallel::World;
-use crate::posterior::Stored;
 use crate::results::images::TESTED;
 use crate::results::store::{Row, Table, read};
 use crate::run::{Record, RunFolder, RunLock, open_answers, open_predictions};
@@ -265,8 +264,10 @@ fn evaluate_finished(
     table: &TableArgs,
 ) -> Result<()> {
     let device = open_device(&settings, &world)?;
-    let Stored { posterior, classes, .. } = run.read_posterior(device)?;
-    let session = open_session(experiment, settings, device, classes, world)?;
+    let stored = run.read_posterior(device)?;
+    let session = open_session(experiment, settings, device, stored.classes.clone(), world)?;
+    session.check_layout(run, &stored)?;
+    let posterior = stored.posterior;
     let tests = session.test_images(experiment)?;
     let record = Record::read(run)?;
     let rows = after_training(experiment, &session, (run, &record), &posterior, &tests)?;

@@ -9,6 +9,7 @@ use tch::{Device, Tensor};
 use super::{Description, Fitted, Masks, Posterior};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::{RUN, State};
+use crate::subspace::layout::LAYOUT;
 
 impl Posterior {
     /// Adds the tensors to those of a file, under names that start with `prefix`.
@@ -106,6 +107,8 @@ pub struct Stored {
     pub frozen_head: Option<[Tensor; 2]>,
     /// The id of the run whose posterior it is, once it has been written; `None` before.
     pub run: Option<String>,
+    /// The digest of the layout of theta; `None` if the file does not say it.
+    pub layout: Option<String>,
 }
 
 impl Stored {
@@ -116,6 +119,7 @@ impl Stored {
     pub fn write(&self, path: &Path, run: &str) -> Result<()> {
         let mut state = State::default();
         state.describe(RUN, run.to_string());
+        self.layout.iter().for_each(|layout| state.describe(LAYOUT, layout.clone()));
         self.posterior.save("", &mut state);
         state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
         state.put_text("file_hashes", &self.file_hashes);
@@ -144,8 +148,8 @@ impl Stored {
             true => Some([state.get("head.weight")?, state.get("head.bias")?]),
             false => None,
         };
-        let run = state.described(RUN).map(str::to_string);
-        Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")?, about, frozen_head, run })
+        let [run, layout] = [RUN, LAYOUT].map(|key| state.described(key).map(str::to_string));
+        Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")?, about, frozen_head, run, layout })
     }
 
     /// Checks that the posterior was trained from files with these hashes, the first of which is that of `checkpoint`.

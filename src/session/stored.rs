@@ -7,6 +7,7 @@ use super::Session;
 use crate::experiment::Experiment;
 use crate::posterior::description::{HeadKind, Preprocessing, Source, parameters};
 use crate::posterior::{Description, Posterior, Stored};
+use crate::run::RunFolder;
 
 impl Session {
     /// Returns a posterior with what its file says of it.
@@ -22,8 +23,27 @@ impl Session {
             file_hashes: experiment.file_hashes()?.to_string(),
             about: self.description(experiment)?,
             run: None,
+            layout: Some(self.subspace()?.layout().digest()),
             frozen_head: (!trained).then_some([head.weight, head.bias]),
         })
+    }
+
+    /// Reads the posterior of a finished run, whose theta must have the layout of this session.
+    ///
+    /// # Errors
+    /// Fails as [`RunFolder::stored`] does, or if the layout is another one.
+    pub fn stored_by(&self, run: &RunFolder, experiment: &Experiment) -> Result<Stored> {
+        let stored = run.stored(experiment, self.device)?;
+        self.check_layout(run, &stored)?;
+        Ok(stored)
+    }
+
+    /// Checks that theta in a run's posterior has the layout of this session.
+    ///
+    /// # Errors
+    /// Fails if it has another one.
+    pub fn check_layout(&self, run: &RunFolder, stored: &Stored) -> Result<()> {
+        self.subspace()?.layout().check(&run.posterior(), stored.layout.as_deref())
     }
 
     /// Returns what a file says of the run's posterior; `None` where nothing is trained.

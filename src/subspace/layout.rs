@@ -1,8 +1,11 @@
 //! The columns and blocks of `theta`: which slice of a row is which parameter, and which slices form one block.
 
 use std::ops::Range;
+use std::path::Path;
 
+use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::network::Trained;
 
@@ -46,7 +49,33 @@ pub struct Layout {
     pub blocks: Vec<Block>,
 }
 
+/// The metadata entry of files of theta with the digest of its layout.
+pub const LAYOUT: &str = "theta_layout";
+
 impl Layout {
+    /// Returns a digest of the names, the shapes and the order of the columns, which files of theta carry.
+    pub fn digest(&self) -> String {
+        let line = |column: &Column| format!("{} {:?}\n", column.name, column.shape);
+        let text: String = self.columns.iter().map(line).collect();
+        format!("{:016x}", xxh3_64(text.as_bytes()))
+    }
+
+    /// Checks that the columns of theta in a file, which has the digest `stored`, are these.
+    ///
+    /// # Errors
+    /// Fails if they have other names or shapes, or another order, or if the file does not say.
+    pub fn check(&self, file: &Path, stored: Option<&str>) -> Result<()> {
+        let own = self.digest();
+        ensure!(
+            stored == Some(own.as_str()),
+            "{}: its columns of theta have the layout {}, those of this network and subspace {own}: the checkpoint's names or their \
+             order have changed; put the old checkpoint back, or train the run again with --force",
+            file.display(),
+            stored.unwrap_or("that it does not say")
+        );
+        Ok(())
+    }
+
     /// Returns the number of trainable parameters per particle, P.
     pub fn parameters(&self) -> i64 {
         self.columns.last().map_or(0, |c| c.start + c.count())

@@ -90,7 +90,7 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
             run.config().display()
         );
     }
-    let theta = match run.stored(experiment, session.device)?.posterior {
+    let theta = match session.stored_by(&run, experiment)?.posterior {
         Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,
         Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } => {
             bail!("{key}: the run's particles are Gaussians already")

@@ -11,6 +11,7 @@ use crate::machine::Chunk;
 use crate::machine::memory::Cut;
 use crate::machine::parallel::World;
 use crate::run::RunFolder;
+use crate::subspace::layout::LAYOUT;
 
 impl Trainer<'_> {
     /// Writes everything that a resumed run needs. Only the first process writes.
@@ -22,6 +23,7 @@ impl Trainer<'_> {
         }
         let mut state = State::default();
         state.describe(RUN, self.folder.id());
+        state.describe(LAYOUT, self.subspace.layout().digest());
         state.put("theta", &self.theta);
         self.method.save(&mut state);
         if let Some(name) = state.not_finite() {
@@ -55,6 +57,7 @@ impl Trainer<'_> {
 
     /// Restores the run from its resume file.
     fn resume(&mut self, state: &State) -> Result<()> {
+        self.subspace.layout().check(&self.folder.resume_file(), state.described(LAYOUT))?;
         if state.text("data")? != self.material.fingerprint {
             bail!("the training images are not those that the run was started with: put them back");
         }

@@ -70,7 +70,8 @@ fn named(
     let (mut canonical, mut names) = renamed(naming, prefix, parameters)?;
     let blocks = block_count(&canonical);
     Loose(&mut canonical).fuse(blocks)?;
-    canonical.sort_by_key(|(name, _)| order_key(name));
+    // The name makes the order total: theta has the columns of whole networks in it.
+    canonical.sort_by(|(a, _), (b, _)| (order_key(a), a).cmp(&(order_key(b), b)));
     let head = take_head(&mut canonical)?;
     let is_mean = take_mean_norm(&mut canonical);
     let base = Parameters::new(canonical);
