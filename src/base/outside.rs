@@ -1,6 +1,6 @@
 //! Text from outside, such as names of files, classes and experiments, as it may reach a terminal, a CSV file or a web page.
 //!
-//! `print!` and `println!` of this crate write through [`print`], so that no command can forget it.
+//! `print!` and `println!` of this crate write through [`print()`], so that no command can forget it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -44,7 +44,7 @@ pub fn print(text: fmt::Arguments) {
 /// Writes to standard output what bella has drawn itself, with its colours. Names in it are [`printable`] already.
 ///
 /// # Panics
-/// As [`print`] does.
+/// As [`print()`] does.
 pub fn print_drawn(text: &str) {
     if let Err(error) = io::stdout().lock().write_all(text.as_bytes()) {
         panic!("failed printing to stdout: {error}");
