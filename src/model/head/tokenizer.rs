@@ -31,6 +31,8 @@ impl Tokenizer {
     /// # Errors
     /// Fails if the text tower has another vocabulary than CLIP's, or if SigLIP's folder has no readable tokenizer.
     pub fn of(text: &TextGeometry, path: &Path) -> Result<Tokenizer> {
+        let config = folder::config_file(&folder::home(path)).map(|file| read_json(&file)).transpose()?;
+        check_options(&config.unwrap_or(Value::Null), text.style)?;
         match text.style {
             TextStyle::Siglip => {
                 Siglip::open(&folder::home(path), text).map(|found| Tokenizer::Siglip(Box::new(found)))
@@ -94,6 +96,10 @@ impl Cleaning {
                 "open_clip_config.json: clean = \"{word}\" is none that bella knows: canonicalize, lower, whitespace; \
                  set head.zero-shot.weights instead"
             )),
+            None if class.starts_with("SiglipTokenizer") && settings["do_lower_case"] == false => Err(anyhow!(
+                "{}: do_lower_case = false: bella writes SigLIP's texts in lower case; set head.zero-shot.weights instead",
+                TOKENIZER[1]
+            )),
             None if class.starts_with("SiglipTokenizer") => Ok(Cleaning::Canonical),
             None => Ok(Cleaning::Lower),
         }
@@ -108,6 +114,26 @@ impl Cleaning {
             Cleaning::Lower => text.to_lowercase(),
         }
     }
+}
+
+/// Checks the options that a config of open_clip gives its tokenizer: CLIP's writes texts in lower case, and texts that are too
+/// long are cut.
+fn check_options(config: &Value, style: TextStyle) -> Result<()> {
+    let options = config.pointer("/model_cfg/text_cfg/tokenizer_kwargs").and_then(Value::as_object);
+    for (key, value) in options.into_iter().flatten() {
+        let known = value.is_null()
+            || match (key.as_str(), style) {
+                ("clean", TextStyle::Clip) => value == "lower",
+                ("clean", TextStyle::Siglip) | ("strip_sep_token" | "context_length", _) => true,
+                _ => false,
+            };
+        ensure!(
+            known,
+            "open_clip_config.json: tokenizer_kwargs.{key} = {value}: bella does not prepare texts this way; set \
+             head.zero-shot.weights instead"
+        );
+    }
+    Ok(())
 }
 
 /// Returns a text without ASCII punctuation and with single spaces.
@@ -177,6 +203,20 @@ fn padding(stored: &StoredTokenizer, context: usize) -> Option<PaddingParams> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_preparations_of_texts_are_refused_by_name() {
+        let with = |options: Value| serde_json::json!({ "model_cfg": { "text_cfg": { "tokenizer_kwargs": options } } });
+        let check = |options: Value| check_options(&with(options), TextStyle::Clip);
+        assert!(check(serde_json::json!({ "clean": "lower" })).is_ok());
+        for (key, value) in [("clean", "canonicalize"), ("reduction_mask", "syntax")] {
+            let error = format!("{:#}", check(serde_json::json!({ key: value })).unwrap_err());
+            assert!(error.contains(&format!("tokenizer_kwargs.{key} = \"{value}\"")), "{error}");
+        }
+        let settings = serde_json::json!({ "tokenizer_class": "SiglipTokenizer", "do_lower_case": false });
+        let error = Cleaning::of(Path::new("none"), &settings).unwrap_err().to_string();
+        assert!(error.contains("do_lower_case = false"), "{error}");
+    }
 
     #[test]
     fn texts_are_cleaned_as_their_package_does() {
