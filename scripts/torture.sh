@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tortures bella at any size: kills before operations on files, disks that fill up or fail, flipped bits, damaged inputs.
+# Tortures bella at any size: kills before operations on files, disks that fill up or fail, flipped bits, swapped files, damaged inputs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,6 +8,7 @@ usage() {
   --kills N     kills, each before another operation on files of a few tiny commands (default: 1000)
   --faults N    operations that fail for want of space or by an error of the disk (default: 1000)
   --flips N     flipped bits of files that bella wrote (default: 10000)
+  --swaps N     swaps of files between runs, and edits of rows, configs and hashes (default: 500)
   --inputs N    damaged inputs of every format (default: 100000)
   --seed N      other cases (default: 1)
   --format NAME only damaged inputs of this format, by the name that the counts have, say TorchScript
@@ -20,12 +21,12 @@ refuse() {
     exit 2
 }
 
-export TORTURE_KILLS=1000 TORTURE_FAULTS=1000 TORTURE_FLIPS=10000 TORTURE_INPUTS=100000 TORTURE_SEED=1
+export TORTURE_KILLS=1000 TORTURE_FAULTS=1000 TORTURE_FLIPS=10000 TORTURE_SWAPS=500 TORTURE_INPUTS=100000 TORTURE_SEED=1
 while (($#)); do
     [[ $1 == --help || $1 == -h ]] && usage && exit 0
     (($# > 1)) || refuse "$1 needs a value"
     case $1 in
-    --kills | --faults | --flips | --inputs | --seed)
+    --kills | --faults | --flips | --swaps | --inputs | --seed)
         [[ $2 =~ ^[0-9]+$ ]] || refuse "$1 $2: must be a whole number"
         name=${1#--}
         declare -x "TORTURE_${name^^}=$2"

@@ -268,7 +268,7 @@ fn files_of_another_run_are_refused() {
         printed(&output) + &messages(&output)
     };
     let predictions = "predictions/digits@clean.safetensors";
-    for name in ["resume.safetensors", "posterior.safetensors", "run.json", predictions] {
+    for name in ["resume.safetensors", "posterior.safetensors", "run.json", predictions, "train.csv", "metrics.csv"] {
         swapped(name, &checked);
     }
     let run = one.to_str().unwrap();
@@ -278,6 +278,42 @@ fn files_of_another_run_are_refused() {
     swapped("resume.safetensors", &|| error_line(place.train(&["seed=1"]), 1));
     done(place.train(&["seed=1"]));
     assert!(!checked().contains("belongs to"));
+}
+
+#[test]
+fn a_config_that_was_edited_or_removed_is_noticed() {
+    let place = Place::with_tiny();
+    done(place.train(&[]));
+    let config = place.run().join("config.toml");
+    let whole = std::fs::read_to_string(&config).unwrap();
+    let checked = || {
+        let output = bella(&["check", "--runs", place.path("results").to_str().unwrap()]).output().unwrap();
+        (output.status.code(), printed(&output) + &messages(&output))
+    };
+    assert_eq!(checked().0, Some(0));
+
+    // The command of an epoch is not part of what the run's id says.
+    std::fs::write(&config, whole.replace("[train]\n", "[train]\non_epoch = \"echo\"\n")).unwrap();
+    let (code, said) = checked();
+    assert_eq!(code, Some(1));
+    assert_has(&said, &["config.toml", "changed since bella wrote it"]);
+    assert_has(&error_line(place.command("eval", &[]), 2), &["config.toml", "changed since bella wrote it"]);
+    let edited = error_line(with(place.command("train", &[]), &["--config", config.to_str().unwrap()]), 2);
+    assert_has(&edited, &["changed since bella wrote it", "delete its line `# content_hash` if the change is meant"]);
+
+    let bare: String = whole.lines().filter(|line| !line.contains("content_hash")).map(|l| format!("{l}\n")).collect();
+    std::fs::write(&config, bare).unwrap();
+    assert_has(&checked().1, &["config.toml", "does not end with the hash"]);
+
+    std::fs::remove_file(&config).unwrap();
+    let (code, said) = checked();
+    assert_eq!(code, Some(1), "{said}");
+    assert_has(&said, &["config.toml", "cannot read"]);
+    assert_has(&error_line(place.command("eval", &[]), 2), &["config.toml"]);
+
+    // Training the same experiment writes it again.
+    done(place.train(&[]));
+    assert_eq!((checked().0, std::fs::read_to_string(&config).unwrap()), (Some(0), whole));
 }
 
 /// Theta of a network with other names, or the same in another order, is no theta of this one.

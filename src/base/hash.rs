@@ -56,37 +56,70 @@ fn sealed(seal: &str, rest: &str, between: &str) -> String {
     zeros.replacen(NO_DIGITS, &format!("{:016x}", xxh3_64(zeros.as_bytes())), 1)
 }
 
-/// Compares the text of a JSON object with the hash that it carries. Text without a hash, from earlier versions of
-/// bella, is not checked.
+/// Compares the text of a JSON object that bella wrote with the hash that it carries.
 ///
 /// # Errors
-/// Fails if the text has changed since it was written. The message does not name the file.
+/// Fails if the text has changed since it was written, or carries no hash. The message does not name the file.
 pub fn check_json(text: &str) -> Result<()> {
-    let unsealed = || !text.contains("content_hash") && !text.contains("xxh3:");
-    check_sealed(SEAL, text, unsealed)
+    check_sealed(SEAL, text)
 }
 
-/// Compares JSON lines with the hash that the first of them carries. Lines without a hash are not checked.
+/// Compares JSON lines that bella wrote with the hash that the first of them carries.
 ///
 /// # Errors
-/// Fails if the lines have changed since they were written. The message does not name the file.
+/// Fails as [`check_json`] does.
 pub fn check_lines(text: &str) -> Result<()> {
-    let first = text.lines().next().unwrap_or_default();
-    check_sealed(LINE_SEAL, text, || !first.contains("content_hash") && !first.contains("xxh3:"))
+    check_sealed(LINE_SEAL, text)
 }
 
-fn check_sealed(seal: &str, text: &str, is_unsealed: impl Fn() -> bool) -> Result<()> {
-    let Some((stored, rest)) = text.strip_prefix(seal).and_then(|rest| rest.split_at_checked(NO_DIGITS.len())) else {
-        ensure!(is_unsealed(), "damaged: the place of its hash is not as it was written");
-        return Ok(());
-    };
+fn check_sealed(seal: &str, text: &str) -> Result<()> {
+    let (stored, rest) = text
+        .strip_prefix(seal)
+        .and_then(|rest| rest.split_at_checked(NO_DIGITS.len()))
+        .context("damaged: does not begin with the hash that it was written with")?;
     let found = format!("{:016x}", xxh3_64(format!("{seal}{NO_DIGITS}{rest}").as_bytes()));
     ensure!(
         found == stored,
-        "changed since it was written: its text has the hash {found}, not {stored}: undo the change, or delete its entry \
-         content_hash if the change is meant"
+        "changed since it was written: its text has the hash {found}, not {stored}: undo the change, or make the file again"
     );
     Ok(())
+}
+
+/// The start of the last line of a TOML file that carries a hash of the text above it; the digits follow.
+const TOML_SEAL: &str = "# content_hash = xxh3:";
+
+/// Returns the text of a TOML file with the XXH3 (64 bits) of the text in a last line, which is a comment.
+pub fn seal_toml(text: &str) -> String {
+    format!("{text}{TOML_SEAL}{:016x}\n", xxh3_64(text.as_bytes()))
+}
+
+/// Compares a TOML file that bella wrote with the hash in its last line.
+///
+/// # Errors
+/// Fails if the text has changed since it was written, or carries no hash. The message does not name the file.
+pub fn check_toml(text: &str) -> Result<()> {
+    let (above, stored) = text
+        .rsplit_once(TOML_SEAL)
+        .context("damaged: does not end with the hash that it was written with: put the file back as it was")?;
+    let found = format!("{:016x}\n", xxh3_64(above.as_bytes()));
+    ensure!(
+        found == stored,
+        "changed since bella wrote it: its text has the hash {}, not {}: undo the change",
+        found.trim(),
+        stored.lines().next().unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// Compares a TOML file, which may be a user's own or one that bella wrote, with the hash in its last line if it has one.
+///
+/// # Errors
+/// Fails if the text has changed since bella wrote it.
+pub fn check_toml_of_anyone(text: &str) -> Result<()> {
+    match text.contains(TOML_SEAL) {
+        true => check_toml(text).context("delete its line `# content_hash` if the change is meant"),
+        false => Ok(()),
+    }
 }
 
 /// Returns the SHA-256 of a file's content. `key` is the setting that named the file.
@@ -117,13 +150,28 @@ mod tests {
     fn every_flipped_bit_of_a_sealed_json_object_is_noticed() {
         let sealed = seal_json(PLAIN);
         check_json(&sealed).unwrap();
-        check_json(PLAIN).unwrap();
+        assert!(check_json(PLAIN).is_err(), "a removed hash is not noticed");
         let value: serde_json::Value = serde_json::from_str(&sealed).unwrap();
         assert_eq!((value["device"].as_str(), value["steps"].as_i64()), (Some("cpu"), Some(0)));
         for bit in 0..8 * sealed.len() {
             let mut flipped = sealed.clone().into_bytes();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let read = String::from_utf8(flipped).map_err(anyhow::Error::from).and_then(|text| check_json(&text));
+            assert!(read.is_err(), "bit {} of byte {} is not noticed", bit % 8, bit / 8);
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_sealed_config_is_noticed() {
+        let sealed = seal_toml("seed = 1\n[method.map]\n");
+        check_toml(&sealed).unwrap();
+        let plain = "seed = 1\n";
+        assert!(check_toml(plain).is_err() && check_toml_of_anyone(plain).is_ok());
+        assert!(check_toml_of_anyone(&sealed.replace("seed = 1", "seed = 2")).is_err());
+        for bit in 0..8 * sealed.len() {
+            let mut flipped = sealed.clone().into_bytes();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let read = String::from_utf8(flipped).map_err(anyhow::Error::from).and_then(|text| check_toml(&text));
             assert!(read.is_err(), "bit {} of byte {} is not noticed", bit % 8, bit / 8);
         }
     }

@@ -138,6 +138,18 @@ pub fn check(mut content: impl Read) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the metadata of a file which names its run, and so was written by bella, has the hash.
+///
+/// # Errors
+/// Fails if the hash was removed.
+pub fn check_present(metadata: &BTreeMap<String, String>) -> Result<()> {
+    ensure!(
+        !metadata.contains_key("run") || metadata.contains_key(KEY),
+        "damaged: its entry {KEY} was removed: restore the file from a copy, or make it again"
+    );
+    Ok(())
+}
+
 /// Returns the digits in the first bytes of a file; `None` if it has no hash.
 fn stored_hash(start: &[u8]) -> Result<Option<String>> {
     let text = String::from_utf8_lossy(start.get(8..).unwrap_or_default());

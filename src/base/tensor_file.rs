@@ -247,7 +247,9 @@ impl State {
         let unreadable = || format!("{shown}: not a readable safetensors file");
         let file = SafeTensors::deserialize(all).with_context(unreadable)?;
         let (_, header) = SafeTensors::read_metadata(all).with_context(unreadable)?;
-        let about = header.metadata().iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
+        let about: BTreeMap<String, String> =
+            header.metadata().iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
+        sealed::check_present(&about).with_context(|| path.display().to_string())?;
         let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
             let kind = kind_of(view.dtype()).with_context(|| {
                 format!("{shown}: `{name}` is of type {:?}, which bella does not store", view.dtype())

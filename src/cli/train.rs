@@ -107,7 +107,7 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
 
 /// Prepares the folder of the run and locks it against other processes.
 fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Result<RunLock> {
-    if args.resume && run.found_resume_file().is_none() && !run.is_finished() {
+    if args.resume && !run.resume_file().is_file() && !run.is_finished() {
         bail!("{}: nothing to resume from; leave --resume out to start the run", run.path().display());
     }
     create_folder(args.compute.out())?;

@@ -13,6 +13,7 @@ use crate::model::language::Tokenizer;
 use crate::predict::generate::{Stop, Written};
 use crate::predictions::{Answers, Reply, Token};
 use crate::results::store::Row;
+use crate::run::open_answers;
 
 impl Evaluation<'_> {
     /// Writes an answer to every question, saves the answers, and stores and returns the row of their scores.
@@ -56,7 +57,7 @@ impl Evaluation<'_> {
         let [set, condition, predictive, images] =
             ["set", "condition", "predictive", IMAGES].map(|key| fact(answers, key));
         let plain = self.run.answers_of(&[&set, &condition, &predictive]);
-        let taken = |path: &Path| Answers::open(path).is_ok_and(|other| other.metadata != answers.metadata);
+        let taken = |path: &Path| open_answers(path).is_ok_and(|other| other.metadata != answers.metadata);
         let free = self.names_files || plain.is_file();
         if free && !taken(&plain) {
             return plain;

@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::Evaluation;
 use crate::data::Fingerprint;
 use crate::predictions::Predictions;
+use crate::run::open_predictions;
 
 /// The metadata keys that identify what was predicted.
 const IDENTITY: &[&str] = &["set", "condition", "predictive"];
@@ -75,7 +76,8 @@ fn fact<'a>(predictions: &'a Predictions, key: &str) -> &'a str {
 }
 
 fn holder(path: &Path, new: &Predictions) -> Holder {
-    let Ok(old) = Predictions::open(path) else { return Holder::Nobody };
+    // A damaged file, or that of another run, is replaced.
+    let Ok(old) = open_predictions(path) else { return Holder::Nobody };
     let same_images = match fact(&old, IMAGES) {
         // The file comes from a version of bella that did not store the fingerprint.
         "" => old.samples() == new.samples() && old.labels() == new.labels(),

@@ -72,6 +72,7 @@ fn map(path: &Path) -> Result<Predictions> {
     let labels = ids(&map, &tensors, "labels", samples)?;
     let metadata = header.metadata().clone().unwrap_or_default();
     let mut metadata: BTreeMap<_, _> = metadata.into_iter().collect();
+    sealed::check_present(&metadata).with_context(|| path.display().to_string())?;
     metadata.remove(sealed::KEY);
     let class_names = take_names(&mut metadata, CLASS_NAMES)?;
     let group_names = take_names(&mut metadata, GROUP_NAMES)?;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::base::outside::printable;
 use crate::plot::terminal::{Ink, TextChart, letter};
-use crate::results::runs::{State, Summary};
-use crate::results::store::{Table, read};
+use crate::results::runs::{State, Summary, history};
+use crate::results::store::Table;
 
 /// A column of `train.csv` with the words for it and the factor that converts it to their unit.
 struct Quantity<'a> {
@@ -47,7 +47,7 @@ pub struct Watched {
 impl Watched {
     /// Reads what there is at this moment; a run that has finished no epoch has no rows.
     pub fn read(run: Summary) -> Watched {
-        let history = read(&run.folder.history()).unwrap_or_default();
+        let history = history(&run.folder).unwrap_or_default();
         Watched { run, history }
     }
 

@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use super::store::{Row, Table, read};
+use super::store::{Row, Table, read_own};
+use crate::base::tensor_file::RUN;
 use crate::run::{RunFolder, Settings};
 
 /// The state of a run.
@@ -98,8 +99,28 @@ pub fn rows(folder: &RunFolder) -> Result<Vec<Row>> {
     if !folder.metrics().is_file() {
         return Ok(vec![]);
     }
-    let table = read(&folder.metrics())?;
+    let table = read_of(folder, &folder.metrics())?;
     Ok((0..table.rows.len()).map(|row| row_of(&table, row)).collect())
+}
+
+/// Reads a run's `train.csv`, a row an epoch.
+///
+/// # Errors
+/// Fails if the file is missing, is damaged, or belongs to another run.
+pub fn history(folder: &RunFolder) -> Result<Table> {
+    read_of(folder, &folder.history())
+}
+
+/// Reads a CSV file in the folder of a run, whose rows must be whole and be those of the run.
+///
+/// # Errors
+/// Fails if the file is missing, is damaged, or belongs to another run.
+pub fn read_of(folder: &RunFolder, file: &Path) -> Result<Table> {
+    let table = read_own(file)?;
+    for row in 0..table.rows.len() {
+        folder.check_owner(file, table.get(row, RUN))?;
+    }
+    Ok(table)
 }
 
 fn row_of(table: &Table, at: usize) -> Row {
@@ -109,9 +130,9 @@ fn row_of(table: &Table, at: usize) -> Row {
 }
 
 fn state(folder: &RunFolder, settings: &Settings) -> State {
-    let epochs = read(&folder.history()).map_or(0, |table| table.rows.len());
+    let epochs = history(folder).map_or(0, |table| table.rows.len());
     let trains = settings.keys().any(|key| key.starts_with("method."));
-    match (folder.is_locked(), folder.is_finished(), folder.found_resume_file().is_some()) {
+    match (folder.is_locked(), folder.is_finished(), folder.resume_file().is_file()) {
         (true, _, _) => State::Training { epochs },
         (false, true, _) => State::Trained,
         (false, false, true) => State::Interrupted { epochs },

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use self::row_hash::RowHash;
+use self::row_hash::{At, RowHash};
 use crate::base::files::{read_file, with_lock, write_atomic};
 use crate::base::outside::{csv_cell, of_csv_cell, printable};
 
@@ -201,7 +201,22 @@ impl Table {
 /// Fails, naming the file and the line, if the file is missing or is not UTF-8, a row has the wrong number of cells or
 /// differs from its hash, a quote is not closed, or a column is repeated or has no name.
 pub fn read(path: &Path) -> Result<Table> {
-    parse(path).with_context(|| format!("results file {}", path.display()))
+    Ok(parse(path).with_context(|| format!("results file {}", path.display()))?.table)
+}
+
+/// Reads a CSV file that only bella writes.
+///
+/// # Errors
+/// Fails as [`read`] does, and also if the rows do not carry their hashes.
+pub fn read_own(path: &Path) -> Result<Table> {
+    let parsed = parse(path).with_context(|| format!("results file {}", path.display()))?;
+    ensure!(
+        parsed.is_checked,
+        "results file {}: has no column {}, which bella wrote with it: put the file back as it was",
+        path.display(),
+        row_hash::COLUMN
+    );
+    Ok(parsed.table)
 }
 
 /// Adds `row` to the CSV file at `path`, which is created if it does not exist, or replaces the row with the same
@@ -269,16 +284,21 @@ pub fn write(path: &Path, table: &Table) -> Result<()> {
     write_atomic(path, |writer| {
         let mut csv = csv::Writer::from_writer(writer);
         csv.write_record(table.columns.iter().map(String::as_str).chain([row_hash::COLUMN]))?;
-        for cells in &table.rows {
-            csv.write_record(
-                cells.iter().map(|cell| csv_cell(cell)).chain([hash.of(cells).into()]).map(Cow::into_owned),
-            )?;
+        for (place, cells) in table.rows.iter().enumerate() {
+            let check = hash.of(cells, At { row: place + 1, rows: table.rows.len() });
+            csv.write_record(cells.iter().map(|cell| csv_cell(cell)).chain([check.into()]).map(Cow::into_owned))?;
         }
         Ok(csv.flush()?)
     })
 }
 
-fn parse(path: &Path) -> Result<Table> {
+/// A file's table, and whether its rows carry hashes.
+struct Parsed {
+    table: Table,
+    is_checked: bool,
+}
+
+fn parse(path: &Path) -> Result<Parsed> {
     let bytes = read_file(path)?;
     let mut csv = csv::Reader::from_reader(bytes.as_slice());
     let header = csv.headers().context("line 1")?;
@@ -289,16 +309,13 @@ fn parse(path: &Path) -> Result<Table> {
     }
     let hash_column = columns.iter().position(|column| column == row_hash::COLUMN);
     hash_column.map(|column| columns.remove(column));
-    let hash = RowHash::new(&columns);
-    let (mut rows, mut last_line) = (vec![], 1);
+    let (mut rows, mut checks, mut last_line) = (vec![], vec![], 1);
     for record in csv.records() {
         match record {
             Ok(record) => {
                 last_line = record.position().map_or(last_line, csv::Position::line);
                 let mut cells: Vec<String> = record.iter().map(|cell| of_csv_cell(cell).to_string()).collect();
-                if let Some(stored) = hash_column.map(|column| cells.remove(column)) {
-                    hash.check(&cells, &stored).with_context(|| format!("line {last_line}"))?;
-                }
+                checks.extend(hash_column.map(|column| (last_line, cells.remove(column))));
                 rows.push(cells);
             }
             Err(error) => bail!("line {}: {}; {WAY_OUT}", line_of(&error), reason(&error)),
@@ -307,7 +324,17 @@ fn parse(path: &Path) -> Result<Table> {
     // The reader takes an unclosed quote up to the end of the file, including all rows below it.
     let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
     ensure!(quotes % 2 == 0, "line {last_line}: a quote that is never closed; {WAY_OUT}");
-    Ok(Table { columns, rows })
+    let hash = RowHash::new(&columns);
+    for (place, (line, stored)) in checks.iter().enumerate() {
+        let at = At { row: place + 1, rows: rows.len() };
+        hash.check(&rows[place], at, stored).with_context(|| format!("line {line}"))?;
+    }
+    let is_checked = hash_column.is_some();
+    ensure!(
+        !is_checked || columns.is_empty() || !rows.is_empty(),
+        "all of its rows were removed since bella wrote it; {WAY_OUT}"
+    );
+    Ok(Parsed { table: Table { columns, rows }, is_checked })
 }
 
 fn check_columns<'a>(columns: impl Iterator<Item = &'a str>) -> Result<()> {

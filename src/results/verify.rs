@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use crate::base::files::read_text;
+use crate::base::hash::check_toml;
 use crate::base::tensor_file::{RUN, State};
 use crate::experiment::{Experiment, load_config};
 use crate::predictions::Predictions;
 use crate::predictions::answers::{self, Answers};
+use crate::results::runs::read_of;
 use crate::results::store;
 use crate::run::{Record, RunFolder};
 use crate::schema::Problems;
@@ -32,6 +35,7 @@ pub fn verify(results: &Path) -> Result<Verified> {
     let mut found = Verified { runs: runs.len(), files: 0, faults: Vec::new() };
     runs.iter().for_each(|run| verify_run(run, &mut found));
     verify_tables(results, &mut found);
+    verify_sweeps(results, &mut found);
     Ok(found)
 }
 
@@ -47,7 +51,8 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
         found.keep(Record::read(run).context("the run's record cannot be used"));
     }
     found.keep(check_config(run, file_hashes));
-    if let Some(file) = run.found_resume_file() {
+    let file = run.resume_file();
+    if file.is_file() {
         found.files += 1;
         let read = State::read(&file).and_then(|state| {
             run.check_owner(&file, state.described(RUN))?;
@@ -65,7 +70,29 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
         let read = Answers::open(&path);
         found.keep(read.and_then(|read| run.check_owner(&path, read.metadata.get(RUN).map(String::as_str))));
     }
-    verify_tables(run.path(), found);
+    for path in files_in(run.path(), "csv") {
+        found.files += 1;
+        found.keep(match path == run.metrics() || path == run.history() {
+            true => read_of(run, &path),
+            false => store::read_own(&path),
+        });
+    }
+}
+
+/// Reads the files of the sweeps below a results folder and compares them with their hashes.
+fn verify_sweeps(results: &Path, found: &mut Verified) {
+    let sweeps = std::fs::read_dir(results.join("sweeps")).into_iter().flatten().flatten();
+    for sweep in sweeps.map(|entry| entry.path()) {
+        for path in files_in(&sweep, "csv") {
+            found.files += 1;
+            found.keep(store::read_own(&path));
+        }
+        for path in files_in(&sweep, "toml") {
+            found.files += 1;
+            let read = read_text(&path).map_err(anyhow::Error::from).and_then(|text| check_toml(&text));
+            found.keep(read.with_context(|| path.display().to_string()));
+        }
+    }
 }
 
 /// Reads the CSV files of a folder and compares their rows with their hashes.

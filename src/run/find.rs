@@ -14,7 +14,7 @@ impl RunFolder {
         let runs = results.join("runs");
         let Some(named) = named else { return latest(&runs) };
         let direct = PathBuf::from(named);
-        if direct.join("config.toml").is_file() {
+        if RunFolder::at(direct.clone()).is_run() {
             let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
             return Ok(RunFolder { path });
         }
@@ -35,6 +35,13 @@ impl RunFolder {
                 runs.display()
             ),
         }
+    }
+
+    /// Returns whether the folder is that of a run: it has one of the files that a run has.
+    fn is_run(&self) -> bool {
+        let files =
+            [self.config(), self.posterior(), self.resume_file(), self.record(), self.history(), self.metrics()];
+        files.iter().any(|file| file.is_file())
     }
 
     /// Returns all runs below a results folder, sorted.
@@ -63,8 +70,8 @@ fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
         entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
     };
     for experiment in folders(runs) {
-        let inside = folders(&experiment).into_iter().filter(|path| path.join("config.toml").is_file());
-        found.extend(inside.map(|path| RunFolder { path }));
+        let inside = folders(&experiment).into_iter().map(|path| RunFolder { path });
+        found.extend(inside.filter(RunFolder::is_run));
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)

@@ -1,5 +1,6 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
+mod belonging;
 mod find;
 mod record;
 mod settings;
@@ -8,17 +9,15 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
-use tch::Device;
 
 use crate::base::files::{create_folder, remove_leftovers, write_atomic};
-use crate::base::tensor_file::RUN;
-use crate::experiment::{Experiment, digest_in, digest_of};
-use crate::posterior::Stored;
-use crate::predictions::Predictions;
-use crate::predictions::answers::{self, Answers};
+use crate::base::hash::seal_toml;
+use crate::experiment::Experiment;
+use crate::predictions::answers;
 
+pub use belonging::{open_answers, open_predictions};
 pub use record::Record;
 pub use settings::Settings;
 
@@ -58,7 +57,7 @@ impl RunFolder {
     pub fn create(&self, experiment: &Experiment) -> Result<()> {
         create_folder(&self.path)?;
         create_folder(&self.path.join("predictions"))?;
-        let text = toml::to_string(&experiment.resolved()).context("cannot write the resolved config")?;
+        let text = seal_toml(&toml::to_string(&experiment.resolved()).context("cannot write the resolved config")?);
         write_atomic(&self.config(), |file| {
             use std::io::Write;
             Ok(file.write_all(text.as_bytes())?)
@@ -112,73 +111,6 @@ impl RunFolder {
         })
     }
 
-    /// Reads the posterior of the run.
-    ///
-    /// # Errors
-    /// Fails if the posterior cannot be read, or if it is that of another run.
-    pub fn read_posterior(&self, device: Device) -> Result<Stored> {
-        let stored = Stored::read(&self.posterior(), device)?;
-        self.check_owner(&self.posterior(), stored.run.as_deref())?;
-        Ok(stored)
-    }
-
-    /// Returns the run in whose folder a file of predictions lies; none for a file elsewhere.
-    pub fn of_predictions(file: &Path) -> Option<RunFolder> {
-        let path = file.canonicalize().ok()?.parent()?.parent()?.to_path_buf();
-        (path.join("posterior.safetensors").is_file() && digest_in(path.file_name()?.to_str()?).is_some())
-            .then_some(RunFolder { path })
-    }
-
-    /// Checks that a file in the run's folder, which says that it belongs to the run `stored`, does so.
-    ///
-    /// # Errors
-    /// Fails if it names another run, or none.
-    pub fn check_owner(&self, file: &Path, stored: Option<&str>) -> Result<()> {
-        let (shown, id) = (file.display(), self.id());
-        match stored {
-            Some(stored) if stored == id => Ok(()),
-            Some(stored) => bail!(
-                "{shown}: belongs to the run {stored}, not to {id}: put this run's own file back (or give the folder its name \
-                 back), or train the run again with --force"
-            ),
-            None => bail!("{shown}: does not say which run it belongs to: train the run {id} again with --force"),
-        }
-    }
-
-    /// Reads the posterior of a finished run and checks that its config and the files of `experiment` are those that it was
-    /// trained with.
-    ///
-    /// # Errors
-    /// Fails if the posterior cannot be read, or if its config, its checkpoint or its head has changed.
-    pub fn stored(&self, experiment: &Experiment, device: Device) -> Result<Stored> {
-        let stored = self.read_posterior(device)?;
-        self.check_config(&stored.file_hashes)?;
-        stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
-        Ok(stored)
-    }
-
-    /// Checks that the stored config is the one that the run was trained with. The run's id contains the hash of the
-    /// config and of the files that it names.
-    ///
-    /// # Errors
-    /// Fails if the config cannot be read, or if it has been changed.
-    pub fn check_config(&self, file_hashes: &str) -> Result<()> {
-        let (id, shown) = (self.id(), self.config().display().to_string());
-        let Some(stored) = digest_in(&id) else {
-            tracing::warn!("{shown}: not checked: its folder has another name than the run's id");
-            return Ok(());
-        };
-        let text = std::fs::read_to_string(self.config()).with_context(|| format!("{shown}: cannot read"))?;
-        let settings = toml::from_str(&text).map_err(|error| anyhow!("{shown}: {}", error.message()))?;
-        let found = digest_of(settings, file_hashes)?;
-        ensure!(
-            found == stored,
-            "{shown}: changed since the run was trained: its settings have the hash {found}, the run's id has {stored}: \
-             undo the change, or train a run with the new settings"
-        );
-        Ok(())
-    }
-
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -205,24 +137,6 @@ impl RunFolder {
     /// Returns the path of the file from which an interrupted run continues.
     pub fn resume_file(&self) -> PathBuf {
         self.path.join("resume.safetensors")
-    }
-
-    /// Returns the path that earlier versions gave the resume file.
-    fn old_resume_file(&self) -> PathBuf {
-        self.path.join("checkpoint.safetensors")
-    }
-
-    /// Returns the path of the resume file that this or an earlier version has written, if there is one.
-    pub fn found_resume_file(&self) -> Option<PathBuf> {
-        [self.resume_file(), self.old_resume_file()].into_iter().find(|path| path.is_file())
-    }
-
-    /// Removes the resume file of an earlier version, once a newer file exists.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be removed.
-    pub fn remove_old_resume_file(&self) -> Result<()> {
-        remove(&self.old_resume_file())
     }
 
     pub fn posterior(&self) -> PathBuf {
@@ -320,14 +234,7 @@ impl RunFolder {
     /// Removes the files that a repeated run writes again.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
-        let files = [
-            self.resume_file(),
-            self.old_resume_file(),
-            self.posterior(),
-            self.history(),
-            self.metrics(),
-            self.record(),
-        ];
+        let files = [self.resume_file(), self.posterior(), self.history(), self.metrics(), self.record()];
         let logs = self.event_files().into_iter().chain([self.hook_log()]);
         for file in files.into_iter().chain(logs).chain(predictions.map(|entry| entry.path())) {
             remove(&file)?;
@@ -347,30 +254,6 @@ impl RunFolder {
     pub fn record(&self) -> PathBuf {
         self.path.join("run.json")
     }
-}
-
-/// Opens a file of predictions. In the folder of a run it must be that run's.
-///
-/// # Errors
-/// Fails if the file cannot be read, or if it belongs to another run.
-pub fn open_predictions(path: &Path) -> Result<Predictions> {
-    let predictions = Predictions::open(path)?;
-    if let Some(run) = RunFolder::of_predictions(path) {
-        run.check_owner(path, predictions.metadata().get(RUN).map(String::as_str))?;
-    }
-    Ok(predictions)
-}
-
-/// Opens a file of answers, as [`open_predictions`] does one of predictions.
-///
-/// # Errors
-/// Fails if the file cannot be read, or if it belongs to another run.
-pub fn open_answers(path: &Path) -> Result<Answers> {
-    let answers = Answers::open(path)?;
-    if let Some(run) = RunFolder::of_predictions(path) {
-        run.check_owner(path, answers.metadata.get(RUN).map(String::as_str))?;
-    }
-    Ok(answers)
 }
 
 /// Locks a file. A process that only asks whether the file is locked holds it for a moment, which is waited for.

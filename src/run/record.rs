@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::RunFolder;
 use crate::base::files::{read_text, write_atomic};
 use crate::base::hash::{check_json, seal_json};
+use crate::base::tensor_file::RUN;
 
 /// The circumstances of a run and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,12 +61,26 @@ impl Record {
         })
     }
 
+    /// Reads run.json.
+    ///
+    /// # Errors
+    /// Fails if the file is missing, is damaged, or belongs to another run.
     pub fn read(run: &RunFolder) -> Result<Record> {
+        serde_json::from_value(Record::read_entries(run)?)
+            .with_context(|| format!("{}: damaged", run.record().display()))
+    }
+
+    /// Reads the entries of run.json.
+    ///
+    /// # Errors
+    /// Fails if the file is missing, is damaged, or belongs to another run.
+    pub fn read_entries(run: &RunFolder) -> Result<serde_json::Value> {
         let path = run.record();
         let text = read_text(&path).with_context(|| format!("{}: cannot read", path.display()))?;
         check_json(&text).with_context(|| path.display().to_string())?;
-        let record: Record = serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
-        run.check_owner(&path, Some(&record.run))?;
+        let record: serde_json::Value =
+            serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
+        run.check_owner(&path, record.get(RUN).and_then(serde_json::Value::as_str))?;
         Ok(record)
     }
 }

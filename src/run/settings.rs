@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::RunFolder;
 use crate::experiment::Group;
@@ -16,11 +16,8 @@ impl RunFolder {
     /// # Errors
     /// Fails if the config cannot be read.
     pub fn settings(&self) -> Result<Settings> {
-        let path = self.config();
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
-        let table: toml::Table = toml::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
         let mut settings = BTreeMap::new();
-        flatten("", &table, &mut settings);
+        flatten("", &self.read_config()?, &mut settings);
         Ok(settings)
     }
 
@@ -29,9 +26,7 @@ impl RunFolder {
     /// # Errors
     /// Fails if the config cannot be read.
     pub fn group(&self, file_hashes: &str) -> Result<Group> {
-        let path = self.config();
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
-        Group::of(toml::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?, file_hashes)
+        Group::of(self.read_config()?, file_hashes)
     }
 
     /// Returns whether the run has all of the settings `words`, such as `svgd,rank=4,seed=1`: `KEY=VALUE` with the end of a
@@ -73,13 +68,14 @@ fn flatten(prefix: &str, table: &toml::Table, into: &mut Settings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::hash::seal_toml;
 
     #[test]
     fn settings_tell_a_run() {
         let folder = tempfile::tempdir().unwrap();
         let config = "name = \"mine\"\nseed = 1\n[method.svgd]\ngamma = 0.01\n[method.svgd.extra]\n[subspace.low-rank]\nrank = 4\n\
                       [optimizer.adamw]\nlr = [0.001]\n[head.linear]\n";
-        std::fs::write(folder.path().join("config.toml"), config).unwrap();
+        std::fs::write(folder.path().join("config.toml"), seal_toml(config)).unwrap();
         let run = RunFolder::at(folder.path().to_path_buf());
         for fits in ["svgd,rank=4,seed=1", "mine", "linear", "lr=1e-3", "method.svgd.gamma=0.01", "low-rank, seed=1"] {
             assert!(run.has_settings(fits), "{fits}");

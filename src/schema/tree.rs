@@ -11,6 +11,7 @@ use super::node::{Node, Origin, SET, Table, Value};
 use super::problems::Problems;
 use super::syntax;
 use crate::base::files::read_file;
+use crate::base::hash::check_toml_of_anyone;
 
 /// The merged config.
 #[derive(Clone, Debug)]
@@ -31,6 +32,9 @@ impl Tree {
         for (order, path) in files.iter().enumerate() {
             let origin = Origin::File { order, file: path.display().to_string().into(), line: 0 };
             match read_text(path) {
+                Ok(text) if let Err(changed) = check_toml_of_anyone(&text) => {
+                    problems.push(origin, format!("{changed:#}"))
+                }
                 Ok(text) => layers.extend(syntax::parse_file(&text, &origin, &mut problems)),
                 Err(why) => problems.push(origin, why),
             }

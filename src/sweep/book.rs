@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use super::space::Axis;
 use super::trial::{Score, Trial};
 use crate::base::files::{with_lock, write_atomic};
+use crate::base::hash::seal_toml;
 use crate::plot::{Axis as PlotAxis, Chart, Entry, Layer, Panel, Swatch, Ticks};
 use crate::results::store::{Row, Table, read, write};
 use crate::schema::{Choice, words};
@@ -47,7 +48,7 @@ impl Standing {
         let why = match (&score, failed) {
             (Some(_), _) => String::new(),
             (None, Some(why)) => why,
-            (None, None) => "its validation NLL is no finite number".to_string(),
+            (None, None) => trial.fault().unwrap_or_else(|| "its validation NLL is no finite number".to_string()),
         };
         Standing { state, epochs, score, why }
     }
@@ -121,16 +122,16 @@ impl Book {
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn write_chosen(&self, trial: &Trial, score: Score, axes: &[Axis], tried: usize) -> Result<()> {
-        let text = toml::to_string(&trial.resolved).context("cannot write the chosen config")?;
-        write_atomic(&self.chosen(), |file| {
-            writeln!(
-                file,
-                "# Chosen by `bella sweep` among {tried} trials by the NLL of held-out images, {:.4}:",
-                score.nll
-            )?;
-            writeln!(file, "# {} (trial {}, run {}).", trial.words(axes), trial.number, trial.run.id())?;
-            Ok(file.write_all(text.as_bytes())?)
-        })
+        let text = format!(
+            "# Chosen by `bella sweep` among {tried} trials by the NLL of held-out images, {:.4}:\n\
+             # {} (trial {}, run {}).\n{}",
+            score.nll,
+            trial.words(axes),
+            trial.number,
+            trial.run.id(),
+            toml::to_string(&trial.resolved).context("cannot write the chosen config")?
+        );
+        write_atomic(&self.chosen(), |file| Ok(file.write_all(seal_toml(&text).as_bytes())?))
     }
 
     /// Draws the validation NLL of all trials by epoch.

@@ -7,7 +7,8 @@ use anyhow::Result;
 use super::space::Axis;
 use crate::experiment::{Experiment, Selection, Validation, load_config};
 use crate::methods::Course;
-use crate::results::store::{self, Table};
+use crate::results::runs::history;
+use crate::results::store::Table;
 use crate::run::RunFolder;
 
 /// The error that a search makes no sense: a mistake of the user.
@@ -171,7 +172,13 @@ impl Trial {
     }
 
     fn history(&self) -> Option<Table> {
-        store::read(&self.run.history()).ok()
+        history(&self.run).ok()
+    }
+
+    /// Returns why the trial's record cannot be read, if there is one that cannot.
+    pub fn fault(&self) -> Option<String> {
+        let is_there = self.run.history().is_file();
+        history(&self.run).err().filter(|_| is_there).map(|error| format!("{error:#}"))
     }
 
     /// Returns the settings of the trial in words, such as `gamma = 0.1, lr = 1e-3`.

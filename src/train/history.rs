@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::progress::EpochRow;
+use crate::base::tensor_file::RUN;
 use crate::results::store::{self, Row, Table};
 use crate::run::RunFolder;
 
@@ -27,7 +28,11 @@ pub fn describe_diagnostics(row: &EpochRow) -> Option<String> {
 /// Writes the whole of `train.csv`, as happens after every epoch.
 pub fn write(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
     let mut table = Table::default();
-    rows.iter().for_each(|row| table.append(&cells(row)));
+    for row in rows {
+        let mut cells = cells(row);
+        cells.push(RUN, run.id());
+        table.append(&cells);
+    }
     store::write(&run.history(), &table)
 }
 

@@ -43,8 +43,7 @@ impl Trainer<'_> {
         state.put_text("computed_on", &self.computed_on());
         state.write(&self.folder.resume_file()).context(
             "the resume file could not be written; the one before it is intact: make room, and the same command goes on",
-        )?;
-        self.folder.remove_old_resume_file()
+        )
     }
 
     /// Continues from a resume file and logs from which step.
@@ -116,11 +115,10 @@ const UNUSABLE: &str = "cannot go on from the run's resume file (--force starts 
 /// # Errors
 /// Fails if the file cannot be read.
 pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>> {
-    let path = run.found_resume_file();
-    if !world.any(world.leads() && path.is_some()) {
+    let path = run.resume_file();
+    if !world.any(world.leads() && path.is_file()) {
         return Ok(None);
     }
-    let path = path.unwrap_or_else(|| run.resume_file());
     let read = || crate::base::files::read_file(&path).with_context(|| format!("{}: cannot read", path.display()));
     let state = match world.size() {
         1 => State::read(&path),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bella::base::hash::seal_lines;
 use bella::model::Loaded;
 use bella::predictions::{Answers, Reply, Token};
 use tch::Device;
@@ -102,7 +103,7 @@ fn opened(folder: &Path, kind: &str) -> Result<(), String> {
     loaded.map(drop).map_err(|error| format!("{error:#}"))
 }
 
-/// Files of answers, one of which has no hash, so that damage reaches what lies behind it.
+/// Files of answers, one of which gets its hash after the damage, which so reaches what lies behind it.
 fn answers(place: &Place) -> Target {
     let token = Token {
         token: "cat".into(),
@@ -125,6 +126,11 @@ fn answers(place: &Place) -> Target {
     let text = std::fs::read_to_string(&sealed).unwrap();
     let (_, rest) = text.split_once(',').unwrap();
     let bare = place.write("answers/bare.jsonl", format!("{{{rest}").as_bytes());
-    Answers::open(&bare).unwrap();
-    target("answers", vec![sealed, bare], |path| Answers::open(path).map(drop).map_err(|error| format!("{error:#}")))
+    target("answers", vec![sealed, bare], |path| {
+        let is_bare = path.file_name().is_some_and(|name| name == "bare.jsonl");
+        if let Some(text) = std::fs::read_to_string(path).ok().filter(|_| is_bare) {
+            std::fs::write(path, seal_lines(&text)).unwrap();
+        }
+        Answers::open(path).map(drop).map_err(|error| format!("{error:#}"))
+    })
 }

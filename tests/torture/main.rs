@@ -1,8 +1,8 @@
-//! Torture: kills before every operation on files, disks that fill up or fail, flipped bits of what bella wrote, and
-//! damaged inputs of every format that it reads. All of it follows from a seed.
+//! Torture: kills before every operation on files, disks that fill up or fail, flipped bits of what bella wrote, swapped and
+//! edited files, and damaged inputs of every format that it reads. All of it follows from a seed.
 //!
 //! By default a small part runs, in less than a minute. Variables ask for more (`scripts/torture.sh` sets them):
-//! `TORTURE_KILLS`, `TORTURE_FAULTS`, `TORTURE_FLIPS` and `TORTURE_INPUTS` are the numbers of cases, `TORTURE_SEED` is
+//! `TORTURE_KILLS`, `TORTURE_FAULTS`, `TORTURE_FLIPS`, `TORTURE_SWAPS` and `TORTURE_INPUTS` are the numbers of cases, `TORTURE_SEED` is
 //! the seed, `TORTURE_FORMAT` names the only format whose inputs are damaged (`TorchScript`), and `TORTURE_BELLA` another
 //! program than the one that was just built. Every part prints its counts.
 
@@ -15,6 +15,7 @@ mod inputs;
 mod languages;
 mod mutate;
 mod reference;
+mod swaps;
 mod targets;
 
 use rand::SeedableRng;

@@ -315,10 +315,11 @@ fn own_files(place: &Place) -> Vec<Target> {
     for file in files(&run.run()) {
         let name = file.strip_prefix(run.run()).unwrap().display().to_string();
         if !["lock", "log.txt"].contains(&name.as_str()) {
-            own.push(copied(place, &file, &format!("run/runs/tiny/a/{name}")));
+            let id = run.run().file_name().unwrap().to_str().unwrap().to_string();
+            own.push(copied(place, &file, &format!("run/runs/tiny/{id}/{name}")));
         }
     }
-    let bare: Vec<PathBuf> = own.iter().filter(|path| is_tensors(path)).map(|path| without_hash(path)).collect();
+    let bare: Vec<PathBuf> = own.iter().filter(|path| is_tensors(path)).map(|path| without_hash(place, path)).collect();
     let folder = place.path("run");
     let opened = move |path: &Path| {
         let said = |error: anyhow::Error| format!("{error:#}");
@@ -345,14 +346,14 @@ fn is_tensors(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "safetensors")
 }
 
-fn without_hash(path: &Path) -> PathBuf {
+fn without_hash(place: &Place, path: &Path) -> PathBuf {
     let bytes = std::fs::read(path).unwrap();
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
     let mut metadata = header.metadata().clone().unwrap_or_default();
+    // A file that names its run must have a hash.
     metadata.remove("content_hash");
+    metadata.remove("run");
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let bare = safetensors::serialize(tensors.tensors(), Some(metadata)).unwrap();
-    let to = path.with_file_name(format!("bare-{}", path.file_name().unwrap().to_str().unwrap()));
-    std::fs::write(&to, bare).unwrap();
-    to
+    place.write(&format!("bare/{}", path.file_name().unwrap().to_str().unwrap()), &bare)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::predictions::{Predictions, Shape};
-use crate::results::store::{Row, upsert_row};
+use crate::results::store::{self, Row, Table, upsert_row};
 
 /// Returns a result row of a run with the method `svgd` or `map`. The cells of `more` are added or replace the default
 /// ones.
@@ -69,7 +69,10 @@ fn folder() -> tempfile::TempDir {
         let run_folder = folder.path().join("runs/toy").join(run);
         fs::create_dir_all(run_folder.join("predictions")).unwrap();
         predictions(&run_folder.join("predictions/digits@clean.safetensors"), run);
-        fs::write(run_folder.join("train.csv"), "epoch,train_loss,mean_kernel\n1,1.5,0.2\n2,1.0,0.3\n").unwrap();
+        let mut history = Table::new(["epoch", "train_loss", "mean_kernel", "run"]);
+        history.rows =
+            [["1", "1.5", "0.2", run], ["2", "1.0", "0.3", run]].map(|row| row.map(String::from).to_vec()).into();
+        store::write(&run_folder.join("train.csv"), &history).unwrap();
     }
     let map = "x,y,train_error,test_error\n0,0,0.1,0.2\n1,0,0.2,0.3\n0,1,0.1,0.2\n1,1,0.3,0.4\n";
     fs::write(folder.path().join("runs/toy/a/landscape.csv"), map).unwrap();

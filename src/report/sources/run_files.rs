@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::base::hash::check_json;
 use crate::evaluate::{IMAGES, shown};
 use crate::model::checkpoint_name;
-use crate::results::store::{self, Table};
-use crate::run::open_predictions;
+use crate::results::runs::history;
+use crate::results::store::Table;
+use crate::run::{Record, RunFolder, open_predictions};
 use crate::schema::one_line;
 
 /// The readable files of one run folder.
@@ -76,28 +76,10 @@ impl RunFiles {
             let why = one_line(&format!("{error:#}"));
             problems.push(format!("{}: {why}; left out", what.display()));
         };
-        let config = self.folder.join("config.toml");
-        if config.is_file() {
-            match fs::read_to_string(&config).map_err(anyhow::Error::from).and_then(|text| Ok(text.parse()?)) {
-                Ok(table) => self.config = Some(table),
-                Err(error) => left_out(&config, error),
-            }
-        }
-        let record = self.folder.join("run.json");
-        if record.is_file() {
-            let read = fs::read_to_string(&record).map_err(anyhow::Error::from);
-            match read.and_then(|text| check_json(&text).and_then(|()| Ok(serde_json::from_str(&text)?))) {
-                Ok(value) => self.record = Some(value),
-                Err(error) => left_out(&record, error),
-            }
-        }
-        let history = self.folder.join("train.csv");
-        if history.is_file() {
-            match store::read(&history) {
-                Ok(table) => self.history = Some(table),
-                Err(error) => left_out(&history, error),
-            }
-        }
+        let run = RunFolder::at(self.folder.clone());
+        self.config = readable(&run.config(), run.read_config(), &mut left_out);
+        self.record = readable(&run.record(), Record::read_entries(&run), &mut left_out);
+        self.history = readable(&run.history(), history(&run), &mut left_out);
         let predictions = listed(&self.folder.join("predictions")).unwrap_or_default();
         for path in predictions.into_iter().filter(|path| path.extension().is_some_and(|e| e == "safetensors")) {
             match PredictionsFile::read(&path) {
@@ -107,6 +89,11 @@ impl RunFiles {
         }
         problems
     }
+}
+
+/// Returns what was read. A file that is there and cannot be read is left out; one that is not there is no problem.
+fn readable<T>(path: &Path, read: Result<T>, left_out: &mut impl FnMut(&Path, anyhow::Error)) -> Option<T> {
+    read.map_err(|error| path.is_file().then(|| left_out(path, error))).ok()
 }
 
 impl PredictionsFile {

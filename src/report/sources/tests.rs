@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
+use crate::base::hash::{seal_json, seal_toml};
 use crate::predictions::{Predictions, Shape};
 
 const RESULTS: &str = "experiment,run,config,subspace,method,particles,seed,set,condition,accuracy_lm\n\
@@ -79,14 +80,17 @@ fn what_is_half_written_is_named_and_never_a_number() {
 fn run_folders_are_read_and_broken_files_left_out() {
     let folder = folder(&[
         ("a.csv", RESULTS),
-        ("runs/a/r1/config.toml", "seed = 1\n[subspace.low-rank]\nrank = 4\n"),
-        ("runs/a/r1/train.csv", "epoch,train_loss\n1,0.5\n"),
-        ("runs/a/r1/run.json", "{\"particles\": 1}"),
+        ("runs/a/r1/config.toml", &seal_toml("seed = 1\n[subspace.low-rank]\nrank = 4\n")),
+        ("runs/a/r1/train.csv", ""),
+        ("runs/a/r1/run.json", &seal_json("{\n  \"run\": \"r1\",\n  \"particles\": 1\n}")),
         ("runs/a/r2/config.toml", "seed = "),
         ("runs/a/r2/run.json", "{\"partic"),
         ("runs/a/r2/predictions/cifar10@clean.safetensors", "half"),
         ("runs/a/r2/predictions/.x.tmp", "half"),
     ]);
+    let mut history = Table::new(["epoch", "train_loss", "run"]);
+    history.rows.push(["1", "0.5", "r1"].map(String::from).to_vec());
+    store::write(&folder.path().join("runs/a/r1/train.csv"), &history).unwrap();
     let path = folder.path().join("runs/a/r1/predictions");
     fs::create_dir(&path).unwrap();
     predictions(&path.join("cifar10@clean.safetensors"), "clean");
@@ -124,11 +128,12 @@ fn files_named_by_the_user_must_be_readable() {
 
 #[test]
 fn rows_that_are_older_than_a_column_get_its_cell_from_their_run() {
-    let config =
-        "checkpoint.path = \"models/ViT-B-32.pt\"\n[method.svgd]\ngamma = 0.3\n[subspace.low-rank]\nalpha = 16.0\n";
+    let config = seal_toml(
+        "checkpoint.path = \"models/ViT-B-32.pt\"\n[method.svgd]\ngamma = 0.3\n[subspace.low-rank]\nalpha = 16.0\n",
+    );
     let new = "experiment,run,method,seed,set,condition,svgd.gamma,low-rank.alpha\na,r3,svgd,1,stl10,clean,0.01,8.0\n";
     let files =
-        [("a.csv", RESULTS), ("b.csv", new), ("runs/a/r1/config.toml", config), ("runs/a/r3/config.toml", config)];
+        [("a.csv", RESULTS), ("b.csv", new), ("runs/a/r1/config.toml", &*config), ("runs/a/r3/config.toml", &*config)];
     let sources = Sources::open(folder(&files).path()).unwrap();
     let cells: Vec<_> = sources
         .result_rows()

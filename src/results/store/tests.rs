@@ -157,12 +157,12 @@ fn threads_and_processes_lose_no_row() {
     }
 }
 
-// python3: import xxhash; xxhash.xxh3_64_hexdigest(b"mi\x1f0.5\x1erun\x1fa\x1e")
+// python3: import xxhash; xxhash.xxh3_64_hexdigest(b"1/1:\x1dmi\x1f0.5\x1erun\x1fa\x1e")
 #[test]
 fn the_hash_of_a_row_is_that_of_its_filled_cells_by_name() {
     let (_folder, path) = file();
     append_row(&path, &row(&[("run", "a"), ("mi", "0.5"), ("ece", "")])).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), "run,mi,ece,row_hash\na,0.5,,59ba2ec1e6964bee\n");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "run,mi,ece,row_hash\na,0.5,,1/1:4c588adaf46f97db\n");
 }
 
 #[test]
@@ -177,6 +177,35 @@ fn every_flipped_bit_of_a_row_is_noticed() {
         fs::write(&path, &flipped).unwrap();
         assert!(read(&path).is_err(), "bit {} of byte {} is not noticed", bit % 8, bit / 8);
     }
+}
+
+#[test]
+fn rows_that_are_removed_doubled_or_moved_are_noticed() {
+    let (_folder, path) = file();
+    for run in ["a", "b", "c"] {
+        append_row(&path, &row(&[("run", run), ("ece", "0.5")])).unwrap();
+    }
+    let whole = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    let moved = "rows were removed, added or moved";
+    let cases: [(&[usize], &str); 7] = [
+        (&[0, 1, 2], moved),
+        (&[0, 2, 3], moved),
+        (&[0, 1, 3], moved),
+        (&[0, 1, 2, 3, 3], moved),
+        (&[0, 1, 1, 2, 3], moved),
+        (&[0, 2, 1, 3], moved),
+        (&[0], "all of its rows were removed"),
+    ];
+    for (kept, expected) in cases {
+        fs::write(&path, kept.iter().map(|line| format!("{}\n", lines[*line])).collect::<String>()).unwrap();
+        let error = format!("{:#}", read(&path).expect_err(&format!("{kept:?}")));
+        assert!(error.contains(expected) && error.contains("cifar10.csv"), "{error}");
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(read_own(&path).unwrap().rows.len(), 3);
+    fs::write(&path, "run,ece\na,0.5\n").unwrap();
+    assert!(read(&path).is_ok() && format!("{:#}", read_own(&path).unwrap_err()).contains("no column row_hash"));
 }
 
 #[test]
