@@ -188,25 +188,6 @@ fn nothing_to_resume_is_an_error() {
     assert_has(&error_line(command, 1), &["nothing to resume from", "leave --resume out"]);
 }
 
-/// Earlier versions called the file, and the key that says how often it is written, after the checkpoint.
-#[test]
-fn a_run_of_an_earlier_version_goes_on() {
-    let place = Place::with_tiny();
-    let mut child = spawn(&place);
-    let resume = wait_for_steps(&place, &mut child, 6);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let old = resume.with_file_name("checkpoint.safetensors");
-    std::fs::rename(&resume, &old).unwrap();
-    let arguments = arguments(&place).into_iter().map(|word| word.replace("save_minutes", "checkpoint_minutes"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
-    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    assert_has(&messages(&output), &["resuming after"]);
-    assert!(resume.is_file() && !old.exists(), "the new file takes the place of the old one");
-    assert_as_uninterrupted(&place);
-}
-
 #[test]
 fn a_damaged_resume_file_is_named() {
     let place = Place::with_tiny();

@@ -3,7 +3,7 @@
 //! The hash is XXH3 (64 bits) of the whole file, including the header, with zeros in place of its own digits. It is the
 //! first entry of the header's metadata, `content_hash`, so it is at the same place in every file: zeros are written
 //! first, then the tensors one by one, then the digits. Every reader of safetensors opens such files. Files without the
-//! entry, from earlier versions or other programs, are read unchecked.
+//! entry, from other programs, are read unchecked.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -14,6 +14,3 @@ pub mod row;
 mod setup;
 mod step;
 mod timed;
-mod volunteer;
-
-pub use volunteer::volunteer;

@@ -78,11 +78,6 @@ fn fact<'a>(predictions: &'a Predictions, key: &str) -> &'a str {
 fn holder(path: &Path, new: &Predictions) -> Holder {
     // A damaged file, or that of another run, is replaced.
     let Ok(old) = open_predictions(path) else { return Holder::Nobody };
-    let same_images = match fact(&old, IMAGES) {
-        // The file comes from a version of bella that did not store the fingerprint.
-        "" => old.samples() == new.samples() && old.labels() == new.labels(),
-        images => images == fact(new, IMAGES),
-    };
-    let same = same_images && IDENTITY.iter().all(|key| fact(&old, key) == fact(new, key));
+    let same = IDENTITY.iter().chain([&IMAGES]).all(|key| fact(&old, key) == fact(new, key));
     if same { Holder::Same } else { Holder::Other }
 }

@@ -8,7 +8,7 @@ use crate::base::hash::{file_sha256, hex};
 
 /// The keys that do not change a reported number: the locations of files, how the work is split, and
 /// who is told of it.
-const IRRELEVANT: [&[&str]; 16] = [
+const IRRELEVANT: [&[&str]; 15] = [
     &["name"],
     &["checkpoint", "path"],
     &["checkpoint", "tokenizer"],
@@ -24,8 +24,6 @@ const IRRELEVANT: [&[&str]; 16] = [
     &["train", "log"],
     &["train", "on_epoch"],
     &["train", "on_epoch_seconds"],
-    // The name of the key in earlier versions.
-    &["train", "checkpoint_minutes"],
 ];
 
 /// Hexadecimal digits of the hash in a run's id.

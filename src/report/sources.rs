@@ -227,25 +227,6 @@ impl Sources {
                 self.runs.add(files);
             }
         }
-        self.fill_from_configs();
-    }
-
-    /// Fills empty cells from the config of the run. A row that is older than a column lacks its cell and would
-    /// otherwise count as a different series than later rows of the same run.
-    fn fill_from_configs(&mut self) {
-        if !self.results.rows.is_empty() {
-            self.results.add_column("checkpoint");
-        }
-        let [experiment, run] = ["experiment", "run"].map(|column| self.results.index(column));
-        let mut filled = vec![];
-        for (place, row) in self.results.rows.iter().enumerate() {
-            let (experiment, run) = (self.results.cell(place, experiment), self.results.cell(place, run));
-            let Some(run) = self.runs.find(experiment, run) else { continue };
-            for (index, column) in self.results.columns.iter().enumerate().filter(|(at, _)| row[*at].is_empty()) {
-                filled.extend(run.setting(column).map(|value| (place, index, value)));
-            }
-        }
-        filled.into_iter().for_each(|(row, column, value)| self.results.rows[row][column] = value);
     }
 }
 

@@ -55,7 +55,7 @@ fn distinguish_sets(table: &mut Table, column: &'static str, columns: &ImageColu
     }
 }
 
-/// Fills in the fingerprints of rows that are older than the column, where other rows determine them.
+/// Fills in the fingerprints of rows of other programs, which lack them, where other rows determine them.
 fn adopt_fingerprints(table: &mut Table, column: &str, columns: &ImageColumns) {
     let Some(fingerprint) = table.index(columns.fingerprint) else { return };
     let key = |row: usize| [cell(table, row, column), part(table, row), cell(table, row, columns.count)];

@@ -61,7 +61,7 @@ pub struct Identity<'a> {
 /// The two columns that identify the images of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageColumns {
-    /// The fingerprint of the images. Empty in rows from versions of bella that did not write it.
+    /// The fingerprint of the images.
     pub fingerprint: &'static str,
     /// The number of images.
     pub count: &'static str,
@@ -145,22 +145,12 @@ impl Table {
 
     /// Replaces the row that measures the same as `row` and returns it, or adds `row` at the end if there is none. None of
     /// the old row's cells survive in columns that `row` lacks, unless [`Identity::keeps`] says that both rows agree.
-    ///
-    /// An old row without a fingerprint counts as measuring the same images if it has as many of them.
     pub fn upsert(&mut self, row: &Row, identity: &Identity) -> Option<Row> {
         let cells = self.align(row);
         let equal = |old: &[String], column: &str| self.index(column).is_none_or(|at| old[at] == cells[at]);
         let fingerprints = identity.images.iter().map(|images| images.fingerprint);
-        let unknown = |old: &[String], column: &str| self.index(column).is_none_or(|at| old[at].is_empty());
-        let exact =
-            |old: &Vec<String>| identity.keys.iter().copied().chain(fingerprints.clone()).all(|c| equal(old, c));
-        let older = |old: &Vec<String>| {
-            let same_images = |images: &ImageColumns| {
-                equal(old, images.fingerprint) || (unknown(old, images.fingerprint) && equal(old, images.count))
-            };
-            identity.keys.iter().all(|key| equal(old, key)) && identity.images.iter().all(same_images)
-        };
-        match self.rows.iter().position(exact).or_else(|| self.rows.iter().position(older)) {
+        let same = |old: &Vec<String>| identity.keys.iter().copied().chain(fingerprints.clone()).all(|c| equal(old, c));
+        match self.rows.iter().position(same) {
             Some(place) => {
                 let replaced = self.row(place);
                 let mut cells = cells;

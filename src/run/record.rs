@@ -19,7 +19,6 @@ pub struct Record {
     pub libtorch_version: String,
     pub device: String,
     /// The number of processes that trained together.
-    #[serde(default = "one")]
     pub processes: usize,
     /// The number of libtorch threads of each process.
     pub threads: i32,
@@ -37,16 +36,11 @@ pub struct Record {
     pub images_per_second: f64,
     pub peak_memory_bytes: Option<u64>,
     /// The largest amount of memory that was planned, for comparison with the peak.
-    #[serde(default)]
     pub planned_memory_bytes: Option<u64>,
     /// The number of the epoch whose particles became the posterior, from 1.
     pub selected_epoch: usize,
     /// The relative difference of the native forward pass from the archive's own, if that ran.
     pub self_check_difference: Option<f64>,
-}
-
-fn one() -> usize {
-    1
 }
 
 impl Record {

@@ -108,7 +108,6 @@ fn ended(status: ExitStatus) -> String {
 /// Measures the only case in this process.
 pub fn alone(args: &BenchArgs, cases: &[(Source, Choices)]) -> Result<()> {
     let [(source, choices)] = cases else { bail!("--alone: {} cases", cases.len()) };
-    crate::bench::volunteer();
     let device = args.compute.settings().device.open()?;
     tch::set_num_threads(args.compute.threads.unwrap_or_else(tch::get_num_threads));
     let answer = match measure(source, choices, args.plan(), device) {

@@ -125,21 +125,3 @@ fn files_named_by_the_user_must_be_readable() {
     assert!(format!("{:#}", open("c.csv").unwrap_err()).contains("no results yet"));
     assert!(format!("{:#}", open("none.csv").unwrap_err()).contains("none.csv"));
 }
-
-#[test]
-fn rows_that_are_older_than_a_column_get_its_cell_from_their_run() {
-    let config = seal_toml(
-        "checkpoint.path = \"models/ViT-B-32.pt\"\n[method.svgd]\ngamma = 0.3\n[subspace.low-rank]\nalpha = 16.0\n",
-    );
-    let new = "experiment,run,method,seed,set,condition,svgd.gamma,low-rank.alpha\na,r3,svgd,1,stl10,clean,0.01,8.0\n";
-    let files =
-        [("a.csv", RESULTS), ("b.csv", new), ("runs/a/r1/config.toml", &*config), ("runs/a/r3/config.toml", &*config)];
-    let sources = Sources::open(folder(&files).path()).unwrap();
-    let cells: Vec<_> = sources
-        .result_rows()
-        .map(|row| ["run", "checkpoint", "svgd.gamma", "low-rank.alpha"].map(|column| row.get(column).to_string()))
-        .collect();
-    assert_eq!(cells[0], ["r1", "ViT-B-32", "0.3", "16.0"]);
-    assert_eq!(cells[1], ["r2", "", "", ""]);
-    assert_eq!(cells[2], ["r3", "ViT-B-32", "0.01", "8.0"], "what a row has it keeps");
-}

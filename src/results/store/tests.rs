@@ -73,21 +73,6 @@ fn other_images_never_replace_a_row() {
 }
 
 #[test]
-fn a_row_without_fingerprint_is_replaced_by_as_many_images_only() {
-    let new = |samples: &str| row(&[("run", "a"), ("images", "1f"), ("samples", samples), ("nll", "2")]);
-    for (old, expected) in [
-        ("run,samples,nll\na,797,1\n", "run,samples,nll,images\na,797,2,1f\n"),
-        ("run,samples,nll\na,50,1\n", "run,samples,nll,images\na,50,1,\na,797,2,1f\n"),
-        ("run,nll\na,1\n", "run,nll,images,samples\na,1,,\na,2,1f,797\n"),
-    ] {
-        let (_folder, path) = file();
-        fs::write(&path, old).unwrap();
-        upsert_measurement(&path, &new("797"), &MEASUREMENT).unwrap();
-        assert_eq!(shown(&path), expected);
-    }
-}
-
-#[test]
 fn numbers_read_back_exactly() {
     let (_folder, path) = file();
     let mut row = Row::new();
