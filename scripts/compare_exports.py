@@ -37,6 +37,23 @@ NETWORKS = {
 }
 # Of these, only whole models leave: no package of adapters has their layers, or transformers computes no logits of theirs.
 WHOLE = {"timm-eva02": GATED, "timm-beit": LAYERS, "timm-dinov2-gated": GATED, "timm-deit-distilled": LAYERS, "hf-beit": LAYERS}
+# Zero-shot models whose projections are trained, and what else their configs say of the checkpoint.
+ZERO_SHOT = {"openai_clip_words.pt": "", "hf-siglip-both": "", "open-clip-siglip": "heads = 2"}
+PROJECTIONS = """
+name = "exports"
+seed = 1
+head.zero-shot.templates = ["a {{}}."]
+head.zero-shot.class_names = ["a", "cat", "dog", "ship", "zebra", "frog", "truck", "maple", "7", "foot"]
+data.digits.subset = {{ train = 24, test = 20 }}
+method.svgd = {{ particles = 2, gamma = 0.01 }}
+optimizer.adamw.lr = [1e-2, 3e-2]
+train = {{ epochs = 2, batch_size = 8 }}
+subspace.projections = {{}}
+[checkpoint]
+path = "{path}"
+normalize = "clip"
+{more}
+"""
 CONFIG = """
 name = "exports"
 seed = 1
@@ -62,8 +79,11 @@ class Place:
         return done.stdout
 
     def train(self, network, subspace):
+        return self.trained(CONFIG.format(path=network, subspace=subspace))
+
+    def trained(self, text):
         config = self.folder / "x.toml"
-        config.write_text(CONFIG.format(path=network, subspace=subspace))
+        config.write_text(text)
         shutil.rmtree(self.folder / "results", ignore_errors=True)
         self.run("train", "--config", config)
         return config
@@ -87,7 +107,7 @@ def loadable(name, folder):
     if not copy.exists():
         shutil.copytree(FOLDERS / name, copy)
         (copy / "reference.safetensors").unlink()
-        if name == "open-clip":
+        if name.startswith("open-clip"):
             (copy / "model.safetensors").rename(copy / "open_clip_model.safetensors")
     return copy
 
@@ -169,6 +189,15 @@ def only_whole(place, name, targets):
     for kind in (f"low-rank = {{ rank = 2, {targets} }}", "full = {}"):
         place.train(network, kind)
         yield from together(place, kind.split()[0])
+
+
+def projections(place, name, more):
+    """Models with projections of their own, and their text towers: the head follows from them."""
+    network = loadable(name, place.folder) if not name.endswith(".pt") else FOLDERS.parent / name
+    place.trained(PROJECTIONS.format(path=network, more=more))
+    yield from together(place, "projections")
+    for options in (["--particle", 0], ["--particle", 1], ["--soup"]):
+        yield f"weights {options[0].strip('-')}", printed(place.export("--to", "weights", *options))
 
 
 def page(place):
@@ -299,6 +328,12 @@ def main():
                 half = what.endswith("16")
                 print(f"{name:24} {what:32} {difference:.1e}", flush=True)
                 worst = max(worst, difference * (BOUND / HALF_BOUND if half else 1))
+        for name, more in ZERO_SHOT.items():
+            if options.only and name not in options.only or options.generation == 4:
+                continue
+            for what, difference in projections(place, name, more):
+                print(f"{name:24} {what:32} {difference:.1e}", flush=True)
+                worst = max(worst, difference * (BOUND / HALF_BOUND if what.endswith("16") else 1))
         if (not options.only or options.only == ["import"]) and options.generation == 5:
             for what, difference in [*page(place), *coming(place)]:
                 print(f"{what:45} {difference:.1e}", flush=True)

@@ -47,7 +47,7 @@ pub struct HeadOf {
     pub weight: Tensor,
     /// The bias, `[C]`.
     pub bias: Tensor,
-    /// Whether this model has trained it.
+    /// Whether this model has its own.
     pub trained: bool,
     /// Whether features are L2-normalised before it.
     pub normalised: bool,
@@ -125,8 +125,7 @@ impl Outgoing<'_> {
     /// Returns the classifier of a model.
     pub fn head(&self, model: usize) -> HeadOf {
         let head = &self.session.model.head;
-        let own = |name: &str| self.value(model, name);
-        match (own("head.weight"), own("head.bias")) {
+        match (self.own(model, "head.weight"), self.own(model, "head.bias")) {
             (Some(weight), Some(bias)) => HeadOf { weight, bias, trained: true, normalised: head.normalised },
             _ => HeadOf {
                 weight: on_host(&head.weight),
@@ -142,12 +141,12 @@ impl Outgoing<'_> {
         !head.trained && matches!(self.session.model.head.training, Training::OfNetwork | Training::Tokens)
     }
 
-    /// Returns the trained value of a canonical parameter in one model, f32 on the CPU; `None` for a frozen one.
+    /// Returns the trained value of a canonical parameter in one model, f32 on the CPU, with its low-rank update added; `None`
+    /// for a frozen one.
     pub fn value(&self, model: usize, name: &str) -> Option<Tensor> {
-        let (base, layout) = (&self.session.model.base, self.subspace.layout());
-        let row = self.row(model);
+        let (base, row) = (&self.session.model.base, self.row(model));
         if let Some(layer) = name.strip_suffix(".weight")
-            && let Some((_, update)) = updates_of(layout, &row, layer)
+            && let Some((_, update)) = updates_of(self.subspace.layout(), &row, layer)
         {
             let (a, b) = (update.a.to_kind(Kind::Double), update.b.to_kind(Kind::Double));
             let frozen = base.get(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
@@ -155,10 +154,14 @@ impl Outgoing<'_> {
             let change = (b.matmul(&a) * update.scale).view_as(&frozen);
             return Some((frozen + change).to_kind(Kind::Float));
         }
-        if !layout.columns.iter().any(|column| column.name == name) {
-            return None;
-        }
-        let weights = self.subspace.weights(base, &layout.leaves(&row, Kind::Float, false));
+        self.own(model, name)
+    }
+
+    /// Returns the parameter that takes the place of the checkpoint's in one model, f32 on the CPU; `None` for one that keeps
+    /// it, or adds a low-rank update to it. Not every such parameter is a column: a head follows from its texts' projection.
+    pub fn own(&self, model: usize, name: &str) -> Option<Tensor> {
+        let leaves = self.subspace.layout().leaves(&self.row(model), Kind::Float, false);
+        let weights = self.subspace.weights(&self.session.model.base, &leaves);
         weights.own(name).map(|own| on_host(&own.squeeze_dim(0)))
     }
 

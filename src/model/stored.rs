@@ -133,7 +133,9 @@ impl StoredNames {
     /// Makes the classifier the projection of the features.
     pub(super) fn project_by_head(&mut self) {
         for stored in &mut self.0 {
-            stored.canonical = stored.canonical.replace("head.", "proj.");
+            if let Some(part @ ("weight" | "bias")) = stored.canonical.strip_prefix("head.") {
+                stored.canonical = format!("proj.{part}");
+            }
         }
     }
 

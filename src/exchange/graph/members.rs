@@ -67,14 +67,13 @@ impl Members {
     }
 }
 
-/// Returns the parameters that every member has its own values of.
+/// Returns the parameters that every member has its own values of, whole.
 fn differing(outgoing: &Outgoing, shared: &BTreeMap<String, Tensor>) -> BTreeMap<String, Tensor> {
-    let columns = outgoing.subspace.layout().columns.iter().map(|column| &column.name);
     let stacked = |name: &String| {
-        let values: Option<Vec<Tensor>> = (0..outgoing.count()).map(|model| outgoing.value(model, name)).collect();
+        let values: Option<Vec<Tensor>> = (0..outgoing.count()).map(|model| outgoing.own(model, name)).collect();
         Some((name.clone(), Tensor::stack(&values?, 0)))
     };
-    columns.filter(|name| shared.contains_key(*name)).filter_map(stacked).collect()
+    shared.keys().filter_map(stacked).collect()
 }
 
 fn low_rank(outgoing: &Outgoing) -> BTreeMap<String, Factors> {

@@ -8,7 +8,7 @@ use super::complete::check_complete;
 use super::fuse::Loose;
 use super::parts::{Parts, RELATIVE, Readout};
 use super::relative::grid_of;
-use super::{Form, Geometry, NAMINGS, Naming, OwnHead};
+use super::{Form, Geometry, NAMINGS, Naming, OwnHead, text};
 use crate::model::network::Parameters;
 use crate::model::stored::StoredNames;
 
@@ -88,7 +88,8 @@ fn named(
     Ok(Named { naming, geometry, parts, base, head, names })
 }
 
-/// Returns the parameters under canonical names, in the archive's order, with the names that they have in the archive.
+/// Returns the parameters under canonical names, in the archive's order, with the names that they have in the archive. Of a
+/// text tower beside it, the projection alone has a name here, since particles may train it.
 ///
 /// # Errors
 /// Fails if the archive has a parameter that the naming does not know.
@@ -106,7 +107,11 @@ fn renamed(
             None => (naming.beside)(name),
         };
         match found {
-            Some((_, Form::Ignored)) => {}
+            Some((_, Form::Ignored)) => {
+                if let Some(form) = text::projection(name) {
+                    names.push(name, text::PROJECTION, form);
+                }
+            }
             Some((known, form)) => {
                 names.push(name, &known, form);
                 canonical.push((known, shaped(tensor, form)));

@@ -14,6 +14,17 @@ use super::recognise::{block_count, shaped};
 use super::{Form, Traits};
 use crate::model::network::{Parameters, Weights};
 
+/// The canonical name of the text tower's projection beside an image tower. It begins like those of a head, which no stage of
+/// the network reads.
+pub const PROJECTION: &str = "head.projection";
+
+/// Returns the form in which a checkpoint stores the text tower's projection; `None` for any other parameter.
+pub fn projection(name: &str) -> Option<Form> {
+    let inner = PREFIXES.into_iter().filter_map(|prefix| name.strip_prefix(prefix));
+    let mut known = inner.filter_map(canonical).chain(transformers::text(name));
+    known.find(|(canonical, _)| canonical == "proj.weight").map(|(_, form)| form)
+}
+
 /// The prefixes of the text tower: none (OpenAI, open_clip), or `text.` (open_clip's custom models).
 const PREFIXES: [&str; 2] = ["", "text."];
 const LANDMARK: &str = "token_embedding.weight";

@@ -8,6 +8,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::model::head::{Head, Texts, Training};
 use crate::model::network::{Network, Parameters, Weights};
+use crate::model::vit::text::PROJECTION;
 use crate::schema::{Reader, words};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
@@ -16,10 +17,6 @@ pub static ENTRY: Entry = Entry {
     about: "the projections of the image tower and of the text tower of a zero-shot model",
     read: |reader| Box::new(Spec::read(reader)),
 };
-
-/// The name of the text tower's projection among the columns. It begins like those of a head, which no stage of the network
-/// reads.
-const TEXT: &str = "head.projection";
 
 words! {
     /// The towers whose projections are columns.
@@ -89,7 +86,7 @@ impl SubspaceSpec for Spec {
         push(&mut layout, layer, format!("{layer}.weight"), &weight)?;
         let mut start = vec![weight.reshape([-1])];
         if let Some(texts) = &texts {
-            push(&mut layout, TEXT, TEXT.to_string(), &texts.projection)?;
+            push(&mut layout, PROJECTION, PROJECTION.to_string(), &texts.projection)?;
             start.push(texts.projection.reshape([-1]));
         }
         let head = Head { texts, ..head.to(Device::Cpu, Kind::Float) };
@@ -125,11 +122,12 @@ impl Subspace for Projections {
         Ok(self.start.copy())
     }
 
-    /// Replaces the image projection, and the head by the directions of the texts' embeddings at the same logit scale.
+    /// Replaces both projections, and the head by the directions of the texts' embeddings at the same logit scale.
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
         let mut weights = Weights::frozen(base);
         weights.replace(&format!("{}.weight", self.layer), leaves[0].shallow_clone());
         if let (Some(_), Some(leaf)) = (&self.head.texts, leaves.get(1)) {
+            weights.replace(PROJECTION, leaf.shallow_clone());
             let (kind, particles) = (wide(leaf.kind()), leaf.size()[0]);
             let head = self.head.to(leaf.device(), kind);
             let scale = norm(&head.weight);
