@@ -42,10 +42,12 @@ fn flatten(value: &Value, numbers: &mut Vec<f64>) {
     }
 }
 
-/// Fails if two tensors differ by more than `bound` in any entry, or in their shape.
+/// Fails if two tensors differ by more than `bound` in any entry, or in their shape. Prints by how much they differ, which
+/// `cargo nextest run --no-capture` shows.
 #[track_caller]
 pub fn near(found: &Tensor, expected: &Tensor, bound: f64) {
     assert_eq!(found.size(), expected.size());
     let difference = (found - expected).abs().max().double_value(&[]);
+    eprintln!("{}: differs by {difference:e}", std::panic::Location::caller());
     assert!(difference <= bound, "differs by {difference:e}");
 }

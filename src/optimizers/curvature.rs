@@ -19,13 +19,22 @@ const PROBE: i64 = -1;
 /// # Errors
 /// Fails if `gradients` fails.
 pub fn diagonal(
-    mut gradients: impl FnMut(&Tensor) -> Result<Tensor>,
+    gradients: impl FnMut(&Tensor) -> Result<Tensor>,
     theta: &Tensor,
     seed: u64,
     step: i64,
 ) -> Result<Tensor> {
     let at = At { step, sample: 0, part: PROBE };
     let signs = Noise::new(seed, Purpose::Noise).draw(at, theta).sign();
+    along(gradients, theta, &signs)
+}
+
+/// Returns z ∘ (H z) for the given signs z, `[n, P]`.
+pub(super) fn along(
+    mut gradients: impl FnMut(&Tensor) -> Result<Tensor>,
+    theta: &Tensor,
+    signs: &Tensor,
+) -> Result<Tensor> {
     let moved = signs * spacing(theta);
     let mut difference = gradients(&(theta + &moved))?;
     difference -= gradients(&(theta - &moved))?;

@@ -102,7 +102,7 @@ impl Spec {
             beta: reader.float("beta", Bounds::above(0.0)).about("Rate β of the scales' Gamma prior.").or(100.0),
             share: reader
                 .float("share", Bounds::between(0.0, 1.0))
-                .about("Share of each particle's parameters that is fine-tuned, at least one.")
+                .about("Share of each particle's parameters that is fine-tuned, rounded down to at least one.")
                 .or(0.05),
         };
         spec.check(reader);
@@ -114,6 +114,14 @@ impl Spec {
         if burn_in >= search_steps && search_steps > 0 {
             reader.problem("burn_in", format!("must be below search_steps = {search_steps}: no scale would be left"));
         }
+    }
+
+    /// Returns the deviations Δ after a step of size `rate`.
+    fn drawn(&self, deviations: &Tensor, gradients: &Tensor, log_scales: &Tensor, rate: f64, noise: &Tensor) -> Tensor {
+        let pulled = deviations - gradients * rate;
+        let threshold = (-log_scales).exp() * (rate / self.ess);
+        let held = pulled.sign() * (pulled.abs() - threshold).clamp_min(0.0);
+        held + noise * (2.0 * rate * self.temperature / self.ess).sqrt()
     }
 }
 
@@ -189,15 +197,12 @@ impl BayesTune {
 
     /// Draws parameters and scales once more.
     fn search(&mut self, theta: &mut Tensor, gradients: &Tensor, factor: f64) {
-        let Spec { lr, ess, temperature, scale_lr, alpha, beta, .. } = self.spec;
+        let Spec { lr, scale_lr, alpha, beta, .. } = self.spec;
         /// The number of the scales' noise in a step; the parameters' is 0.
         const OF_SCALES: i64 = 1;
         let rate = lr * factor;
         let noise = |part| self.noise.draw(At { step: self.steps, sample: 0, part }, theta);
-        let pulled = &*theta - &self.start - gradients * rate;
-        let threshold = (-&self.log_scales).exp() * (rate / ess);
-        let deviations = pulled.sign() * (pulled.abs() - threshold).clamp_min(0.0);
-        let deviations = deviations + noise(0) * (2.0 * rate * temperature / ess).sqrt();
+        let deviations = self.spec.drawn(&(&*theta - &self.start), gradients, &self.log_scales, rate, &noise(0));
         let drift = (slopes(&deviations, &self.log_scales, alpha, beta) * scale_lr).clamp(-1.0, 1.0);
         let moved = &self.log_scales - drift + noise(OF_SCALES) * (2.0 * scale_lr).sqrt();
         self.log_scales = moved.clamp(SCALES.0.ln(), SCALES.1.ln());
@@ -207,7 +212,7 @@ impl BayesTune {
     /// Chooses the parameters of each particle with the largest mean scale, and returns theta to its start.
     fn choose(&mut self, theta: &mut Tensor) {
         let parameters = theta.size()[1];
-        let count = ((self.spec.share * parameters as f64).ceil() as i64).clamp(1, parameters);
+        let count = ((self.spec.share * parameters as f64) as i64).clamp(1, parameters);
         let (_, indices) = self.sum.topk(count, 1, true, false);
         self.chosen = self.sum.zeros_like().scatter_value(1, &indices, 1.0);
         theta.copy_(&self.start);

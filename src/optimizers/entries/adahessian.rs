@@ -144,6 +144,9 @@ impl Optimizer for AdaHessian {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::golden::{self, Golden};
+    use crate::optimizers::curvature;
+    use tch::{Kind, with_grad};
 
     /// L = Σ a (p − c)⁴ with its diagonal Hessian, which z ∘ (H z) gives exactly.
     ///
@@ -184,4 +187,60 @@ mod tests {
         (1.0, [0.9170846941431683, -1.7658832384544167, 0.424402146683641]),
         (0.5, [0.8309619438534289, -0.09252507109933045, 0.38054720773590184]),
     ];
+
+    /// The gradient of the cross-entropy of a network with one hidden layer, for its weights `[1, P]`.
+    fn gradients(golden: &Golden, theta: &Tensor) -> Result<Tensor> {
+        let labels = golden.tensor("labels").to_kind(Kind::Int64);
+        let leaf = theta.detach().set_requires_grad(true);
+        let root = with_grad(|| {
+            let (first, second) = (leaf.narrow(1, 0, 15).view([5, 3]), leaf.narrow(1, 15, 20).view([4, 5]));
+            let logits = golden.tensor("x").matmul(&first.tr()).tanh().matmul(&second.tr());
+            logits.log_softmax(-1, Kind::Double).nll_loss(&labels)
+        });
+        Ok(Tensor::f_run_backward(&[root], &[leaf], false, false)?.swap_remove(0))
+    }
+
+    /// The authors' `Adahessian` with the same signs, by `scripts/make_bayestune_adahessian_goldens.py`. Theirs differentiates
+    /// twice and keeps |D| alone, whose square is the same.
+    #[test]
+    fn steps_are_those_of_the_authors_code() {
+        let golden = Golden::of_authors("adahessian");
+        let number = |name: &str| golden.number(name);
+        for case in ["whole", "half"] {
+            let rows = |name: &str| golden.tensor(&format!("{case}/{name}")).unsqueeze(1).unbind(0);
+            let spec = Spec {
+                lr: vec![number("lr")],
+                weight_decay: number("weight_decay"),
+                beta1: number("beta1"),
+                beta2: number("beta2"),
+                eps: number("eps"),
+                hessian_power: golden.number(&format!("{case}/power")),
+            };
+            let mut theta = golden.tensor("start").unsqueeze(0);
+            let mut optimizer = spec.build(&theta);
+            for (step, signs) in rows("signs").iter().enumerate() {
+                let gradient = gradients(&golden, &theta).unwrap();
+                let found = curvature::along(|at| gradients(&golden, at), &theta, signs).unwrap();
+                golden::near(&found.abs(), &rows("curvature")[step], 1e-8);
+                optimizer.observe(&found);
+                optimizer.step(&mut theta, &gradient, 1.0);
+                golden::near(&theta, &rows("after")[step], 1e-7);
+            }
+        }
+    }
+
+    /// The code in the authors' folder `instruction` averages |D| over each row of a weight, which is not done here.
+    #[test]
+    fn the_diagonal_is_not_averaged_over_rows() {
+        let golden = Golden::of_authors("adahessian");
+        let (theta, signs) = (golden.tensor("start").unsqueeze(0), golden.tensor("averaged/signs").unsqueeze(0));
+        let found = curvature::along(|at| gradients(&golden, at), &theta, &signs).unwrap().abs();
+        let theirs = golden.tensor("averaged/curvature").unsqueeze(0);
+        let average = |start: i64, shape: [i64; 2]| {
+            let rows = found.narrow(1, start, shape[0] * shape[1]).view(shape);
+            rows.mean_dim([1i64].as_slice(), true, Kind::Double).expand(shape, true).reshape([1, -1])
+        };
+        golden::near(&Tensor::cat(&[average(0, [5, 3]), average(15, [4, 5])], 1), &theirs, 1e-8);
+        assert!((found - theirs).abs().max().double_value(&[]) > 0.1);
+    }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::golden::{self, Golden};
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -47,11 +48,6 @@ fn start() -> Tensor {
 }
 
 fn method() -> BayesTune {
-    let mut layout = Layout::default();
-    layout.push("weight", &[COLUMNS]);
-    layout.close_block("weight", 0, Shape::Dense);
-    let geometry = Geometry::new(&layout);
-    let parts = Parts { theta: start(), seed: 1, optimizer: Box::new(Decaying), geometry, clip_norm: None };
     let spec = Spec {
         particles: 2,
         search_steps: 60,
@@ -65,6 +61,15 @@ fn method() -> BayesTune {
         beta: 100.0,
         share: 0.05,
     };
+    from(spec, start())
+}
+
+fn from(spec: Spec, theta: Tensor) -> BayesTune {
+    let mut layout = Layout::default();
+    layout.push("weight", &[theta.size()[1]]);
+    layout.close_block("weight", 0, Shape::Dense);
+    let geometry = Geometry::new(&layout);
+    let parts = Parts { theta, seed: 1, optimizer: Box::new(Decaying), geometry, clip_norm: None };
     BayesTune::new(spec, parts)
 }
 
@@ -148,4 +153,75 @@ fn a_run_resumed_in_either_part_goes_on_alike() {
         }
         assert!(again.equal(&theta), "stopped after {stop} steps");
     }
+}
+
+/// The search of the authors' `run_train_step` and `Sampler` with gradient descent for their AdamW, by
+/// `scripts/make_bayestune_adahessian_goldens.py`: five steps with their N = 10¹², and with a prior that pulls.
+#[test]
+fn steps_and_slopes_are_those_of_the_authors_code() {
+    let golden = Golden::of_authors("bayestune");
+    for case in ["published", "strong_prior"] {
+        let spec = of_authors(&golden, case);
+        let tensor = |name: &str| golden.tensor(&format!("{case}/{name}"));
+        let rows = |name: &str| tensor(name).unbind(0);
+        let (start, scales) = (tensor("start"), rows("scales"));
+        for (step, after) in rows("after").iter().enumerate() {
+            let deviations = &rows("before")[step] - &start;
+            let log_scales = scales[step].log();
+            // Their noise is part of a gradient, which is subtracted.
+            let noise = -&rows("noise")[step];
+            let found = spec.drawn(&deviations, &rows("gradients")[step], &log_scales, spec.lr, &noise);
+            golden::near(&(found + &start), after, 1e-15);
+            // Theirs is the slope by λ, over N; u = ln λ brings the factor λ and the term of its own density.
+            let expected = &rows("slopes")[step] * &scales[step] * spec.ess - 1.0;
+            let own = slopes(&deviations, &log_scales, spec.alpha, spec.beta);
+            golden::near(&(own / &expected), &expected.ones_like(), 1e-12);
+        }
+    }
+}
+
+fn of_authors(golden: &Golden, case: &str) -> Spec {
+    let number = |name: &str| golden.number(&format!("{case}/{name}"));
+    Spec {
+        particles: 1,
+        search_steps: 5,
+        burn_in: 2,
+        lr: number("lr"),
+        ess: number("ess"),
+        temperature: number("temperature"),
+        scale_lr: 0.01,
+        scale_init: 1e-4,
+        alpha: number("alpha"),
+        beta: number("beta"),
+        share: number("share"),
+    }
+}
+
+/// Their choice by the mean scales, and that mean: the sample with which they begin is in it twice.
+#[test]
+fn the_choice_is_that_of_the_authors_code() {
+    let golden = Golden::of_authors("bayestune");
+    for case in ["published", "strong_prior"] {
+        let tensor = |name: &str| golden.tensor(&format!("{case}/{name}")).unsqueeze(0);
+        let mut theta = tensor("start");
+        let mut tune = from(of_authors(&golden, case), theta.copy());
+        let scales = tensor("scales").squeeze_dim(0);
+        let kept = scales.narrow(0, 2, 3);
+        tune.sum = kept.sum_dim_intlist([0i64].as_slice(), true, Kind::Double);
+        golden::near(&((&tune.sum + kept.narrow(0, 0, 1)) / 4.0), &tensor("mean_scales"), 1e-15);
+        tune.choose(&mut theta);
+        golden::near(&tune.chosen, &tensor("chosen"), 0.0);
+    }
+}
+
+/// A parameter that the prior pulls across its start stays there; the authors' subgradient throws it to the other side.
+#[test]
+fn the_prior_holds_at_the_start() {
+    let spec = Spec { temperature: 0.0, ..of_authors(&Golden::of_authors("bayestune"), "strong_prior") };
+    let row = |value: f64| Tensor::full([1, 1], value, tch::kind::DOUBLE_CPU);
+    let (rate, scale, deviation) = (spec.lr, 1e-3f64, 0.01);
+    let found = spec.drawn(&row(deviation), &row(0.0), &row(scale.ln()), rate, &row(1.0)).double_value(&[0, 0]);
+    let theirs = deviation - rate * deviation.signum() / (spec.ess * scale);
+    assert_eq!(found, 0.0);
+    assert!(theirs < -0.03, "{theirs}");
 }
