@@ -268,22 +268,61 @@ fn preparations_that_differ_from_the_folders_are_named() {
     // DINOv2's, CLIP's of older versions, ViT's of older versions, DeiT's.
     for (json, resize) in [
         ("{\"size\": {\"shortest_edge\": 256}, \"do_center_crop\": true}", Resize::ShorterSideCrop),
-        ("{\"size\": 224, \"do_center_crop\": true, \"crop_size\": 224}", Resize::ShorterSideCrop),
+        (
+            "{\"feature_extractor_type\": \"CLIPFeatureExtractor\", \"size\": 224, \"do_center_crop\": true, \"crop_size\": 224}",
+            Resize::ShorterSideCrop,
+        ),
         ("{\"size\": 224}", Resize::Stretch),
         ("{\"size\": {\"height\": 256, \"width\": 256}, \"do_center_crop\": true}", Resize::Stretch),
     ] {
         let folder = changed(&place, "hf-vit", |at| std::fs::write(at.join("preprocessor_config.json"), json).unwrap());
         let other = if resize == Resize::Stretch { Resize::ShorterSideCrop } else { Resize::Stretch };
-        let normalize = "checkpoint.normalize = \"imagenet\"";
-        assert!(deviations(&folder, normalize, resize).is_empty(), "{json}");
-        assert_eq!(deviations(&folder, normalize, other).len(), 1, "{json}");
+        assert!(deviations(&folder, "", resize).is_empty(), "{json}");
+        assert_eq!(deviations(&folder, "", other).len(), 1, "{json}");
     }
     let json = "{\"size\": {\"shortest_edge\": 256}, \"do_center_crop\": true, \"crop_size\": 224}";
     let folder = changed(&place, "hf-vit", |at| std::fs::write(at.join("preprocessor_config.json"), json).unwrap());
-    let all =
-        deviations(&folder, "checkpoint.normalize = \"imagenet\"\ncheckpoint.crop_pct = 0.9", Resize::ShorterSideCrop);
+    let all = deviations(&folder, "checkpoint.crop_pct = 0.9", Resize::ShorterSideCrop);
     assert_eq!(all, ["checkpoint.crop_pct is 0.9, but the checkpoint's folder asks for 0.875: the config's counts"]);
-    assert!(deviations(&folder, "checkpoint.normalize = \"imagenet\"", Resize::ShorterSideCrop).is_empty());
+    assert!(deviations(&folder, "", Resize::ShorterSideCrop).is_empty());
+}
+
+/// A filter, a size or a step that bella does not compute is not replaced by another one without a word; the user's own word
+/// counts.
+#[test]
+fn preparations_that_bella_does_not_compute_are_refused() {
+    let place = Place::new();
+    let check = |config: &Path| common::bella(&["check", config.to_str().unwrap()]);
+    let of = |family: &str, file: &str, json: &str, more: &str| {
+        let folder = changed(&place, family, |at| std::fs::write(at.join(file), json).unwrap());
+        let text = format!(
+            "name = \"x\"\nseed = 1\ncheckpoint.path = {folder:?}\nhead.linear = {{}}\ndata.digits = {{}}\n\
+             optimizer.adamw.lr = 1e-3\nsubspace.low-rank.rank = 2\nmethod.map = {{}}\n\
+             train = {{ epochs = 1, batch_size = 8 }}\n{more}\n"
+        );
+        place.write("x.toml", text.as_bytes())
+    };
+    let vit = |json: &str, more: &str| of("hf-vit", "preprocessor_config.json", json, more);
+    let lanczos = "{\"size\": 16, \"resample\": 1}";
+    let line = error_line(check(&vit(lanczos, "")), 2);
+    assert_has(&line, &["checkpoint.interpolation", "preprocessor_config.json: resample = 1: bella resizes by"]);
+    done(check(&vit(lanczos, "checkpoint.interpolation = \"bicubic\"")));
+    let odd = vit("{\"size\": 16, \"do_flip_channel_order\": true}", "");
+    assert_has(&error_line(check(&odd), 2), &["do_flip_channel_order = true: a key that bella does not know"]);
+    let border = "{\"architecture\": \"vit_base_patch16_224\", \"pretrained_cfg\": {\"crop_mode\": \"border\"}}";
+    let line = error_line(check(&of("timm-vit", "config.json", border, "")), 2);
+    assert_has(&line, &["checkpoint.crop_pct", "config.json: crop_mode = \"border\": bella takes the centre"]);
+    let output = common::bella(&[
+        "inspect",
+        changed(&place, "hf-vit", |at| {
+            std::fs::write(at.join("preprocessor_config.json"), lanczos).unwrap();
+        })
+        .to_str()
+        .unwrap(),
+    ])
+    .output()
+    .unwrap();
+    assert_has(&printed(&output), &["preparation   16 x 16 px, stretch", "refused: ", "resample = 1"]);
 }
 
 /// A damaged file may ask for images that no memory holds.
@@ -383,7 +422,7 @@ fn inspect_says_what_a_folder_is_and_how_that_was_checked() {
         &["eps 1e-6 (timm's architecture)", "learnt + rotary, indexed, base 10000, scaled to 16 (timm's architecture)"],
     );
     let output = common::bella(&["inspect", family("timm-mean").to_str().unwrap()]).output().unwrap();
-    assert_has(&printed(&output), &["preparation   16 x 16 px, crop_pct 0.875, bicubic, { mean = [0.5, 0.5, 0.5]"]);
+    assert_has(&printed(&output), &["preparation   16 x 16 px, shorter-side-crop, crop_pct 0.875, bicubic, { mean = [0.5, 0.5, 0.5]"]);
 }
 
 /// A copy of a folder, changed.

@@ -117,6 +117,7 @@ impl CheckpointSpec {
         let medium = medium(kind, tokenizer.is_some());
         check_module(&reader, (kind, medium), &path);
         check_medium(&reader, kind, medium);
+        check_preparation(&reader, medium, &usual);
         let spec = CheckpointSpec {
             path,
             kind,
@@ -131,6 +132,8 @@ impl CheckpointSpec {
                     None
                 }
                 Medium::Images if kind == Kind::Module && !reader.has("image_size") && !reader.has("normalize") => None,
+                // A normalisation that cannot be computed has been reported, too.
+                _ if usual.refused.iter().any(|refused| refused.key == "normalize") && !reader.has("normalize") => None,
                 Medium::Images | Medium::Questions => Some(Normalize::read(&reader, usual.normalize)),
                 Medium::Texts => None,
             },
@@ -314,6 +317,19 @@ fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     if kind != Kind::Module && reader.has("tokenizer") {
         reader
             .problem("tokenizer", "is for kind = \"module\"; other networks have theirs in their folder: leave it out");
+    }
+}
+
+/// Reports what a folder asks for and bella does not do, where the config does not say what takes its place.
+fn check_preparation(reader: &Reader, medium: Medium, usual: &Preprocessing) {
+    // Networks that answer questions see whole images with a border, whatever a folder says of crops.
+    let counts = |key: &str| match medium {
+        Medium::Images => true,
+        Medium::Questions => ["interpolation", "normalize"].contains(&key),
+        Medium::Texts => false,
+    };
+    for refused in usual.refused.iter().filter(|refused| counts(refused.key) && !reader.has(refused.key)) {
+        reader.problem(refused.key, &refused.why);
     }
 }
 

@@ -13,6 +13,7 @@ mod classes;
 mod config;
 mod looks;
 mod preprocessing;
+mod processors;
 pub mod tokenizer;
 mod traits;
 mod values;

@@ -1,11 +1,13 @@
 //! Reads the preparation of a folder's images from `preprocessor_config.json` (transformers), `pretrained_cfg` (timm)
 //! or `preprocess_cfg` (open_clip).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::config::{FILES, input_size};
+use super::processors;
+use super::values::Values;
 use super::weights::{Place, has_weights};
 use crate::base::files::read_json;
 use crate::data::{Interpolation, Resize};
@@ -18,7 +20,7 @@ pub const FILE: &str = "preprocessor_config.json";
 const TIMM_CROP_PCT: f64 = 0.875;
 
 /// The preparation of images that a folder asks for. Keys that it leaves out are `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Preprocessing {
     /// The file that asks for it.
     pub file: Option<&'static str>,
@@ -30,18 +32,34 @@ pub struct Preprocessing {
     pub crop_pct: Option<f64>,
     /// The number of pixels per side of the images that enter the network.
     pub image_size: Option<i64>,
+    /// What the file asks for besides, which bella does not do.
+    pub refused: Vec<Refused>,
+}
+
+/// A part of a preparation that bella does not do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    /// The key of `[checkpoint]` that counts in its place where the user sets it.
+    pub key: &'static str,
+    pub why: String,
 }
 
 impl Preprocessing {
     /// Reads the values beside weights, a folder or a file. A missing or damaged file gives no values here; it is reported
     /// when the checkpoint is opened.
     pub fn of(path: &Path) -> Preprocessing {
+        let at = |name: &str, table: &Value| Values::new(&folder(path).unwrap_or_default().join(name), table.clone());
+        let model_type =
+            || beside(path, FILES).find_map(|(_, config)| Some(config.get("model_type")?.as_str()?.into()));
         if let Some((_, found)) = beside(path, [FILE]).next() {
-            return Preprocessing { file: Some(FILE), ..Preprocessing::of_transformers(&found) };
+            let found = processors::read(&at(FILE, &found), model_type());
+            return Preprocessing { file: Some(FILE), ..found };
         }
         let found = beside(path, FILES).find_map(|(name, config)| {
-            let open_clip = config.get("preprocess_cfg").map(Preprocessing::of_open_clip);
-            let found = open_clip.or(config.get("pretrained_cfg").map(Preprocessing::of_timm))?;
+            let open_clip = config.get("preprocess_cfg").map(|table| Preprocessing::of_open_clip(&at(name, table)));
+            // Older folders of timm have one table.
+            let timm = || config.get("architecture").map(|_| config.get("pretrained_cfg").unwrap_or(&config));
+            let found = open_clip.or_else(|| timm().map(|table| Preprocessing::of_timm(&at(name, table))))?;
             Some(Preprocessing { file: Some(name), ..found })
         });
         found.unwrap_or_default()
@@ -60,59 +78,119 @@ impl Preprocessing {
         self.file.map(|file| format!("{} ({file})", said.join(", ")))
     }
 
-    fn of_transformers(config: &Value) -> Preprocessing {
-        let interpolation = match config.get("resample").and_then(Value::as_i64) {
-            Some(2) => Some(Interpolation::Bilinear),
-            Some(3) => Some(Interpolation::Bicubic),
-            _ => None,
+    /// Notes that `key` of the file has a value that bella does not compute.
+    pub(super) fn refuse(&mut self, values: &Values, key: &str, (own, instead): (&'static str, &str)) {
+        let said = values.get(key).map_or("null".into(), Value::to_string);
+        let why = format!("{}: {key} = {said}: bella {instead}", values.path.display());
+        self.refused.push(Refused { key: own, why });
+    }
+
+    fn of_timm(config: &Values) -> Preprocessing {
+        let mut found = Preprocessing {
+            normalize: Some(Normalize::IMAGENET),
+            interpolation: Some(Interpolation::Bicubic),
+            resize: Some(Resize::ShorterSideCrop),
+            crop_pct: Some(config.get("crop_pct").and_then(Value::as_f64).unwrap_or(TIMM_CROP_PCT)),
+            ..Preprocessing::default()
         };
-        let crops = config.get("do_center_crop").and_then(Value::as_bool).unwrap_or(false);
-        let key = if crops { "crop_size" } else { "size" };
-        let (size, sides) = (config.get("size"), ["height", "width"]);
-        let resize = match size {
-            Some(size) if size.get("shortest_edge").is_some() => Some(Resize::ShorterSideCrop),
-            // Before transformers 4.26, a number was the shorter side where a crop follows.
-            Some(size) if size.is_number() => Some(if crops { Resize::ShorterSideCrop } else { Resize::Stretch }),
-            // A square, of which a crop only takes the centre.
-            Some(size) if sides.iter().all(|side| size.get(side).is_some()) => Some(Resize::Stretch),
-            _ => None,
-        };
-        let cropped = config.get("crop_size").and_then(side).zip(size.and_then(side)).filter(|_| crops);
-        Preprocessing {
-            file: None,
-            normalize: normalize(config.get("image_mean"), config.get("image_std")),
-            interpolation,
-            resize,
-            crop_pct: cropped.map(|(crop, side)| crop as f64 / side as f64).filter(is_share),
-            image_size: config.get(key).and_then(side),
+        found.fill(config);
+        match config.text("crop_mode") {
+            None | Some("center") => {}
+            Some("squash") => found.resize = Some(Resize::Stretch),
+            Some(_) => found.refuse(config, "crop_mode", CROP),
         }
+        if !found.crop_pct.as_ref().is_some_and(is_share) {
+            found.crop_pct = None;
+            found.refuse(config, "crop_pct", SHARE);
+        }
+        found.image_size = input_size(config.table());
+        if config.get("input_size").is_some_and(|size| !is_square(size)) {
+            found.refuse(config, "input_size", SQUARE);
+        }
+        found
     }
 
-    fn of_timm(config: &Value) -> Preprocessing {
-        let crop_pct = config.get("crop_pct").map_or(Some(TIMM_CROP_PCT), Value::as_f64).filter(is_share);
-        Preprocessing { crop_pct, ..Preprocessing::of_open_clip(config) }
+    fn of_open_clip(config: &Values) -> Preprocessing {
+        let mut found = Preprocessing {
+            normalize: Some(Normalize::CLIP),
+            interpolation: Some(Interpolation::Bicubic),
+            resize: Some(Resize::ShorterSideCrop),
+            ..Preprocessing::default()
+        };
+        found.fill(config);
+        match config.text("resize_mode") {
+            None | Some("shortest") => {}
+            Some("squash") => found.resize = Some(Resize::Stretch),
+            Some(_) => found.refuse(config, "resize_mode", CROP),
+        }
+        if config.text("mode").is_some_and(|mode| mode != "RGB") {
+            found.refuse(config, "mode", ("normalize", "reads images in RGB: set checkpoint.normalize to do so"));
+        }
+        found
     }
 
-    fn of_open_clip(config: &Value) -> Preprocessing {
-        let interpolation = match config.get("interpolation").and_then(Value::as_str) {
-            Some("bilinear") => Some(Interpolation::Bilinear),
-            Some("bicubic") => Some(Interpolation::Bicubic),
-            _ => None,
-        };
-        let normalize = normalize(config.get("mean"), config.get("std"));
-        let word = |key: &str| config.get(key).and_then(Value::as_str);
-        // open_clip's word, then timm's.
-        let resize = match word("resize_mode").or(word("crop_mode")) {
-            Some("shortest" | "center") => Some(Resize::ShorterSideCrop),
-            Some("squash") => Some(Resize::Stretch),
-            _ => None,
-        };
-        Preprocessing { file: None, normalize, interpolation, resize, crop_pct: None, image_size: input_size(config) }
+    /// Reads the keys that timm and open_clip share.
+    fn fill(&mut self, config: &Values) {
+        match config.text("interpolation") {
+            None | Some("bicubic") => {}
+            // open_clip means it for training and takes bicubic otherwise; timm draws a filter.
+            Some("random") if config.get("input_size").is_none() => {}
+            Some("bilinear") => self.interpolation = Some(Interpolation::Bilinear),
+            Some(_) => {
+                self.interpolation = None;
+                self.refuse(config, "interpolation", FILTER);
+            }
+        }
+        if let Some(usual) = self.normalize {
+            let three = |key: &str, usual: [f64; 3]| config.get(key).map_or(Some(usual), self::three);
+            let found = three("mean", usual.mean).zip(three("std", usual.std));
+            self.normalize = found.and_then(normalize);
+            if self.normalize.is_none() {
+                let odd =
+                    if config.get("mean").is_some_and(|mean| self::three(mean).is_none()) { "mean" } else { "std" };
+                self.refuse(config, odd, NORMALIZE);
+            }
+        }
     }
 }
 
-fn is_share(value: &f64) -> bool {
+/// What to do about a filter that bella does not have, with the key that settles it.
+pub(super) const FILTER: (&str, &str) = (
+    "interpolation",
+    "resizes by \"bicubic\" or \"bilinear\": set checkpoint.interpolation to the one that shall take its place",
+);
+
+/// What to do about a crop that bella does not make.
+const CROP: (&str, &str) = (
+    "crop_pct",
+    "takes the centre of a resized image and pads none: set checkpoint.crop_pct to the share that it shall keep",
+);
+
+/// What to do about a share that bella does not take.
+pub(super) const SHARE: (&str, &str) =
+    ("crop_pct", "keeps from 0.1 to 1 of the side of a resized image: set checkpoint.crop_pct");
+
+/// What to do about images that are no squares.
+pub(super) const SQUARE: (&str, &str) =
+    ("image_size", "gives square images of three colours to the network: set checkpoint.image_size");
+
+/// What to do about a mean or a standard deviation that is none of three colours.
+pub(super) const NORMALIZE: (&str, &str) =
+    ("normalize", "needs three numbers, and a standard deviation above 0: set checkpoint.normalize");
+
+pub(super) fn is_share(value: &f64) -> bool {
     (0.1..=1.0).contains(value)
+}
+
+/// Returns whether `[3, height, width]` are those of a square in colour.
+fn is_square(size: &Value) -> bool {
+    let sides: Vec<i64> = size.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
+    matches!(sides[..], [3, height, width] if height == width)
+}
+
+/// Returns the folder of the weights at a path, a folder or a file.
+fn folder(path: &Path) -> Option<PathBuf> {
+    has_weights(path).is_ok_and(|has| has).then(|| Place::of(path).ok()).flatten().map(|place| place.folder)
 }
 
 /// Returns those of the named files beside weights, a folder or a file, that can be read as JSON.
@@ -120,22 +198,67 @@ pub(super) fn beside<const N: usize>(
     path: &Path,
     names: [&'static str; N],
 ) -> impl Iterator<Item = (&'static str, Value)> {
-    let folder =
-        has_weights(path).is_ok_and(|has| has).then(|| Place::of(path).ok()).flatten().map(|place| place.folder);
+    let folder = folder(path);
     let read = move |name| Some((name, read_json(&folder.as_ref()?.join(name)).ok()?));
     names.into_iter().filter_map(read)
 }
 
-/// Returns the number of pixels per side from `224`, `{"height": 224, "width": 224}` or `{"shortest_edge": 224}`.
-fn side(size: &Value) -> Option<i64> {
-    size.as_i64().or_else(|| ["height", "shortest_edge"].iter().find_map(|key| size.get(key)?.as_i64()))
+/// Returns three numbers, one for each colour.
+pub(super) fn three(value: &Value) -> Option<[f64; 3]> {
+    let numbers: Vec<f64> = value.as_array()?.iter().filter_map(Value::as_f64).collect();
+    numbers.try_into().ok()
 }
 
-fn normalize(mean: Option<&Value>, std: Option<&Value>) -> Option<Normalize> {
-    let three = |value: &Value| -> Option<[f64; 3]> {
-        let numbers: Vec<f64> = value.as_array()?.iter().filter_map(Value::as_f64).collect();
-        numbers.try_into().ok()
-    };
-    let (mean, std) = (three(mean?)?, three(std?)?);
+/// Returns the normalisation by a mean and a standard deviation, which must be above 0.
+pub(super) fn normalize((mean, std): ([f64; 3], [f64; 3])) -> Option<Normalize> {
     std.iter().all(|value| *value > 0.0).then_some(Normalize { mean, std })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn values(config: Value) -> Values {
+        Values::new(Path::new("config.json"), config)
+    }
+
+    /// `timm.data.resolve_data_config(pretrained_cfg={})`, timm 1.0.31; open_clip 3.3's `PreprocessCfg()`.
+    #[test]
+    fn absent_keys_mean_the_defaults_of_the_package() {
+        let timm = Preprocessing::of_timm(&values(json!({})));
+        assert_eq!((timm.normalize, timm.crop_pct), (Some(Normalize::IMAGENET), Some(0.875)));
+        let open_clip = Preprocessing::of_open_clip(&values(json!({})));
+        assert_eq!((open_clip.normalize, open_clip.crop_pct), (Some(Normalize::CLIP), None));
+        for found in [timm, open_clip] {
+            let own = (found.interpolation, found.resize, found.refused);
+            assert_eq!(own, (Some(Interpolation::Bicubic), Some(Resize::ShorterSideCrop), vec![]));
+        }
+    }
+
+    #[test]
+    fn what_bella_does_not_do_is_refused_by_name() {
+        for (config, key, said) in [
+            (json!({ "interpolation": "nearest" }), "interpolation", "interpolation = \"nearest\": bella resizes by"),
+            (json!({ "interpolation": "lanczos" }), "interpolation", "interpolation = \"lanczos\": bella resizes by"),
+            (json!({ "crop_mode": "border" }), "crop_pct", "crop_mode = \"border\": bella takes the centre"),
+            (json!({ "crop_pct": 1.2 }), "crop_pct", "crop_pct = 1.2: bella keeps from 0.1 to 1"),
+            (
+                json!({ "input_size": [3, 224, 448] }),
+                "image_size",
+                "input_size = [3,224,448]: bella gives square images",
+            ),
+            (json!({ "input_size": [1, 224, 224] }), "image_size", "images of three colours"),
+            (json!({ "mean": [0.5] }), "normalize", "mean = [0.5]: bella needs three numbers"),
+            (json!({ "std": [0.5, 0.5, 0] }), "normalize", "std = [0.5,0.5,0]: bella needs three numbers"),
+        ] {
+            let found = Preprocessing::of_timm(&values(config)).refused;
+            assert!(found.len() == 1 && found[0].key == key && found[0].why.contains(said), "{found:?}");
+        }
+        let found = Preprocessing::of_open_clip(&values(json!({ "resize_mode": "longest", "mode": "L" }))).refused;
+        assert_eq!(found.iter().map(|refused| refused.key).collect::<Vec<_>>(), ["crop_pct", "normalize"]);
+        let random = Preprocessing::of_open_clip(&values(json!({ "interpolation": "random" })));
+        assert_eq!((random.interpolation, random.refused), (Some(Interpolation::Bicubic), vec![]));
+    }
 }

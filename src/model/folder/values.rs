@@ -39,6 +39,11 @@ impl Values {
         Values { path: path.to_path_buf(), table }
     }
 
+    /// Returns the JSON itself.
+    pub fn table(&self) -> &Value {
+        &self.table
+    }
+
     /// Returns the value of a key; `None` if it is absent or null.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.table.get(key).filter(|value| !value.is_null())

@@ -1,0 +1,354 @@
+//! The image processors of transformers, with the defaults that apply if a key is absent from `preprocessor_config.json`
+//! (transformers 5.23).
+
+use serde_json::Value;
+
+use super::preprocessing::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
+use super::values::Values;
+use crate::data::{Interpolation, Resize};
+use crate::model::Normalize;
+
+/// A class of image processors.
+struct Processor {
+    /// The name without its ending, `ImageProcessor` (before version 4.26 `FeatureExtractor`).
+    name: &'static str,
+    /// The model types for which it is meant where a file names none.
+    model_types: &'static [&'static str],
+    interpolation: Interpolation,
+    size: Size,
+    /// The side of the centre crop, if there is one by default.
+    crop: Option<i64>,
+    /// Whether a number in place of `size` is the side of a square, rather than the shorter side.
+    is_square: bool,
+    normalize: Normalize,
+}
+
+/// The size to which an image is resized.
+#[derive(Clone, Copy)]
+enum Size {
+    /// The sides of a square.
+    Square(i64),
+    /// The shorter side; the other one follows.
+    Shorter(i64),
+}
+
+const HALF: Normalize = Normalize { mean: [0.5; 3], std: [0.5; 3] };
+
+/// Every known class.
+const PROCESSORS: [Processor; 8] = [
+    Processor {
+        name: "ViT",
+        model_types: &["vit", "vit_mae"],
+        interpolation: Interpolation::Bilinear,
+        size: Size::Square(224),
+        crop: None,
+        is_square: true,
+        normalize: HALF,
+    },
+    Processor {
+        name: "DeiT",
+        model_types: &["deit"],
+        interpolation: Interpolation::Bicubic,
+        size: Size::Square(256),
+        crop: Some(224),
+        is_square: true,
+        normalize: HALF,
+    },
+    Processor {
+        name: "Beit",
+        model_types: &["beit", "data2vec-vision"],
+        interpolation: Interpolation::Bicubic,
+        size: Size::Square(224),
+        crop: None,
+        is_square: true,
+        normalize: HALF,
+    },
+    Processor { name: "Bit", model_types: &["dinov2", "dinov2_with_registers"], ..CLIP },
+    CLIP,
+    Processor { name: "Llava", model_types: &["llava"], ..CLIP },
+    Processor {
+        name: "Siglip",
+        model_types: &["siglip", "siglip_vision_model"],
+        interpolation: Interpolation::Bicubic,
+        size: Size::Square(224),
+        crop: None,
+        is_square: false,
+        normalize: HALF,
+    },
+    Processor {
+        name: "DINOv3ViT",
+        model_types: &["dinov3_vit"],
+        interpolation: Interpolation::Bilinear,
+        size: Size::Square(224),
+        crop: None,
+        is_square: true,
+        normalize: Normalize::IMAGENET,
+    },
+];
+
+const CLIP: Processor = Processor {
+    name: "CLIP",
+    model_types: &["clip", "clip_vision_model"],
+    interpolation: Interpolation::Bicubic,
+    size: Size::Shorter(224),
+    crop: Some(224),
+    is_square: false,
+    normalize: Normalize::CLIP,
+};
+
+/// The side of a crop that no class says.
+const SIDE: i64 = 224;
+
+/// The keys that are read here.
+const KEYS: [&str; 14] = [
+    "image_processor_type",
+    "feature_extractor_type",
+    "do_resize",
+    "size",
+    "default_to_square",
+    "resample",
+    "do_center_crop",
+    "crop_size",
+    "do_rescale",
+    "rescale_factor",
+    "do_normalize",
+    "image_mean",
+    "image_std",
+    "do_convert_rgb",
+];
+
+/// The keys that change no image: names of other classes, of arrays and devices, and what is done to the labels of pixels.
+const HARMLESS: [&str; 13] = [
+    "processor_class",
+    "tokenizer_class",
+    "transformers_version",
+    "auto_map",
+    "_valid_processor_keys",
+    "data_format",
+    "input_data_format",
+    "return_tensors",
+    "device",
+    "disable_grouping",
+    "image_seq_length",
+    "do_reduce_labels",
+    "reduce_labels",
+];
+
+/// Reads `preprocessor_config.json` of a network of a model type.
+pub fn read(config: &Values, model_type: Option<String>) -> Preprocessing {
+    let mut found = Preprocessing::default();
+    let named = config.text("image_processor_type").or(config.text("feature_extractor_type"));
+    let processor = match named.map(plain) {
+        Some(name) => PROCESSORS.iter().find(|known| known.name == name),
+        None => {
+            let fits = |known: &&Processor| model_type.iter().any(|word| known.model_types.contains(&word.as_str()));
+            PROCESSORS.iter().find(fits)
+        }
+    };
+    let Some(processor) = processor else {
+        let known = PROCESSORS.map(|known| known.name).join(", ");
+        let what = named.map_or("it names no image_processor_type".into(), |name| {
+            format!("image_processor_type = \"{name}\" is none whose steps bella knows")
+        });
+        let why = format!(
+            "{}: {what}: set checkpoint.normalize to prepare images as the config of bella says; known: {known}, each \
+             followed by ImageProcessor",
+            config.path.display()
+        );
+        found.refused.push(Refused { key: "normalize", why });
+        return found;
+    };
+    if let Err(why) = config.expect_keys("the preparation of images", &[&KEYS[..], &HARMLESS].concat()) {
+        found.refused.push(Refused { key: "normalize", why: format!("{why:#}, or set checkpoint.normalize") });
+    }
+    read_filter(config, processor, &mut found);
+    read_sizes(config, processor, &mut found);
+    read_colours(config, processor, &mut found);
+    found
+}
+
+/// Returns the name of a class without its endings.
+fn plain(name: &str) -> &str {
+    let name = name.trim_end_matches("Fast").trim_end_matches("Pil");
+    name.trim_end_matches("ImageProcessor").trim_end_matches("FeatureExtractor")
+}
+
+fn read_filter(config: &Values, processor: &Processor, found: &mut Preprocessing) {
+    let said = config.get("resample").map(Value::as_i64);
+    found.interpolation = match said {
+        // Without a value the package falls back to bilinear; without the key, to its class.
+        None if config.has("resample") => Some(Interpolation::Bilinear),
+        None => Some(processor.interpolation),
+        Some(Some(2)) => Some(Interpolation::Bilinear),
+        Some(Some(3)) => Some(Interpolation::Bicubic),
+        Some(_) => None,
+    };
+    if found.interpolation.is_none() {
+        found.refuse(config, "resample", FILTER);
+    }
+    if config.get("do_resize") == Some(&Value::Bool(false)) {
+        let instead = "resizes every image to the network's: set checkpoint.interpolation to the filter";
+        found.refuse(config, "do_resize", ("interpolation", instead));
+    }
+}
+
+/// Reads the size to which images are resized, and that of the crop.
+fn read_sizes(config: &Values, processor: &Processor, found: &mut Preprocessing) {
+    let is_square = config.get("default_to_square").and_then(Value::as_bool).unwrap_or(processor.is_square);
+    let Some(size) = config.get("size").map_or(Some(processor.size), |size| read_size(size, is_square)) else {
+        return found.refuse(config, "size", SQUARE);
+    };
+    let (side, resize) = match size {
+        Size::Square(side) => (side, Resize::Stretch),
+        Size::Shorter(side) => (side, Resize::ShorterSideCrop),
+    };
+    found.resize = Some(resize);
+    if !config.get("do_center_crop").and_then(Value::as_bool).unwrap_or(processor.crop.is_some()) {
+        found.image_size = Some(side);
+        if resize == Resize::ShorterSideCrop {
+            let instead =
+                "gives square images to the network: set checkpoint.crop_pct to the share that a crop shall keep";
+            found.refuse(config, "size", ("crop_pct", instead));
+        }
+        return;
+    }
+    let Some(crop) = config.get("crop_size").map_or(Some(processor.crop.unwrap_or(SIDE)), square) else {
+        return found.refuse(config, "crop_size", SQUARE);
+    };
+    found.image_size = Some(crop);
+    found.crop_pct = Some(crop as f64 / side as f64).filter(is_share);
+    if found.crop_pct.is_none() {
+        found.refuse(config, "crop_size", SHARE);
+    }
+}
+
+/// Reads `224`, `[224, 224]`, `{"height": 224, "width": 224}` or `{"shortest_edge": 224}`.
+fn read_size(size: &Value, is_square: bool) -> Option<Size> {
+    let shorter = size.get("shortest_edge").and_then(Value::as_i64);
+    if let Some(shorter) = shorter.filter(|_| size.get("longest_edge").is_none_or(Value::is_null)) {
+        return Some(Size::Shorter(shorter));
+    }
+    match size.as_i64() {
+        Some(side) if !is_square => Some(Size::Shorter(side)),
+        _ => square(size).map(Size::Square),
+    }
+}
+
+/// Returns the side of `224`, `[224, 224]` or `{"height": 224, "width": 224}`.
+fn square(size: &Value) -> Option<i64> {
+    let sides = match size {
+        Value::Array(sides) => sides.iter().map(Value::as_i64).collect(),
+        Value::Object(_) => ["height", "width"].map(|key| size.get(key).and_then(Value::as_i64)).to_vec(),
+        _ => vec![size.as_i64(); 2],
+    };
+    match sides[..] {
+        [Some(height), Some(width)] if height == width && height > 0 => Some(height),
+        _ => None,
+    }
+}
+
+/// Reads the normalisation of bytes / 255. The package multiplies bytes by `rescale_factor` first, then subtracts the mean.
+fn read_colours(config: &Values, processor: &Processor, found: &mut Preprocessing) {
+    let is_on = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(true);
+    let factor = match config.get("rescale_factor").map(Value::as_f64) {
+        _ if !is_on("do_rescale") => Some(1.0),
+        None => Some(1.0 / 255.0),
+        Some(factor) => factor.filter(|factor| *factor > 0.0),
+    };
+    let Some(factor) = factor else {
+        let instead = "multiplies pixels by a number above 0: set checkpoint.normalize";
+        return found.refuse(config, "rescale_factor", ("normalize", instead));
+    };
+    let Normalize { mean, std } = processor.normalize;
+    let (mean, std) = match is_on("do_normalize") {
+        true => (config.get("image_mean").map_or(Some(mean), three), config.get("image_std").map_or(Some(std), three)),
+        false => (Some([0.0; 3]), Some([1.0; 3])),
+    };
+    let range = 255.0 * factor;
+    // A factor of 1 / 255 as files have it leaves the numbers as they are.
+    let scaled =
+        |values: [f64; 3]| if (range - 1.0).abs() < 1e-12 { values } else { values.map(|value| value / range) };
+    found.normalize = mean
+        .zip(std)
+        .and_then(normalize)
+        .map(|Normalize { mean, std }| Normalize { mean: scaled(mean), std: scaled(std) });
+    if found.normalize.is_none() {
+        found.refuse(config, if mean.is_none() { "image_mean" } else { "image_std" }, NORMALIZE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(model_type: &str, config: Value) -> Preprocessing {
+        read(&Values::new(Path::new("preprocessor_config.json"), config), Some(model_type.into()))
+    }
+
+    /// `hf.ViTImageProcessor().to_dict()` and so on, transformers 5.23.
+    #[test]
+    fn absent_keys_mean_the_defaults_of_the_class() {
+        for (model_type, filter, resize, crop, size, mean) in [
+            ("vit", Interpolation::Bilinear, Resize::Stretch, None, 224, 0.5),
+            ("deit", Interpolation::Bicubic, Resize::Stretch, Some(0.875), 224, 0.5),
+            ("data2vec-vision", Interpolation::Bicubic, Resize::Stretch, None, 224, 0.5),
+            ("dinov2", Interpolation::Bicubic, Resize::ShorterSideCrop, Some(1.0), 224, 0.48145466),
+            ("clip", Interpolation::Bicubic, Resize::ShorterSideCrop, Some(1.0), 224, 0.48145466),
+            ("siglip", Interpolation::Bicubic, Resize::Stretch, None, 224, 0.5),
+            ("dinov3_vit", Interpolation::Bilinear, Resize::Stretch, None, 224, 0.485),
+        ] {
+            let found = of(model_type, json!({}));
+            assert_eq!(found.refused, [], "{model_type}");
+            let own = (found.interpolation, found.resize, found.crop_pct, found.image_size);
+            assert_eq!(own, (Some(filter), Some(resize), crop, Some(size)), "{model_type}");
+            assert_eq!(found.normalize.unwrap().mean[0], mean, "{model_type}");
+        }
+        let named = json!({ "image_processor_type": "CLIPImageProcessorFast" });
+        assert_eq!(of("vit", named.clone()), of("clip", json!({})));
+        assert_eq!(of("vit", json!({ "feature_extractor_type": "CLIPFeatureExtractor" })), of("vit", named));
+        assert_eq!(of("clip", json!({ "size": 224 })).resize, Some(Resize::ShorterSideCrop));
+        assert_eq!(of("beit", json!({ "size": 256, "crop_size": 224, "do_center_crop": true })).crop_pct, Some(0.875));
+    }
+
+    /// The package computes (bytes · factor − mean) / std; bella (bytes / 255 − mean) / std.
+    #[test]
+    fn other_factors_are_in_the_normalisation() {
+        let of = |config| of("vit", config).normalize.unwrap();
+        assert_eq!(of(json!({ "do_normalize": false })), Normalize { mean: [0.0; 3], std: [1.0; 3] });
+        assert_eq!(of(json!({ "rescale_factor": 0.00392156862745098 })), HALF);
+        let bytes = of(json!({ "do_rescale": false, "image_mean": [127.5, 0.0, 0.0], "image_std": [255.0, 1.0, 1.0] }));
+        assert_eq!((bytes.mean[0], bytes.std[0], bytes.std[1]), (0.5, 1.0, 1.0 / 255.0));
+        // 2 x / 255 − 1 by a factor of 2 / 255.
+        let twice = of(json!({ "rescale_factor": 2.0 / 255.0, "image_mean": [1, 1, 1], "image_std": [1, 1, 1] }));
+        assert_eq!(twice, HALF);
+    }
+
+    #[test]
+    fn what_bella_does_not_do_is_refused_by_name() {
+        for (config, key, said) in [
+            (json!({ "resample": 0 }), "interpolation", "resample = 0: bella resizes by \"bicubic\" or \"bilinear\""),
+            (json!({ "resample": 1 }), "interpolation", "resample = 1: bella resizes"),
+            (json!({ "resample": 4 }), "interpolation", "resample = 4: bella resizes"),
+            (json!({ "do_resize": false }), "interpolation", "do_resize = false: bella resizes every image"),
+            (json!({ "size": { "shortest_edge": 256 } }), "crop_pct", "bella gives square images"),
+            (json!({ "size": { "height": 224, "width": 448 } }), "image_size", "\"width\":448}: bella gives square"),
+            (json!({ "size": 192, "do_center_crop": true }), "crop_pct", "crop_size = null: bella keeps from 0.1 to 1"),
+            (
+                json!({ "image_std": [1.0, 0.0, 1.0] }),
+                "normalize",
+                "image_std = [1.0,0.0,1.0]: bella needs three numbers",
+            ),
+            (json!({ "rescale_factor": -1 }), "normalize", "rescale_factor = -1: bella multiplies"),
+            (json!({ "do_pad": true }), "normalize", "do_pad = true: a key that bella does not know"),
+            (json!({ "image_processor_type": "OwlViTImageProcessor" }), "normalize", "known: ViT, DeiT"),
+        ] {
+            let found = of("vit", config);
+            assert!(found.refused.len() == 1 && found.refused[0].key == key, "{:?}", found.refused);
+            assert!(found.refused[0].why.contains(said), "{:?}", found.refused);
+        }
+    }
+}
