@@ -67,8 +67,8 @@ fn an_edited_config_of_a_run_is_noticed() {
     let stored = std::fs::read_to_string(&config).unwrap();
     // Where things lie is no part of a run's identity, and is said on the command line.
     let moved = place.path("moved.pt");
-    std::fs::copy(common::fixture("openai_visual.pt"), &moved).unwrap();
-    done(place.command("eval", &[&format!("checkpoint.path=\"{}\"", moved.display()), "train.eval_batch_size=16"]));
+    std::fs::copy(common::repository("assets/vit-digits.pt"), &moved).unwrap();
+    done(place.command("eval", &[&format!("checkpoint.path=\"{}\"", moved.display())]));
 
     let edited = stored.replace("alpha = 16.0", "alpha = 400.0");
     assert_ne!(edited, stored);

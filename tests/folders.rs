@@ -422,7 +422,10 @@ fn inspect_says_what_a_folder_is_and_how_that_was_checked() {
         &["eps 1e-6 (timm's architecture)", "learnt + rotary, indexed, base 10000, scaled to 16 (timm's architecture)"],
     );
     let output = common::bella(&["inspect", family("timm-mean").to_str().unwrap()]).output().unwrap();
-    assert_has(&printed(&output), &["preparation   16 x 16 px, shorter-side-crop, crop_pct 0.875, bicubic, { mean = [0.5, 0.5, 0.5]"]);
+    assert_has(
+        &printed(&output),
+        &["preparation   16 x 16 px, shorter-side-crop, crop_pct 0.875, bicubic, { mean = [0.5, 0.5, 0.5]"],
+    );
 }
 
 /// A copy of a folder, changed.

@@ -166,39 +166,6 @@ fn published_versions_and_their_means_keep_their_identity() {
     assert_eq!(conditions.iter().filter(|condition| **condition == "mean-8:1").count(), 2);
 }
 
-// As an older bella left them: no fingerprint in the row, nor in the predictions file.
-#[test]
-fn rows_of_older_versions_are_of_as_many_images() {
-    let place = short_run(&[]);
-    let path = place.path("results/tiny.csv");
-    let old = |samples: &str| {
-        let mut table = read(&path).unwrap();
-        let (images, count) = (table.index("images").unwrap(), table.index("samples").unwrap());
-        table.rows[0][count] = samples.to_string();
-        table.columns.remove(images);
-        table.rows.truncate(1);
-        table.rows[0].remove(images);
-        let mut csv = csv::Writer::from_path(&path).unwrap();
-        [&table.columns].into_iter().chain(&table.rows).for_each(|cells| csv.write_record(cells).unwrap());
-        csv.flush().unwrap();
-    };
-    let file = place.run().join("predictions/digits@clean.safetensors");
-    let new = Predictions::open(&file).unwrap();
-    let facts = new.metadata().iter().filter(|(key, _)| *key != "images");
-    let facts = facts.map(|(key, value)| (key.clone(), value.clone())).collect();
-    let copy = Predictions::new(new.shape(), new.all_logits().to_vec(), new.labels().unwrap().to_vec()).unwrap();
-    copy.with_metadata(facts).unwrap().save(&file).unwrap();
-
-    old("30");
-    assert!(done(place.train(&["train.epochs=1"])).contains("digits"), "shown as it is");
-    eval(&place, &[]);
-    assert_eq!(cells(&place.results(), "samples"), ["30"], "the same measurement");
-    assert_eq!(predictions(&place, "digits").len(), 1);
-    old("29");
-    eval(&place, &[]);
-    assert_eq!(cells(&place.results(), "samples"), ["29", "30"], "another one");
-}
-
 #[test]
 fn val_is_what_training_held_out() {
     let place = short_run(&[]);

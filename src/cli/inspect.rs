@@ -108,17 +108,12 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 }
 
 /// Prints what the folder says of its images, and what of it bella does not do.
-fn print_preparation(asked: &Preprocessing) {
-    println!("preparation   {}", asked.line().unwrap_or("nothing says it: checkpoint.normalize is needed".into()));
-    asked.refused.iter().for_each(|refused| println!("              refused: {}", refused.why));
-}
-
 fn print_network(file: &Path, identified: &Identified) {
     let Identified { vit, naming, base, head, evidence, sources, stored, .. } = identified;
     let geometry = &vit.geometry;
     println!("naming        {naming}");
     println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, vit.tokens());
-    print_preparation(&Preprocessing::of(file));
+    print!("{}", Preprocessing::of(file).report());
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);
     let (heads, traits) = (vit.traits.heads, vit.traits);
     println!("heads         {heads} of width {} ({})", geometry.width / heads, sources.heads);

@@ -172,12 +172,12 @@ impl Opened {
 }
 
 fn check_sets(sets: &[String]) -> Result<()> {
-    let how_it_computes = ["data.", "train.particle_chunk", "train.precision"];
-    let other = sets.iter().find(|set| !how_it_computes.iter().any(|start| set.starts_with(start)));
+    let of_no_number = ["data.", "checkpoint.path=", "train.particle_chunk", "train.precision"];
+    let other = sets.iter().find(|set| !of_no_number.iter().any(|start| set.starts_with(start)));
     if let Some(set) = other {
         let why = format!(
-            "--set {set}: a run's settings are what it was trained with; only data.*, train.particle_chunk and \
-             train.precision can be set"
+            "--set {set}: a run's settings are what it was trained with; only data.*, checkpoint.path, \
+             train.particle_chunk and train.precision can be set"
         );
         return Err(Usage(why).into());
     }

@@ -2,7 +2,7 @@
 //! ones, to those that a checkpoint of the same family stores.
 
 use serde::{Deserialize, Serialize};
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::network::Parameters;
 
@@ -20,6 +20,27 @@ pub enum Form {
     Flattened,
     /// Transposes `[d, out]` to `[out, d]`.
     Transposed,
+}
+
+impl Form {
+    /// Returns the canonical tensor in f32, sharing no memory with the stored one.
+    pub fn shaped(self, tensor: &Tensor) -> Tensor {
+        let tensor = tensor.detach().to_kind(Kind::Float);
+        match self {
+            Form::AsIs => tensor.copy(),
+            Form::Squeezed => {
+                let mut squeezed = tensor.copy();
+                while squeezed.dim() > 1 && squeezed.size()[0] == 1 {
+                    squeezed = squeezed.squeeze_dim(0);
+                }
+                squeezed
+            }
+            Form::Rows => tensor.flatten(0, -2).copy(),
+            Form::Ignored => unreachable!("an ignored parameter has no canonical form"),
+            Form::Flattened => tensor.flatten(1, -1).copy(),
+            Form::Transposed => tensor.tr().contiguous(),
+        }
+    }
 }
 
 /// The names and forms of a checkpoint's parameters.

@@ -25,7 +25,7 @@ pub fn print(path: &Path, rank: i64) -> Result<Opened> {
     println!("file          {}", path.display());
     println!("network       llava on {} ({}), a language network that sees images", family.model_type, family.about);
     println!("image         {size} x {size} px, patch {}, {patches} tokens of the prompt", tower.patch);
-    super::print_preparation(&asked);
+    print!("{}", asked.report());
     println!("image tower   width {}, {} of its blocks, MLP {}", tower.width, sight.eyes.blocks, tower.mlp);
     println!("projector     {} to {width}, {}", tower.width, PROJECTOR.join(", "));
     println!("transformer   width {width}, {blocks} blocks, gated MLP {mlp}");

@@ -8,6 +8,7 @@
 //! beside the weights, the native features must agree with it.
 
 mod agreement;
+mod asked;
 pub mod class_names;
 mod classes;
 mod config;
@@ -34,10 +35,10 @@ use crate::model::vit::{Named, check_readout, heads_fit, recognise};
 use config::Config;
 use weights::REFERENCE;
 
+pub use asked::Preprocessing;
 pub use classes::LANGUAGE;
 pub use config::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
-pub use preprocessing::Preprocessing;
 pub use tokenizer::TOKENIZER;
 pub use values::Values;
 pub use weights::{Place, has_weights, home};

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::preprocessing::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
+use super::asked::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
 use super::values::Values;
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;

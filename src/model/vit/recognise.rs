@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::complete::check_complete;
+use super::complete::{block_count, check_complete};
 use super::fuse::Loose;
 use super::parts::{Parts, RELATIVE, Readout};
 use super::relative::grid_of;
@@ -114,7 +114,7 @@ fn renamed(
             }
             Some((known, form)) => {
                 names.push(name, &known, form);
-                canonical.push((known, shaped(tensor, form)));
+                canonical.push((known, form.shaped(tensor)));
             }
             None => foreign.push(name.as_str()),
         }
@@ -135,25 +135,6 @@ fn double_readout(own: &OwnHead, base: &Parameters) -> Option<Readout> {
     let is_double = own.weight.size()[1] == 2 * width;
     let distilled = base.get("distillation_token").is_some();
     is_double.then_some(if distilled { Readout::ClassDistillation } else { Readout::ClassMean })
-}
-
-/// Returns the canonical tensor in f32, sharing no memory with the stored one.
-pub(super) fn shaped(tensor: &Tensor, form: Form) -> Tensor {
-    let tensor = tensor.detach().to_kind(Kind::Float);
-    match form {
-        Form::AsIs => tensor.copy(),
-        Form::Squeezed => {
-            let mut squeezed = tensor.copy();
-            while squeezed.dim() > 1 && squeezed.size()[0] == 1 {
-                squeezed = squeezed.squeeze_dim(0);
-            }
-            squeezed
-        }
-        Form::Rows => tensor.flatten(0, -2).copy(),
-        Form::Ignored => unreachable!("an ignored parameter has no canonical form"),
-        Form::Flattened => tensor.flatten(1, -1).copy(),
-        Form::Transposed => tensor.tr().contiguous(),
-    }
 }
 
 /// Returns the order of a parameter in the forward pass: patch, class token, positions, ln_pre, blocks, ln_post, proj,
@@ -252,10 +233,4 @@ fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> 
     let two = matches!(parts.readout, Readout::ClassMean | Readout::ClassDistillation);
     let output = if two { 2 * width } else { features };
     Ok(Geometry { width, blocks, patch, grid, mlp: fc[0], output })
-}
-
-/// Returns one more than the largest block number among the canonical names.
-pub(super) fn block_count(parameters: &[(String, Tensor)]) -> usize {
-    let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
-    parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)
 }

@@ -6,11 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::block::{Attention, Blocks, Places};
-use super::complete::{check_blocks, check_norm, check_shape};
+use super::complete::{block_count, check_blocks, check_norm, check_shape};
 use super::fuse::Loose;
 use super::namings::{clip, transformers};
 use super::parts::BlockParts;
-use super::recognise::{block_count, shaped};
 use super::{Form, Traits};
 use crate::model::network::{Parameters, Weights};
 
@@ -84,7 +83,7 @@ impl TextWeights {
                     "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
                 )
             })?;
-            named.push((known, shaped(tensor, form)));
+            named.push((known, form.shaped(tensor)));
         }
         TextWeights::complete(named, parameters)
     }
@@ -94,7 +93,7 @@ impl TextWeights {
         let mut named: Vec<(String, Tensor)> = Vec::new();
         for (name, tensor) in parameters {
             if let Some((known, form)) = transformers::text(name) {
-                named.push((known, shaped(tensor, form)));
+                named.push((known, form.shaped(tensor)));
             } else if name.starts_with("text_model.") && !name.ends_with("position_ids") {
                 bail!(
                     "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
