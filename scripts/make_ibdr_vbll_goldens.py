@@ -5,7 +5,7 @@ tests/fixtures/authors/{ibdr,vbll}.json, to which the tests beside the methods h
 | code | version | what is run |
 |---|---|---|
 | ngocquanofficial/DRO | src/model.py of 58efd5f0a7ab21aa440192887f18e64498e7c941, src/utils.py of 9026ccc95e80907cb952080d10253dddd8fdc538 | `training_step` once with its optimizer `DRO` around SGD, `euclid_distance`, `log_det` |
-| vbll | 0.4.9 | `DiscClassification(parameterization="diagonal")`: loss, divergence and gradients |
+| vbll | 0.4.9 | `DiscClassification`, `diagonal` and `dense`: loss, divergence, gradients, moments of the logits, three steps of Adam |
 
     pip install torch==2.11.0 vbll==0.4.9
     python scripts/make_ibdr_vbll_goldens.py DRO
@@ -69,31 +69,44 @@ def ibdr(folder):
     }
 
 
-def vbll():
+def vbll(parameterization):
+    """The loss with its gradients at the start, and three steps of Adam on it."""
     from vbll.layers.classification import DiscClassification, gaussian_kl
 
     torch.manual_seed(4)
     classes, width, images = 4, 6, 9
-    layer = DiscClassification(width, classes, regularization_weight=1 / 30, parameterization="diagonal")
+    layer = DiscClassification(width, classes, regularization_weight=1 / 30, parameterization=parameterization)
+    parts = {"mean": layer.W_mean, "log_std": layer.W_logdiag, "log_noise": layer.noise_logdiag}
+    if parameterization == "dense":
+        parts["factor"] = layer.W_offdiag
+        layer.W_offdiag.data.normal_(std=0.3)
     x = torch.randn(images, width, requires_grad=True)
     labels = torch.randint(classes, (images,))
+    start = {name: part.tolist() for name, part in parts.items()}
     loss = layer(x).train_loss_fn(labels)
     loss.backward()
-    return {
+    logits = layer.logit_predictive(x)
+    found = start | {
         "regularization_weight": layer.regularization_weight, "x": x.tolist(), "labels": labels.tolist(),
-        "mean": layer.W_mean.tolist(), "log_std": layer.W_logdiag.tolist(), "log_noise": layer.noise_logdiag.tolist(),
         "loss": loss.item(), "bound": -layer.jensen_bound(x, labels).mean().item(),
-        "kl": gaussian_kl(layer.W(), layer.prior_scale).item(),
-        "by_mean": layer.W_mean.grad.tolist(), "by_log_std": layer.W_logdiag.grad.tolist(),
-        "by_log_noise": layer.noise_logdiag.grad.tolist(), "by_x": x.grad.tolist(),
+        "kl": gaussian_kl(layer.W(), layer.prior_scale).item(), "logits": logits.mean.tolist(), "variances": logits.var.tolist(),
+        "by_x": x.grad.tolist(), **{f"by_{name}": part.grad.tolist() for name, part in parts.items()},
     }
+    optimizer = torch.optim.Adam(parts.values(), lr=0.05)
+    for step in range(3):
+        optimizer.zero_grad()
+        layer(x).train_loss_fn(labels).backward()
+        optimizer.step()
+    return found | {"lr": 0.05, "after": {name: part.tolist() for name, part in parts.items()}}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("dro", type=Path, help="folder of ngocquanofficial/DRO")
+    parser.add_argument("dro", type=Path, nargs="?", help="folder of ngocquanofficial/DRO; without it VBLL alone")
     torch.set_default_dtype(torch.float64)
-    for name, golden in [("ibdr", ibdr(parser.parse_args().dro)), ("vbll", vbll())]:
+    folder = parser.parse_args().dro
+    goldens = [("ibdr", ibdr(folder))] if folder else []
+    for name, golden in [*goldens, ("vbll", {form: vbll(form) for form in ("diagonal", "dense")})]:
         (OUT / f"{name}.json").write_text(json.dumps(golden) + "\n")
         print(OUT / f"{name}.json")
 

@@ -370,6 +370,13 @@ fn settings_outside_their_range_are_refused() {
         ("sghmc", with(&["friction=0"]), none, "method.sghmc.friction = 0: must be a number from"),
         ("sghmc", with(&[]), adamw, "method.sghmc is its own optimizer"),
         ("sam", vec!["rho=0"], adamw, "method.sam.rho = 0: must be above 0"),
+        (
+            "vbll",
+            vec!["ess=10", "covariance=dense", "rank=2"],
+            adamw,
+            "method.vbll.rank = 2: is for a diagonal covariance",
+        ),
+        ("vbll", vec!["ess=10", "covariance=full"], adamw, "method.vbll.covariance"),
         ("mc-dropout", vec!["rate=1"], adamw, "method.mc-dropout.rate = 1: must be at least 0 and below 1"),
         ("mc-dropout", vec!["rate=0.1"], none, "method.mc-dropout needs an optimizer"),
         ("bbb", vec!["lr=0.1", "ess=10", "weight_decay=0"], none, "method.bbb.weight_decay = 0: must be above 0"),

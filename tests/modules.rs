@@ -223,7 +223,7 @@ fn heads_of_a_vision_transformer_train_as_natively() {
 }
 
 /// Every method with settings of a few steps; the subspace is low-rank where nothing else is said. `imported` trains nothing.
-const METHODS: [(&str, &str); 18] = [
+const METHODS: [(&str, &str); 19] = [
     ("map", "{}"),
     ("ensemble", "{particles=2}"),
     ("sam", "{}"),
@@ -242,6 +242,7 @@ const METHODS: [(&str, &str); 18] = [
     ("bayestune", "{lr=1e-3,ess=32,search_steps=2,burn_in=1}"),
     ("blob", "{cycle=4,flipout=false}"),
     ("vbll", "{ess=32}"),
+    ("vbll", "{ess=32,covariance=\"dense\"}"),
 ];
 
 /// Methods that move theta themselves.

@@ -13,6 +13,7 @@ use crate::base::tensor::guarded;
 use crate::machine::memory::{self, free_bytes, gib};
 use crate::model::Input;
 use crate::predict::{Members, Predictor};
+use crate::train::chunks::posterior_bytes;
 
 /// Measures one case on a device.
 ///
@@ -31,7 +32,6 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     let mut theta = Tensor::stack(&rows, 0).to_kind(Kind::Float).to_device(device);
     drop(rows);
 
-    let stored = training.method.spec.matrices_of_the_posterior();
     let mut found = Measured {
         precision: crate::machine::device::precision_name(model.kind).to_string(),
         device: crate::machine::device::name(device),
@@ -39,7 +39,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
         particles,
         parameters_per_particle: layout.parameters(),
         base_bytes,
-        posterior_bytes: stored * (theta.numel() * Kind::Float.elt_size_in_bytes()) as u64,
+        posterior_bytes: posterior_bytes(training, layout),
         train_images: training.train.batch_size as i64,
         prediction_images: plan.prediction_images,
         ..Measured::default()

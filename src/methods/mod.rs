@@ -24,4 +24,4 @@ pub use method::{Method, Parts, Step};
 pub use objective::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
 pub use registry::{register, registered};
 use spec::MAX_PARTICLES;
-pub use spec::{Circumstances, MethodSpec};
+pub use spec::{Circumstances, HeadNumbers, MethodSpec};

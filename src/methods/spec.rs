@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::fitting::Course;
 use super::method::{Method, Parts};
 use crate::posterior::Predictive;
+use crate::subspace::geometry::Inputs;
 
 /// The largest number of particles in a config.
 pub(super) const MAX_PARTICLES: usize = 100_000;
@@ -13,6 +14,17 @@ pub(super) const MAX_PARTICLES: usize = 100_000;
 pub struct Circumstances {
     /// The key of the subspace.
     pub subspace: &'static str,
+}
+
+/// Numbers of a particle that are in no matrix `[n, P]`.
+#[derive(Clone, Copy, Default)]
+pub struct HeadNumbers {
+    /// Those kept from step to step.
+    pub kept: u64,
+    /// Those that a step creates and drops.
+    pub step: u64,
+    /// Those in the posterior.
+    pub posterior: u64,
 }
 
 /// The settings of a method, as read from `[method.*]`.
@@ -91,6 +103,12 @@ pub trait MethodSpec {
     fn matrices_of_a_step(&self, parts: usize) -> u64 {
         let _ = parts;
         1
+    }
+
+    /// Returns what the method takes for a trained head of this size, in a step on `images` images, besides these matrices.
+    fn head_numbers(&self, head: Inputs, images: usize) -> HeadNumbers {
+        let _ = (head, images);
+        HeadNumbers::default()
     }
 
     /// Returns the number of gradients that a step takes.

@@ -80,6 +80,15 @@ impl<'a> Draws<'a> {
                 let moved = deviations.tr().mv(&along.to_kind(deviations.kind())) / scale;
                 Ok(epsilon.g_mul_(&std.get(component)).g_div_scalar_(std::f64::consts::SQRT_2).g_add_(&mean) + moved)
             }
+            Posterior::BlockGaussians { std, factors, start, .. } => {
+                let factors = factors.get(component);
+                let (blocks, width) = (factors.size()[0], factors.size()[1]);
+                let (own, count) = (epsilon.narrow(0, *start, blocks * width), blocks * width);
+                let moved = factors.matmul(&own.reshape([blocks, width, 1])).reshape([count]);
+                let _ = epsilon.g_mul_(&std.get(component));
+                epsilon.narrow(0, *start, count).copy_(&moved);
+                Ok(epsilon.g_add_(&mean))
+            }
             Posterior::Points { .. } | Posterior::Bank { .. } | Posterior::Dropout { .. } => {
                 bail!("points have no spread to draw from")
             }

@@ -26,6 +26,12 @@ impl Posterior {
                 put("std", std);
                 put("deviations", deviations);
             }
+            Posterior::BlockGaussians { mean, std, factors, start } => {
+                put("theta", mean);
+                put("std", std);
+                put("factors", factors);
+                put("factors.start", &Tensor::from_slice(&[*start]));
+            }
             Posterior::Bank { draws, weights } => {
                 put("draws", draws);
                 if let Some(weights) = weights {
@@ -66,6 +72,12 @@ impl Posterior {
         if has("std") {
             let std = matrix("std")?;
             ensure!(std.size() == theta.size(), "std has another shape than theta");
+            if has("factors") {
+                let factors = state.get(&format!("{prefix}factors"))?.to_device(device);
+                let start = state.count(&format!("{prefix}factors.start"))?;
+                check_blocks(&factors.size(), start, theta.size2()?)?;
+                return Ok(Posterior::BlockGaussians { mean: theta, std, factors, start });
+            }
             if !has("deviations") {
                 return Ok(Posterior::Gaussians { mean: theta, std });
             }
@@ -83,6 +95,21 @@ impl Posterior {
             None => Posterior::Points { theta },
         })
     }
+}
+
+/// Fails unless blocks with factors of this shape, from column `start` on, lie within the rows of theta.
+fn check_blocks(factors: &[i64], start: i64, (particles, parameters): (i64, i64)) -> Result<()> {
+    let end = match *factors {
+        [n, blocks, rows, columns] if n == particles && rows == columns => {
+            blocks.checked_mul(rows).and_then(|width| width.checked_add(start))
+        }
+        _ => None,
+    };
+    ensure!(
+        start >= 0 && end.is_some_and(|end| end <= parameters),
+        "factors have shape {factors:?} from column {start} on, around theta [{particles}, {parameters}]"
+    );
+    Ok(())
 }
 
 /// Returns the weights of `draws` draws, and fails if they are no distribution over these.
@@ -185,6 +212,12 @@ mod tests {
             Posterior::Points { theta: clone(&mean) },
             Posterior::Dropout { theta: clone(&mean), masks },
             Posterior::Gaussians { mean: clone(&mean), std: clone(&std) },
+            Posterior::BlockGaussians {
+                mean: clone(&mean),
+                std: clone(&std),
+                factors: random(&[2, 2, 2, 2]).tril(0),
+                start: 1,
+            },
             Posterior::LowRankGaussians { mean, std, deviations: random(&[2, 3, 5]) },
             Posterior::Bank { draws: random(&[7, 5]), weights: None },
             Posterior::Bank { draws: random(&[3, 5]), weights: Some(vec![0.5, 0.125, 0.375]) },
@@ -216,6 +249,14 @@ mod tests {
         assert_eq!(refused(&[("theta", &[2, 3]), ("std", &[2, 4])]), "std has another shape than theta");
         let low_rank = refused(&[("theta", &[2, 3]), ("std", &[2, 3]), ("deviations", &[2, 5, 4])]);
         assert_eq!(low_rank, "deviations have shape [2, 5, 4] around theta [2, 3]");
+        for (factors, of) in [([2, 2, 2, 2], 4), ([3, 1, 2, 2], 4), ([2, 1, 2, 1], 4), ([2, 1, 2, 2], 1)] {
+            let mut state = State::default();
+            ["theta", "std"].iter().for_each(|name| state.put(name, &zeros(&[2, of])));
+            state.put("factors", &zeros(&factors));
+            state.put_count("factors.start", 1);
+            let error = Posterior::load("", &state, Device::Cpu).err().unwrap().to_string();
+            assert_eq!(error, format!("factors have shape {factors:?} from column 1 on, around theta [2, {of}]"));
+        }
         assert_eq!(refused(&[("draws", &[2, 3]), ("weights", &[3])]), "weights have shape [3] for 2 draws");
         let zeros = refused(&[("draws", &[2, 3]), ("weights", &[2])]);
         assert_eq!(zeros, "the weights of the draws are not at least 0 with the sum 1 (it is 0)");

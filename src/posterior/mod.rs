@@ -31,6 +31,9 @@ pub enum Posterior {
     /// Gaussians with covariance (diag(std²) + Dᵀ D / (K − 1)) / 2 (SWAG; Maddox et al. 2019, arXiv 1902.02476): means
     /// `[n, P]`, standard deviations `[n, P]`, deviations D `[n, K, P]`.
     LowRankGaussians { mean: Tensor, std: Tensor, deviations: Tensor },
+    /// Gaussians with independent blocks of d columns: means `[n, P]`, standard deviations `[n, P]`, and lower triangular factors
+    /// L `[n, C, d, d]` of the covariances L Lᵀ of the C blocks from column `start` on. All other columns are independent.
+    BlockGaussians { mean: Tensor, std: Tensor, factors: Tensor, start: i64 },
     /// Points `[n, P]` whose members drop inputs of their layers (Monte Carlo dropout).
     Dropout { theta: Tensor, masks: Masks },
     /// Draws `[m, P]` kept while sampling, such as those of stochastic-gradient Langevin dynamics, with a weight for each
@@ -44,7 +47,9 @@ impl Posterior {
         match self {
             Posterior::Points { theta } | Posterior::Dropout { theta, .. } => theta,
             Posterior::Laplace { mode, .. } => mode,
-            Posterior::Gaussians { mean, .. } | Posterior::LowRankGaussians { mean, .. } => mean,
+            Posterior::Gaussians { mean, .. }
+            | Posterior::LowRankGaussians { mean, .. }
+            | Posterior::BlockGaussians { mean, .. } => mean,
             Posterior::Bank { draws, .. } => draws,
         }
     }
@@ -81,6 +86,9 @@ impl Posterior {
             Posterior::Laplace { mode, fitted } => Posterior::Laplace { mode: snapshot(&mode), fitted },
             Posterior::LowRankGaussians { mean, std, deviations } => {
                 Posterior::LowRankGaussians { mean: snapshot(&mean), std, deviations }
+            }
+            Posterior::BlockGaussians { mean, std, factors, start } => {
+                Posterior::BlockGaussians { mean: snapshot(&mean), std, factors, start }
             }
             Posterior::Dropout { theta, masks } => Posterior::Dropout { theta: snapshot(&theta), masks },
             bank @ Posterior::Bank { .. } => bank,

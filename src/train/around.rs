@@ -92,7 +92,7 @@ pub(super) fn adopt(from: &str, experiment: &Experiment, session: &Session) -> R
     }
     let theta = match session.stored_by(&run, experiment)?.posterior {
         Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,
-        Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } => {
+        Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } | Posterior::BlockGaussians { .. } => {
             bail!("{key}: the run's particles are Gaussians already")
         }
         Posterior::Dropout { .. } => {

@@ -9,7 +9,7 @@ use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::experiment::{Batches, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
-use crate::methods::MethodSpec;
+use crate::methods::{HeadNumbers, MethodSpec};
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::optimizers::OptimizerSpec;
@@ -36,10 +36,27 @@ pub struct Step<'a> {
 }
 
 /// Returns the bytes of theta `[n, P]`, and of what method and optimizer keep from step to step.
-pub fn state_bytes(training: &Training, parameters: i64) -> u64 {
-    let spec = &training.method.spec;
+pub fn state_bytes(training: &Training, layout: &Layout) -> u64 {
+    let spec = &*training.method.spec;
     let matrices = 1 + spec.kept_matrices() + training.optimizer.spec.kept_matrices();
-    matrices * (spec.particles() * parameters) as u64 * Kind::Float.elt_size_in_bytes() as u64
+    bytes(spec, layout, matrices, head_numbers(spec, layout, training.train.batch_size).kept)
+}
+
+/// Returns the bytes of a posterior.
+pub fn posterior_bytes(training: &Training, layout: &Layout) -> u64 {
+    let spec = &*training.method.spec;
+    let head = head_numbers(spec, layout, training.train.batch_size);
+    bytes(spec, layout, spec.matrices_of_the_posterior(), head.posterior)
+}
+
+/// Returns the bytes of matrices `[n, P]` and of further numbers of each particle, in f32.
+fn bytes(spec: &dyn MethodSpec, layout: &Layout, matrices: u64, numbers: u64) -> u64 {
+    let each = matrices * layout.parameters() as u64 + numbers;
+    spec.particles() as u64 * each * Kind::Float.elt_size_in_bytes() as u64
+}
+
+fn head_numbers(spec: &dyn MethodSpec, layout: &Layout, images: usize) -> HeadNumbers {
+    Geometry::new(layout).head().map(|head| spec.head_numbers(head, images)).unwrap_or_default()
 }
 
 impl<'a> Step<'a> {
@@ -61,7 +78,7 @@ impl<'a> Step<'a> {
             particles,
             own: particles,
             validates: validation > 0,
-            coming: state_bytes(training, layout.parameters()),
+            coming: state_bytes(training, layout),
         }
     }
 
@@ -83,7 +100,10 @@ impl<'a> Step<'a> {
         let copies = if self.method.squares_images() { layout.copies_bytes() } else { 0 };
         let compares = self.method.compares_particles();
         let pairs = if compares { Geometry::new(layout).bytes_of_pairs(self.particles as i64) } else { 0 };
-        Need { fixed: matrices * matrix + copies + pairs, member, ..pass }
+        let head = head_numbers(self.method, layout, spec.batch_size);
+        let numbers = head.step + if keeps_best { head.posterior } else { 0 };
+        let beside = self.particles as u64 * numbers * Kind::Float.elt_size_in_bytes() as u64;
+        Need { fixed: matrices * matrix + beside + copies + pairs, member, ..pass }
     }
 
     /// Returns the matrices that an optimizer's formulas make on their way: none on a CPU, where they take theta in tiles.

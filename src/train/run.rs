@@ -237,7 +237,7 @@ fn prefix(
         bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
     }
     let layout = session.subspace()?.layout();
-    let coming = if session.device == Device::Cpu { state_bytes(training, layout.parameters()) } else { 0 };
+    let coming = if session.device == Device::Cpu { state_bytes(training, layout) } else { 0 };
     let plan = Plan {
         model,
         coming,

@@ -15,7 +15,7 @@ use crate::posterior::Predictive;
 use crate::rehearse::estimate::KEPT_IN_MEMORY;
 use crate::rehearse::sizes::Real;
 use crate::subspace::Subspace;
-use crate::train::chunks::{Step, state_bytes};
+use crate::train::chunks::{Step, posterior_bytes, state_bytes};
 
 /// An experiment with its network laid out.
 pub struct Case<'a> {
@@ -196,8 +196,7 @@ impl<'a> Case<'a> {
 
     /// Returns the bytes of the checkpoint, the posterior and the resume file.
     pub fn stored_bytes(&self) -> u64 {
-        let state = state_bytes(self.training, self.parameters());
-        let matrix = (self.particles() * self.parameters() * 4) as u64;
-        self.checkpoint_bytes + state + 2 * matrix * self.training.method.spec.matrices_of_the_posterior()
+        let layout = self.subspace.layout();
+        self.checkpoint_bytes + state_bytes(self.training, layout) + 2 * posterior_bytes(self.training, layout)
     }
 }

@@ -5,7 +5,8 @@
 //! | symbol | here |
 //! |---|---|
 //! | z = W φ + b + ε, y ~ softmax(z) | φ is what enters the head; b is a point |
-//! | q(W) = N(W̄, S), S = diag(s²) + Uᵀ U | W̄ in theta, ln s and U (`rank` rows over all of W) in `Spread` |
+//! | q(W) = N(W̄, S), S = diag(s²) + Uᵀ U | W̄ in theta, ln s and U (`rank` rows over all of W) in [`Spread`] |
+//! | with `covariance = "dense"`: S_k = L_k L_kᵀ for each class k | L lower triangular with the diagonal s |
 //! | ε ~ N(0, diag(σ²)), one variance a class | ln σ in `Spread` |
 //! | p(W) = N(0, `prior_std`² I); p(σ²) inverse Wishart with `noise_dof` ν and `noise_scale` ψ | [`Spec::regulariser`] |
 //! | E ln p(y \| φ) ≥ m_y − ln Σ_k exp(m_k + v_k / 2) | m = W̄ φ + b, v_k = φᵀ S_k φ + σ_k² ([`Spread::bound`]) |
@@ -16,9 +17,9 @@
 //! with a draw for each image.
 //!
 //! Priors and starts are those of the authors' code (vbll 0.4.9). Differences from it: there is a bias, which has no prior; S is
-//! diagonal unless `rank` is given, where theirs has all entries within a class (`dense`) by default; the low-rank part U is shared
-//! by the classes, whose weights it correlates (the bound has each class's own variance, KL all of it), where theirs are
-//! independent; ln s and ln σ start at the mean of their random starts; W̄ starts as the head does; KL has its constants.
+//! `diagonal` by default, theirs `dense`; the low-rank part U is shared by the classes, whose weights it correlates (the bound has
+//! each class's own variance, KL all of it), where theirs are independent; ln s, ln σ and L below its diagonal start at the mean of
+//! their random starts; W̄ starts as the head does; KL has its constants.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -27,11 +28,17 @@ use tch::{Kind, Tensor, with_grad};
 use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
-use crate::methods::{Entry, HeadInputs, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, keys};
+use crate::methods::{
+    Entry, HeadInputs, HeadNumbers, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, keys,
+};
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::{Bounds, Reader};
 use crate::subspace::geometry::Inputs;
+
+use spread::{Covariance, Spread};
+
+mod spread;
 
 pub static ENTRY: Entry = Entry {
     key: "vbll",
@@ -58,6 +65,7 @@ pub struct Spec {
     pub prior_std: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub std_init: Option<f64>,
+    pub covariance: Covariance,
     pub rank: i64,
     /// ν.
     pub noise_dof: f64,
@@ -69,7 +77,7 @@ pub struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         let above = || Bounds::above(0.0);
-        Spec {
+        let spec = Spec {
             particles: keys::gaussians(reader),
             ess: keys::ess(reader),
             std_lr: reader.float("std_lr", above()).about("Learning rate of Adam for the spread.").or(1e-3),
@@ -81,6 +89,13 @@ impl Spec {
                 .float("std_init", above())
                 .about("Initial standard deviation of the head's weights; by default 1 / d for d features.")
                 .optional(),
+            covariance: reader
+                .choice("covariance")
+                .about(
+                    "Which entries of the covariance of the head's weights are learnt: the diagonal, or all within a class (d² numbers for \
+                     each class and d features).",
+                )
+                .or(Covariance::Diagonal),
             rank: reader
                 .count("rank", 0..=1000)
                 .about("Rank of the covariance beside its diagonal, over all weights of the head; 0 for none.")
@@ -97,25 +112,23 @@ impl Spec {
                 .count("samples", 1..=100_000)
                 .about("Draws per particle that predict after training.")
                 .or(10),
+        };
+        if spec.covariance == Covariance::Dense && spec.rank > 0 {
+            reader.problem("rank", "is for a diagonal covariance: leave it out, or set covariance = \"diagonal\"");
         }
+        spec
     }
 
     /// Returns KL(q(W) ‖ p(W)) and −ln p(σ²) without its constant, `[n]` each, for means `[n, C, d]`.
     fn regulariser(&self, mean: &Tensor, spread: &Spread) -> (Tensor, Tensor) {
-        let Spread { log_std, log_noise, columns } = spread;
         let over = |t: &Tensor| t.flatten(1, -1).sum_dim_intlist([1i64].as_slice(), false, t.kind());
-        let width = mean.size()[2] as f64;
-        let weights = mean.size()[1] as f64 * width;
+        let (classes, width) = (mean.size()[1] as f64, mean.size()[2] as f64);
+        let weights = classes * width;
         let prior_std = self.prior_std.unwrap_or_else(|| (2.0 / width).sqrt());
-        let squares = over(&mean.square()) + over(&(log_std * 2.0).exp()) + over(&columns.square());
-        // Of S = D + Uᵀ U with D = diag(s²), det S = det D · det(1 + U D⁻¹ Uᵀ).
-        let scaled = (columns / log_std.exp().unsqueeze(1)).flatten(2, 3);
-        let inner =
-            scaled.matmul(&scaled.transpose(1, 2)) + Tensor::eye(columns.size()[1], (mean.kind(), mean.device()));
-        let log_det =
-            over(log_std) * 2.0 + if columns.size()[1] > 0 { inner.logdet() } else { over(&columns.square()) };
+        let (trace, log_det) = spread.trace_and_log_det();
+        let squares = over(&mean.square()) + trace;
         let kl = (squares / prior_std.powi(2) - weights + 2.0 * weights * prior_std.ln() - log_det) / 2.0;
-        let classes = mean.size()[1] as f64;
+        let log_noise = &spread.log_noise;
         let noise = over(log_noise) * (self.noise_dof + classes + 1.0)
             + over(&(log_noise * -2.0).exp()) * (self.noise_scale / 2.0);
         (kl, noise)
@@ -153,46 +166,19 @@ impl MethodSpec for Spec {
         if self.rank == 0 { 2 } else { 3 + self.rank as u64 }
     }
 
+    /// L with the two moments of Adam; in a step its parts below and on the diagonal, their sum and the gradients of these, and
+    /// L φ, its square and its gradient.
+    fn head_numbers(&self, head: Inputs, images: usize) -> HeadNumbers {
+        if self.covariance == Covariance::Diagonal {
+            return HeadNumbers::default();
+        }
+        let factors = Spread::others(self.covariance, self.rank, head) as u64;
+        let along = (head.outputs * head.inputs) as u64 * images as u64;
+        HeadNumbers { kept: 3 * factors, step: 6 * factors + 3 * along, posterior: factors }
+    }
+
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
-    }
-}
-
-/// What makes the head Gaussian.
-struct Spread {
-    /// ln s, `[n, C, d]`.
-    log_std: Tensor,
-    /// ln σ, `[n, C]`.
-    log_noise: Tensor,
-    /// U, `[n, r, C, d]`.
-    columns: Tensor,
-}
-
-impl Spread {
-    /// Returns the spread as its numbers `[n, K]` have it: ln s, then ln σ, then U.
-    fn of(numbers: &Tensor, head: Inputs) -> Spread {
-        let (n, classes, width) = (numbers.size()[0], head.outputs, head.inputs);
-        let weights = classes * width;
-        let rank = (numbers.size()[1] - weights - classes) / weights;
-        Spread {
-            log_std: numbers.narrow(1, 0, weights).reshape([n, classes, width]),
-            log_noise: numbers.narrow(1, weights, classes),
-            columns: numbers.narrow(1, weights + classes, rank * weights).reshape([n, rank, classes, width]),
-        }
-    }
-
-    /// Returns the bound on the mean negative log-likelihood of each particle, `[n]`, for features `[n, B, d]`, labels `[n, B]`,
-    /// means `[n, C, d]` and a bias `[n, C]`.
-    fn bound(&self, inputs: &HeadInputs, mean: &Tensor, bias: &Tensor) -> Tensor {
-        let HeadInputs { features, labels } = inputs;
-        let kind = features.kind();
-        let logits = features.matmul(&mean.transpose(1, 2)) + bias.unsqueeze(1);
-        let own = features.square().matmul(&(&self.log_std * 2.0).exp().transpose(1, 2));
-        let along = features.unsqueeze(1).matmul(&self.columns.transpose(2, 3));
-        let shared = along.square().sum_dim_intlist([1i64].as_slice(), false, kind);
-        let variance = own + shared + (&self.log_noise * 2.0).exp().unsqueeze(1);
-        let at_label = logits.gather(2, &labels.unsqueeze(2), false).squeeze_dim(2);
-        ((logits + variance / 2.0).logsumexp([2i64], false) - at_label).mean_dim([1i64].as_slice(), false, kind)
     }
 }
 
@@ -223,12 +209,15 @@ impl Vbll {
             let width = inputs as f64;
             let std = spec.std_init.unwrap_or(1.0 / width);
             let options = (parts.theta.kind(), parts.theta.device());
-            let columns = Tensor::zeros([n, spec.rank * weights], options);
-            // Steps count from 0. Where U is 0, so is its gradient.
-            let noise = Noise::new(parts.seed, Purpose::Noise).draw(At { step: -1, sample: 0, part: 0 }, &columns);
+            let mut others = Tensor::zeros([n, Spread::others(spec.covariance, spec.rank, head)], options);
+            if spec.covariance == Covariance::Diagonal {
+                // Steps count from 0. Where U is 0, so is its gradient; L has one.
+                let noise = Noise::new(parts.seed, Purpose::Noise).draw(At { step: -1, sample: 0, part: 0 }, &others);
+                others = noise * (std / width.sqrt());
+            }
             let log_std = Tensor::full([n, weights], std.ln(), options);
             let log_noise = Tensor::full([n, outputs], LOG_NOISE_INIT, options);
-            let numbers = Tensor::cat(&[log_std, log_noise, noise * (std / width.sqrt())], 1);
+            let numbers = Tensor::cat(&[log_std, log_noise, others], 1);
             let adam = adam(&[spec.std_lr], &numbers);
             (numbers, adam)
         };
@@ -254,7 +243,7 @@ impl Vbll {
         let (numbers, features) = (leaf(numbers), leaf(&inputs.features));
         with_grad(|| {
             let mean = columns.narrow(1, 0, weights).reshape([-1, classes, head.inputs]);
-            let spread = Spread::of(&numbers, head);
+            let spread = Spread::of(&numbers, head, self.spec.covariance);
             let inputs = HeadInputs { features: features.shallow_clone(), labels: inputs.labels.shallow_clone() };
             let losses = spread.bound(&inputs, &mean, &columns.narrow(1, weights, classes));
             let (kl, noise) = self.spec.regulariser(&mean, &spread);
@@ -291,8 +280,8 @@ impl Method for Vbll {
         let head = self.parts.geometry.head();
         if let (Some((numbers, adam)), Some(head)) = (&mut self.spread, head) {
             adam.step(numbers, &look.by_spread.to_kind(numbers.kind()), factor);
-            let spread = Spread::of(numbers, head);
-            diagnostics.push(spread.log_std.exp().mean(Kind::Double));
+            let spread = Spread::of(numbers, head, self.spec.covariance);
+            diagnostics.push(spread.std().mean(Kind::Double));
             diagnostics.push(spread.log_noise.exp().mean(Kind::Double));
         }
         Ok(Step { losses: look.losses, diagnostics: Some(Tensor::stack(&diagnostics, 0)) })
@@ -305,11 +294,16 @@ impl Method for Vbll {
     fn posterior(&self, theta: &Tensor) -> Posterior {
         let mean = theta.shallow_clone();
         let Ok((head, numbers)) = self.head() else { return Posterior::Points { theta: mean } };
-        let Spread { log_std, log_noise, columns } = Spread::of(numbers, head);
+        let spread = Spread::of(numbers, head, self.spec.covariance);
+        let marginal = spread.std();
+        let Spread { log_noise, columns, factors, .. } = spread;
         let (n, rank, weights) = (theta.size()[0], columns.size()[1], head.outputs * head.inputs);
         let std = theta.zeros_like();
-        std.narrow(1, head.start, weights).copy_(&log_std.exp().flatten(1, 2));
+        std.narrow(1, head.start, weights).copy_(&marginal.flatten(1, 2));
         std.narrow(1, head.start + weights, head.outputs).copy_(&log_noise.exp());
+        if let Some(factors) = factors {
+            return Posterior::BlockGaussians { mean, std, factors, start: head.start };
+        }
         if rank == 0 {
             return Posterior::Gaussians { mean, std };
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::base::golden::{self, Golden};
 use crate::posterior::Draws;
+use crate::schema::Choice as _;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
 
@@ -66,6 +67,7 @@ fn spec(rank: i64, ess: f64) -> Spec {
         std_lr: 0.01,
         prior_std: Some(0.8),
         std_init: None,
+        covariance: Covariance::Diagonal,
         rank,
         noise_dof: 1.5,
         noise_scale: 0.7,
@@ -126,7 +128,7 @@ fn bound_prior_and_gradients_are_those_of_autograd() {
     near(&look.kl, &[3.291269623301, 3.572199888380], 1e-10);
     let (head, numbers) = method.head().unwrap();
     let mean = theta.narrow(1, 1, 6).reshape([2, 3, 2]);
-    let (_, noise) = method.spec.regulariser(&mean, &Spread::of(numbers, head));
+    let (_, noise) = method.spec.regulariser(&mean, &Spread::of(numbers, head, Covariance::Diagonal));
     near(&noise, &[-8.237645100762, -7.905145913095], 1e-10);
     let by_features = [
         0.016855118454,
@@ -225,7 +227,7 @@ fn a_step_moves_all_columns_and_the_posterior_has_the_covariance() {
     assert!((before - &theta).allclose(&direction, 1e-12, 1e-12, false));
 
     let (head, numbers) = method.head().unwrap();
-    let spread = Spread::of(numbers, head);
+    let spread = Spread::of(numbers, head, Covariance::Diagonal);
     let u = spread.columns.flatten(2, 3).get(0);
     let diagonal = Tensor::cat(&[spread.log_std.get(0).flatten(0, 1), spread.log_noise.get(0)], 0) * 2.0;
     let padded = Tensor::cat(&[u, Tensor::zeros([1, 3], tch::kind::DOUBLE_CPU)], 1);
@@ -306,30 +308,153 @@ fn a_frozen_head_is_refused() {
     assert!(error.contains("method.vbll: the head is frozen") && error.contains("[head.linear]"), "{error}");
 }
 
-/// `DiscClassification` of vbll 0.4.9 with a diagonal covariance and its own prior, by `scripts/make_ibdr_vbll_goldens.py`.
+/// Adam for all columns but those of the bias, which the authors' code does not have.
+struct WithoutBias(Box<dyn Optimizer>, i64);
+
+impl Optimizer for WithoutBias {
+    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
+        let without = gradient.copy();
+        let _ = without.narrow(1, self.1, theta.size()[1] - self.1).zero_();
+        self.0.step(theta, &without, factor);
+    }
+
+    fn save(&self, _: &mut State) {}
+
+    fn load(&mut self, _: &State) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// `DiscClassification` of vbll 0.4.9 with a form of its covariance and its own prior.
+struct OfAuthors {
+    golden: Golden,
+    form: &'static str,
+    theta: Tensor,
+    method: Vbll,
+    inputs: HeadInputs,
+}
+
+impl OfAuthors {
+    fn new(form: &'static str) -> OfAuthors {
+        let golden = Golden::of_authors("vbll");
+        let at = |name: &str| golden.tensor(&format!("{form}/{name}"));
+        let number = |name: &str| golden.number(&format!("{form}/{name}"));
+        let [classes, width] = at("mean").size()[..] else { panic!("[C, d]") };
+        let own = Spec {
+            particles: 1,
+            std_lr: number("lr"),
+            prior_std: None,
+            noise_dof: 1.0,
+            noise_scale: 1.0,
+            covariance: Covariance::of_word(form).unwrap(),
+            ..spec(0, 1.0 / number("regularization_weight"))
+        };
+        let bias = Tensor::zeros([1, classes], tch::kind::DOUBLE_CPU);
+        let theta = Tensor::cat(&[at("mean").view([1, -1]), bias], 1);
+        let (theta, mut method) = method(own, theta, [classes, width], 1.0);
+        let inputs =
+            HeadInputs { features: at("x").unsqueeze(0), labels: at("labels").to_kind(Kind::Int64).view([1, -1]) };
+        method.parts.optimizer = Box::new(WithoutBias(adam(&[number("lr")], &theta), classes * width));
+        let mut found = OfAuthors { golden, form, theta, method, inputs };
+        let numbers = found.numbers("");
+        found.method.spread.as_mut().unwrap().0.copy_(&numbers);
+        found
+    }
+
+    fn tensor(&self, name: &str) -> Tensor {
+        self.golden.tensor(&format!("{}/{name}", self.form))
+    }
+
+    /// The numbers of the spread, or their gradients, as the golden has them below a prefix.
+    fn numbers(&self, prefix: &str) -> Tensor {
+        let names = ["log_std", "log_noise", "factor"];
+        let names = if self.form == "dense" { &names[..] } else { &names[..2] };
+        let parts: Vec<Tensor> =
+            names.iter().map(|name| self.tensor(&format!("{prefix}{name}")).view([1, -1])).collect();
+        Tensor::cat(&parts, 1)
+    }
+
+    fn spread(&self) -> Spread {
+        let (head, numbers) = self.method.head().unwrap();
+        Spread::of(numbers, head, self.method.spec.covariance)
+    }
+}
+
+/// By `scripts/make_ibdr_vbll_goldens.py`, as what follows.
 #[test]
 fn loss_and_gradients_are_those_of_the_authors_code() {
-    let golden = Golden::of_authors("vbll");
-    let (features, labels) = (golden.tensor("x").unsqueeze(0), golden.tensor("labels").to_kind(Kind::Int64));
-    let mean = golden.tensor("mean");
-    let [classes, width] = mean.size()[..] else { panic!("[C, d]") };
-    let ess = 1.0 / golden.number("regularization_weight");
-    let own = Spec { particles: 1, prior_std: None, noise_dof: 1.0, noise_scale: 1.0, ..spec(0, ess) };
-    let bias = Tensor::zeros([1, classes], tch::kind::DOUBLE_CPU);
-    let theta = Tensor::cat(&[mean.view([1, -1]), bias], 1);
-    let (theta, mut method) = method(own, theta, [classes, width], 1.0);
-    let numbers = Tensor::cat(&[golden.tensor("log_std").view([1, -1]), golden.tensor("log_noise").view([1, -1])], 1);
-    method.spread.as_mut().unwrap().0.copy_(&numbers);
-    let inputs = HeadInputs { features, labels: labels.view([1, -1]) };
-    let look = method.look(&theta, &inputs).unwrap();
-    let weights = classes * width;
-    golden::near(&look.by_head.narrow(1, 0, weights).view([classes, width]), &golden.tensor("by_mean"), 1e-13);
-    golden::near(&look.by_spread.narrow(1, 0, weights).view([classes, width]), &golden.tensor("by_log_std"), 1e-13);
-    golden::near(&look.by_spread.narrow(1, weights, classes).view([classes]), &golden.tensor("by_log_noise"), 1e-13);
-    golden::near(&look.by_features.view([-1, width]), &golden.tensor("by_x"), 1e-13);
-    golden::near(&look.losses.view([]), &Tensor::from(golden.number("bound")), 1e-13);
-    // Their divergence is without its constant, which is that of the d C weights.
-    golden::near(&(look.kl.view([]) + weights as f64 / 2.0), &Tensor::from(golden.number("kl")), 1e-12);
+    for form in ["diagonal", "dense"] {
+        let of = OfAuthors::new(form);
+        let number = |name: &str| Tensor::from(of.golden.number(&format!("{form}/{name}")));
+        let mean = of.tensor("mean");
+        let look = of.method.look(&of.theta, &of.inputs).unwrap();
+        let weights = mean.numel() as i64;
+        golden::near(&look.by_head.narrow(1, 0, weights).view_as(&mean), &of.tensor("by_mean"), 1e-13);
+        golden::near(&look.by_spread, &of.numbers("by_"), 1e-13);
+        golden::near(&look.by_features.squeeze_dim(0), &of.tensor("by_x"), 1e-13);
+        golden::near(&look.losses.view([]), &number("bound"), 1e-13);
+        // Their divergence is without its constant, which is that of the d C weights.
+        golden::near(&(look.kl.view([]) + weights as f64 / 2.0), &number("kl"), 1e-12);
+        let (logits, variances) =
+            of.spread().moments(&of.inputs.features, &mean.unsqueeze(0), &Tensor::zeros([1, 4], tch::kind::DOUBLE_CPU));
+        golden::near(&logits.squeeze_dim(0), &of.tensor("logits"), 1e-13);
+        golden::near(&variances.squeeze_dim(0), &of.tensor("variances"), 1e-12);
+    }
+}
+
+#[test]
+fn steps_are_those_of_the_authors_code() {
+    for form in ["diagonal", "dense"] {
+        let mut of = OfAuthors::new(form);
+        let (features, labels) = (of.inputs.features.copy(), of.inputs.labels.copy());
+        let mut fixed = Fixed { features, labels, moves: false, steps: 0, broken: 0 };
+        (0..3).for_each(|_| drop(of.method.step(&mut of.theta, &mut fixed, 1.0).unwrap()));
+        let mean = of.tensor("after/mean");
+        golden::near(&of.theta.narrow(1, 0, mean.numel() as i64).view_as(&mean), &mean, 1e-12);
+        golden::near(of.method.head().unwrap().1, &of.numbers("after/"), 1e-12);
+    }
+}
+
+/// The divergence of a dense Gaussian from the prior by its whole covariance, and draws that have it, in its own columns alone.
+#[test]
+fn a_dense_posterior_has_the_covariance_of_its_factors() {
+    let of = OfAuthors::new("dense");
+    let posterior = of.method.posterior(&of.theta);
+    let Posterior::BlockGaussians { mean, std, factors, start: 0 } = posterior else { panic!("another form") };
+    let (head, numbers) = of.method.head().unwrap();
+    let counted = of.method.spec.head_numbers(head, 9);
+    assert_eq!(counted.posterior, factors.numel() as u64);
+    assert_eq!(counted.kept / 3, numbers.size()[1] as u64 - 24 - 4);
+    let covariance = factors.matmul(&factors.transpose(2, 3)).get(0);
+    let marginal = covariance.diagonal(0, 1, 2).sqrt().reshape([-1]);
+    golden::near(&std.get(0).narrow(0, 0, 24), &marginal, 1e-13);
+    let (trace, log_det) = of.spread().trace_and_log_det();
+    golden::near(&trace, &covariance.diagonal(0, 1, 2).sum(Kind::Double).view([1]), 1e-12);
+    golden::near(&log_det, &covariance.logdet().sum(Kind::Double).view([1]), 1e-12);
+
+    let float = |t: &Tensor| t.to_kind(Kind::Float);
+    let stored = Posterior::BlockGaussians { mean: float(&mean), std: float(&std), factors: float(&factors), start: 0 };
+    let draws = Draws::new(&stored, 40_000, 3).unwrap();
+    let rows = draws.rows(0..draws.count()).unwrap().to_kind(Kind::Double) - mean.get(0);
+    let found = rows.tr().matmul(&rows) / rows.size()[0] as f64;
+    let mut blocks = covariance.unbind(0);
+    blocks.push(std.get(0).narrow(0, 24, 4).square().diag(0));
+    let expected = Tensor::block_diag(&blocks);
+    let unit = expected.diagonal(0, 0, 1).sqrt();
+    let apart = ((found - expected) / unit.unsqueeze(0) / unit.unsqueeze(1)).abs().max().double_value(&[]);
+    assert!(apart < 0.03, "{apart}");
+}
+
+/// Without entries below its diagonal, a dense Gaussian is the diagonal one, in every draw.
+#[test]
+fn a_dense_posterior_begins_as_the_diagonal_one() {
+    let draws = |covariance| {
+        let theta = made(&[1, 4 * 8 + 4 + 1], 0.2).to_kind(Kind::Float);
+        let (theta, method) = method(Spec { particles: 1, covariance, ..spec(0, 50.0) }, theta, [4, 8], 1.0);
+        let posterior = method.posterior(&theta);
+        Draws::new(&posterior, 3, 5).unwrap().rows(0..3).unwrap()
+    };
+    golden::near(&draws(Covariance::Dense), &draws(Covariance::Diagonal), 1e-6);
 }
 
 /// The start of vbll 0.4.9, but for its random parts: s = 1 / d, ln σ = -1.
