@@ -49,7 +49,7 @@ impl Spec {
                 .float("pseudo_count", Bounds::above(0.0))
                 .about(
                     "Factor on the curvature: how many times the images and the texts are counted; by default the one with \
-                     the lowest NLL of held-out images, or 1 where none are held out.",
+                     the lowest NLL of held-out images, or 10 where none are held out.",
                 )
                 .optional(),
             prior_precision: reader
