@@ -47,7 +47,7 @@ fn a_command_gets_the_row_of_each_epoch() {
     for (at, line) in lines.iter().enumerate() {
         assert_eq!(line["run"], place.run().file_name().unwrap().to_string_lossy().as_ref());
         assert_eq!((&line["epochs"], &line["seed"]), (&2.into(), &3.into()));
-        for column in &history.columns {
+        for column in history.columns.iter().filter(|column| *column != "run") {
             let stored: f64 = history.get(at, column).unwrap().parse().unwrap();
             assert_eq!(line[column].as_f64(), Some(stored), "{column}");
         }
