@@ -168,7 +168,10 @@ pub(super) fn show(opened: &Opened, Tested { rows, sets }: &Tested, tests: &Test
         super::score::print_scaled(rows);
     }
     let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
-    tracing::info!("results: {}", experiment_csv(out, name).display());
+    // The row of a trial stays in its folder, as a warning has said.
+    if opened.run.trial().is_none() {
+        tracing::info!("results: {}", experiment_csv(out, name).display());
+    }
     if !sets.is_empty() {
         if !table.csv {
             super::report::print_conformal(sets);
