@@ -4,7 +4,7 @@
 #   scripts/record_runs.sh OLD-BELLA before && scripts/record_runs.sh NEW-BELLA after && python3 scripts/compare_runs.py before after
 # Training is on one thread, so that sums have one order.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 (($# == 2)) || { echo "usage: scripts/record_runs.sh BELLA FOLDER" >&2 && exit 2; }
 bella=$(realpath "$1") out=$(realpath -m "$2") failed=0
 mkdir -p "$out"
