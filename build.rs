@@ -6,9 +6,9 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Asked of git, since `.git` is a file in a linked worktree, and a file that does not exist would make every build start here.
-    for part in ["HEAD", "refs/heads"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", part]) {
+    // Asked of git, since `.git` is a file in a linked worktree. A file that does not exist would make every build start here.
+    for part in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", part]).filter(|path| Path::new(path).is_file()) {
             println!("cargo:rerun-if-changed={path}");
         }
     }
