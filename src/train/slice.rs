@@ -1,4 +1,4 @@
-//! The pieces into which a step is split, and the number whose gradient each yields.
+//! The pieces into which a step is split.
 
 use std::ops::Range;
 
@@ -6,9 +6,9 @@ use tch::Tensor;
 
 use crate::machine::parallel::Share;
 
-/// The split of a batch. Losses and gradients depend on it only through rounding.
+/// The split of a step into passes. Losses and gradients depend on it only through rounding.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
+pub struct Passes {
     /// The number of particles in one forward pass; 0 for all.
     pub particle_chunk: usize,
     /// The number of parts of a batch.
@@ -17,9 +17,9 @@ pub struct Cut {
     pub recompute: bool,
 }
 
-impl Cut {
+impl Passes {
     /// All particles and the whole batch in one forward pass.
-    pub const WHOLE: Cut = Cut { particle_chunk: 0, accumulate: 1, recompute: false };
+    pub const WHOLE: Passes = Passes { particle_chunk: 0, accumulate: 1, recompute: false };
 
     /// Returns the samples of this process in each part of a batch.
     pub fn samples(&self, share: &Share, batch: usize) -> Vec<Range<usize>> {
@@ -27,21 +27,10 @@ impl Cut {
     }
 }
 
-/// The value of each particle whose gradient is taken.
+/// Some particles on some samples of a batch: what goes through the network at once.
 #[derive(Clone, Copy)]
-pub(super) enum Aim<'a> {
-    /// The mean cross-entropy of the batch.
-    CrossEntropy,
-    /// The product of the logits with given numbers, `[k, b, C]` for the k rows and b samples of this process.
-    Product(&'a Tensor),
-    /// The product of what enters the head with given numbers, `[k, b, d]`.
-    ProductAtHead(&'a Tensor),
-}
-
-/// Some particles on a part of the batch.
-#[derive(Clone, Copy)]
-pub(super) struct Portion {
-    /// The index of the first particle.
+pub(super) struct Slice {
+    /// The number of the first particle.
     pub particle: i64,
     /// The row of that particle among those in this process.
     pub start: i64,
@@ -54,9 +43,9 @@ pub(super) struct Portion {
     pub weight: f64,
 }
 
-impl Portion {
-    /// Returns its particles and samples of `[p, b, …]`, where p = 1 if all particles have the same.
-    pub fn cut(&self, tensor: &Tensor) -> Tensor {
+impl Slice {
+    /// Returns the particles and samples of the slice in `[p, b, …]`, where p = 1 if all particles have the same.
+    pub fn of(&self, tensor: &Tensor) -> Tensor {
         let rows = match tensor.size()[0] {
             1 => tensor.shallow_clone(),
             _ => tensor.narrow(0, self.start, self.count),
