@@ -1,10 +1,13 @@
-//! Writes MATLAB's `.mat` files of version 5: arrays of bytes and of 16-bit numbers, uncompressed.
+//! Writes arrays of bytes and of 16-bit numbers, uncompressed.
 
-const HEADER: usize = 128;
-const MATRIX: u32 = 14;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{HEADER, MATRIX, UINT8, UINT16};
+use crate::data::small::put;
+
 const INT8: u32 = 1;
-const UINT8: u32 = 2;
-const UINT16: u32 = 4;
 const INT32: u32 = 5;
 const UINT32: u32 = 6;
 const CLASS_UINT8: u32 = 9;
@@ -16,8 +19,15 @@ pub enum Array<'a> {
     Words(&'a str, Vec<usize>, &'a [u16]),
 }
 
-/// Returns the bytes of a file with these arrays.
-pub fn file(arrays: &[Array]) -> Vec<u8> {
+/// Writes a file with these arrays.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn write(path: &Path, arrays: &[Array]) -> Result<()> {
+    put(path, file(arrays))
+}
+
+fn file(arrays: &[Array]) -> Vec<u8> {
     let mut bytes = b"MATLAB 5.0 MAT-file".to_vec();
     bytes.resize(HEADER - 4, b' ');
     bytes.extend(b"\x00\x01IM");

@@ -1,4 +1,4 @@
-//! `bella predict` of a run on questions about images: the answers that its members write together, or the classes.
+//! The predictions of a run on questions about images: the answers that its members write together, or the classes.
 
 use std::io::Write;
 
@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 
 use super::texts::{Asked, check_writes, write_classes};
 use super::written::Texts;
-use crate::cli::opened::Opened;
 use crate::data::batches::SampleSet;
 use crate::data::lines::{Line, read_lines};
 use crate::evaluate::labelled;
@@ -15,8 +14,12 @@ use crate::model::Preparation;
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
 use crate::predict::inputs::Writer;
+use crate::session::Opened;
 
 /// Writes a record for each line of the files of JSON lines, whose keys `image` and `question` are read.
+///
+/// # Errors
+/// Fails if a line cannot be read, if the run cannot predict it, or if a record cannot be written.
 pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let mut lines: Vec<Line> = Vec::new();
     for path in args.paths {

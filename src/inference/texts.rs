@@ -1,4 +1,4 @@
-//! `bella predict` of a run on texts: the classes of prompts, or with `--generate` the texts that the members write together.
+//! The predictions of a run on texts: the classes of prompts, or the texts that the members write after them together.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::written::Texts;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
-use crate::cli::opened::Opened;
 use crate::data::lines::read_lines;
 use crate::data::{Prompts, Tokens};
 use crate::metrics::Uncertainty;
@@ -16,6 +15,7 @@ use crate::model::{Input, Preparation};
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
 use crate::predict::inputs::{Format, Prediction, Record, Writer};
+use crate::session::Opened;
 
 /// The options of a prediction on texts, or on questions about images.
 pub struct Asked<'a> {
@@ -28,7 +28,10 @@ pub struct Asked<'a> {
     pub batch_size: Option<u32>,
 }
 
-/// Writes a record for each line of the files of JSON lines that the command names.
+/// Writes a record for each line of the files of JSON lines.
+///
+/// # Errors
+/// Fails if a line cannot be read, if the run cannot predict it, or if a record cannot be written.
 pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let dataset = &opened.experiment.data.dataset;
     let (mut names, mut prompts) = (Vec::new(), Prompts::default());

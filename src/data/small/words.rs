@@ -1,6 +1,6 @@
 //! The words of made texts.
 
-/// Every word of a made text, which a made tokenizer knows as one token.
+/// Every word of a made text. The tokenizer of a rehearsal knows each as one token.
 pub const WORDS: [&str; 32] = [
     "the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "with", "as", "his", "they", "be",
     "at", "one", "have", "this", "from", "or", "had", "by", "not", "but", "some", "what", "there", "we", "can",
