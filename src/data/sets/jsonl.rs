@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
+use crate::base::files::is_there;
 use crate::data::lines::{Line, read_lines};
 use crate::data::read::json_lines::Pairs;
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
@@ -115,7 +116,7 @@ impl Dataset for Jsonl {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.path(*split).is_file()).collect();
+        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| is_there(&self.path(*split))).collect();
         ensure!(!there.is_empty(), "{}: has neither {} nor {}", self.root.display(), self.train, self.test);
         Ok(there)
     }
