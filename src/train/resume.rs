@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::trainer::{ADVICE, Clock, Trainer};
+use crate::base::files::is_there;
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;
@@ -116,7 +117,7 @@ const UNUSABLE: &str = "cannot go on from the run's resume file (--force starts 
 /// Fails if the file cannot be read.
 pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>> {
     let path = run.resume_file();
-    if !world.any(world.leads() && path.is_file()) {
+    if !world.any(world.leads() && is_there(&path)) {
         return Ok(None);
     }
     let read = || crate::base::files::read_file(&path).with_context(|| format!("{}: cannot read", path.display()));

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::base::files::is_there;
 use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::json_lines::Pairs;
 use crate::data::small::{Sizes, SmallSet, text};
