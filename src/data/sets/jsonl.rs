@@ -119,7 +119,7 @@ impl Dataset for Jsonl {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.path(*split).is_file()).collect();
+        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| is_there(&self.path(*split))).collect();
         ensure!(!there.is_empty(), "{}: has neither {} nor {}", self.root.display(), self.train, self.test);
         Ok(there)
     }
