@@ -9,7 +9,7 @@ use super::published::Published;
 use super::request::Request;
 use super::split::{Split, SplitName};
 use super::versions::Version;
-use crate::schema::Reader;
+use crate::schema::{Reader, Resolved};
 
 /// An entry of the registry: the name of one kind of data set, and its construction from a config table.
 pub struct Entry {
@@ -20,11 +20,11 @@ pub struct Entry {
     /// The source of the files, and the places below `root` where they must lie.
     pub fetch: &'static str,
     /// Reads the table. Mistakes are recorded in the reader, and no file is opened.
-    pub read: fn(&mut Reader) -> Box<dyn Dataset>,
+    pub read: fn(&Reader) -> Box<dyn Dataset>,
 }
 
-/// A configured data set. Only methods that return a `Result` touch files.
-pub trait Dataset: Send + Sync {
+/// A configured data set. Only methods that return a `Result` touch files. `root` is its only path.
+pub trait Dataset: Resolved + Send + Sync {
     /// Returns the registry key.
     fn key(&self) -> &'static str;
 
@@ -127,7 +127,4 @@ pub trait Dataset: Send + Sync {
     fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
         bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
     }
-
-    /// Returns the config with its defaults filled in, as stored with the results. `root` is its only path.
-    fn resolved(&self) -> toml::Table;
 }

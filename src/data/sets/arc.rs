@@ -3,19 +3,18 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Choice, Reader, words};
+use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "arc",
     about: "ARC: science questions of up to five choices; easy (2,251 to train on) or challenge (1,119)",
     fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
             ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
-    read,
+    read: |reader| Box::new(Arc::read(reader)),
 };
 
 words! {
@@ -23,21 +22,15 @@ words! {
     enum Part { Easy = "easy", Challenge = "challenge" }
 }
 
-#[derive(Serialize)]
-struct Arc {
-    root: PathBuf,
-    part: Part,
-    prompts: Wording,
-    test_on: TestOn,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds ARC-Easy and ARC-Challenge");
-    let part = reader.choice("part").about("Part of the set.").or(Part::Easy);
-    let (prompts, test_on) = (Wording::read(reader), TestOn::read(reader));
-    Box::new(Arc { root, part, prompts, test_on, subset: Subset::read(reader) })
+settings! {
+    struct Arc {
+        root: PathBuf, because "the folder that holds ARC-Easy and ARC-Challenge";
+        /// Part of the set.
+        part: Part = Part::Easy;
+        prompts: Wording, by Wording::read;
+        test_on: TestOn, by TestOn::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl Dataset for Arc {
@@ -80,10 +73,6 @@ impl Dataset for Arc {
         };
         let file = self.root.join(name).join(format!("{name}-{part}.jsonl"));
         read_split((ENTRY.key, split), &file, (self.prompts, "Choices"), self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -4,13 +4,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::{cifar, mat};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "flowers102",
@@ -18,24 +17,23 @@ pub static ENTRY: Entry = Entry {
     fetch: "102flowers.tgz (unpacked), imagelabels.mat and setid.mat from \
             https://www.robots.ox.ac.uk/~vgg/data/flowers/102/: ROOT/jpg/image_00001.jpg, …, ROOT/imagelabels.mat, \
             ROOT/setid.mat",
-    read,
+    read: |reader| Box::new(Flowers102::read(reader)),
 };
 
-#[derive(Serialize)]
-struct Flowers102 {
-    root: PathBuf,
-    classes: Vec<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    struct Flowers102 {
+        root: PathBuf, because "the folder that holds jpg, imagelabels.mat and setid.mat";
+        classes: Vec<String>, by |reader| read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds jpg, imagelabels.mat and setid.mat");
-    let classes = read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
-    if classes.len() != CLASSES.len() {
-        reader.problem("classes", "must be 102 names");
+impl Flowers102 {
+    fn check(&self, reader: &Reader) {
+        if self.classes.len() != CLASSES.len() {
+            reader.problem("classes", "must be 102 names");
+        }
     }
-    Box::new(Flowers102 { root, classes, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) })
 }
 
 impl Dataset for Flowers102 {
@@ -93,10 +91,6 @@ impl Dataset for Flowers102 {
             listing.labels.push(label - 1);
         }
         self.files.load(listing, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

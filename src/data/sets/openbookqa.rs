@@ -3,33 +3,26 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "openbookqa",
     about: "OpenBookQA: questions of four choices; 4,957 to train on, 500 to test on",
     fetch: "OpenBookQA-V1-Sep2018.zip of the Allen Institute for AI: ROOT/Data/Main/train.jsonl, dev.jsonl and test.jsonl",
-    read,
+    read: |reader| Box::new(OpenBookQa::read(reader)),
 };
 
-#[derive(Serialize)]
-struct OpenBookQa {
-    root: PathBuf,
-    prompts: Wording,
-    test_on: TestOn,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds Data/Main");
-    let (prompts, test_on) = (Wording::read(reader), TestOn::read(reader));
-    Box::new(OpenBookQa { root, prompts, test_on, subset: Subset::read(reader) })
+settings! {
+    struct OpenBookQa {
+        root: PathBuf, because "the folder that holds Data/Main";
+        prompts: Wording, by Wording::read;
+        test_on: TestOn, by TestOn::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl OpenBookQa {
@@ -71,10 +64,6 @@ impl Dataset for OpenBookQa {
         let part = self.test_on.part(ENTRY.key, split)?.to_lowercase();
         let file = self.root.join("Data/Main").join(format!("{part}.jsonl"));
         read_split((ENTRY.key, split), &file, (self.prompts, self.heading()), self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -5,36 +5,28 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
 use crate::data::read::class_folders::{folders, is_image, scan};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::{cifar, wordnet};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "tiny-imagenet",
     about: "Tiny ImageNet: 200 classes, 64x64; its val is the test split",
     fetch: "tiny-imagenet-200.zip from http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked: \
             ROOT/tiny-imagenet-200/train/<wnid>/images/…, ROOT/tiny-imagenet-200/val/val_annotations.txt, val/images/…",
-    read,
+    read: |reader| Box::new(TinyImageNet::read(reader)),
 };
 
-#[derive(Serialize)]
-struct TinyImageNet {
-    root: PathBuf,
-    /// A file of `<wnid> <names>` below the root, such as words.txt. Without it, classes are named by their wnids.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
-}
-
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds tiny-imagenet-200");
-    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
-    Box::new(TinyImageNet { root, words, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) })
+settings! {
+    struct TinyImageNet {
+        root: PathBuf, because "the folder that holds tiny-imagenet-200";
+        /// File with the name of each WordNet number.
+        words: Option<String>;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    }
 }
 
 impl Dataset for TinyImageNet {
@@ -73,10 +65,6 @@ impl Dataset for TinyImageNet {
             ),
         };
         self.files.load(listing, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

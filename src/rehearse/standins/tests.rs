@@ -19,8 +19,8 @@ const REQUEST: Request = Request {
 fn set(key: &str, table: &toml::Table) -> Box<dyn Dataset> {
     let entry = DATASETS.iter().find(|entry| entry.key == key).unwrap();
     let tree = Tree::parse("test.toml", &toml::to_string(table).unwrap()).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = (entry.read)(&mut reader);
+    let reader = Reader::root(&tree);
+    let set = (entry.read)(&reader);
     reader.close(set).unwrap_or_else(|problems| panic!("{key}: {problems}"))
 }
 
