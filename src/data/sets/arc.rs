@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::data::lines::Line;
-use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
+use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Choice, settings, words};
 
@@ -15,6 +16,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
             ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
     read: |reader| Box::new(Arc::read(reader)),
+    sample: Some(|reader| Box::new(Arc::read(reader))),
 };
 
 words! {
@@ -30,6 +32,17 @@ settings! {
         prompts: Wording, by Wording::read;
         test_on: TestOn, by TestOn::read;
         subset: Option<Subset>, by Subset::read;
+    }
+}
+
+impl Arc {
+    /// Returns the file of a published part: Train, Dev or Test.
+    fn file(&self, part: &str) -> PathBuf {
+        let name = match self.part {
+            Part::Easy => "ARC-Easy",
+            Part::Challenge => "ARC-Challenge",
+        };
+        self.root.join(name).join(format!("{name}-{part}.jsonl"))
     }
 }
 
@@ -67,12 +80,17 @@ impl Dataset for Arc {
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let part = self.test_on.part(ENTRY.key, split)?;
-        let name = match self.part {
-            Part::Easy => "ARC-Easy",
-            Part::Challenge => "ARC-Challenge",
-        };
-        let file = self.root.join(name).join(format!("{name}-{part}.jsonl"));
-        read_split((ENTRY.key, split), &file, (self.prompts, "Choices"), self.subset)
+        read_split((ENTRY.key, split), &self.file(part), (self.prompts, "Choices"), self.subset)
+    }
+}
+
+impl SmallSet for Arc {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        self.test_on.write(sizes, &Words { question: 20, choice: 4 }, |part| self.file(part))
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::data::read::cifar::{self, Layout};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
 use crate::schema::{settings, words};
 
@@ -15,6 +16,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "cifar-100-binary.tar.gz or cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-100-binary/train.bin, test.bin or ROOT/cifar-100-python/train, test",
     read: |reader| Box::new(Cifar100::read(reader)),
+    sample: Some(|reader| Box::new(Cifar100::read(reader))),
 };
 
 /// The folders of the binary and the Python version.
@@ -70,6 +72,22 @@ impl Dataset for Cifar100 {
             SplitName::Val => anyhow::bail!("cifar100 has no split `val`; set data.cifar100.validation, say to 0.2"),
         };
         cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)
+    }
+}
+
+impl SmallSet for Cifar100 {
+    fn side(&self) -> u32 {
+        32
+    }
+
+    /// Writes the binary version.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        for split in [SplitName::Train, SplitName::Test] {
+            let file = self.root.join(FOLDERS[0]).join(format!("{split}.bin"));
+            let labels = |i: usize| vec![(sizes.label(i) % COARSE.len()) as u8, (sizes.label(i) % FINE.len()) as u8];
+            cifar::write_made_up(&file, 0..sizes.of(split), labels)?;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 
 use anyhow::{Result, ensure};
 
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::schema::settings;
@@ -13,6 +14,7 @@ pub static ENTRY: Entry = Entry {
     about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test",
     fetch: "nothing: the images are in the binary",
     read: |reader| Box::new(Digits::read(reader)),
+    sample: Some(|reader| Box::new(Digits::read(reader))),
 };
 
 /// Records of one label byte and 64 gray bytes, in scikit-learn's order.
@@ -64,6 +66,17 @@ impl Dataset for Digits {
             Some(indices) => all.select(&indices),
             None => all,
         })
+    }
+}
+
+impl SmallSet for Digits {
+    fn side(&self) -> u32 {
+        SIDE as u32
+    }
+
+    /// Writes nothing, since the images are in the binary.
+    fn write(&self, _sizes: &Sizes) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -10,7 +10,8 @@ use anyhow::{Result, bail};
 
 use crate::data::lines::Line;
 use crate::data::read::json_lines;
-use crate::data::read::tsv::Tsv;
+use crate::data::read::tsv::{self, Tsv};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Reader, settings, words};
 use tasks::{Layout, Task};
@@ -22,6 +23,7 @@ pub static ENTRY: Entry = Entry {
             QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
     read: |reader| Box::new(Glue::read(reader)),
+    sample: Some(|reader| Box::new(Glue::read(reader))),
 };
 
 words! {
@@ -57,6 +59,10 @@ impl Glue {
         self.task.layout()
     }
 
+    fn path(&self, file: &str) -> PathBuf {
+        self.root.join(self.layout().folder).join(file)
+    }
+
     /// Returns the names of the files of a split.
     fn files(&self, split: SplitName) -> Result<Vec<String>> {
         Ok(match split {
@@ -72,7 +78,7 @@ impl Glue {
     /// Appends the texts and labels of a file.
     fn add(&self, file: &str, samples: &mut json_lines::Pairs) -> Result<()> {
         let layout = self.layout();
-        let path = self.root.join(layout.folder).join(file);
+        let path = self.path(file);
         let tsv = Tsv::read(&path, layout.header)?;
         let [first, label] = [tsv.column(layout.first)?, tsv.column(layout.label)?];
         let second = layout.second.map(|name| tsv.column(name)).transpose()?;
@@ -158,6 +164,33 @@ impl Dataset for Glue {
             (genres.to_string(), Box::new(Glue { test: vec![*genres], ..self.clone() }))
         };
         if self.test.len() > 1 { self.test.iter().map(alone).collect() } else { Vec::new() }
+    }
+}
+
+impl SmallSet for Glue {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    /// Writes the columns of the task that are read; where the files have no header, the others too.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let layout = self.layout();
+        let read: Vec<&str> = [Some(layout.first), layout.second, Some(layout.label)].into_iter().flatten().collect();
+        let columns = layout.header.unwrap_or(&read);
+        let cell = |i: usize, column: &str| match column {
+            column if column == layout.label => layout.labels[sizes.label(i).min(layout.labels.len() - 1)].to_string(),
+            column if column == layout.first => format!("text 1 of {i}"),
+            column if layout.second == Some(column) => format!("text 2 of {i}"),
+            _ => "made up".to_string(),
+        };
+        let row = |i: usize| columns.iter().map(|column| cell(i, column)).collect();
+        for split in [SplitName::Train, SplitName::Test] {
+            for file in self.files(split)? {
+                let header = layout.header.is_none().then_some(columns);
+                tsv::write(&self.path(&file), header, (0..sizes.of(split)).map(row))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -4,9 +4,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
+use image::ImageFormat;
 use serde::Serialize;
 
 use crate::data::read::class_folders::{self, ClassFolders};
+use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::schema::{Choice, Reader, limits, settings};
 
@@ -15,6 +17,7 @@ pub static ENTRY: Entry = Entry {
     about: "image files in one folder per class, with or without train/val/test",
     fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
     read: |reader| Box::new(ImageFolder::read(reader)),
+    sample: Some(|reader| Box::new(ImageFolder::read(reader))),
 };
 
 settings! {
@@ -165,6 +168,32 @@ impl ImageFolder {
                 others.join(", ")
             ),
         }
+    }
+}
+
+impl SmallSet for ImageFolder {
+    fn side(&self) -> u32 {
+        256
+    }
+
+    /// Names the classes, and makes a folder of the test images where they would be drawn, so that their number is known.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let mut keys = toml::Table::from_iter([("classes".to_string(), self.folders.names(sizes).into())]);
+        if let Some(TestImages::Share(_)) = self.test {
+            keys.insert("test".into(), SplitName::Test.word().into());
+            keys.insert("split_seed".into(), 0.into());
+        }
+        keys
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let names = self.folders.names(sizes);
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        for split in SplitName::ALL {
+            let folder = self.root.join(self.configured(split).unwrap_or(split.word()));
+            class_folders::write(&folder, &names, (sizes.of(split), 0, sizes), &mut pictures)?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::data::lines::Line;
-use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
+use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::settings;
 
@@ -14,6 +15,7 @@ pub static ENTRY: Entry = Entry {
     about: "OpenBookQA: questions of four choices; 4,957 to train on, 500 to test on",
     fetch: "OpenBookQA-V1-Sep2018.zip of the Allen Institute for AI: ROOT/Data/Main/train.jsonl, dev.jsonl and test.jsonl",
     read: |reader| Box::new(OpenBookQa::read(reader)),
+    sample: Some(|reader| Box::new(OpenBookQa::read(reader))),
 };
 
 settings! {
@@ -26,6 +28,11 @@ settings! {
 }
 
 impl OpenBookQa {
+    /// Returns the file of a published part: Train, Dev or Test.
+    fn file(&self, part: &str) -> PathBuf {
+        self.root.join("Data/Main").join(format!("{}.jsonl", part.to_lowercase()))
+    }
+
     /// Returns what stands over the choices.
     fn heading(&self) -> &'static str {
         match self.prompts {
@@ -61,9 +68,18 @@ impl Dataset for OpenBookQa {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let part = self.test_on.part(ENTRY.key, split)?.to_lowercase();
-        let file = self.root.join("Data/Main").join(format!("{part}.jsonl"));
+        let file = self.file(self.test_on.part(ENTRY.key, split)?);
         read_split((ENTRY.key, split), &file, (self.prompts, self.heading()), self.subset)
+    }
+}
+
+impl SmallSet for OpenBookQa {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        self.test_on.write(sizes, &Words { question: 11, choice: 3 }, |part| self.file(part))
     }
 }
 

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::data::read::cifar;
 use crate::data::read::class_folders::repeated;
 use crate::data::read::mat::row_major;
+use crate::data::small::{Sizes, SmallSet, put, value};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Reader, settings, words};
@@ -19,8 +20,11 @@ pub static ENTRY: Entry = Entry {
     fetch: "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/, unpacked: ROOT/stl10_binary/train_X.bin, \
             train_y.bin, test_X.bin, test_y.bin",
     read: |reader| Box::new(Stl10::read(reader)),
+    sample: Some(|reader| Box::new(Stl10::read(reader))),
 };
 
+/// The folder in the published archive.
+const FOLDER: &str = "stl10_binary";
 const SIDE: usize = 96;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
@@ -113,9 +117,9 @@ impl Dataset for Stl10 {
         if split == SplitName::Val {
             bail!("stl10 has no split `val`; set data.stl10.validation, say to 0.2");
         }
-        let folder = cifar::folder(&self.root, "stl10_binary");
+        let folder = cifar::folder(&self.root, FOLDER);
         check_names(&folder.join("class_names.txt"))?;
-        let (images, labels) = (folder.join(format!("{split}_X.bin")), folder.join(format!("{split}_y.bin")));
+        let [images, labels] = files(&folder, split);
         let (pixels, published) = (bytes(&images)?, bytes(&labels)?);
         check_sizes((&images, pixels.len()), (&labels, published.len()))?;
         let all = self.split(split, &pixels, &published, &labels)?;
@@ -153,6 +157,11 @@ impl Stl10 {
     }
 }
 
+/// Returns the files with the images and with the labels of a split.
+fn files(folder: &Path, split: SplitName) -> [PathBuf; 2] {
+    ["X", "y"].map(|kind| folder.join(format!("{split}_{kind}.bin")))
+}
+
 fn bytes(file: &Path) -> Result<Vec<u8>> {
     crate::base::files::read_file(file)
         .with_context(|| format!("{}: cannot read; set data.stl10.root to the folder of stl10_binary", file.display()))
@@ -184,6 +193,36 @@ fn check_names(file: &Path) -> Result<()> {
         own.join(", ")
     );
     Ok(())
+}
+
+impl SmallSet for Stl10 {
+    fn side(&self) -> u32 {
+        SIDE as u32
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let names = self.labels.names();
+        // The published label of each class that is used, in the order of the set's own labels.
+        let published: Vec<u8> = self
+            .classes
+            .iter()
+            .filter_map(|class| names.iter().position(|name| *name == Some(class.as_str())))
+            .map(|place| place as u8 + 1)
+            .collect();
+        for split in [SplitName::Train, SplitName::Test] {
+            let [images, labels] = files(&self.root.join(FOLDER), split);
+            let count = sizes.of(split);
+            put(&images, (0..count).flat_map(column_by_column).collect::<Vec<u8>>())?;
+            put(&labels, (0..count).map(|i| published[sizes.label(i) % published.len()]).collect::<Vec<u8>>())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the pixels of a made-up picture, channel by channel and column by column.
+fn column_by_column(seed: usize) -> impl Iterator<Item = u8> {
+    let place = |at: usize| (at / (SIDE * SIDE), at / SIDE % SIDE, at % SIDE);
+    (0..PIXELS).map(place).map(move |(channel, column, row)| value(seed, channel, row, column))
 }
 
 #[cfg(test)]

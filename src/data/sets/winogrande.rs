@@ -4,10 +4,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
+use serde_json::json;
 
-use crate::data::lines::{Line, read_lines};
+use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
+use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Choice, settings, words};
 
@@ -16,6 +18,7 @@ pub static ENTRY: Entry = Entry {
     about: "WinoGrande: which of two words fills the gap; 640 or 2,558 sentences to train on, 1,267 to test on",
     fetch: "winogrande_1.1.zip of the Allen Institute for AI: ROOT/train_s.jsonl (train_m.jsonl, …) and ROOT/dev.jsonl",
     read: |reader| Box::new(Winogrande::read(reader)),
+    sample: Some(|reader| Box::new(Winogrande::read(reader))),
 };
 
 words! {
@@ -30,6 +33,16 @@ settings! {
         size: Size = Size::S;
         prompts: Wording, by Wording::read;
         subset: Option<Subset>, by Subset::read;
+    }
+}
+
+impl Winogrande {
+    /// Returns the file of a split; the validation set is the test split.
+    fn file(&self, split: SplitName) -> PathBuf {
+        self.root.join(match split {
+            SplitName::Train => format!("train_{}.jsonl", self.size.word()),
+            SplitName::Val | SplitName::Test => "dev.jsonl".to_string(),
+        })
     }
 }
 
@@ -82,14 +95,29 @@ impl Dataset for Winogrande {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let file = match split {
-            SplitName::Train => format!("train_{}.jsonl", self.size.word()),
-            SplitName::Test => "dev.jsonl".to_string(),
-            SplitName::Val => bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1"),
-        };
-        let lines = read_lines(&self.root.join(file))?;
+        if split == SplitName::Val {
+            bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1");
+        }
+        let lines = read_lines(&self.file(split))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
+    }
+}
+
+impl SmallSet for Winogrande {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let line = |i: usize| {
+            let sentence = format!("The {i} {} _ {} .", text(10, i), text(6, i));
+            let answer = (sizes.label(i) + 1).to_string();
+            json!({ "sentence": sentence, "option1": "one", "option2": "some", "answer": answer })
+        };
+        [SplitName::Train, SplitName::Test]
+            .into_iter()
+            .try_for_each(|split| write_lines(&self.file(split), (0..sizes.of(split)).map(line)))
     }
 }
 
