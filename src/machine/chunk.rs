@@ -1,6 +1,10 @@
 //! The number of particles that go through the network at once.
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
+
+use crate::schema::{Field, Reader, Setting};
 
 /// The number of particles that go through the network at once. Results depend on it only through rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +13,18 @@ pub enum Chunk {
     Auto,
     /// A fixed number; 0 for all.
     Fixed(usize),
+}
+
+impl Setting for Chunk {
+    type Range = RangeInclusive<usize>;
+
+    fn field(reader: &Reader, key: &str, range: RangeInclusive<usize>) -> Field<Chunk> {
+        reader.count_or_auto(key, range).map(|count| count.map_or(Chunk::Auto, Chunk::Fixed))
+    }
+
+    fn stand_in() -> Chunk {
+        Chunk::Auto
+    }
 }
 
 impl Serialize for Chunk {
