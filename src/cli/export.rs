@@ -14,8 +14,8 @@ use crate::base::files::write_atomic;
 use crate::exchange::expected::Expected;
 use crate::exchange::outgoing::Outgoing;
 use crate::exchange::target::{Package, Target};
-use crate::exchange::whole::{self, Form, Numbers, Runner};
-use crate::exchange::{Loaded, Written, check, module, peft, python_lines, weights, whole_lines, write_folder};
+use crate::exchange::whole::{Form, Numbers, Runner, Whole};
+use crate::exchange::{Loaded, Written, check, module, peft, python_lines, weights, write_folder};
 use crate::experiment::{Experiment, load_config};
 use crate::machine::Precision;
 use crate::model::CheckpointKind;
@@ -283,11 +283,6 @@ pub(super) fn leave(
         );
         return leave_as_modules(door, &outgoing);
     }
-    ensure!(
-        session.vit.is_some() || matches!(door.to, Leaving::Models(..)),
-        "{}: a network of texts leaves by --to peft or --to weights: only vision transformers leave as one file",
-        opened.run.id()
-    );
     match &door.to {
         Leaving::Whole(form) => leave_together(door, *form, &outgoing),
         Leaving::Models(loaded, package) => leave_apart(door, (*loaded, *package), &outgoing),
@@ -357,13 +352,10 @@ fn write_models(
 
 /// Writes all models as one file.
 fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
-    let size = outgoing.image_size()?;
-    // Images of another size show that resizing is in the file, too.
-    let expected =
-        if form.prepares { outgoing.expected_of(Some([2 * size, size + size / 2]))? } else { outgoing.expected()? };
-    let python = whole_lines(form, &door.output);
+    let whole = Whole::of(outgoing, form)?;
+    let (expected, python) = (whole.expected()?, whole.lines(&door.output));
     let written = write_folder(&door.output, door.force, |folder| {
-        whole::write(outgoing, form, &expected, folder)?;
+        whole.write(&expected, folder)?;
         write_card(door, outgoing, &python, folder)
     })?;
     report(door, written, &format!("{} in one file", outgoing.names.join(", ")));

@@ -27,5 +27,5 @@ pub mod whole;
 
 pub use folder::{Written, check, write as write_folder};
 pub use outgoing::Loaded;
-pub use python::{lines as python_lines, whole_lines};
+pub use python::lines as python_lines;
 pub use rows::{expect_head, full_row, low_rank_config, low_rank_rows};
