@@ -95,7 +95,7 @@ impl Network for Texts {
         sum(x * &mask) / sum(mask)
     }
 
-    fn need(&self, graph: Graph, kind: Kind) -> Need {
+    fn need(&self, _: &Parameters, graph: Graph, kind: Kind) -> Need {
         let kept = if matches!(graph, Graph::None) { 1 } else { LAYERS as u64 };
         let numbers = kept * LENGTH as u64 * (2 * WIDTH + 3 * HIDDEN) as u64;
         Need { fixed: 0, member: 0, image: 0, pair: numbers * kind.elt_size_in_bytes() as u64 }
