@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use rand::Rng;
 use tch::{Kind, Tensor};
 
-use super::gradient::{Gradient, Pass, Root};
+use super::gradient::{Gradient, Root};
 use super::likelihood::Likelihood;
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::upload;
@@ -132,8 +132,7 @@ impl Likelihood<'_> {
                 let noise = noises[*column].shallow_clone();
                 weights.flip(name, Flipped { noise, inputs: own(inputs), outputs: own(outputs) });
             }
-            let pass = Pass { likelihood: self, weights, slice, root: Root::Loss, mixing: None };
-            let Gradient { values, by_leaves } = pass.gradient(&all)?;
+            let Gradient { values, by_leaves } = self.pass(weights, &all, slice, Root::Loss, None)?;
             layout.gather(&by_leaves[..leaves.len()], &rows.gradients);
             layout.gather(&by_leaves[leaves.len()..], &rows.by_noise);
             losses += values;

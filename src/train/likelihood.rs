@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use super::gradient::Root;
+use super::mixing::Mixing;
 use super::slice::Passes;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::batches::Batch;
@@ -15,6 +16,9 @@ use crate::machine::parallel::Share;
 use crate::methods::{Answer, Extra, Objective, Request, Target};
 use crate::model::{Input, Model};
 use crate::subspace::Subspace;
+
+const UNRECORDED: &str = "gradients mixed in weight space need what enters and leaves the layers of [subspace.low-rank], \
+    which a module (checkpoint.kind = \"module\") does not show: set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
 
 /// The mean cross-entropy of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
@@ -87,6 +91,19 @@ impl Likelihood<'_> {
     /// Returns the parts of the batch that are requested.
     pub(super) fn parts_of(&self, request: &Request) -> Range<usize> {
         request.part.map_or(0..self.parts.len(), |part| part..part + 1)
+    }
+
+    /// Returns the mixing of the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
+    ///
+    /// # Errors
+    /// Fails if the matrices have another shape, or if the network does not show the inputs of its layers.
+    pub(super) fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
+        let layout = self.subspace.layout();
+        ensure!(layout.is_dense() || self.model.network.records_layers(), UNRECORDED);
+        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
+        let size = matrices.size();
+        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
+        Ok(Mixing::new(layout, theta, self.model.kind, matrices))
     }
 }
 
