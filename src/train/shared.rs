@@ -109,7 +109,7 @@ impl Shared<'_> {
 
     /// Mixes gradients: the particles of this process add to the mixed gradients of all.
     fn mixed(&self, request: &Request, matrices: &Tensor) -> Result<Extended> {
-        let mut mixing = self.own.mixing(request.theta, matrices)?;
+        let mut mixing = self.own.mixing(request, matrices)?;
         let parts = self.own.parts_of(request);
         let own = self.own.gradients(&self.rows(request.theta), parts, Root::Loss, Some(&mixing))?;
         let own = self.exchange(own)?;
