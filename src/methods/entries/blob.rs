@@ -26,7 +26,7 @@ use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
     Circumstances, Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodSpec, Objective, Particles, Parts,
-    Request, RowsAre, Step, Update, Variant, keys,
+    Request, RowsAre, Step, Update, Variant, advised, keys,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -142,7 +142,9 @@ impl Blob {
     fn at(&self, theta: &Tensor, noise: &Tensor, objective: &mut dyn Objective, part: usize) -> Result<Extended> {
         if self.spec.flipout {
             let noise = FactorNoise { noise, seed: self.parts.seed, step: self.steps };
-            return objective.evaluate(&Request::losses(theta).on_part(part).with(Extra::Noise(noise)))?.extended();
+            let request = Request::losses(theta).on_part(part).with(Extra::Noise(noise));
+            let advice = "set method.blob.flipout = false";
+            return objective.evaluate(&request).map_err(|error| advised(error, advice))?.extended();
         }
         let own = objective.losses_of_part(&(theta + noise), part)?;
         let extra = own.gradients.shallow_clone();

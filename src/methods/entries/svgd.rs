@@ -30,7 +30,7 @@ use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{
     Circumstances, Entry, Evaluation, Extended, Extra, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts,
-    Request, RowsAre, Step, Update, Variant,
+    Request, RowsAre, Step, Update, Variant, advised,
 };
 use crate::schema::{Reader, settings, words};
 use crate::subspace::geometry::Pairs;
@@ -144,6 +144,9 @@ struct Svgd {
     parts: Parts,
 }
 
+/// The way out where gradients cannot be mixed.
+const UNMIXED: &str = "set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
+
 /// The names of the diagnostics. The last is only for drive = weight: the cosine between a particle's drive and its own
 /// gradient.
 const DIAGNOSTICS: &[&str] = &["bandwidth", "mean_kernel", "repulsion_ratio", "mean_distance", "drive_cosine"];
@@ -224,7 +227,8 @@ impl Svgd {
             Drive::Weight => {
                 let matrices = kernel.expand([self.parts.geometry.blocks(), -1, -1], false);
                 let request = Request::losses(theta).with(Extra::Mixing(&matrices));
-                let Extended { own, extra: drive } = objective.evaluate(&request)?.extended()?;
+                let answer = objective.evaluate(&request).map_err(|error| advised(error, UNMIXED))?;
+                let Extended { own, extra: drive } = answer.extended()?;
                 let cosine = mean_cosine(&drive, &own.gradients);
                 return Ok(Driven { losses: own.losses, drive, cosine: Some(cosine) });
             }

@@ -6,7 +6,7 @@
 //! | B = U D Vᵀ; B' = U D, A' = Vᵀ A | [`crate::subspace::spectral`]; B' A' = B A |
 //! | Ω_ij = β / (d_i + 10⁻⁶), the standard deviation of A'_ij | the same for all columns j, so isotropic in the span of B |
 //! | β, searched in [`smallest`, `largest`] | [`crate::methods::tfb::Search`] |
-//! | ŷ(x), the class that the particles predict without noise, on `anchors` images | `train::tfb` |
+//! | ŷ(x), the class that the particles predict without noise, on `anchors` images | `laplace/tfb.rs` |
 //! | (NLL_β − NLL_0) / NLL_0 in absolute value, at most `tolerance` | NLL of ŷ under the mean probability of `samples` draws |
 //!
 //! All β share their noise, so that the NLL is a smooth function of β. Differences from the authors' code: it divides the
