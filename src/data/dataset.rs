@@ -12,6 +12,9 @@ use super::split::{Split, SplitName};
 use super::versions::Version;
 use crate::schema::{Reader, Resolved, Tree};
 
+/// The reading of a table for the writer of a small set.
+pub type ReadSmall = fn(&Reader) -> Box<dyn SmallSet>;
+
 /// An entry of the registry: everything that is said of one kind of data set outside its own file.
 pub struct Entry {
     /// The name in `[data.<key>]` and in results.
@@ -24,7 +27,7 @@ pub struct Entry {
     pub read: fn(&Reader) -> Box<dyn Dataset>,
     /// Reads the same table for the writer of a small set in this layout. `None` if nothing writes one; the set is then not
     /// rehearsed.
-    pub sample: Option<fn(&Reader) -> Box<dyn SmallSet>>,
+    pub sample: Option<ReadSmall>,
 }
 
 impl Entry {
