@@ -9,7 +9,10 @@ use bella::base::tensor_file::State;
 use bella::bench::case::{BenchMethod, Choices, Source};
 use bella::experiment::{Experiment, Training};
 use bella::machine::Precision;
-use bella::methods::{Entry, Evaluation, METHODS, Method, Objective, Outputs, Particles, Parts, Squared, Variant};
+use bella::methods::{
+    Answer, Entry, Evaluation, Extended, Extra, METHODS, Method, Objective, Output, Outputs, Particles, Parts, Request,
+    Target, Variant,
+};
 use bella::model::vit::shapes::SHAPES;
 use bella::posterior::{Draws, Posterior};
 use bella::subspace::geometry::Geometry;
@@ -45,8 +48,8 @@ impl Gaussian {
     }
 }
 
-impl Objective for Gaussian {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+impl Gaussian {
+    fn plain(&mut self, theta: &Tensor) -> Evaluation {
         self.steps += 1;
         let apart = theta - &self.centre;
         let gradients = apart.matmul(&self.curvature);
@@ -54,30 +57,39 @@ impl Objective for Gaussian {
         if self.steps == self.broken {
             let _ = gradients.get(0).get(0).fill_(f64::NAN);
         }
-        Ok(Evaluation { losses, gradients })
+        Evaluation { losses, gradients }
     }
 
     /// Four images with the label 0, whose logit is −L(θ), and four other logits of 0: the cross-entropy log(1 + 4 e^L) is
     /// smallest where L is.
-    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
+    fn logits(&self, theta: &Tensor) -> Outputs {
         let apart = theta - &self.centre;
         let losses =
             (apart.matmul(&self.curvature) * &apart).sum_dim_intlist([1i64].as_slice(), true, Kind::Double) / 2.0;
         let (particles, own) = (theta.size()[0], losses.neg().unsqueeze(2));
         let logits = Tensor::cat(&[own, Tensor::zeros([particles, 1, 4], (Kind::Double, Device::Cpu))], 2);
         let labels = Tensor::zeros([particles, 4], (Kind::Int64, Device::Cpu));
-        Ok(Outputs { logits: logits.expand([-1, 4, -1], false).contiguous(), labels })
+        Outputs { values: logits.expand([-1, 4, -1], false).contiguous(), labels }
     }
+}
 
-    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
-        let by_loss = -by_logits.select(2, 0).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
-        Ok(self.evaluate(theta)?.gradients * by_loss)
-    }
-
-    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
-        let each = (theta.unsqueeze(1) - &self.images).matmul(&self.curvature);
-        let own = self.evaluate_part(theta, part)?;
-        Ok(Squared { own, squares: each.square().mean_dim([1i64].as_slice(), false, Kind::Double) })
+impl Objective for Gaussian {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let Request { theta, target, extra, .. } = *request;
+        Ok(match (target, extra) {
+            (Target::Losses, Extra::None) => self.plain(theta).into(),
+            (Target::Losses, Extra::Squares) => {
+                let each = (theta.unsqueeze(1) - &self.images).matmul(&self.curvature);
+                let squares = each.square().mean_dim([1i64].as_slice(), false, Kind::Double);
+                Extended { own: self.plain(theta), extra: squares }.into()
+            }
+            (Target::Output(Output::Logits), Extra::None) => self.logits(theta).into(),
+            (Target::PullBack(Output::Logits, by_logits), Extra::None) => {
+                let by_loss = -by_logits.select(2, 0).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
+                Answer::Gradients(self.plain(theta).gradients * by_loss)
+            }
+            _ => return Err(request.refused("a Gaussian has no layers")),
+        })
     }
 }
 

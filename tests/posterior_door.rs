@@ -77,7 +77,7 @@ impl Method for Langevin {
         if FAILS_AFTER.compare_exchange(step, -1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             bail!("interrupted by the test");
         }
-        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+        let Evaluation { losses, gradients } = objective.losses(theta)?;
         *theta -= gradients * self.lr;
         *theta += self.noise.draw(At { step, sample: 0, part: 0 }, theta) * (self.lr * 1e-4).sqrt();
         self.kept.push(theta.copy());

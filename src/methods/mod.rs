@@ -21,7 +21,7 @@ pub use entries::{METHODS, ivon, svgd};
 pub use entry::{Entry, Particles, RowsAre, Update, Variant};
 pub use fitting::{Course, Fitting, laplace, projections, tfb};
 pub use method::{Method, Parts, Step};
-pub use objective::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
+pub use objective::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Output, Outputs, Request, Target};
 pub use registry::{register, registered};
 use spec::MAX_PARTICLES;
 pub use spec::{Circumstances, HeadNumbers, MethodSpec};

@@ -11,9 +11,31 @@ use std::collections::HashMap;
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::gradient::backward;
+use super::likelihood::Likelihood;
+use super::slice::Slice;
 use crate::base::tensor::wide;
+use crate::methods::{Evaluation, Extended};
 use crate::model::network::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
+
+const UNRECORDED: &str = "gradients mixed in weight space need what enters and leaves the layers of [subspace.low-rank], \
+    which a module (checkpoint.kind = \"module\") does not show: set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
+
+impl Likelihood<'_> {
+    /// Returns the mixing of the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
+    ///
+    /// # Errors
+    /// Fails if the matrices have another shape, or if the network does not show the inputs of its layers.
+    pub(super) fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
+        let layout = self.subspace.layout();
+        ensure!(layout.is_dense() || self.model.network.records_layers(), UNRECORDED);
+        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
+        let size = matrices.size();
+        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
+        Ok(Mixing::new(layout, theta, self.model.kind, matrices))
+    }
+}
 
 /// The low-rank factors of all particles, and the sum of their mixed gradients.
 pub struct Mixing<'a> {
@@ -38,15 +60,9 @@ struct Factors<'a> {
 }
 
 impl<'a> Mixing<'a> {
-    /// Creates a value that mixes nothing.
-    pub fn none(layout: &'a Layout) -> Mixing<'a> {
-        let empty = || Tensor::zeros([0], tch::kind::FLOAT_CPU);
-        Mixing { layout, low_rank: HashMap::new(), matrices: empty(), gradients: empty(), tape: Tape::default() }
-    }
-
     /// Prepares the mixing for all particles `theta: [n, P]` in the compute type `kind`, with one matrix c per block,
     /// `[L, n, n]`.
-    pub fn new(layout: &'a Layout, theta: &Tensor, kind: Kind, matrices: &Tensor) -> Mixing<'a> {
+    fn new(layout: &'a Layout, theta: &Tensor, kind: Kind, matrices: &Tensor) -> Mixing<'a> {
         let factors = |(index, block): (usize, &'a Block)| match block.shape {
             Shape::LowRank { rank, inputs, outputs, scale } => {
                 let n = theta.size()[0];
@@ -66,17 +82,12 @@ impl<'a> Mixing<'a> {
         Mixing { layout, low_rank, matrices, gradients, tape: Tape::default() }
     }
 
-    /// Returns whether nothing is mixed.
-    pub fn is_none(&self) -> bool {
-        self.matrices.numel() == 0
-    }
-
-    /// Starts a forward pass of particles `start..start + count` with `weights`, whose backward pass is mixed.
-    pub fn forward(&self, weights: &mut Weights, start: i64, count: i64) -> Forward<'_> {
+    /// Starts a forward pass of the particles of a slice with `weights`, whose backward pass is mixed.
+    pub fn forward(&self, weights: &mut Weights, slice: Slice) -> Forward<'_> {
         if !self.low_rank.is_empty() {
             weights.record(&self.tape);
         }
-        Forward { mixing: self, start, count }
+        Forward { mixing: self, slice }
     }
 
     /// Replaces the gradients `[n, P]` by their sum over processes.
@@ -85,15 +96,14 @@ impl<'a> Mixing<'a> {
         Ok(())
     }
 
-    /// Returns the mixed gradients `[n, P]`. Those of dense blocks are mixed from the particles' own gradients
-    /// `[n, P]`.
-    pub fn finish(self, own: &Tensor) -> Tensor {
+    /// Returns the particles' own losses and gradients with the mixed gradients. Those of dense blocks are mixed from their own.
+    pub fn finish(self, own: Evaluation) -> Extended {
         for (index, block) in self.layout.blocks.iter().enumerate().filter(|(_, b)| b.shape == Shape::Dense) {
             let columns = |t: &Tensor| t.narrow(1, block.columns.start, block.columns.end - block.columns.start);
-            let matrix = self.matrices.get(index as i64).to_kind(own.kind());
-            columns(&self.gradients).copy_(&matrix.matmul(&columns(own)));
+            let matrix = self.matrices.get(index as i64).to_kind(own.gradients.kind());
+            columns(&self.gradients).copy_(&matrix.matmul(&columns(&own.gradients)));
         }
-        self.gradients
+        Extended { own, extra: self.gradients }
     }
 
     /// Adds to the gradients of all particles' A `[n, rank, in]`, and to those of Bᵀ `[n, rank, rows]` from output row
@@ -113,8 +123,7 @@ impl<'a> Mixing<'a> {
 /// A forward pass of some particles.
 pub struct Forward<'a> {
     mixing: &'a Mixing<'a>,
-    start: i64,
-    count: i64,
+    slice: Slice,
 }
 
 impl Forward<'_> {
@@ -123,18 +132,16 @@ impl Forward<'_> {
         self.mixing.tape.take();
     }
 
-    /// Returns the gradients of `root` with respect to `leaves`; those of leaves that it does not depend on are
-    /// undefined. Also mixes the gradients of all low-rank layers used since the last call.
+    /// Returns the gradients of `root` with respect to `leaves`, and mixes those of all low-rank layers used since the last
+    /// call.
     ///
     /// # Errors
-    /// Fails if libtorch fails, or if the root depends on no leaf.
-    pub fn back(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
-        // Running backward from a tensor without a graph would cause a segmentation fault.
-        ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
+    /// Fails if [`backward`] fails.
+    pub fn backward(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
         let mut taps = self.mixing.tape.take();
         taps.retain(|tap| self.mixing.low_rank.contains_key(tap.layer.as_str()));
         let inputs: Vec<&Tensor> = leaves.iter().copied().chain(taps.iter().map(|tap| &tap.output)).collect();
-        let mut gradients = Tensor::f_run_backward(&[root], &inputs, false, false)?;
+        let mut gradients = backward(root, &inputs, None)?;
         let by_outputs = gradients.split_off(leaves.len());
         for (tap, gradient) in taps.into_iter().zip(by_outputs).filter(|(_, gradient)| gradient.defined()) {
             self.mix(&tap, &gradient);
@@ -148,7 +155,7 @@ impl Forward<'_> {
         let flat = |t: &Tensor| t.detach().flatten(1, 2);
         let found = LayerGradients { x: flat(&tap.input), delta: flat(gradient) };
         let rows = found.delta.size()[2];
-        let (b, shares) = (b.narrow(2, tap.from, rows), shares.narrow(1, self.start, self.count));
+        let (b, shares) = (b.narrow(2, tap.from, rows), shares.narrow(1, self.slice.particle, self.slice.count));
         let (by_a, by_b) = if found.worth_forming(a) {
             found.through_gradients(a, &b, &shares)
         } else {

@@ -13,13 +13,13 @@ use tch::Tensor;
 use super::feed::Feed;
 use super::followers::Followers;
 use super::gauge::{Gauge, Left, Reading};
+use super::likelihood::Likelihood;
 use super::material::Material;
-use super::objective::Likelihood;
-use super::portion::Cut;
 use super::prefix::Prefix;
 use super::progress::Progress;
 use super::schedule;
 use super::shared::Shared;
+use super::slice::Passes;
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded, host_f64};
 use crate::data::order::epoch_order;
 use crate::experiment::{Batches, TrainSpec};
@@ -156,8 +156,8 @@ impl<'a> Trainer<'a> {
         self.world.any(self.stop.load(Ordering::Relaxed))
     }
 
-    fn cut(&self) -> Cut {
-        Cut { particle_chunk: 0, accumulate: self.spec.accumulate.parts(), recompute: self.spec.recompute }
+    fn passes(&self) -> Passes {
+        Passes { particle_chunk: 0, accumulate: self.spec.accumulate.parts(), recompute: self.spec.recompute }
     }
 
     /// Returns the particles whose data orders this process follows. If all particles share one order, it is that of
@@ -184,7 +184,7 @@ impl<'a> Trainer<'a> {
             .collect();
         let batch = |step: usize| {
             let range = self.batch_range(step);
-            let samples: Vec<usize> = self.cut().samples(share, range.len()).into_iter().flatten().collect();
+            let samples: Vec<usize> = self.passes().samples(share, range.len()).into_iter().flatten().collect();
             let of = |order: &Vec<u32>| -> Vec<u32> {
                 samples.iter().map(|sample| train[order[range.start + sample] as usize]).collect()
             };
@@ -244,14 +244,15 @@ impl<'a> Trainer<'a> {
 
     fn step(&mut self, feed: &Feed) -> Result<Step> {
         let factor = self.rate_factor(self.progress.steps);
-        let (cut, orders, samples) = (self.cut(), self.orders().len(), self.batch_range(self.progress.step).len());
+        let (passes, orders, samples) =
+            (self.passes(), self.orders().len(), self.batch_range(self.progress.step).len());
         let (model, subspace, team, cutter) = (self.model, self.subspace, &self.team, self.cutter.clone());
         let stage = self.prefix.as_ref().map_or(0, |prefix| prefix.stage);
         let (method, theta) = (&mut self.method, &mut self.theta);
         guarded(&format!("step {}", self.progress.steps + 1), ROOM_TO_TRAIN, || {
             let (input, labels) = feed.input(stage, orders as i64);
-            let own = Likelihood::on(model, subspace, cut, input, labels).of_share(team.share(), samples);
-            let own = own.cut_by(cutter);
+            let own = Likelihood::on(model, subspace, passes, input, labels).of_share(team.share(), samples);
+            let own = own.chunked_by(cutter);
             method.step(theta, &mut Shared { own, team }, factor)
         })
     }

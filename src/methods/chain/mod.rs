@@ -196,7 +196,7 @@ impl Chain {
 impl Method for Chain {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let rate = self.settings.lr * factor * self.settings.cycle_factor(self.steps);
-        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+        let Evaluation { losses, gradients } = objective.losses(theta)?;
         let noise = self.noise(theta, rate);
         let step = Move { gradients: &gradients, noise, rate, weight_decay: self.settings.weight_decay };
         self.dynamics.advance(theta, step);

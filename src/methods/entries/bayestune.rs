@@ -221,7 +221,7 @@ impl BayesTune {
 
 impl Method for BayesTune {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+        let Evaluation { losses, gradients } = objective.losses(theta)?;
         if self.is_searching() {
             self.search(theta, &gradients, factor);
             self.steps += 1;

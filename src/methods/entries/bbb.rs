@@ -162,7 +162,8 @@ impl Bbb {
         for sample in 0..samples {
             for part in 0..objective.parts() {
                 let noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta);
-                let Evaluation { losses, gradients } = objective.evaluate_part(&(theta + deviations * &noise), part)?;
+                let Evaluation { losses, gradients } =
+                    objective.losses_of_part(&(theta + deviations * &noise), part)?;
                 sums.losses += losses / samples as f64;
                 sums.products += noise * &gradients / samples as f64;
                 sums.gradients += gradients / samples as f64;

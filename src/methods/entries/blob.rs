@@ -26,8 +26,8 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Circumstances, Entry, Evaluation, Method, MethodSpec, Noisy, Objective, Particles, Parts, RowsAre, Signs, Step,
-    Update, Variant, keys,
+    Circumstances, Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodSpec, Objective, Particles, Parts,
+    Request, RowsAre, Step, Update, Variant, keys,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -169,15 +169,15 @@ impl Blob {
         2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
     }
 
-    /// Returns the gradients on a part of the batch with the noise Ω E, `[n, P]`.
-    fn at(&self, theta: &Tensor, noise: &Tensor, objective: &mut dyn Objective, part: usize) -> Result<Noisy> {
+    /// Returns the gradients on a part of the batch with the noise Ω E, `[n, P]`, and those with respect to the noise.
+    fn at(&self, theta: &Tensor, noise: &Tensor, objective: &mut dyn Objective, part: usize) -> Result<Extended> {
         if self.spec.flipout {
-            let signs = Signs { seed: self.parts.seed, step: self.steps };
-            return objective.evaluate_flipped(theta, noise, signs, part);
+            let noise = FactorNoise { noise, seed: self.parts.seed, step: self.steps };
+            return objective.evaluate(&Request::losses(theta).on_part(part).with(Extra::Noise(noise)))?.extended();
         }
-        let own = objective.evaluate_part(&(theta + noise), part)?;
-        let by_noise = own.gradients.shallow_clone();
-        Ok(Noisy { own, by_noise })
+        let own = objective.losses_of_part(&(theta + noise), part)?;
+        let extra = own.gradients.shallow_clone();
+        Ok(Extended { own, extra })
     }
 
     /// Follows the gradient of the KL divergence.
@@ -223,7 +223,7 @@ impl Method for Blob {
             let noise = self.noise.draw(At { step: self.steps, sample: 0, part: part as i64 }, &self.roots);
             let found = self.at(theta, &spread(&self.columns, &(&std * &noise), theta), objective, part)?;
             let Evaluation { losses, gradients } = found.own;
-            let products = take(&self.columns, &found.by_noise) * noise;
+            let products = take(&self.columns, &found.extra) * noise;
             sums = Some(match sums {
                 None => (losses, gradients, products),
                 Some((l, g, p)) => (l + losses, g + gradients, p + products),

@@ -35,7 +35,9 @@ use crate::base::random::Purpose;
 use crate::base::tensor::label_log_probabilities;
 use crate::base::tensor_file::State;
 use crate::methods::diversity::{Diversity, Volume, diversity};
-use crate::methods::{Entry, Method, MethodSpec, Objective, Outputs, Particles, Parts, RowsAre, Step, Update, Variant};
+use crate::methods::{
+    Entry, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update, Variant,
+};
 use crate::optimizers::clip_rows;
 use crate::posterior::Posterior;
 use settings::{Cost, Form, Rule, Spec};
@@ -136,7 +138,7 @@ impl Ibdr {
 
     /// Evaluates the objective, times n in the paper's form, and its gradient with respect to the logits.
     fn look(&self, outputs: &Outputs) -> Result<Look> {
-        let logits = outputs.logits.detach().set_requires_grad(true);
+        let logits = outputs.values.detach().set_requires_grad(true);
         let (images, kind) = (logits.size()[1] as f64, logits.kind());
         let mean_over_images = |values: Tensor| values.mean_dim([-1i64].as_slice(), false, kind);
         let losses = with_grad(|| mean_over_images(-label_log_probabilities(&logits, &outputs.labels, kind)));
@@ -163,13 +165,13 @@ impl Ibdr {
     /// Returns the worst cases near the draws `theta: [n, P]`, given the objective there.
     fn ascend(&self, theta: &Tensor, look: &Look, objective: &mut dyn Objective) -> Result<Tensor> {
         let lambda = self.lambda.to_kind(theta.kind());
-        let gradients = objective.pull_back(theta, &look.by_logits)?;
+        let gradients = objective.pull_back(theta, Output::Logits, &look.by_logits)?;
         match self.spec.rule {
             Rule::Paper { ascent_lr, ascent_steps, .. } => {
                 let mut worst = theta + gradients * ascent_lr;
                 for _ in 1..ascent_steps {
-                    let look = self.look(&objective.outputs(&worst)?)?;
-                    let gradients = objective.pull_back(&worst, &look.by_logits)?;
+                    let look = self.look(&objective.outputs(&worst, Output::Logits)?)?;
+                    let gradients = objective.pull_back(&worst, Output::Logits, &look.by_logits)?;
                     worst += (gradients - (&worst - theta) * (&lambda * 2.0)) * ascent_lr;
                 }
                 Ok(worst)
@@ -228,10 +230,10 @@ impl Method for Ibdr {
             std => self.noise.draw(At { step: self.steps, sample: 0, part: 0 }, theta) * std + &*theta,
         };
         self.steps += 1;
-        let here = self.look(&objective.outputs(&drawn)?)?;
+        let here = self.look(&objective.outputs(&drawn, Output::Logits)?)?;
         let worst = self.ascend(&drawn, &here, objective)?;
-        let there = self.look(&objective.outputs(&worst)?)?;
-        let mut direction = objective.pull_back(&worst, &there.by_logits)?;
+        let there = self.look(&objective.outputs(&worst, Output::Logits)?)?;
+        let mut direction = objective.pull_back(&worst, Output::Logits, &there.by_logits)?;
         let cost = self.cost((&drawn, &here), (&worst, &there));
         self.update_lambda(&cost, factor);
         if let Rule::Paper { kl_weight, .. } = self.spec.rule {

@@ -23,7 +23,7 @@ use crate::base::noise::At;
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+    Entry, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
 use crate::posterior::{Masks, Place, Posterior, Predictive};
 use crate::schema::{Bounds, Reader};
@@ -114,7 +114,7 @@ impl Method for Dropout {
         let mut losses = direction.select(1, 0).to_kind(Kind::Float);
         for part in 0..objective.parts() {
             let factors = self.factors(theta, part);
-            let found: Evaluation = objective.evaluate_part(&(&*theta * &factors), part)?;
+            let found = objective.losses_of_part(&(&*theta * &factors), part)?;
             direction += found.gradients * factors;
             losses += found.losses;
         }

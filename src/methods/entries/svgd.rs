@@ -30,8 +30,8 @@ use crate::base::tensor_file::State;
 use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{
-    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Particles, Parts, RowsAre,
-    Step, Update, Variant,
+    Circumstances, Entry, Evaluation, Extended, Extra, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts,
+    Request, RowsAre, Step, Update, Variant,
 };
 use crate::schema::{Bounds, Reader, words};
 use crate::subspace::geometry::Pairs;
@@ -177,7 +177,7 @@ const OUTWEIGHING: f64 = 10.0;
 impl Method for Svgd {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         if self.spec.particles == 1 {
-            let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+            let Evaluation { losses, gradients } = objective.losses(theta)?;
             self.parts.apply(theta, &gradients, objective, factor)?;
             return Ok(Step { losses, diagnostics: None });
         }
@@ -243,12 +243,13 @@ impl Svgd {
             Drive::Shared => shared,
             Drive::Weight => {
                 let matrices = kernel.expand([self.parts.geometry.blocks(), -1, -1], false);
-                let Mixed { own, gradients } = objective.evaluate_mixed(theta, &matrices)?;
-                let cosine = mean_cosine(&gradients, &own.gradients);
-                return Ok(Driven { losses: own.losses, drive: gradients, cosine: Some(cosine) });
+                let request = Request::losses(theta).with(Extra::Mixing(&matrices));
+                let Extended { own, extra: drive } = objective.evaluate(&request)?.extended()?;
+                let cosine = mean_cosine(&drive, &own.gradients);
+                return Ok(Driven { losses: own.losses, drive, cosine: Some(cosine) });
             }
         };
-        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+        let Evaluation { losses, gradients } = objective.losses(theta)?;
         let kernel = kernel.to_kind(gradients.kind());
         for (block, (start, length)) in self.parts.geometry.block_columns().into_iter().enumerate() {
             let block = if self.spec.kernel == Domain::Global { 0 } else { block as i64 };

@@ -162,7 +162,7 @@ impl Swag {
 
 impl Method for Swag {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        let evaluation = objective.evaluate(theta)?;
+        let evaluation = objective.losses(theta)?;
         self.parts.apply(theta, &evaluation.gradients, objective, factor)?;
         self.steps += 1;
         if self.spec.schedule.is_due(self.steps) {

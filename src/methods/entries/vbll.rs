@@ -29,7 +29,7 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, HeadInputs, HeadNumbers, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, keys,
+    Entry, HeadNumbers, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update, keys,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -234,17 +234,17 @@ impl Vbll {
         )
     }
 
-    fn look(&self, theta: &Tensor, inputs: &HeadInputs) -> Result<Look> {
+    fn look(&self, theta: &Tensor, inputs: &Outputs) -> Result<Look> {
         let (head, numbers) = self.head()?;
-        let kind = inputs.features.kind();
+        let kind = inputs.values.kind();
         let leaf = |t: &Tensor| t.detach().to_kind(kind).set_requires_grad(true);
         let (weights, classes) = (head.outputs * head.inputs, head.outputs);
         let columns = leaf(&theta.narrow(1, head.start, weights + classes));
-        let (numbers, features) = (leaf(numbers), leaf(&inputs.features));
+        let (numbers, features) = (leaf(numbers), leaf(&inputs.values));
         with_grad(|| {
             let mean = columns.narrow(1, 0, weights).reshape([-1, classes, head.inputs]);
             let spread = Spread::of(&numbers, head, self.spec.covariance);
-            let inputs = HeadInputs { features: features.shallow_clone(), labels: inputs.labels.shallow_clone() };
+            let inputs = Outputs { values: features.shallow_clone(), labels: inputs.labels.shallow_clone() };
             let losses = spread.bound(&inputs, &mean, &columns.narrow(1, weights, classes));
             let (kl, noise) = self.spec.regulariser(&mean, &spread);
             let root = (&losses + (&kl + noise) / self.spec.ess).sum(kind);
@@ -261,7 +261,7 @@ impl Vbll {
         let (head, _) = self.head()?;
         let count = look.by_head.size()[1];
         let direction = if theta.size()[1] > count {
-            objective.pull_back_head_inputs(theta, &look.by_features)?
+            objective.pull_back(theta, Output::Features, &look.by_features)?
         } else {
             theta.zeros_like()
         };
@@ -273,7 +273,7 @@ impl Vbll {
 impl Method for Vbll {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         self.head()?;
-        let look = self.look(theta, &objective.head_inputs(theta)?)?;
+        let look = self.look(theta, &objective.outputs(theta, Output::Features)?)?;
         let direction = self.direction(theta, objective, &look)?;
         self.parts.apply(theta, &direction, objective, factor)?;
         let mut diagnostics = vec![look.kl.mean(Kind::Double) / self.spec.ess];

@@ -30,7 +30,8 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Squared, Step, Update, Variant, keys,
+    Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
+    Update, Variant, keys,
 };
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::{Bounds, Reader};
@@ -161,19 +162,20 @@ impl Vogn {
     }
 
     /// Averages gradients and squares at `mc_samples` noisy weights. Each part of the batch has its own noise.
-    fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Squared> {
+    fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Extended> {
         let samples = self.spec.mc_samples;
         let zeros = theta.zeros_like();
         let own = Evaluation { losses: zeros.select(1, 0).to_kind(Kind::Float), gradients: zeros.copy() };
-        let mut sums = Squared { own, squares: zeros };
+        let mut sums = Extended { own, extra: zeros };
         for sample in 0..samples {
             for part in 0..objective.parts() {
                 let at = At { step: self.steps, sample, part: part as i64 };
                 let noisy = self.noise.draw(at, theta).g_mul_(deviations).g_add_(theta);
-                let found = objective.evaluate_squared(&noisy, part)?;
+                let request = Request::losses(&noisy).on_part(part).with(Extra::Squares);
+                let found = objective.evaluate(&request)?.extended()?;
                 sums.own.losses += found.own.losses / samples as f64;
                 sums.own.gradients += found.own.gradients / samples as f64;
-                sums.squares += found.squares / samples as f64;
+                sums.extra += found.extra / samples as f64;
             }
         }
         Ok(sums)
@@ -184,7 +186,7 @@ impl Method for Vogn {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let Spec { lr, beta1, beta2, weight_decay, .. } = self.spec;
         let deviations = self.deviations();
-        let Squared { own, squares } = self.sample(theta, &deviations, objective)?;
+        let Extended { own, extra: squares } = self.sample(theta, &deviations, objective)?;
         self.steps += 1;
         self.hessian *= beta2;
         self.hessian += squares * (1.0 - beta2);

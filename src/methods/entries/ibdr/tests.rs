@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::methods::{Answer, Request, Target};
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -65,16 +66,18 @@ impl Linear {
 }
 
 impl Objective for Linear {
-    fn evaluate(&mut self, _: &Tensor) -> Result<crate::methods::Evaluation> {
-        unreachable!("the method asks for logits")
-    }
-
-    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
-        Ok(Outputs { logits: self.logits(theta), labels: self.labels.expand([theta.size()[0], -1], false) })
-    }
-
-    fn pull_back(&mut self, _: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
-        Ok(by_logits.transpose(1, 2).matmul(&self.features).flatten(1, 2))
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let Request { theta, target, .. } = *request;
+        match target {
+            Target::Output(Output::Logits) => {
+                let labels = self.labels.expand([theta.size()[0], -1], false);
+                Ok(Outputs { values: self.logits(theta), labels }.into())
+            }
+            Target::PullBack(Output::Logits, by_logits) => {
+                Ok(Answer::Gradients(by_logits.transpose(1, 2).matmul(&self.features).flatten(1, 2)))
+            }
+            _ => Err(request.refused("the method asks for logits")),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::methods::Answer;
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -22,17 +23,16 @@ impl Optimizer for Plain {
 struct Fixed(Tensor);
 
 impl Objective for Fixed {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        let losses = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
-        Ok(Evaluation { losses, gradients: self.0.copy() })
-    }
-
     /// Mixes as if every block held weights.
-    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
-        let own = self.evaluate(theta)?;
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let losses = Tensor::zeros([request.theta.size()[0]], (Kind::Double, request.theta.device()));
+        let own = Evaluation { losses, gradients: self.0.copy() };
+        let Extra::Mixing(matrices) = request.extra else {
+            return request.plain().map(|_| own.into());
+        };
         let columns = |block: i64| own.gradients.narrow(1, block * 5, 5);
         let mixed: Vec<Tensor> = (0..matrices.size()[0]).map(|l| matrices.get(l).matmul(&columns(l))).collect();
-        Ok(Mixed { gradients: Tensor::cat(&mixed, 1), own })
+        Ok(Extended { extra: Tensor::cat(&mixed, 1), own }.into())
     }
 }
 
