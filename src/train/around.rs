@@ -8,7 +8,6 @@ use super::tfb::Anchored;
 use crate::base::random::some_of;
 use crate::experiment::{Experiment, Training, load_config};
 use crate::laplace::fit::Fitter;
-use crate::laplace::projections;
 use crate::methods::Fitting;
 use crate::methods::laplace::Parameters;
 use crate::posterior::Posterior;
@@ -46,24 +45,21 @@ pub(super) fn fit(
 ) -> Result<Posterior> {
     let (model, subspace, batch_size) = (&session.model, session.subspace()?, training.train.eval_batch_size);
     let (train, validation) = (&material.holdout.train, &material.holdout.validation);
+    let (images, held_out) = (&material.train, (material.validation(), validation.as_slice()));
     let mode = posterior.theta().shallow_clone();
     match fitting {
         Fitting::Laplace(settings) => {
-            let (images, validation_images) = (&material.train, material.validation());
-            let fitter =
-                Fitter { model, subspace, settings, images, train, validation_images, validation, batch_size, seed };
+            let fitter = Fitter { model, subspace, settings, images, train, held_out, batch_size, seed };
             let fitted = fitter.fit(&mode)?;
             Ok(Posterior::Laplace { mode, fitted })
         }
         Fitting::Projections(settings) => {
-            let (images, held_out) = (&material.train, (material.validation(), validation.as_slice()));
-            let fitter = projections::Fitter { model, subspace, settings, images, train, held_out, batch_size, seed };
+            let fitter = Fitter { model, subspace, settings, images, train, held_out, batch_size, seed };
             let fitted = fitter.fit(&mode)?;
             Ok(Posterior::Laplace { mode, fitted })
         }
         Fitting::Tfb(settings) => {
-            let held_out = (material.validation(), validation);
-            let (images, anchors) = if validation.is_empty() { (&material.train, train) } else { held_out };
+            let (images, anchors) = if validation.is_empty() { (images, train.as_slice()) } else { held_out };
             let anchors = &some_of(anchors, settings.anchors, seed);
             Anchored { model, subspace, settings, images, anchors, batch_size, seed }.fit(&mode)
         }

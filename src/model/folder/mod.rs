@@ -41,7 +41,7 @@ pub use classes::LANGUAGE;
 pub use config::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
-pub use values::Values;
+pub use values::{Values, is_set};
 pub use weights::{Place, has_weights, home};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.

@@ -26,11 +26,8 @@ struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         Spec {
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
-            weight_decay: reader
-                .float("weight_decay", Bounds::at_least(0.0))
-                .about("Weight decay, apart from the gradient.")
-                .or(0.01),
+            lr: keys::rates(reader),
+            weight_decay: keys::weight_decay(reader, 0.01),
             beta1: keys::beta1(reader),
             beta2: reader
                 .float("beta2", Bounds::from_below(0.0, 1.0))

@@ -6,7 +6,7 @@ use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, keys, rate_column};
 use crate::schema::{Bounds, Reader};
 
 pub static ENTRY: Entry =
@@ -24,7 +24,7 @@ struct Spec {
 impl Spec {
     fn read(reader: &Reader) -> Spec {
         Spec {
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            lr: keys::rates(reader),
             momentum: reader.float("momentum", Bounds::from_below(0.0, 1.0)).about("Momentum.").or(0.9),
             weight_decay: reader
                 .float("weight_decay", Bounds::at_least(0.0))

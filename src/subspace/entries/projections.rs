@@ -62,10 +62,6 @@ impl SubspaceSpec for Spec {
         true
     }
 
-    fn rank(&self) -> Option<i64> {
-        None
-    }
-
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
     }

@@ -41,7 +41,7 @@ impl Spec {
     pub fn read(reader: &Reader) -> Spec {
         let spec = Spec {
             particles: keys::gaussians(reader),
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
+            lr: optimizers::keys::rates(reader),
             ess: reader
                 .float("ess", Bounds::above(0.0))
                 .about("Effective sample size λ: the number of training images, or more for a cold posterior.")
