@@ -4,17 +4,16 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::case::CLASSES;
-use super::flops::{Network, Pass, Work, count};
+use super::flops::{Pass, Reads, Sample, Work, count};
 use super::measured::Plan;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
-use crate::model::{Model, vit};
+use crate::model::Model;
 use crate::subspace::Subspace;
 
 /// A case that is ready to run.
 pub struct Setup<'a> {
     pub model: &'a Model,
-    pub geometry: &'a vit::Geometry,
     pub subspace: &'a dyn Subspace,
     pub training: &'a Training,
     pub plan: Plan,
@@ -39,7 +38,8 @@ impl Setup<'_> {
     pub fn work(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Work {
         let (layout, particles) = (self.subspace.layout(), self.particles);
         let pass = Pass { layout, classes: CLASSES, particles, images, own_images, from_stage };
-        count(Network::Images(self.geometry), pass)
+        let side = self.model.image_side();
+        count((&*self.model.network, &self.model.base), Sample::Image { side }, Reads::Classes, pass)
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
 
 use super::incoming::{self, Adapter, Base};
-use super::peft::CONFIG;
+use super::peft::CONFIG as ADAPTER_CONFIG;
 use super::rows::{expect_head, full_row, low_rank_config, low_rank_rows};
 use super::tuned::{self, Compressed, Tuned};
 use crate::experiment::{Experiment, forget, over};
@@ -158,7 +158,7 @@ fn record(session: &Session, theta: &Tensor) -> Record {
 }
 
 fn is_adapter(path: &Path) -> bool {
-    path.join(CONFIG).exists()
+    path.join(ADAPTER_CONFIG).exists()
 }
 
 /// Returns whether a folder holds the weights of an adapter or a model.
@@ -187,13 +187,14 @@ fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
             inner.flatten().map(|entry| entry.path()).partition(|path| is_particle(path));
         if let Some(lacking) = others.iter().find(|path| has_weights(path)) {
             bail!(
-                "{}: holds weights, but neither {CONFIG} nor config.json: copy the whole folder there, or move it elsewhere",
+                "{}: holds weights, but neither {ADAPTER_CONFIG} nor config.json: copy the whole folder there, or move it \
+                 elsewhere",
                 lacking.display()
             );
         }
         ensure!(
             !inner.is_empty(),
-            "{}: holds neither an adapter ({CONFIG}) nor a model (model.safetensors), nor folders of these",
+            "{}: holds neither an adapter ({ADAPTER_CONFIG}) nor a model (model.safetensors), nor folders of these",
             path.display()
         );
         let number = |path: &PathBuf| {

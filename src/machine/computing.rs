@@ -1,8 +1,10 @@
 //! How a network computes: the type of its numbers, and how many particles go through it at once.
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
 
-use crate::schema::words;
+use crate::schema::{Field, Reader, Setting, words};
 
 words! {
     /// The type in which forward and backward passes run. Master weights, kernels and the optimizer's state are f32.
@@ -23,6 +25,18 @@ pub enum Chunk {
     Auto,
     /// A fixed number; 0 for all.
     Fixed(usize),
+}
+
+impl Setting for Chunk {
+    type Range = RangeInclusive<usize>;
+
+    fn field(reader: &Reader, key: &str, range: RangeInclusive<usize>) -> Field<Chunk> {
+        reader.count_or_auto(key, range).map(|count| count.map_or(Chunk::Auto, Chunk::Fixed))
+    }
+
+    fn stand_in() -> Chunk {
+        Chunk::Auto
+    }
 }
 
 impl Serialize for Chunk {

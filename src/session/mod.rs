@@ -23,8 +23,7 @@ use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::parallel::World;
 use crate::machine::{Precision, wait};
 use crate::model::stored::StoredNames;
-use crate::model::vit::forward::Vit;
-use crate::model::{Loaded, Model, Preparation, Tower};
+use crate::model::{Loaded, Model, Preparation};
 use crate::subspace::Subspace;
 
 pub use opened::{Computing, Opened};
@@ -61,8 +60,6 @@ pub struct Session {
     pub naming: &'static str,
     /// The names that the parameters have in the checkpoint.
     pub names: StoredNames,
-    /// The network, if it is a vision transformer.
-    pub vit: Option<Vit>,
     /// The relative difference of the native forward pass from the archive's own, if the archive ran.
     pub self_check_difference: Option<f64>,
 }
@@ -96,10 +93,9 @@ impl Session {
             None => None,
         };
         let (naming, names) = (loaded.tower.naming(), loaded.tower.names());
-        let vit = if let Tower::Vit(found) = &loaded.tower { Some(found.vit.clone()) } else { None };
         let model = loaded.into_model(device, kind)?;
         let world = Rc::new(World::alone());
-        Ok(Session { settings, world, device, model, subspace, classes, naming, names, vit, self_check_difference })
+        Ok(Session { settings, world, device, model, subspace, classes, naming, names, self_check_difference })
     }
 
     /// Returns the trained subspace.

@@ -1,11 +1,11 @@
-//! The numbers below the progress bar of training: loss, validation, speed, memory, and the time that is left.
+//! The numbers beside the progress bar of training: loss, validation, speed, memory, and the time that is left.
 
 use std::time::{Duration, Instant};
 
 use crate::machine::memory::gib;
 
-/// The time between two looks at the memory, which the system must be asked for.
-const LOOK: Duration = Duration::from_secs(1);
+/// The time between two questions to the system for the memory that is held.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The state of a running training at one moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,28 +78,25 @@ pub(super) struct Left {
 }
 
 /// Measures how long steps and the ends of epochs take, and what the process holds.
-pub(super) struct Gauge {
+#[derive(Default)]
+pub(super) struct Timing {
     seconds_per_step: Option<f64>,
     /// The seconds of the last validation and of saving.
     seconds_between: f64,
-    looked: Option<Instant>,
+    asked: Option<Instant>,
     held: Option<u64>,
 }
 
-impl Gauge {
-    pub fn new() -> Gauge {
-        Gauge { seconds_per_step: None, seconds_between: 0.0, looked: None, held: None }
-    }
-
+impl Timing {
     /// Notes that this many steps of the current epoch took so many seconds.
-    pub fn stepped(&mut self, steps: usize, seconds: f64) {
+    pub fn steps(&mut self, steps: usize, seconds: f64) {
         if steps > 0 {
             self.seconds_per_step = Some(seconds / steps as f64);
         }
     }
 
     /// Notes how long the end of an epoch took.
-    pub fn closed(&mut self, elapsed: Duration) {
+    pub fn between_epochs(&mut self, elapsed: Duration) {
         self.seconds_between = elapsed.as_secs_f64();
     }
 
@@ -112,8 +109,8 @@ impl Gauge {
 
     /// Returns what `held` tells, which is asked at most once a second.
     pub fn held(&mut self, held: impl FnOnce() -> Option<u64>) -> Option<u64> {
-        if self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
-            (self.held, self.looked) = (held(), Some(Instant::now()));
+        if self.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY) {
+            (self.held, self.asked) = (held(), Some(Instant::now()));
         }
         self.held
     }
@@ -143,14 +140,14 @@ mod tests {
 
     #[test]
     fn time_left_counts_steps_and_ends_of_epochs() {
-        let mut gauge = Gauge::new();
+        let mut timing = Timing::default();
         let work = Left { steps: 10, epochs: 2, steps_per_epoch: 40 };
-        assert_eq!(gauge.left(work), None);
-        gauge.stepped(5, 1.0);
-        assert_eq!(gauge.left(work), Some([2.0, 18.0]));
-        gauge.closed(Duration::from_secs(3));
-        assert_eq!(gauge.left(work), Some([5.0, 27.0]));
-        assert_eq!(gauge.held(|| Some(7)), Some(7));
-        assert_eq!(gauge.held(|| Some(8)), Some(7), "asked a moment ago");
+        assert_eq!(timing.left(work), None);
+        timing.steps(5, 1.0);
+        assert_eq!(timing.left(work), Some([2.0, 18.0]));
+        timing.between_epochs(Duration::from_secs(3));
+        assert_eq!(timing.left(work), Some([5.0, 27.0]));
+        assert_eq!(timing.held(|| Some(7)), Some(7));
+        assert_eq!(timing.held(|| Some(8)), Some(7), "asked a moment ago");
     }
 }

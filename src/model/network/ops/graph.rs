@@ -1,15 +1,15 @@
-//! A graph of operations on tensors. Shapes are known but for the number of images, which is [`IMAGES`], also where
+//! A graph of operations on tensors. Shapes are known but for the number of samples, which is [`SAMPLES`], also where
 //! another number multiplies it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tch::{Kind, Tensor};
 
+use super::Activation;
 use crate::data::Interpolation;
-use crate::model::vit::Activation;
 
-/// The length of an axis that depends on the number of images.
-pub const IMAGES: i64 = -1;
+/// The length of an axis that depends on the number of samples.
+pub const SAMPLES: i64 = -1;
 
 /// A tensor in the graph.
 #[derive(Clone, Debug)]
@@ -35,6 +35,32 @@ pub enum Operation {
     LayerNorm {
         eps: f64,
     },
+    /// x / √(mean x² + eps) over the last axis.
+    RmsNorm {
+        eps: f64,
+    },
+    /// The rows of a matrix, the first input, at the indices of the second.
+    Embedding,
+    /// The entries along an axis at the indices of the second input, whose other axes are as long.
+    Gather {
+        axis: usize,
+    },
+    /// The first input where the third is not 0, else the second.
+    Where,
+    /// 1 where a whole number is this one, else 0.
+    Equal(i64),
+    /// The remainder of division of whole numbers by this one.
+    Remainder(i64),
+    /// Raises whole numbers to 0 and lowers them to this one.
+    Within(i64),
+    /// The sums of all entries up to each, along an axis.
+    CumulativeSum {
+        axis: usize,
+    },
+    /// The sum over an axis, which stays with length 1.
+    Sum {
+        axis: usize,
+    },
     Reshape(Vec<i64>),
     Permute(Vec<i64>),
     Slice {
@@ -45,13 +71,16 @@ pub enum Operation {
     Concat {
         axis: usize,
     },
-    /// Repeats the first axis to this length, and the second to the number of images.
+    /// Repeats the first axis to this length, and the second to the number of samples.
     Expand {
         lead: i64,
     },
     Activation(Activation),
-    /// softmax(Q Kᵀ / √D + scores) V of `[B, heads, T, D]` each; scores are a fourth input, if there are any.
-    Attention,
+    /// softmax(Q Kᵀ / √D) V of `[B, heads, T, D]` each, where a head of keys and values serves `groups` heads of queries.
+    Attention {
+        masked: Masked,
+        groups: i64,
+    },
     /// The mean over an axis, which stays with length 1.
     Mean {
         axis: usize,
@@ -74,6 +103,19 @@ pub enum Operation {
     },
 }
 
+/// The tokens that a query reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Masked {
+    /// All tokens.
+    No,
+    /// Query t reads the keys up to t.
+    Causal,
+    /// All tokens; a fourth input is added to the scores.
+    Added,
+    /// Those for which a fourth input is true.
+    Seen,
+}
+
 /// An operation with its inputs and its output.
 #[derive(Debug)]
 pub struct Node {
@@ -84,11 +126,20 @@ pub struct Node {
     pub output: Value,
 }
 
-/// A graph whose nodes are in an order in which they can be computed. Value 0 is its input.
+/// An input of a graph.
+#[derive(Debug)]
+pub struct Input {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub value: Value,
+    /// The names of its axes.
+    pub axes: &'static [&'static str],
+}
+
+/// A graph whose nodes are in an order in which they can be computed.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// The shape of the input.
-    pub input: Vec<i64>,
+    pub inputs: Vec<Input>,
     pub nodes: Vec<Node>,
     /// The tensors that the graph holds, by their values.
     pub stored: BTreeMap<usize, (String, Tensor)>,
@@ -98,11 +149,17 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Returns an empty graph and its input.
-    pub fn new(shape: &[i64]) -> (Graph, Value) {
-        let mut graph = Graph { input: shape.to_vec(), ..Graph::default() };
-        let input = graph.value(shape.to_vec());
-        (graph, input)
+    /// Adds an input.
+    pub fn input(&mut self, name: &'static str, kind: Kind, axes: &'static [&'static str], shape: &[i64]) -> Value {
+        let value = self.value(shape.to_vec());
+        self.inputs.push(Input { name, kind, value: value.clone(), axes });
+        value
+    }
+
+    /// Forgets the tensors that no node reads.
+    pub fn prune(&mut self) {
+        let read: BTreeSet<usize> = self.nodes.iter().flat_map(|node| &node.inputs).map(|value| value.id).collect();
+        self.stored.retain(|id, _| read.contains(id));
     }
 
     fn value(&mut self, shape: Vec<i64>) -> Value {
@@ -164,16 +221,26 @@ impl Graph {
         self.add(Operation::MatMul, &[a, b], vec![lead, a.shape[1], b.shape[2]])
     }
 
+    /// Returns what `fold` makes of a value, at once where the graph holds its tensor; `None` where it does not.
+    fn folded(&mut self, x: &Value, how: &str, numbers: &[i64], fold: impl Fn(&Tensor) -> Tensor) -> Option<Value> {
+        let (name, tensor) = self.stored.get(&x.id)?;
+        let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
+        let (name, tensor) = (format!("{name}.{how}_{}", numbers.join("_")), fold(tensor));
+        Some(self.stored(&name, || tensor))
+    }
+
     pub fn reshape(&mut self, x: &Value, shape: &[i64]) -> Value {
         if x.shape == shape {
             return x.clone();
         }
-        self.add(Operation::Reshape(shape.to_vec()), &[x], shape.to_vec())
+        let known = self.folded(x, "shape", shape, |tensor| tensor.reshape(shape));
+        known.unwrap_or_else(|| self.add(Operation::Reshape(shape.to_vec()), &[x], shape.to_vec()))
     }
 
     pub fn permute(&mut self, x: &Value, axes: &[i64]) -> Value {
         let shape = axes.iter().map(|axis| x.shape[*axis as usize]).collect();
-        self.add(Operation::Permute(axes.to_vec()), &[x], shape)
+        let known = self.folded(x, "axes", axes, |tensor| tensor.permute(axes));
+        known.unwrap_or_else(|| self.add(Operation::Permute(axes.to_vec()), &[x], shape))
     }
 
     pub fn slice(&mut self, x: &Value, axis: usize, (start, end): (i64, i64)) -> Value {
@@ -182,28 +249,58 @@ impl Graph {
         if shape == x.shape {
             return x.clone();
         }
-        self.add(Operation::Slice { axis, start, end }, &[x], shape)
+        let along = axis as i64;
+        let known = self.folded(x, "slice", &[along, start, end], |tensor| tensor.narrow(along, start, end - start));
+        known.unwrap_or_else(|| self.add(Operation::Slice { axis, start, end }, &[x], shape))
     }
 
     pub fn concat(&mut self, parts: &[&Value], axis: usize) -> Value {
+        if let [one] = parts {
+            return (*one).clone();
+        }
         let mut shape = parts[0].shape.clone();
         shape[axis] = parts.iter().map(|part| part.shape[axis]).sum();
         self.add(Operation::Concat { axis }, parts, shape)
     }
 
-    /// Repeats the first axis to `lead`, and the second to the number of images.
+    /// Repeats the first axis to `lead`, and the second to the number of samples.
     pub fn expand(&mut self, x: &Value, lead: i64) -> Value {
         let mut shape = x.shape.clone();
-        (shape[0], shape[1]) = (lead, IMAGES);
+        (shape[0], shape[1]) = (lead, SAMPLES);
         if shape == x.shape {
             return x.clone();
         }
         self.add(Operation::Expand { lead }, &[x], shape)
     }
 
-    pub fn attention(&mut self, [query, key, value]: [&Value; 3], scores: Option<&Value>) -> Value {
-        let inputs: Vec<&Value> = [query, key, value].into_iter().chain(scores).collect();
-        self.add(Operation::Attention, &inputs, query.shape.clone())
+    /// Adds attention of `[B, heads, T, D]` each, and of what its mask needs.
+    pub fn attention(&mut self, [query, key, value]: [&Value; 3], masked: Masked, mask: Option<&Value>) -> Value {
+        let inputs: Vec<&Value> = [query, key, value].into_iter().chain(mask).collect();
+        let groups = query.shape[1] / key.shape[1];
+        self.add(Operation::Attention { masked, groups }, &inputs, query.shape.clone())
+    }
+
+    /// Returns the rows of `table: [k, d]` at indices `[…]`, `[…, d]`.
+    pub fn embedding(&mut self, table: &Value, indices: &Value) -> Value {
+        let shape = [&indices.shape[..], &table.shape[1..]].concat();
+        self.add(Operation::Embedding, &[table, indices], shape)
+    }
+
+    /// Returns the entries of a value along an axis at indices.
+    pub fn gather(&mut self, x: &Value, axis: usize, indices: &Value) -> Value {
+        self.add(Operation::Gather { axis }, &[x, indices], indices.shape.clone())
+    }
+
+    /// Returns `a` where `condition` is not 0, else `b`.
+    pub fn choose(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
+        let shape = spread(&spread(&a.shape, &b.shape), &condition.shape);
+        self.add(Operation::Where, &[a, b, condition], shape)
+    }
+
+    pub fn sum(&mut self, x: &Value, axis: usize) -> Value {
+        let mut shape = x.shape.clone();
+        shape[axis] = 1;
+        self.add(Operation::Sum { axis }, &[x], shape)
     }
 
     pub fn mean(&mut self, x: &Value, axis: usize) -> Value {
@@ -218,7 +315,7 @@ impl Graph {
     }
 
     pub fn resize(&mut self, x: &Value, size: i64, interpolation: Interpolation) -> Value {
-        self.add(Operation::Resize { size, interpolation }, &[x], vec![IMAGES, 3, size, size])
+        self.add(Operation::Resize { size, interpolation }, &[x], vec![SAMPLES, 3, size, size])
     }
 }
 
@@ -246,8 +343,8 @@ mod tests {
 
     #[test]
     fn shapes_spread_at_the_last_axis() {
-        assert_eq!(spread(&[1, IMAGES, 5, 4], &[3, 1, 1, 4]), [3, IMAGES, 5, 4]);
-        assert_eq!(spread(&[4], &[IMAGES, 4]), [IMAGES, 4]);
-        assert_eq!(spread(&[2, 1], &[1, IMAGES]), [2, IMAGES]);
+        assert_eq!(spread(&[1, SAMPLES, 5, 4], &[3, 1, 1, 4]), [3, SAMPLES, 5, 4]);
+        assert_eq!(spread(&[4], &[SAMPLES, 4]), [SAMPLES, 4]);
+        assert_eq!(spread(&[2, 1], &[1, SAMPLES]), [2, SAMPLES]);
     }
 }

@@ -8,55 +8,39 @@ use anyhow::Result;
 
 use self::events::EventFile;
 use self::hook::Hook;
+use super::context::Context;
 use super::history::values;
 use super::progress::{EpochRow, Progress};
-use crate::experiment::{Experiment, LogFormat, TrainSpec};
+use super::schedule::Rates;
+use crate::experiment::LogFormat;
 use crate::run::RunFolder;
 
 /// The most steps whose loss is logged; of more, only every so many is.
 const MOST_STEPS: usize = 20_000;
 
-/// The event file and the command that follow one run.
-pub(super) struct Followers {
+/// The event file and the command of one run.
+pub(super) struct Observers {
     events: Option<EventFile>,
     hook: Option<Hook>,
     /// Every so many steps, the loss of one is logged.
     every: usize,
-    started: bool,
-    wants_events: bool,
 }
 
-impl Followers {
-    /// Returns followers that do nothing, for processes that do not write.
-    pub fn none() -> Followers {
-        Followers { events: None, hook: None, every: 1, started: true, wants_events: false }
-    }
-
-    pub fn of(experiment: &Experiment, spec: &TrainSpec, folder: &RunFolder, total_steps: usize) -> Followers {
-        let wants_events = spec.log.contains(&LogFormat::TensorBoard);
-        let hook = spec.on_epoch.clone().map(|command| Hook::new(command, spec, experiment, folder));
-        let every = total_steps.div_ceil(MOST_STEPS).max(1);
-        Followers { events: None, hook, every, started: false, wants_events }
-    }
-
-    /// Opens what is written, once it is known from which step training goes on.
-    pub fn start(&mut self, folder: &RunFolder, progress: &Progress) {
-        if std::mem::replace(&mut self.started, true) || !self.wants_events {
-            return;
+impl Observers {
+    /// Returns the observers of a training that goes on from here. Only the first process has any.
+    pub fn of(context: &Context, folder: &RunFolder, progress: &Progress) -> Observers {
+        let (spec, leads) = (context.spec(), context.world().leads());
+        let hook = spec.on_epoch.clone().filter(|_| leads);
+        let wants_events = leads && spec.log.contains(&LogFormat::TensorBoard);
+        Observers {
+            events: if wants_events { open(folder, progress).inspect_err(give_up).ok() } else { None },
+            hook: hook.map(|command| Hook::new(command, spec, context.experiment, folder)),
+            every: context.steps().div_ceil(MOST_STEPS).max(1),
         }
-        let is_first = folder.event_files().is_empty();
-        let open = || -> Result<EventFile> {
-            let mut file = EventFile::create(&folder.next_event_file(), progress.steps)?;
-            // The log was switched on in the middle of the run, or its files have been removed.
-            let missed = progress.rows.iter().filter(|_| is_first);
-            missed.map(epoch_scalars).try_for_each(|(step, scalars)| file.write(step, &scalars))?;
-            Ok(file)
-        };
-        self.events = open().inspect_err(give_up).ok();
     }
 
     /// Tells of steps, of which the first is number `first`, counted from 1, by their mean losses over particles.
-    pub fn steps(&mut self, first: usize, losses: &[f64], rate_factor: impl Fn(usize) -> f64) {
+    pub fn steps(&mut self, first: usize, losses: &[f64], rates: Rates) {
         let every = self.every;
         let logged =
             losses.iter().enumerate().map(|(at, loss)| (first + at, *loss)).filter(|(step, _)| step % every == 0);
@@ -64,7 +48,7 @@ impl Followers {
         self.log(|file| {
             logged.iter().try_for_each(|(step, loss)| {
                 let scalars =
-                    [("step/loss".to_string(), *loss), ("step/rate_factor".to_string(), rate_factor(step - 1))];
+                    [("step/loss".to_string(), *loss), ("step/rate_factor".to_string(), rates.factor(step - 1))];
                 file.write(*step, &scalars)
             })
         });
@@ -94,6 +78,16 @@ impl Followers {
             self.events = None;
         }
     }
+}
+
+/// Opens the event file of a training that goes on from here.
+fn open(folder: &RunFolder, progress: &Progress) -> Result<EventFile> {
+    let is_first = folder.event_files().is_empty();
+    let mut file = EventFile::create(&folder.next_event_file(), progress.steps)?;
+    // The log was switched on in the middle of the run, or its files have been removed.
+    let missed = progress.rows.iter().filter(|_| is_first);
+    missed.map(epoch_scalars).try_for_each(|(step, scalars)| file.write(step, &scalars))?;
+    Ok(file)
 }
 
 fn give_up(error: &anyhow::Error) {
