@@ -6,8 +6,12 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=.git/HEAD");
-    println!("cargo:rerun-if-changed=.git/refs/heads");
+    // Asked of git, since `.git` is a file in a linked worktree. A file that does not exist would make every build start here.
+    for part in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", part]).filter(|path| Path::new(path).is_file()) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
     println!("cargo:rerun-if-env-changed=DEP_TCH_LIBTORCH_LIB");
     let folder = std::env::var("DEP_TCH_LIBTORCH_LIB").unwrap_or_default();
     compile(Path::new(&folder));
@@ -16,18 +20,41 @@ fn main() {
     println!("cargo:rustc-env=BELLA_COMMIT={}", commit());
 }
 
-/// Compiles the C++ files against the headers of libtorch.
+/// Compiles the C++ files against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
+/// sources and headers is kept then, since it takes half a minute.
 fn compile(lib: &Path) {
     const SOURCES: [&str; 2] = ["src/machine/gpu_memory.cpp", "src/machine/products.cpp"];
+    const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
-    let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").warnings(false).files(SOURCES);
-    build.include(&include).include(include.join("torch/csrc/api/include")).compile("bella_libtorch");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    let (stamp, made_of) = (out.join("compiled_from"), inputs(&SOURCES, &include));
+    if std::fs::read(&stamp).is_ok_and(|known| known == made_of) && out.join(format!("lib{LIBRARY}.a")).is_file() {
+        println!("cargo:rustc-link-search=native={}", out.display());
+        println!("cargo:rustc-link-lib=static={LIBRARY}");
+        println!("cargo:rustc-link-lib={}", if cfg!(target_os = "macos") { "c++" } else { "stdc++" });
+    } else {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").warnings(false).files(SOURCES);
+        build.include(&include).include(include.join("torch/csrc/api/include")).compile(LIBRARY);
+        let _ = std::fs::write(&stamp, made_of); // without it, the next build compiles again
+    }
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
     println!("cargo:rustc-link-lib=c10");
+}
+
+/// Everything that the compiled files depend on, as bytes to compare.
+fn inputs(sources: &[&str], include: &Path) -> Vec<u8> {
+    let variables = ["TARGET", "OPT_LEVEL", "DEBUG", "PROFILE", "CXX", "CXXFLAGS"]
+        .map(|name| std::env::var(name).unwrap_or_default());
+    let mut all = format!("{}\n{}\n", include.display(), variables.join("\n")).into_bytes();
+    let headers = include.join("torch/headeronly/version.h").display().to_string();
+    for file in sources.iter().copied().chain([headers.as_str()]) {
+        all.extend(std::fs::read(file).unwrap_or_default());
+    }
+    all
 }
 
 /// From a wheel's `version.py` or a distribution's `build-version`.
@@ -41,7 +68,11 @@ fn version(folder: &Path) -> String {
 }
 
 fn commit() -> String {
-    let output = Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).output();
-    let text = output.ok().filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
-    text.map_or("unknown".into(), |text| text.trim().to_string())
+    git(&["describe", "--always", "--dirty", "--exclude=*"]).unwrap_or("unknown".into())
+}
+
+/// What git prints, or `None` outside a checkout.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_string())
 }
