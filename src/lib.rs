@@ -62,9 +62,11 @@ pub mod draft;
 // Models that leave for other programs, and adapters that come in from them.
 pub mod exchange;
 
-// Rows and tables of results; comparisons of trained particles.
-pub mod analysis;
+// Rows and tables of results.
 pub mod results;
+
+// Studies of trained particles.
+pub mod analysis;
 
 // The training loop.
 pub mod train;
@@ -77,6 +79,9 @@ pub mod rehearse;
 
 // Pictures.
 pub mod plot;
+
+// Predictions of a run for new images and texts.
+pub mod inference;
 
 // Tables and figures of results beside those of the papers.
 pub mod report;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use target::Target;
+pub use target::behind_links;
 pub use temporary::{Staging, remove_leftovers};
 use temporary::{Temporary, folder_of};
 
@@ -75,6 +76,12 @@ pub fn with_lock<T>(path: &Path, action: impl FnOnce() -> Result<T>) -> Result<T
     let lock = lock.with_context(|| format!("cannot open the lock file {}", lock_path.display()))?;
     lock.lock().with_context(|| format!("cannot lock {}: does its file system support locks?", lock_path.display()))?;
     action() // Closing the file releases the lock, even if `action` panics or the process is killed.
+}
+
+/// Returns whether something has this name, also where it cannot be read: a link that leads nowhere, or no file. A file that
+/// may be missing is left out only if its name is free.
+pub fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
 }
 
 /// Opens a file for reading.

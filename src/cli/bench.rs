@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::failure::Usage;
 use crate::base::files::create_folder;
 use crate::base::outside::print_drawn;
+use crate::base::usage::Usage;
 use crate::bench::case::{Choices, Source};
 use crate::bench::measured::Feed;
 use crate::bench::row::{self, KEYS, Label};

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, ensure};
 use clap::Args;
 
-use super::failure::Usage;
 use super::options::ComputeArgs;
 use crate::base::small::particles;
+use crate::base::usage::Usage;
 use crate::experiment::{Experiment, is_part, load_config, over};
 use crate::machine::memory::Cut;
 use crate::results::verify::{Verified, verify};

@@ -7,9 +7,9 @@ use std::process::Command;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use super::failure::Usage;
 use super::options::{ComputeArgs, ConfigArgs};
 use crate::base::outside::print_drawn;
+use crate::base::usage::Usage;
 use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::rehearse::estimate::Estimate;

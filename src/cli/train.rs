@@ -10,10 +10,11 @@ use anyhow::{Result, bail};
 use clap::Args;
 use tch::Device;
 
-use super::failure::{Stopped, Usage};
+use super::failure::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use super::signals;
 use crate::base::files::create_folder;
+use crate::base::usage::Usage;
 use crate::evaluate::{IMAGES, after_training, experiment_csv};
 use crate::experiment::{Experiment, LogFormat};
 use crate::machine::memory;

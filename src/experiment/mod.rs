@@ -7,6 +7,7 @@ mod doubts;
 mod identity;
 pub mod keys;
 mod layers;
+mod overrides;
 mod train_table;
 mod training;
 
@@ -24,6 +25,7 @@ use chosen::choose;
 pub use data::{DataSpec, Validation};
 pub use identity::{Group, digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
+pub use overrides::{Overrides, data_table, forget, on_other_data};
 pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Training;

@@ -349,6 +349,28 @@ mod tests {
         assert!((twice[0].values() - pair.values() * 2.0).abs().max().double_value(&[]) < 1e-10);
     }
 
+    /// τ counts the images and the texts: the precision is τ H + λ, so that τ pairs are one pair seen τ times, and the evidence of λ
+    /// is that of τ H.
+    #[test]
+    fn the_pseudo_count_multiplies_the_curvature() {
+        tch::manual_seed(7);
+        let (inputs, gradients, theta) = (random(&[9, 4]), random(&[9, 3]), random(&[1, 12]));
+        let pair = |times: i64| {
+            let (mut a, mut b) = (dense(&inputs), dense(&gradients));
+            a.add(&inputs);
+            (0..times).for_each(|_| b.add(&gradients));
+            vec![Pair { input: a.finish(1.0).unwrap(), gradient: b.finish(1.0).unwrap() }]
+        };
+        let of = |pairs: &[Pair], count| {
+            let Curvature::Kron(pairs) = gaussian(pairs, count, 0.3).curvature else { panic!("not kron") };
+            (pairs[0].values().view([-1]).sort(-1, false).0, most_evident(&pairs, 1.0, &theta).unwrap())
+        };
+        let ((once, evident), (thrice, same)) = (of(&pair(1), 3.0), of(&pair(3), 1.0));
+        near(&once, &thrice, 1e-10);
+        assert!((evident / same - 1.0).abs() < 1e-6 && (evident / of(&pair(1), 1.0).1 - 1.0).abs() > 1e-3);
+        assert_eq!(most_evident(&pair(1), 3.0, &theta).unwrap(), evident);
+    }
+
     /// `compute_hessian_analytic_InfoNCE` and `…_SigLIP` of the authors (tests/fixtures/authors/bayesvlm.json).
     #[test]
     fn rows_have_the_curvature_of_the_authors_code() {

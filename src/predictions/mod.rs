@@ -113,6 +113,14 @@ impl Predictions {
         rows.try_for_each(|(at, row)| check_finite(row, at / samples, at % samples))
     }
 
+    /// Checks that the values that were read so far were those of the file.
+    ///
+    /// # Errors
+    /// Fails if another program has made the file shorter since it was opened.
+    pub fn expect_whole(&self) -> Result<()> {
+        self.storage.map.as_ref().map_or(Ok(()), Mapped::expect_whole)
+    }
+
     /// Adds the weights `[m]` with which the members count in every average. They need not sum to 1.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod drawing;
 pub mod landscape;
 mod readings;
 mod samples;
+pub mod sensitivity;
 mod training;
 
 use anyhow::{Context as _, Result};

@@ -1,6 +1,8 @@
 //! The set-up that training and evaluation share: device, threads, the model, image sets and the subspace.
 
 mod announcement;
+mod opened;
+mod prepared;
 mod stored;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +26,9 @@ use crate::model::stored::StoredNames;
 use crate::model::vit::forward::Vit;
 use crate::model::{Loaded, Model, Preparation, Tower};
 use crate::subspace::Subspace;
+
+pub use opened::{Computing, Opened};
+pub use prepared::{Prepared, prepare};
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
 /// memory, because a resumed run must see the images in the same form.

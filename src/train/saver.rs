@@ -9,6 +9,7 @@ use super::context::Context;
 use super::history;
 use super::particles::{ADVICE, Particles};
 use super::progress::Progress;
+use crate::base::files::is_there;
 use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;
 use crate::machine::device::{name, precision_name};
@@ -149,7 +150,7 @@ const UNUSABLE: &str = "cannot go on from the run's resume file (--force starts 
 /// Fails if the file cannot be read.
 pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>> {
     let path = run.resume_file();
-    if !world.any(world.leads() && path.is_file()) {
+    if !world.any(world.leads() && is_there(&path)) {
         return Ok(None);
     }
     let read = || crate::base::files::read_file(&path).with_context(|| format!("{}: cannot read", path.display()));

@@ -3,7 +3,8 @@
 //! The labels are in `labels.npy`.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use md5::{Digest, Md5};
 use serde::Serialize;
 
 use crate::data::read::{cifar, npy};
+use crate::data::small::{Sizes, SmallSet, put, value};
 use crate::data::subset::chosen;
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
 use crate::data::{Dataset, Inputs, Packed, Request, Split, SplitName, Subset, Version};
@@ -36,8 +38,9 @@ pub struct Published {
     pub sums: &'static [(&'static str, &'static str)],
 }
 
+/// One of the two sets as configured.
 #[derive(Serialize)]
-struct CifarC {
+pub struct CifarC {
     root: PathBuf,
     corruptions: Vec<String>,
     severities: Vec<i64>,
@@ -57,8 +60,8 @@ struct CifarC {
 }
 
 /// Reads `[data.cifar10-c]` or `[data.cifar100-c]`.
-pub fn read(published: &'static Published, reader: &mut Reader) -> Box<dyn Dataset> {
-    Box::new(read_sized(published, IMAGES, reader))
+pub fn read(published: &'static Published, reader: &mut Reader) -> CifarC {
+    read_sized(published, IMAGES, reader)
 }
 
 fn read_sized(published: &'static Published, images: u64, reader: &mut Reader) -> CifarC {
@@ -241,6 +244,52 @@ fn planar(interleaved: &[u8]) -> Vec<u8> {
         (0..3).for_each(|channel| pixels.extend(image.iter().skip(channel).step_by(3)));
     }
     pixels
+}
+
+impl SmallSet for CifarC {
+    fn side(&self) -> u32 {
+        SIDE as u32
+    }
+
+    /// Names the first corruptions, and turns off the check of checksums, which made-up files do not have.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let corruptions: Vec<String> = self.corruptions.iter().take(sizes.corruptions).cloned().collect();
+        toml::Table::from_iter([("verify".to_string(), false.into()), ("corruptions".to_string(), corruptions.into())])
+    }
+
+    /// Writes files of the full shape that take only the space of the rows that are read; the other rows are holes.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let folder = self.root.join(self.published.folder);
+        let (images, count) = (self.images as usize, 5 * self.images as usize);
+        // The first images of each severity are read, so the labels start anew at each severity.
+        let labels: Vec<u8> = (0..count).map(|i| sizes.label(i % images) as u8).collect();
+        let header = npy::header("'|u1'", &format!("({count},)"));
+        put(&folder.join("labels.npy"), [header, labels].concat())?;
+        for (number, corruption) in self.corruptions.iter().enumerate() {
+            let path = folder.join(format!("{corruption}.npy"));
+            self.sparse(&path, sizes.test.min(images), number)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl CifarC {
+    /// Writes the first `few` images of each severity.
+    fn sparse(&self, path: &Path, few: usize, corruption: usize) -> Result<()> {
+        let (side, count) = (SIDE as usize, 5 * self.images);
+        let header = npy::header("'|u1'", &format!("({count}, {side}, {side}, 3)"));
+        let mut file = File::create(path)?;
+        file.write_all(&header)?;
+        let image =
+            |i: usize| (0..3 * side * side).map(move |at| value(i + corruption, at % 3, at / 3 / side, at / 3 % side));
+        let (start, each) = (header.len() as u64, 3 * SIDE * SIDE);
+        for severity in 0..SEVERITIES.len() as u64 {
+            file.seek(SeekFrom::Start(start + severity * self.images * each))?;
+            file.write_all(&(0..few).flat_map(image).collect::<Vec<u8>>())?;
+        }
+        Ok(file.set_len(start + count * each)?)
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::data::{Answers, Images, Inputs, Learnt, Questions, Request, Resize, S
 use crate::schema::{Choice, Reader};
 
 mod dataset;
+mod small;
 
 /// The types of answers, which are the classes of a set.
 pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
@@ -56,28 +57,28 @@ pub struct Source {
     pub test: [usize; 3],
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct QuestionFile {
     #[serde(default)]
     data_subtype: Option<String>,
     questions: Vec<Question>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Question {
     image_id: u64,
     question: String,
     question_id: u64,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct AnnotationFile {
     #[serde(default)]
     data_subtype: Option<String>,
     annotations: Vec<Annotation>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Annotation {
     question_id: u64,
     answer_type: String,
@@ -86,7 +87,7 @@ struct Annotation {
     answers: Vec<Answer>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Answer {
     answer: String,
 }
@@ -126,6 +127,18 @@ impl Vqa {
         Vqa { root, prompt, answer_types, labels, resize, subset: Subset::read(reader), of }
     }
 
+    fn questions(&self, part: &str) -> PathBuf {
+        self.root.join(format!("{}OpenEnded_mscoco_{part}_questions.json", self.of.version))
+    }
+
+    fn annotations(&self, part: &str) -> PathBuf {
+        self.root.join(format!("{}mscoco_{part}_annotations.json", self.of.version))
+    }
+
+    fn image(&self, part: &str, number: u64) -> PathBuf {
+        self.root.join(part).join(format!("COCO_{part}_{number:012}.jpg"))
+    }
+
     fn part(&self, split: SplitName) -> Result<&'static str> {
         match split {
             SplitName::Train => Ok("train2014"),
@@ -159,7 +172,7 @@ impl Vqa {
     fn split(&self, all: Listed, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
         let name = format!("{}/{split}", self.of.key);
         ensure!(!all.labels.is_empty(), "{name}: has no question of the types {}", self.answer_types.join(", "));
-        let path = |number: &u64| self.root.join(part).join(format!("COCO_{part}_{number:012}.jpg"));
+        let path = |number: &u64| self.image(part, *number);
         let asking = Asking {
             prompts: all.questions.iter().map(|question| self.prompt(question)).collect(),
             paths: all.images.iter().map(path).collect(),

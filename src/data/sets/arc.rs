@@ -6,7 +6,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::data::lines::Line;
-use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
+use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Choice, Reader, words};
 
@@ -15,7 +16,8 @@ pub static ENTRY: Entry = Entry {
     about: "ARC: science questions of up to five choices; easy (2,251 to train on) or challenge (1,119)",
     fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
             ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 words! {
@@ -33,11 +35,22 @@ struct Arc {
     subset: Option<Subset>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> Arc {
     let root = reader.path("root").required_because("the folder that holds ARC-Easy and ARC-Challenge");
     let part = reader.choice("part").about("Part of the set.").or(Part::Easy);
     let (prompts, test_on) = (Wording::read(reader), TestOn::read(reader));
-    Box::new(Arc { root, part, prompts, test_on, subset: Subset::read(reader) })
+    Arc { root, part, prompts, test_on, subset: Subset::read(reader) }
+}
+
+impl Arc {
+    /// Returns the file of a published part: Train, Dev or Test.
+    fn file(&self, part: &str) -> PathBuf {
+        let name = match self.part {
+            Part::Easy => "ARC-Easy",
+            Part::Challenge => "ARC-Challenge",
+        };
+        self.root.join(name).join(format!("{name}-{part}.jsonl"))
+    }
 }
 
 impl Dataset for Arc {
@@ -74,16 +87,21 @@ impl Dataset for Arc {
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let part = self.test_on.part(ENTRY.key, split)?;
-        let name = match self.part {
-            Part::Easy => "ARC-Easy",
-            Part::Challenge => "ARC-Challenge",
-        };
-        let file = self.root.join(name).join(format!("{name}-{part}.jsonl"));
-        read_split((ENTRY.key, split), &file, (self.prompts, "Choices"), self.subset)
+        read_split((ENTRY.key, split), &self.file(part), (self.prompts, "Choices"), self.subset)
     }
 
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
+    }
+}
+
+impl SmallSet for Arc {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        self.test_on.write(sizes, &Words { question: 20, choice: 4 }, |part| self.file(part))
     }
 }
 

@@ -3,15 +3,17 @@
 //! `id_val`) for validation, and center 2 for testing. See <https://wilds.stanford.edu/datasets/#camelyon17>.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use image::ImageFormat;
 use serde::Serialize;
 
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::columns::{Columns, Place};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName};
 use crate::schema::{Bounds, Choice, Reader, words};
 
@@ -20,8 +22,14 @@ pub static ENTRY: Entry = Entry {
     about: "CAMELYON17-WILDS: tumour in 96x96 patches; train centers 0, 3, 4, val center 1, test center 2",
     fetch: "camelyon17_v1.0.tar.gz of WILDS from https://wilds.stanford.edu/datasets/, unpacked: \
             ROOT/camelyon17_v1.0/metadata.csv and ROOT/camelyon17_v1.0/patches/patient_…_node_…/…png",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
+
+/// The folder in the published archive.
+const FOLDER: &str = "camelyon17_v1.0";
+/// The columns of the table of patches.
+const COLUMNS: [&str; 8] = ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"];
 
 words! {
     /// The published part that serves as the validation split.
@@ -50,7 +58,7 @@ struct Camelyon17 {
     files: ImageFiles,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> Camelyon17 {
     let root = reader.path("root").required_because("the folder that holds camelyon17_v1.0");
     let metadata =
         reader.string("metadata").about("Metadata file below `camelyon17_v1.0`.").or_else(|| "metadata.csv".into());
@@ -66,7 +74,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     if val != Validation::Val && share {
         reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
     }
-    Box::new(Camelyon17 {
+    Camelyon17 {
         root,
         metadata,
         val,
@@ -76,7 +84,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
             .or(GroupBy::Slide),
         classes,
         files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop),
-    })
+    }
 }
 
 impl Dataset for Camelyon17 {
@@ -138,30 +146,27 @@ struct Patch {
 
 impl Camelyon17 {
     fn folder(&self) -> PathBuf {
-        cifar::folder(&self.root, "camelyon17_v1.0")
+        cifar::folder(&self.root, FOLDER)
     }
 
     fn patches(&self) -> Result<Vec<Patch>> {
         let folder = self.folder();
         let table = Columns::read(&folder.join(&self.metadata))?;
-        let columns = ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"];
-        let columns: Vec<usize> = columns.iter().map(|name| table.place(name)).collect::<Result<_>>()?;
-        let patch = |(at, row): (Place, &csv::StringRecord)| {
+        let columns: Vec<usize> = COLUMNS.iter().map(|name| table.place(name)).collect::<Result<_>>()?;
+        let row = |(at, row): (Place, &csv::StringRecord)| {
             let [patient, node, x, y, tumor, slide, center, part] =
                 <[usize; 8]>::try_from(columns.as_slice())?.map(|column| &row[column]);
             let (label, slide, center) =
                 (number(at, "tumor", tumor)?, number(at, "slide", slide)?, number(at, "center", center)?);
             ensure!(label < 2, "{at}: tumor = {label}, but it is 0 or 1");
-            // A program that has read the patient as a number drops the leading zeros.
-            let stem = format!("patient_{patient:0>3}_node_{node}");
             Ok(Patch {
-                path: folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png")),
+                path: patch(&folder, (patient, node), (x, y)),
                 label,
                 group: if self.group_by == GroupBy::Slide { slide } else { center },
                 split: self.split(at, center, part)?,
             })
         };
-        table.rows().map(patch).collect()
+        table.rows().map(row).collect()
     }
 
     /// Returns the split of a patch. The center decides first; the table's own `split` then separates train (0) from
@@ -179,8 +184,40 @@ impl Camelyon17 {
     }
 }
 
+/// Returns the file of a patch.
+fn patch(folder: &Path, (patient, node): (&str, &str), (x, y): (&str, &str)) -> PathBuf {
+    // A program that has read the patient as a number drops the leading zeros.
+    let stem = format!("patient_{patient:0>3}_node_{node}");
+    folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png"))
+}
+
 fn number(at: Place, column: &str, cell: &str) -> Result<u32> {
     cell.parse().ok().with_context(|| format!("{at}: {column} = `{cell}`, but it is a whole number"))
+}
+
+impl SmallSet for Camelyon17 {
+    fn side(&self) -> u32 {
+        96
+    }
+
+    /// Writes patches of center 0 for training, of center 1 (and more of center 0, `id_val`) for validation, and of center 2
+    /// for testing.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let folder = self.root.join(FOLDER);
+        let mut pictures = Pictures::new(self.side(), ImageFormat::Png);
+        let mut table = format!(",{}\n", COLUMNS.join(","));
+        let mut number = 0;
+        for (count, center, split) in [(sizes.train, 0, 0), (sizes.val, 1, 1), (sizes.test, 2, 2), (sizes.val, 0, 1)] {
+            for i in 0..count {
+                let (label, slide) = (sizes.label(i), 10 * center + i % 2);
+                let (patient, x) = (format!("{:03}", 4 + center), (96 * number).to_string());
+                table += &format!("{number},{patient},4,{x},96,{label},{slide},{center},{split}\n");
+                put(&patch(&folder, (&patient, "4"), (&x, "96")), pictures.file(label + 2 * i)?)?;
+                number += 1;
+            }
+        }
+        put(&folder.join(&self.metadata), table)
+    }
 }
 
 #[cfg(test)]

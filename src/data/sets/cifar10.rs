@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::data::read::cifar::{self, Layout};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
@@ -14,7 +15,8 @@ pub static ENTRY: Entry = Entry {
     about: "CIFAR-10, binary or Python version: 10 classes, 32x32, official train and test",
     fetch: "cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-10-batches-bin/data_batch_1.bin, … or ROOT/cifar-10-batches-py/data_batch_1, …",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, label_key: "labels", classes: 10 };
@@ -32,7 +34,7 @@ struct Cifar10 {
     subset: Option<Subset>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> Cifar10 {
     let root = reader.path("root").required_because("the folder that holds cifar-10-batches-bin");
     let batches = reader
         .integers("batches", 1..=5)
@@ -44,12 +46,21 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     if distinct.len() < batches.len() {
         reader.problem("batches", "each training file may be named once");
     }
-    Box::new(Cifar10 { root, batches, subset: Subset::read(reader) })
+    Cifar10 { root, batches, subset: Subset::read(reader) }
 }
 
 impl Cifar10 {
     fn folder(&self) -> PathBuf {
         cifar::folder(&self.root, FOLDERS[0])
+    }
+
+    /// Returns the names of the files of a split, without their extension.
+    fn stems(&self, split: SplitName) -> Vec<String> {
+        match split {
+            SplitName::Train => self.batches.iter().map(|i| format!("data_batch_{i}")).collect(),
+            SplitName::Val => Vec::new(),
+            SplitName::Test => vec!["test_batch".to_string()],
+        }
     }
 }
 
@@ -67,17 +78,34 @@ impl Dataset for Cifar10 {
     }
 
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
-        let files = match split {
-            SplitName::Train => self.batches.iter().map(|i| format!("data_batch_{i}")).collect(),
-            SplitName::Test => vec!["test_batch".to_string()],
-            SplitName::Val => anyhow::bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2"),
-        };
-        let files: Vec<PathBuf> = files.iter().map(|file| cifar::file(&self.root, FOLDERS, file)).collect();
+        if split == SplitName::Val {
+            bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2");
+        }
+        let files: Vec<PathBuf> = self.stems(split).iter().map(|stem| cifar::file(&self.root, FOLDERS, stem)).collect();
         cifar::load(self.key(), &files, &LAYOUT, split, self.subset)
     }
 
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
+    }
+}
+
+impl SmallSet for Cifar10 {
+    fn side(&self) -> u32 {
+        32
+    }
+
+    /// Writes the binary version of the training files that are used, and of the test file.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        for split in [SplitName::Train, SplitName::Test] {
+            let (stems, count) = (self.stems(split), sizes.of(split));
+            for (place, stem) in stems.iter().enumerate() {
+                let images = count * place / stems.len()..count * (place + 1) / stems.len();
+                let file = self.root.join(FOLDERS[0]).join(format!("{stem}.bin"));
+                cifar::write_made_up(&file, images, |i| vec![sizes.label(i) as u8])?;
+            }
+        }
+        Ok(())
     }
 }
 

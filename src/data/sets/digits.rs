@@ -5,6 +5,7 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
@@ -13,7 +14,8 @@ pub static ENTRY: Entry = Entry {
     key: "digits",
     about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test",
     fetch: "nothing: the images are in the binary",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 /// Records of one label byte and 64 gray bytes, in scikit-learn's order.
@@ -29,8 +31,8 @@ struct Digits {
     subset: Option<Subset>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    Box::new(Digits { subset: Subset::read(reader) })
+fn read(reader: &mut Reader) -> Digits {
+    Digits { subset: Subset::read(reader) }
 }
 
 impl Dataset for Digits {
@@ -73,6 +75,17 @@ impl Dataset for Digits {
 
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
+    }
+}
+
+impl SmallSet for Digits {
+    fn side(&self) -> u32 {
+        SIDE as u32
+    }
+
+    /// Writes nothing, since the images are in the binary.
+    fn write(&self, _sizes: &Sizes) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use image::ImageFormat;
 use serde::Serialize;
 
 use crate::data::read::class_folders::{read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
 use crate::schema::Reader;
 
@@ -18,7 +20,8 @@ pub static ENTRY: Entry = Entry {
     about: "DomainNet's lists: 345 classes; train on one domain, test on any, each a test set of its own",
     fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
             ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 /// The numbers of images in the cleaned version: domain, train, test.
@@ -45,7 +48,7 @@ struct DomainNet {
     files: ImageFiles,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> DomainNet {
     let root = reader.path("root").required_because("the folder that holds real_train.txt, real_test.txt and real/");
     let train = reader.string("train").about("Domain to train on.").or_else(|| "real".into());
     let test = reader
@@ -59,7 +62,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
         reader.problem(if *name == train { "train" } else { "test" }, format!("`{name}` is no domain: no slashes"));
     }
     let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    Box::new(DomainNet { root, train, test, classes: read_classes(reader), files })
+    DomainNet { root, train, test, classes: read_classes(reader), files }
 }
 
 impl Dataset for DomainNet {
@@ -194,6 +197,36 @@ fn class_names(file: &Path, lines: &[Line]) -> Result<Vec<String>> {
         bail!("{at}: two labels are of one class, `{twice}`");
     }
     Ok(names)
+}
+
+impl SmallSet for DomainNet {
+    fn side(&self) -> u32 {
+        320
+    }
+
+    /// Names the classes, since the lists of few images do not contain all of them.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let named = |label: usize| self.classes.as_ref().and_then(|names| names.get(label).cloned());
+        let classes = (0..sizes.classes).map(|label| named(label).unwrap_or_else(|| format!("object_{label:03}")));
+        toml::Table::from_iter([("classes".to_string(), classes.collect::<Vec<_>>().into())])
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let classes = self.classes()?;
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        let train = std::iter::once((&self.train, SplitName::Train));
+        for (domain, split) in train.chain(self.test.iter().map(|domain| (domain, SplitName::Test))) {
+            let mut list = String::new();
+            for i in 0..sizes.of(split) {
+                let label = sizes.label(i);
+                let image = format!("{domain}/{}/{domain}_{split}_{i:06}.jpg", classes[label]);
+                put(&self.root.join(&image), pictures.file(i)?)?;
+                list += &format!("{image} {label}\n");
+            }
+            put(&self.list(domain, split), list)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::data::lines::Line;
 use crate::data::read::json_lines;
-use crate::data::read::tsv::Tsv;
+use crate::data::read::tsv::{self, Tsv};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Reader, words};
 use tasks::{Layout, Task};
@@ -22,7 +23,8 @@ pub static ENTRY: Entry = Entry {
     fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
             QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 words! {
@@ -46,7 +48,7 @@ struct Glue {
     subset: Option<Subset>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> Glue {
     let root = reader.path("root").required_because("the folder that holds one folder a task");
     let task = reader.choice("task").about("Name of the task.").required_or(Task::Cola, "the task, say \"rte\"");
     let test = reader.choices("test").about("Test sets of the task mnli, each evaluated by itself; both by default.");
@@ -55,12 +57,16 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
         reader.problem("test", format!("is for mnli alone, and {task} has one test set: leave it out"));
     }
     let both = || if task == Task::Mnli { vec![Genres::Matched, Genres::Mismatched] } else { Vec::new() };
-    Box::new(Glue { root, task, test: test.unwrap_or_else(both), subset: Subset::read(reader) })
+    Glue { root, task, test: test.unwrap_or_else(both), subset: Subset::read(reader) }
 }
 
 impl Glue {
     fn layout(&self) -> &'static Layout {
         self.task.layout()
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.root.join(self.layout().folder).join(file)
     }
 
     /// Returns the names of the files of a split.
@@ -78,7 +84,7 @@ impl Glue {
     /// Appends the texts and labels of a file.
     fn add(&self, file: &str, samples: &mut json_lines::Pairs) -> Result<()> {
         let layout = self.layout();
-        let path = self.root.join(layout.folder).join(file);
+        let path = self.path(file);
         let tsv = Tsv::read(&path, layout.header)?;
         let [first, label] = [tsv.column(layout.first)?, tsv.column(layout.label)?];
         let second = layout.second.map(|name| tsv.column(name)).transpose()?;
@@ -168,6 +174,33 @@ impl Dataset for Glue {
 
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
+    }
+}
+
+impl SmallSet for Glue {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    /// Writes the columns of the task that are read; where the files have no header, the others too.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let layout = self.layout();
+        let read: Vec<&str> = [Some(layout.first), layout.second, Some(layout.label)].into_iter().flatten().collect();
+        let columns = layout.header.unwrap_or(&read);
+        let cell = |i: usize, column: &str| match column {
+            column if column == layout.label => layout.labels[sizes.label(i).min(layout.labels.len() - 1)].to_string(),
+            column if column == layout.first => format!("text 1 of {i}"),
+            column if layout.second == Some(column) => format!("text 2 of {i}"),
+            _ => "made up".to_string(),
+        };
+        let row = |i: usize| columns.iter().map(|column| cell(i, column)).collect();
+        for split in [SplitName::Train, SplitName::Test] {
+            for file in self.files(split)? {
+                let header = layout.header.is_none().then_some(columns);
+                tsv::write(&self.path(&file), header, (0..sizes.of(split)).map(row))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -4,9 +4,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
+use image::ImageFormat;
 use serde::Serialize;
 
 use crate::data::read::class_folders::{self, ClassFolders};
+use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::schema::{Bounds, Choice, Reader};
 
@@ -14,7 +16,8 @@ pub static ENTRY: Entry = Entry {
     key: "image-folder",
     about: "image files in one folder per class, with or without train/val/test",
     fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 #[derive(Serialize)]
@@ -52,7 +55,7 @@ fn is_zero(seed: &u64) -> bool {
 const ABOUT_TEST: &str = "Folder of this split below `root`, or the share of each class that is drawn for it from class \
                           folders without a split.";
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> ImageFolder {
     let root = reader.path("root").required_because("the folder that holds the class folders, or train and test");
     let [train, val] = [SplitName::Train, SplitName::Val]
         .map(|split| reader.string(split.word()).about("Folder of this split below `root`.").optional());
@@ -64,7 +67,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     if split_seed != 0 && !matches!(test, Some(TestImages::Share(_))) {
         reader.problem("split_seed", "has no meaning unless test is a share, such as test = 0.2");
     }
-    Box::new(ImageFolder { root, train, val, test, split_seed, folders: ClassFolders::read(ENTRY.key, reader) })
+    ImageFolder { root, train, val, test, split_seed, folders: ClassFolders::read(ENTRY.key, reader) }
 }
 
 fn read_test(reader: &Reader) -> Option<TestImages> {
@@ -184,6 +187,32 @@ impl ImageFolder {
                 others.join(", ")
             ),
         }
+    }
+}
+
+impl SmallSet for ImageFolder {
+    fn side(&self) -> u32 {
+        256
+    }
+
+    /// Names the classes, and makes a folder of the test images where they would be drawn, so that their number is known.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let mut keys = toml::Table::from_iter([("classes".to_string(), self.folders.names(sizes).into())]);
+        if let Some(TestImages::Share(_)) = self.test {
+            keys.insert("test".into(), SplitName::Test.word().into());
+            keys.insert("split_seed".into(), 0.into());
+        }
+        keys
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let names = self.folders.names(sizes);
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        for split in SplitName::ALL {
+            let folder = self.root.join(self.configured(split).unwrap_or(split.word()));
+            class_folders::write(&folder, &names, (sizes.of(split), 0, sizes), &mut pictures)?;
+        }
+        Ok(())
     }
 }
 

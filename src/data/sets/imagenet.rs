@@ -7,11 +7,13 @@ mod ground_truth;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
+use image::ImageFormat;
 use serde::Serialize;
 
 use crate::data::read::class_folders::{folders, is_image, read_classes, scan};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::read::wordnet;
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
 use crate::schema::{Choice, Reader};
 
@@ -20,7 +22,8 @@ pub static ENTRY: Entry = Entry {
     about: "ImageNet (ILSVRC 2012): 1000 classes in train and val folders; its val is the test split",
     fetch: "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, unpacked: \
             ROOT/train/<wnid>/<images>, and ROOT/val/<wnid>/<images>, or ROOT/val/<images> with ground_truth = FILE",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 #[derive(Serialize)]
@@ -40,7 +43,7 @@ struct ImageNet {
     files: ImageFiles,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> ImageNet {
     let root = reader.path("root").required_because("the folder that holds train and val");
     let ground_truth = reader
         .string("ground_truth")
@@ -48,7 +51,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
         .optional();
     let words = reader.string("words").about("File with the name of each WordNet number.").optional();
     let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    Box::new(ImageNet { root, ground_truth, words, classes: read_classes(reader), files })
+    ImageNet { root, ground_truth, words, classes: read_classes(reader), files }
 }
 
 impl Dataset for ImageNet {
@@ -125,6 +128,37 @@ impl ImageNet {
         let entries = crate::data::read::class_folders::entries(&self.root.join("val"))
             .context("`bella data check imagenet=ROOT` says what to fetch")?;
         Ok(entries.iter().any(|entry| is_image(entry) && entry.is_file()))
+    }
+}
+
+impl SmallSet for ImageNet {
+    fn side(&self) -> u32 {
+        430
+    }
+
+    /// Names the classes, since few images do not show all of them.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let classes = self.classes.clone().unwrap_or_else(|| wordnet::first(sizes.classes));
+        toml::Table::from_iter([("classes".to_string(), classes.into())])
+    }
+
+    /// Writes class folders; where the config has a file of labels, the validation images lie in one folder.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let wnids = self.wnids()?;
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        for i in 0..sizes.train {
+            let wnid = &wnids[sizes.label(i)];
+            put(&self.root.join(format!("train/{wnid}/{wnid}_{i}.JPEG")), pictures.file(i)?)?;
+        }
+        let mut truth = String::new();
+        for i in 0..sizes.test {
+            let (wnid, image) = (&wnids[sizes.label(i)], format!("ILSVRC2012_val_{:08}.JPEG", i + 1));
+            let folder = if self.ground_truth.is_some() { String::new() } else { format!("{wnid}/") };
+            put(&self.root.join(format!("val/{folder}{image}")), pictures.file(i)?)?;
+            truth += &format!("{image} {wnid}\n");
+        }
+        self.ground_truth.as_ref().map_or(Ok(()), |file| put(&self.root.join(file), truth))?;
+        self.words.as_ref().map_or(Ok(()), |file| wordnet::write(&self.root.join(file), &wnids))
     }
 }
 

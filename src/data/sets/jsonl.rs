@@ -5,9 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use serde_json::json;
 
-use crate::data::lines::{Line, read_lines};
+use crate::base::files::is_there;
+use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::json_lines::Pairs;
+use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
@@ -15,7 +18,8 @@ pub static ENTRY: Entry = Entry {
     key: "jsonl",
     about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words",
     fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 #[derive(Serialize)]
@@ -36,7 +40,7 @@ struct Jsonl {
     subset: Option<Subset>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> Jsonl {
     let root = reader.path("root").required_because("the folder that holds the files");
     let prompt = reader
         .string("prompt")
@@ -61,7 +65,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     let train = file("train", "File with the training texts, below `root`.");
     let val = file("val", "File with texts for validation, if there is one.");
     let test = file("test", "File with the test texts, below `root`.");
-    Box::new(Jsonl { root, prompt, second, label_key, labels, train, val, test, subset: Subset::read(reader) })
+    Jsonl { root, prompt, second, label_key, labels, train, val, test, subset: Subset::read(reader) }
 }
 
 impl Jsonl {
@@ -115,7 +119,7 @@ impl Dataset for Jsonl {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| self.path(*split).is_file()).collect();
+        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(|split| is_there(&self.path(*split))).collect();
         ensure!(!there.is_empty(), "{}: has neither {} nor {}", self.root.display(), self.train, self.test);
         Ok(there)
     }
@@ -176,6 +180,35 @@ impl Template {
             Part::Key(key) => line.text(key),
         };
         self.0.iter().map(part).collect()
+    }
+}
+
+impl SmallSet for Jsonl {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    /// Sets the names of the files and the keys of their lines.
+    fn overrides(&self, _sizes: &Sizes) -> toml::Table {
+        let files = SplitName::ALL.map(|split| (split.to_string(), format!("{split}.jsonl").into()));
+        let mut keys: toml::Table = files.into_iter().collect();
+        keys.insert("prompt".into(), "{text}".into());
+        keys.insert("label_key".into(), "label".into());
+        if self.second.is_some() {
+            keys.insert("second".into(), "{text}".into());
+        }
+        keys
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        for split in SplitName::ALL {
+            let line = |i: usize| {
+                let label = sizes.label(i);
+                json!({ "text": format!("text {i} of {label} {}", text(12, i)), "label": label })
+            };
+            write_lines(&self.path(split), (0..sizes.of(split)).map(line))?;
+        }
+        Ok(())
     }
 }
 

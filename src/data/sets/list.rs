@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
+use image::ImageFormat;
 use serde::Serialize;
 
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
 use crate::schema::{Choice, Reader};
 
@@ -18,7 +20,8 @@ pub static ENTRY: Entry = Entry {
     about: "any image files by a CSV list: path, label, split (train, val, test), group",
     fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label and, if you \
             like, split and group",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 #[derive(Serialize)]
@@ -45,7 +48,11 @@ struct ColumnNames {
     group: Option<String>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+/// The usual names of the columns that need not be there.
+const SPLIT: &str = "split";
+const GROUP: &str = "group";
+
+fn read(reader: &mut Reader) -> List {
     let root = reader.path("root").required_because("the folder that holds the list and the images");
     let list =
         reader.string("list").about("CSV file with a row per image, below `root`.").or_else(|| "list.csv".into());
@@ -58,7 +65,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     };
     of.finish();
     let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    Box::new(List { root, list, columns, classes: read_classes(reader), files })
+    List { root, list, columns, classes: read_classes(reader), files }
 }
 
 /// The rows of the list as read.
@@ -138,7 +145,7 @@ impl List {
             None => Ok(table.find(usual)),
         };
         let (path, label) = (table.place(&self.columns.path)?, table.place(&self.columns.label)?);
-        let (split, group) = (optional(&self.columns.split, "split")?, optional(&self.columns.group, "group")?);
+        let (split, group) = (optional(&self.columns.split, SPLIT)?, optional(&self.columns.group, GROUP)?);
         let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], groups: group.map(|_| vec![]) };
         for (at, row) in table.rows() {
             for (column, what) in [(path, "path"), (label, "label")] {
@@ -187,6 +194,28 @@ fn groups(of: &[&str]) -> Groups {
     Groups {
         names: names.iter().map(|name| name.to_string()).collect(),
         of: of.iter().map(|name| place[name]).collect(),
+    }
+}
+
+impl SmallSet for List {
+    fn side(&self) -> u32 {
+        256
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let ColumnNames { path, label, split, group } = &self.columns;
+        let (split, group) = (split.as_deref().unwrap_or(SPLIT), group.as_deref().unwrap_or(GROUP));
+        let class = |label: usize| self.classes.as_ref().map_or(label.to_string(), |names| names[label].clone());
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        let mut rows = format!("{path},{label},{split},{group}\n");
+        for split in SplitName::ALL {
+            for i in 0..sizes.of(split) {
+                let file = format!("{split}/{i:06}.jpg");
+                put(&self.root.join(&file), pictures.file(i)?)?;
+                rows += &format!("{file},{},{split},group {}\n", class(sizes.label(i)), i % 2);
+            }
+        }
+        put(&self.root.join(&self.list), rows)
     }
 }
 

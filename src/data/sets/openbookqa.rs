@@ -6,7 +6,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::data::lines::Line;
-use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, read_split};
+use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
 use crate::schema::Reader;
 
@@ -14,7 +15,8 @@ pub static ENTRY: Entry = Entry {
     key: "openbookqa",
     about: "OpenBookQA: questions of four choices; 4,957 to train on, 500 to test on",
     fetch: "OpenBookQA-V1-Sep2018.zip of the Allen Institute for AI: ROOT/Data/Main/train.jsonl, dev.jsonl and test.jsonl",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
 #[derive(Serialize)]
@@ -26,13 +28,18 @@ struct OpenBookQa {
     subset: Option<Subset>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> OpenBookQa {
     let root = reader.path("root").required_because("the folder that holds Data/Main");
     let (prompts, test_on) = (Wording::read(reader), TestOn::read(reader));
-    Box::new(OpenBookQa { root, prompts, test_on, subset: Subset::read(reader) })
+    OpenBookQa { root, prompts, test_on, subset: Subset::read(reader) }
 }
 
 impl OpenBookQa {
+    /// Returns the file of a published part: Train, Dev or Test.
+    fn file(&self, part: &str) -> PathBuf {
+        self.root.join("Data/Main").join(format!("{}.jsonl", part.to_lowercase()))
+    }
+
     /// Returns what stands over the choices.
     fn heading(&self) -> &'static str {
         match self.prompts {
@@ -68,13 +75,22 @@ impl Dataset for OpenBookQa {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let part = self.test_on.part(ENTRY.key, split)?.to_lowercase();
-        let file = self.root.join("Data/Main").join(format!("{part}.jsonl"));
+        let file = self.file(self.test_on.part(ENTRY.key, split)?);
         read_split((ENTRY.key, split), &file, (self.prompts, self.heading()), self.subset)
     }
 
     fn resolved(&self) -> toml::Table {
         crate::schema::table(self)
+    }
+}
+
+impl SmallSet for OpenBookQa {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        self.test_on.write(sizes, &Words { question: 11, choice: 3 }, |part| self.file(part))
     }
 }
 

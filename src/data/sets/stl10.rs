@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::data::read::cifar;
 use crate::data::read::class_folders::repeated;
 use crate::data::read::mat::row_major;
+use crate::data::small::{Sizes, SmallSet, put, value};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::schema::{Reader, words};
@@ -19,9 +20,12 @@ pub static ENTRY: Entry = Entry {
     about: "STL-10, binary layout: 96x96; the 9 classes shared with CIFAR-10, under its names, or its own 10",
     fetch: "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/, unpacked: ROOT/stl10_binary/train_X.bin, \
             train_y.bin, test_X.bin, test_y.bin",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
 
+/// The folder in the published archive.
+const FOLDER: &str = "stl10_binary";
 const SIDE: usize = 96;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
@@ -78,7 +82,7 @@ struct Stl10 {
     subset: Option<Subset>,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> Stl10 {
     let root = reader.path("root").required_because("the folder that holds stl10_binary");
     let labels =
         reader.choice("labels").about("The classes shared with CIFAR-10, or STL-10's own ten.").or(Labels::Cifar10);
@@ -97,7 +101,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
     if classes.len() < 2 {
         reader.problem("classes", "at least two classes must be named");
     }
-    Box::new(Stl10 { root, labels, classes, subset: Subset::read(reader) })
+    Stl10 { root, labels, classes, subset: Subset::read(reader) }
 }
 
 impl Dataset for Stl10 {
@@ -118,9 +122,9 @@ impl Dataset for Stl10 {
         if split == SplitName::Val {
             bail!("stl10 has no split `val`; set data.stl10.validation, say to 0.2");
         }
-        let folder = cifar::folder(&self.root, "stl10_binary");
+        let folder = cifar::folder(&self.root, FOLDER);
         check_names(&folder.join("class_names.txt"))?;
-        let (images, labels) = (folder.join(format!("{split}_X.bin")), folder.join(format!("{split}_y.bin")));
+        let [images, labels] = files(&folder, split);
         let (pixels, published) = (bytes(&images)?, bytes(&labels)?);
         check_sizes((&images, pixels.len()), (&labels, published.len()))?;
         let all = self.split(split, &pixels, &published, &labels)?;
@@ -162,6 +166,11 @@ impl Stl10 {
     }
 }
 
+/// Returns the files with the images and with the labels of a split.
+fn files(folder: &Path, split: SplitName) -> [PathBuf; 2] {
+    ["X", "y"].map(|kind| folder.join(format!("{split}_{kind}.bin")))
+}
+
 fn bytes(file: &Path) -> Result<Vec<u8>> {
     crate::base::files::read_file(file)
         .with_context(|| format!("{}: cannot read; set data.stl10.root to the folder of stl10_binary", file.display()))
@@ -193,6 +202,36 @@ fn check_names(file: &Path) -> Result<()> {
         own.join(", ")
     );
     Ok(())
+}
+
+impl SmallSet for Stl10 {
+    fn side(&self) -> u32 {
+        SIDE as u32
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let names = self.labels.names();
+        // The published label of each class that is used, in the order of the set's own labels.
+        let published: Vec<u8> = self
+            .classes
+            .iter()
+            .filter_map(|class| names.iter().position(|name| *name == Some(class.as_str())))
+            .map(|place| place as u8 + 1)
+            .collect();
+        for split in [SplitName::Train, SplitName::Test] {
+            let [images, labels] = files(&self.root.join(FOLDER), split);
+            let count = sizes.of(split);
+            put(&images, (0..count).flat_map(column_by_column).collect::<Vec<u8>>())?;
+            put(&labels, (0..count).map(|i| published[sizes.label(i) % published.len()]).collect::<Vec<u8>>())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the pixels of a made-up picture, channel by channel and column by column.
+fn column_by_column(seed: usize) -> impl Iterator<Item = u8> {
+    let place = |at: usize| (at / (SIDE * SIDE), at / SIDE % SIDE, at % SIDE);
+    (0..PIXELS).map(place).map(move |(channel, column, row)| value(seed, channel, row, column))
 }
 
 #[cfg(test)]

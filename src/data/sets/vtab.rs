@@ -5,10 +5,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
+use image::ImageFormat;
 use serde::Serialize;
 
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
 use crate::schema::{Choice, Reader, words};
 
@@ -17,8 +19,15 @@ pub static ENTRY: Entry = Entry {
     about: "VTAB-1K, one of its 19 tasks, as image lists: 800 train, 200 val (or all 1000 train), the full test set",
     fetch: "VTAB-1K as image lists (the vtab-1k archive that NOAH, SSF and others link to), unpacked: \
             ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, one folder per task",
-    read,
+    read: |reader| Box::new(read(reader)),
+    sample: Some(|reader| Box::new(read(reader))),
 };
+
+/// The lists in the folder of a task: the training images, the validation images, both, and the test images.
+const TRAIN: &str = "train800.txt";
+const VAL: &str = "val200.txt";
+const ALL: &str = "train800val200.txt";
+const TEST: &str = "test.txt";
 
 /// The folder, the number of classes and the number of test images of each task, in the order of the benchmark's
 /// tables.
@@ -53,7 +62,7 @@ struct Vtab {
     files: ImageFiles,
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
+fn read(reader: &mut Reader) -> Vtab {
     let root = reader.path("root").required_because("the folder that holds one folder a task");
     let task = reader
         .string("task")
@@ -73,7 +82,7 @@ fn read(reader: &mut Reader) -> Box<dyn Dataset> {
         reader.choice("train").about("List of training images: the 800 or all 1,000.").or(Train::Train800Val200);
     // The benchmark resizes to 224 x 224 whatever the aspect ratio.
     let files = ImageFiles::read(ENTRY.key, reader, Resize::Stretch);
-    Box::new(Vtab { root, task, train, classes, files })
+    Vtab { root, task, train, classes, files }
 }
 
 impl Dataset for Vtab {
@@ -114,10 +123,10 @@ impl Dataset for Vtab {
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let list = match (split, self.train) {
-            (SplitName::Train, Train::Train800Val200) => "train800val200.txt",
-            (SplitName::Train, Train::Train800) => "train800.txt",
-            (SplitName::Val, Train::Train800) => "val200.txt",
-            (SplitName::Test, _) => "test.txt",
+            (SplitName::Train, Train::Train800Val200) => ALL,
+            (SplitName::Train, Train::Train800) => TRAIN,
+            (SplitName::Val, Train::Train800) => VAL,
+            (SplitName::Test, _) => TEST,
             (SplitName::Val, Train::Train800Val200) => {
                 bail!("vtab: its 200 validation images are trained on; set data.vtab.train = \"train800\"")
             }
@@ -154,6 +163,31 @@ impl Vtab {
         }
         ensure!(!listing.paths.is_empty(), "{at}: lists no image");
         Ok(listing)
+    }
+}
+
+impl SmallSet for Vtab {
+    fn side(&self) -> u32 {
+        224
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let folder = self.root.join(&self.task);
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        let mut part = |split: SplitName| -> Result<String> {
+            let mut list = String::new();
+            for i in 0..sizes.of(split) {
+                let image = format!("images/{split}/{i:06}.jpg");
+                put(&folder.join(&image), pictures.file(i)?)?;
+                list += &format!("{image} {}\n", sizes.label(i));
+            }
+            Ok(list)
+        };
+        let (train, val, test) = (part(SplitName::Train)?, part(SplitName::Val)?, part(SplitName::Test)?);
+        let all = format!("{train}{val}");
+        [(TRAIN, train), (VAL, val), (ALL, all), (TEST, test)]
+            .into_iter()
+            .try_for_each(|(list, lines)| put(&folder.join(list), lines))
     }
 }
 

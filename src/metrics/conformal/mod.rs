@@ -11,6 +11,7 @@ mod coverage;
 mod lac;
 mod list;
 mod measures;
+mod plan;
 mod raps;
 mod rule;
 mod score;
@@ -19,6 +20,7 @@ pub use calibrate::{Calibrated, TooFew};
 pub use coverage::{Coverage, Part, Stratum};
 pub use list::SCORES;
 pub use measures::{measures, of_column};
+pub use plan::Plan;
 pub use rule::{Alpha, Draw, Rule, Thresholds};
 pub use score::{Regularisation, Score};
 

@@ -9,7 +9,7 @@ use super::classes::{CLASSES, Class, IMAGE_SIZE, LANGUAGE, NESTED};
 use super::looks;
 use super::values::Values;
 use super::weights::Place;
-use crate::base::files::read_json;
+use crate::base::files::{is_there, read_json};
 use crate::model::vit::architecture::{Architecture, architecture};
 use crate::model::vit::identify::Fixed;
 use crate::model::vit::parts::Resize;
@@ -20,7 +20,7 @@ pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
 
 /// Returns the config of a folder, if it has one.
 pub fn file(folder: &Path) -> Option<PathBuf> {
-    FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+    FILES.iter().map(|name| folder.join(name)).find(|path| is_there(path))
 }
 
 /// Returns the height in timm's `input_size = [3, height, width]`, in pixels.

@@ -16,8 +16,7 @@ const FEW: u64 = 4;
 
 /// Returns the bytes that `numpy.save` writes. `descr` is the type with its quotes.
 fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
-    [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:117}\n").as_bytes(), data].concat()
+    [npy::header(descr, shape).as_slice(), data].concat()
 }
 
 // import hashlib, io, numpy as np

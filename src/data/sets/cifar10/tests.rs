@@ -6,8 +6,7 @@ use crate::schema::Tree;
 
 /// Writes `count` records. Record i has the label i mod 10, and all its pixels are `first + i`.
 fn write(path: &Path, count: u8, first: u8) {
-    let record = |i: u8| std::iter::once(i % 10).chain(std::iter::repeat_n(first + i, 3072));
-    std::fs::write(path, (0..count).flat_map(record).collect::<Vec<u8>>()).unwrap();
+    cifar::write(path, (0..count).map(|i| (vec![i % 10], vec![first + i; 3072]))).unwrap();
 }
 
 fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
