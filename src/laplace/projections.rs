@@ -26,16 +26,15 @@ use tch::{Kind, Tensor};
 
 use super::cosine::Cosines;
 use super::factor::Sum;
+use super::fit::Fitter;
 use super::seen::Seen;
 use super::{Approximation, Curvature, Evidence, Fitted, Output};
 use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::{Batch, SampleSet, in_order};
-use crate::model::Model;
 use crate::model::head::{Head, Texts};
 use crate::model::network::Graph;
 use crate::posterior::curvature::{Factor, Pair};
-use crate::subspace::Subspace;
 
 /// The pseudo-counts and the prior precisions that are tried on held-out images.
 const COUNTS: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
@@ -111,21 +110,7 @@ pub struct Settings {
     pub samples: usize,
 }
 
-/// The model, images and settings that the Gaussian is fitted with.
-pub struct Fitter<'a> {
-    pub model: &'a Model,
-    pub subspace: &'a dyn Subspace,
-    pub settings: Settings,
-    pub images: &'a SampleSet,
-    /// The indices of the training images.
-    pub train: &'a [u32],
-    /// The set of images from which some are held out, and the indices of these.
-    pub held_out: (&'a SampleSet, &'a [u32]),
-    pub batch_size: usize,
-    pub seed: u64,
-}
-
-impl Fitter<'_> {
+impl Fitter<'_, Settings> {
     /// Fits the Gaussian around the checkpoint, `theta: [1, P]`.
     ///
     /// # Errors

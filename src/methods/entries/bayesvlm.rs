@@ -6,7 +6,8 @@ use anyhow::{Result, bail};
 use tch::Tensor;
 
 use crate::laplace::cosine::Cosines;
-use crate::laplace::projections::{Fitter, Settings};
+use crate::laplace::fit::Fitter;
+use crate::laplace::projections::Settings;
 use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
 use crate::methods::{Circumstances, Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update};

@@ -137,8 +137,7 @@ impl PostHoc for Spec {
             settings: self.settings(),
             images: train.set,
             train: train.indices,
-            validation_images: validation.set,
-            validation: validation.indices,
+            held_out: (validation.set, validation.indices),
             batch_size,
             seed,
         };

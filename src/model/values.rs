@@ -10,7 +10,7 @@ use crate::model::vit::Activation;
 /// The largest values of sizes, far above those of published networks.
 const MOST: [(&[&str], i64); 3] = [
     (&["num_hidden_layers", "layers", "depth"], 4096),
-    (&["image_size", "patch_size"], 16_384),
+    (&["image_size", "img_size", "patch_size"], 16_384),
     (
         &[
             "hidden_size",
@@ -26,6 +26,17 @@ const MOST: [(&[&str], i64); 3] = [
 
 /// The largest value of any other whole number, such as a vocabulary or a context.
 const MOST_OF_OTHERS: i64 = 1 << 24;
+
+/// Returns whether the value of a key says something: it is not null, false or empty.
+pub fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Array(all) => !all.is_empty(),
+        Value::Object(all) => !all.is_empty(),
+        _ => true,
+    }
+}
 
 /// A table of a config.
 #[derive(Clone)]
@@ -76,20 +87,38 @@ impl Values {
         }
     }
 
+    /// Returns a whole number, which may be 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn count(&self, key: &str, default: i64) -> Result<i64> {
+        match self.get(key).map(Value::as_i64) {
+            Some(Some(0)) => Ok(0),
+            _ if default == 0 && self.get(key).is_none() => Ok(0),
+            _ => self.integer(key, default),
+        }
+    }
+
+    /// Returns whether a switch is on.
+    ///
+    /// # Errors
+    /// Fails if the value is neither true nor false.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(on)) => Ok(*on),
+            Some(value) => bail!("{}: {key} = {value}: must be true or false", self.path.display()),
+        }
+    }
+
     /// Checks that every key that is set is one of `known`.
     ///
     /// # Errors
     /// Fails at the first other key whose value is not null, false or empty.
     pub fn expect_keys(&self, what: &str, known: &[&str]) -> Result<()> {
-        let set = |value: &Value| match value {
-            Value::Null => false,
-            Value::Bool(on) => *on,
-            Value::Array(all) => !all.is_empty(),
-            Value::Object(all) => !all.is_empty(),
-            _ => true,
-        };
         let all = self.table.as_object().into_iter().flatten();
-        if let Some((key, value)) = all.into_iter().find(|(key, value)| !known.contains(&key.as_str()) && set(value)) {
+        if let Some((key, value)) = all.into_iter().find(|(key, value)| !known.contains(&key.as_str()) && is_set(value))
+        {
             bail!(
                 "{}: {key} = {value}: a key that bella does not know for {what}: remove it from the file if it changes nothing",
                 self.path.display()

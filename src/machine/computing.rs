@@ -1,10 +1,22 @@
-//! The number of particles that go through the network at once.
+//! How a network computes: the type of its numbers, and how many particles go through it at once.
 
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
-use crate::schema::{Field, Reader, Setting};
+use crate::schema::{Field, Reader, Setting, words};
+
+words! {
+    /// The type in which forward and backward passes run. Master weights, kernels and the optimizer's state are f32.
+    pub enum Precision {
+        F32 = "f32",
+        /// Double precision, to check formulas; slow.
+        F64 = "f64",
+        Bf16 = "bf16",
+        /// bf16 where this machine computes it natively.
+        Auto = "auto",
+    }
+}
 
 /// The number of particles that go through the network at once. Results depend on it only through rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::sources::Sources;
 use crate::base::outside::escape_html;
 pub use sections::Contents;
 
-const STYLE: &str = include_str!("html/style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// Returns the report as HTML. All text that comes from files is escaped.
 pub fn page(sources: &Sources, contents: Contents) -> Result<String> {

@@ -3,7 +3,6 @@
 //! never aborts the report.
 
 mod run_files;
-mod runs;
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -17,8 +16,7 @@ use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
 use crate::results::store::{self, Table};
 use run_files::{folders, listed};
 
-pub use run_files::{PredictionsFile, RunFiles};
-pub use runs::Runs;
+pub use run_files::{PredictionsFile, RunFiles, Runs};
 
 /// The contents of a results folder, read once.
 #[derive(Debug, Default)]
