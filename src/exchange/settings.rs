@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::config;
 use super::peft::CONFIG;
-use crate::model::folder::is_set;
+use crate::model::values::is_set;
 
 /// The settings of a plain LoRA adapter.
 pub struct Settings(Value);

@@ -10,7 +10,7 @@ use crate::model::vit::Activation;
 /// The largest values of sizes, far above those of published networks.
 const MOST: [(&[&str], i64); 3] = [
     (&["num_hidden_layers", "layers", "depth"], 4096),
-    (&["image_size", "patch_size"], 16_384),
+    (&["image_size", "img_size", "patch_size"], 16_384),
     (
         &[
             "hidden_size",
@@ -84,6 +84,30 @@ impl Values {
                 Some(number) if number > 0 => self.bounded(key, number),
                 _ => bail!("{}: {key} = {value}: must be a whole number above 0", self.path.display()),
             },
+        }
+    }
+
+    /// Returns a whole number, which may be 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn count(&self, key: &str, default: i64) -> Result<i64> {
+        match self.get(key).map(Value::as_i64) {
+            Some(Some(0)) => Ok(0),
+            _ if default == 0 && self.get(key).is_none() => Ok(0),
+            _ => self.integer(key, default),
+        }
+    }
+
+    /// Returns whether a switch is on.
+    ///
+    /// # Errors
+    /// Fails if the value is neither true nor false.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(on)) => Ok(*on),
+            Some(value) => bail!("{}: {key} = {value}: must be true or false", self.path.display()),
         }
     }
 
