@@ -169,9 +169,9 @@ fn memory_is_measured() {
     let loaded = loaded();
     let network = loaded.tower.network();
     let bytes = 4 * (2 * 6 * 64 + 3 * 8 * 16);
-    let need = network.need(Graph::Samples { budgets: 1 }, Kind::Float);
+    let need = network.need(loaded.tower.base(), Graph::Samples { budgets: 1 }, Kind::Float);
     assert!(need.pair > bytes && need.pair < 100 * bytes, "{need:?}");
-    assert!(network.need(Graph::None, Kind::Float).pair < need.pair);
+    assert!(network.need(loaded.tower.base(), Graph::None, Kind::Float).pair < need.pair);
 }
 
 /// The columns of the results that are no counts or times.
