@@ -174,7 +174,6 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
         classes: vec!["without".into(), "with".into()],
         naming: "texts",
         names: Default::default(),
-        vit: None,
         self_check_difference: None,
     };
     let folder = RunFolder::of(&session.settings.out, &experiment).unwrap();
