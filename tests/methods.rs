@@ -339,6 +339,53 @@ fn a_gradient_that_is_not_a_number_is_never_swallowed() {
     }
 }
 
+/// Where docs/methods.md says that a default is not that of the authors' code or scripts, it is the one that the page names: their
+/// temperature is 1 / N (`cifar_csgmcmc.py`), TFB's scripts search below 0.015 in 5 halvings, BLoB's have kl_lr = 0.01 or 0.002 and
+/// AdamW with eps = 1e-6, VOGN's damping is 1e-7.
+#[test]
+fn defaults_that_are_not_the_authors_are_those_of_the_page() {
+    const CHAIN: &str = "lr = 0.1\ness = 50000\nstart = 0\nevery = 1";
+    let resolved = |method: &str, keys: &str, subspace: &str, optimizer: &str| {
+        let text = format!(
+            "name = \"x\"\nseed = 1\n[checkpoint]\npath = \"x.pt\"\nnormalize = \"clip\"\n[head.zero-shot]\nweights = \"x\"\n\
+             [data.digits]\n[subspace.{subspace}]\n[method.{method}]\n{keys}\n[optimizer.{optimizer}]\n[train]\nepochs = 1\n\
+             batch_size = 4\n"
+        );
+        let experiment = Experiment::read(&bella::schema::Tree::parse("x.toml", &text).unwrap());
+        experiment.unwrap_or_else(|problems| panic!("{method}: {problems}")).resolved()
+    };
+    let low_rank = "low-rank]\nrank = 2\ntargets = [\"attn.qkv\"";
+    let adamw = "adamw]\nlr = [1e-3";
+    let cases: [(&str, &str, &str, &str, &[(&str, &str, f64)]); 5] = [
+        ("sgld", CHAIN, "full", "none", &[("method", "temperature", 1.0)]),
+        ("sghmc", CHAIN, "full", "none", &[("method", "temperature", 1.0)]),
+        (
+            "tfb",
+            "",
+            low_rank,
+            adamw,
+            &[
+                ("method", "tolerance", 0.01),
+                ("method", "smallest", 0.001),
+                ("method", "largest", 0.2),
+                ("method", "halvings", 10.0),
+                ("method", "anchors", 500.0),
+            ],
+        ),
+        ("blob", "cycle = 9", low_rank, adamw, &[("method", "kl_lr", 0.02), ("optimizer", "eps", 1e-8)]),
+        ("vogn", "lr = 0.1\ness = 50", "full", "none", &[("method", "damping", 0.0), ("method", "beta1", 0.9)]),
+    ];
+    for (method, keys, subspace, optimizer, expected) in cases {
+        let all = resolved(method, keys, subspace, optimizer);
+        for (table, key, value) in expected {
+            let chosen = all[*table].as_table().unwrap().values().next().unwrap();
+            let found = chosen.get(key).unwrap_or_else(|| panic!("{method}: no {key}: {chosen}"));
+            let found = found.as_float().or(found.as_integer().map(|whole| whole as f64));
+            assert_eq!(found, Some(*value), "{method}: {key}");
+        }
+    }
+}
+
 /// Such settings are refused before training, with the key and the rule.
 #[test]
 fn settings_outside_their_range_are_refused() {

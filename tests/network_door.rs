@@ -181,7 +181,8 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
     let holdout = Holdout { train: (0..240).collect(), validation: (240..300).collect() };
     let material = Material::of(texts(300, 0), holdout, "texts".into());
     let watch = Watch { stop: Default::default(), trained: &|| Ok(()), until_epoch: None, began: &Default::default() };
-    let outcome = train::run(&experiment, &session, material, (&folder, None), &watch).unwrap();
+    let run = train::Run { experiment: &experiment, session: &session, material, folder: &folder, state: None };
+    let outcome = train::run(run, &watch).unwrap();
     let Outcome::Finished(finished) = outcome else { panic!("nobody stopped it") };
     let Finished { posterior, record } = *finished;
     assert_eq!(record.train_samples, 240);

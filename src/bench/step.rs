@@ -96,8 +96,7 @@ impl Setup<'_> {
     }
 
     fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>, cutter: &Rc<Cutter>) -> Likelihood<'_> {
-        let spec = &self.training.train;
-        let passes = Passes { particle_chunk: 0, accumulate: spec.accumulate.parts(), recompute: spec.recompute };
+        let passes = Passes::of(&self.training.train);
         let likelihood = match tokens {
             None => Likelihood::new(self.model, self.subspace, passes, batch, self.orders()),
             Some(Tokens { cache, rows, block }) => {

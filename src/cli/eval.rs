@@ -152,7 +152,10 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     if !table.csv && rows.iter().any(|row| row.get("temperature_lm").is_some()) {
         super::score::print_scaled(rows);
     }
-    tracing::info!("results: {}", experiment_csv(out, name).display());
+    // The row of a trial stays in its folder, as a warning has said.
+    if opened.run.trial().is_none() {
+        tracing::info!("results: {}", experiment_csv(out, name).display());
+    }
     if !sets.is_empty() {
         if !table.csv {
             super::report::print_conformal(sets);

@@ -148,7 +148,8 @@ fn train(
     let trained = || signals::end(saved.clone(), session.world.leads());
     let until_epoch = args.until_epoch.map(|epoch| epoch as usize);
     let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch, began };
-    let Finished { record, posterior } = match train::run(experiment, &session, material, (run, state), &watch)? {
+    let job = train::Run { experiment, session: &session, material, folder: run, state };
+    let Finished { record, posterior } = match train::run(job, &watch)? {
         Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {
             return interrupted(steps, run, session.world.any(stop.load(Ordering::Relaxed)));

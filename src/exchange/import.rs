@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
 
 use super::incoming::{self, Adapter, Base};
+use super::peft::CONFIG as ADAPTER_CONFIG;
 use super::rows::{expect_head, full_row, low_rank_config, low_rank_rows};
 use super::tuned::{self, Compressed, Tuned};
 use crate::experiment::{Experiment, forget, over};
@@ -157,7 +158,14 @@ fn record(session: &Session, theta: &Tensor) -> Record {
 }
 
 fn is_adapter(path: &Path) -> bool {
-    path.join("adapter_config.json").is_file()
+    path.join(ADAPTER_CONFIG).exists()
+}
+
+/// Returns whether a folder holds the weights of an adapter or a model.
+fn has_weights(path: &Path) -> bool {
+    ["adapter_model.safetensors", "adapter_model.bin", "model.safetensors", "model.safetensors.index.json"]
+        .iter()
+        .any(|name| path.join(name).exists())
 }
 
 /// Returns whether a folder holds an adapter or a whole model.
@@ -175,11 +183,18 @@ fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
             continue;
         }
         let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
-        let mut inner: Vec<PathBuf> =
-            inner.flatten().map(|entry| entry.path()).filter(|path| is_particle(path)).collect();
+        let (mut inner, others): (Vec<PathBuf>, Vec<PathBuf>) =
+            inner.flatten().map(|entry| entry.path()).partition(|path| is_particle(path));
+        if let Some(lacking) = others.iter().find(|path| has_weights(path)) {
+            bail!(
+                "{}: holds weights, but neither {ADAPTER_CONFIG} nor config.json: copy the whole folder there, or move it \
+                 elsewhere",
+                lacking.display()
+            );
+        }
         ensure!(
             !inner.is_empty(),
-            "{}: holds neither an adapter (adapter_config.json) nor a model (model.safetensors), nor folders of these",
+            "{}: holds neither an adapter ({ADAPTER_CONFIG}) nor a model (model.safetensors), nor folders of these",
             path.display()
         );
         let number = |path: &PathBuf| {
@@ -204,7 +219,7 @@ fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
 fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles> {
     let (adapters, models): (Vec<&PathBuf>, Vec<&PathBuf>) = folders.iter().partition(|path| is_adapter(path));
     if let (Some(adapter), Some(model)) = (adapters.first(), models.first()) {
-        anyhow::bail!(
+        bail!(
             "{} is an adapter, {} is none: import adapters and whole models in separate runs",
             adapter.display(),
             model.display()

@@ -46,7 +46,13 @@ impl Training {
         let trains = images == Images::OfTraining;
         let gathers = method.as_ref().is_some_and(|method| method.spec.gathers_posterior());
         let select = if gathers || validation.is_none() { Selection::Last } else { Selection::Best };
-        let train = TrainSpec::read(root.section("train"), trains.then_some(validation), (batches, select));
+        let train = root.table("train", |table| {
+            let train = TrainSpec::read(table, batches, select);
+            if trains {
+                train.check(table, validation);
+            }
+            train
+        });
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.check_chunk(root);
         // What evaluates a posterior does not train it: the rules of training do not concern it.

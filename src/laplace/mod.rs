@@ -21,10 +21,12 @@ pub mod factor;
 pub mod fit;
 pub mod memory;
 pub mod pass;
+pub mod post_hoc;
 pub mod predictive;
 mod prior_precision;
 pub mod projections;
 mod seen;
+mod tfb;
 pub mod variance;
 
 use anyhow::{Context, Result, ensure};

@@ -21,6 +21,7 @@ pub use entries::{METHODS, ivon, svgd};
 pub use entry::{Entry, Particles, RowsAre, Update, Variant};
 pub use fitting::{Course, Fitting, laplace, projections, tfb};
 pub use method::{Method, Parts, Step};
+use objective::advised;
 pub use objective::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Output, Outputs, Request, Target};
 pub use registry::{register, registered};
 use spec::MAX_PARTICLES;

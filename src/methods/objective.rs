@@ -137,7 +137,27 @@ impl<'a> Request<'a> {
 
     /// Returns the error of an objective that cannot answer.
     pub fn refused(&self, why: &str) -> Error {
-        anyhow!("this objective does not answer {self}: {why}")
+        Refused(format!("this batch cannot give {self}: {why}")).into()
+    }
+}
+
+/// The error of an objective that cannot answer a request.
+#[derive(Debug)]
+struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Adds the settings that avoid a request to the error of an objective that cannot answer it. Other errors stay as they are.
+pub(super) fn advised(error: Error, advice: &str) -> Error {
+    match error.downcast::<Refused>() {
+        Ok(Refused(text)) => Refused(format!("{text}: {advice}")).into(),
+        Err(other) => other,
     }
 }
 
@@ -262,13 +282,16 @@ mod tests {
         let text = |request: Request| Plain.evaluate(&request).err().expect("an error").to_string();
         assert_eq!(
             text(Request::losses(&theta).on_part(1).with(Extra::Squares)),
-            "this objective does not answer losses and gradients with squared gradients of single images on part 1 of the batch: \
+            "this batch cannot give losses and gradients with squared gradients of single images on part 1 of the batch: \
              it knows losses and their gradients only"
         );
         let pulled = Plain.pull_back(&theta, Output::Features, &theta).unwrap_err().to_string();
         assert!(pulled.contains("pulled back from the features that enter the head:"), "{pulled}");
         let noise = FactorNoise { noise: &theta, seed: 1, step: 2 };
         assert!(text(Request::losses(&theta).with(Extra::Noise(noise))).contains("with noise in low-rank factors: "));
+        let refused = Plain.evaluate(&Request::losses(&theta).with(Extra::Squares)).err().expect("an error");
+        assert!(advised(refused, "set a = 1").to_string().ends_with("gradients only: set a = 1"));
+        assert_eq!(advised(anyhow!("other"), "set a = 1").to_string(), "other");
         assert!(Answer::Gradients(theta).evaluation().is_err());
     }
 }

@@ -5,10 +5,11 @@ use anyhow::Result;
 use super::fitting::Course;
 use super::method::{Method, Parts};
 use crate::posterior::Predictive;
+use crate::schema::Resolved;
 use crate::subspace::geometry::Inputs;
 
 /// The largest number of particles in a config.
-pub(super) const MAX_PARTICLES: usize = 100_000;
+pub(super) const MAX_PARTICLES: i64 = 100_000;
 
 /// Facts that decide whether a method can work, known before any weight is read.
 pub struct Circumstances {
@@ -28,7 +29,7 @@ pub struct HeadNumbers {
 }
 
 /// The settings of a method, as read from `[method.*]`.
-pub trait MethodSpec {
+pub trait MethodSpec: Resolved {
     /// Returns the number of particles n.
     fn particles(&self) -> i64;
 
@@ -130,6 +131,4 @@ pub trait MethodSpec {
     fn matrices_of_the_posterior(&self) -> u64 {
         1
     }
-
-    fn resolved(&self) -> toml::Table;
 }

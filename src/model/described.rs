@@ -8,11 +8,12 @@ use serde_json::Value;
 use tch::Kind;
 
 use crate::base::files::read_json;
-use crate::model::folder::{Values, config_file, home};
+use crate::model::folder::{config_file, home};
 use crate::model::head::Training;
 use crate::model::language::{self, EMBEDDING, Language, OUTPUT, Rows};
 use crate::model::llava::{self, Llava};
 use crate::model::network::{Network, Parameters};
+use crate::model::values::Values;
 use crate::model::{CheckpointKind, Normalize};
 use crate::schema::Choice;
 

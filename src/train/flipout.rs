@@ -7,17 +7,17 @@ use anyhow::{Result, ensure};
 use rand::Rng;
 use tch::{Kind, Tensor};
 
-use super::gradient::{Gradient, Pass, Root};
+use super::gradient::{Gradient, Root};
 use super::likelihood::Likelihood;
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::upload;
-use crate::methods::{Evaluation, Extended, FactorNoise};
+use crate::methods::{Evaluation, Extended, FactorNoise, Request};
 use crate::model::network::low_rank::Flipped;
 use crate::predict::in_parts;
 use crate::subspace::Shape;
 
-const NO_FLIPS: &str = "flipout needs low-rank updates within a network that bella runs layer by layer, which a module \
-    (checkpoint.kind = \"module\") is not: set method.blob.flipout = false";
+const UNFLIPPED: &str = "low-rank updates are needed within a network that bella runs layer by layer, which a module (checkpoint.kind = \
+    \"module\") is not";
 
 /// A layer whose factor A has noise.
 struct Layer<'a> {
@@ -52,13 +52,16 @@ fn random(mut rng: impl Rng, count: usize) -> Vec<i8> {
 }
 
 impl Likelihood<'_> {
-    /// Returns the losses and gradients of rows of theta over some parts of the batch with noise in these rows, and the
-    /// gradients with respect to the noise.
-    pub(super) fn flipped(&self, theta: &Tensor, noise: FactorNoise, parts: Range<usize>) -> Result<Extended> {
-        let particles = theta.size()[0] as usize;
-        ensure!(self.model.network.records_layers() && !self.subspace.layout().is_dense(), NO_FLIPS);
+    /// Returns the requested losses and gradients with noise in the rows of theta, and the gradients with respect to the noise.
+    ///
+    /// # Errors
+    /// Fails if there are no low-rank factors, or if libtorch fails.
+    pub(super) fn flipped(&self, request: &Request, noise: FactorNoise) -> Result<Extended> {
+        let (theta, particles) = (request.theta, request.theta.size()[0] as usize);
+        let has_factors = self.model.network.records_layers() && !self.subspace.layout().is_dense();
+        ensure!(has_factors, request.refused(UNFLIPPED));
         let numbers = upload(&Tensor::from_slice(&self.numbers), theta.device());
-        let parts = &self.parts[parts];
+        let parts = &self.parts[self.parts_of(request)];
         self.chunker.clamp(particles);
         self.chunker.run(|size| {
             let (gradients, by_noise) = (theta.zeros_like(), theta.zeros_like());
@@ -132,8 +135,7 @@ impl Likelihood<'_> {
                 let noise = noises[*column].shallow_clone();
                 weights.flip(name, Flipped { noise, inputs: own(inputs), outputs: own(outputs) });
             }
-            let pass = Pass { likelihood: self, weights, slice, root: Root::Loss, mixing: None };
-            let Gradient { values, by_leaves } = pass.gradient(&all)?;
+            let Gradient { values, by_leaves } = self.pass(weights, &all, slice, Root::Loss, None)?;
             layout.gather(&by_leaves[..leaves.len()], &rows.gradients);
             layout.gather(&by_leaves[leaves.len()..], &rows.by_noise);
             losses += values;

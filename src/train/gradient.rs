@@ -3,12 +3,10 @@
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
-use super::likelihood::Likelihood;
-use super::mixing::{Forward, Mixing};
-use super::recompute::Segments;
 use super::slice::Slice;
 use crate::methods::Output;
 use crate::model::network::Weights;
+use crate::model::{Input, Model};
 
 /// The number of each particle whose gradient is taken.
 #[derive(Clone, Copy)]
@@ -21,14 +19,15 @@ pub(super) enum Root<'a> {
 
 /// One forward and one backward pass.
 pub(super) struct Pass<'a> {
-    /// The batch, and the network with its head.
-    pub likelihood: &'a Likelihood<'a>,
-    /// The weights of the particles of the slice, attached to the leaves.
+    pub model: &'a Model,
+    /// The weights of the particles, attached to the leaves.
     pub weights: Weights<'a>,
-    pub slice: Slice,
+    /// The input and the labels of the samples.
+    pub input: Input,
+    pub labels: Tensor,
     pub root: Root<'a>,
-    /// The sum of the mixed gradients, if gradients are mixed.
-    pub mixing: Option<&'a Mixing<'a>>,
+    /// The particles and samples of the step that are passed.
+    pub slice: Slice,
 }
 
 /// The result of a pass.
@@ -44,28 +43,20 @@ impl Pass<'_> {
     ///
     /// # Errors
     /// Fails if libtorch fails, or if the values depend on no leaf.
-    pub fn gradient(mut self, leaves: &[&Tensor]) -> Result<Gradient> {
-        let Likelihood { model, subspace, passes, input, .. } = self.likelihood;
-        let input = input.map(|t| self.slice.of(t));
-        let mixed = self.mixing.map(|mixing| mixing.forward(&mut self.weights, self.slice));
-        let mixed = mixed.as_ref();
-        if passes.recompute {
-            let first = model.network.first_stage(subspace.layout());
-            return Segments { pass: &self, mixed, leaves, first }.gradient(&input);
-        }
-        let features = model.features_of(&self.weights, &input)?;
+    pub fn gradient(&self, leaves: &[&Tensor], backward: &dyn Backward) -> Result<Gradient> {
+        let features = self.model.features_of(&self.weights, &self.input)?;
         let values = self.values(&features);
-        let by_leaves = backward(&values.sum(values.kind()), leaves, mixed)?;
+        let by_leaves = backward.run(&values.sum(values.kind()), leaves)?;
         Ok(Gradient { values: values.detach(), by_leaves })
     }
 
-    /// Returns the values `[k]`, given the features `[k, b, d]` of the slice, or `[1, b, d]` if particles share them.
+    /// Returns the values `[k]`, given the features `[k, b, d]`, or `[1, b, d]` if particles share them.
     pub fn values(&self, features: &Tensor) -> Tensor {
-        let (slice, head) = (&self.slice, &self.likelihood.model.head);
+        let (slice, head) = (&self.slice, &self.model.head);
         let kind = head.weight.kind();
         match self.root {
             Root::Loss => {
-                let losses = head.losses(&self.weights, features, &slice.of(&self.likelihood.labels));
+                let losses = head.losses(&self.weights, features, &self.labels);
                 losses.expand([slice.count, -1], false).mean_dim([1i64].as_slice(), false, kind) * slice.weight
             }
             Root::Product(output, by_output) => {
@@ -80,16 +71,25 @@ impl Pass<'_> {
     }
 }
 
-/// Returns the gradients of `root` with respect to `leaves`; those of leaves that it does not depend on are undefined.
-/// The gradients of layers that a forward pass has recorded for mixing are mixed.
-///
-/// # Errors
-/// Fails if libtorch fails, or if the root depends on no leaf.
-pub(super) fn backward(root: &Tensor, leaves: &[&Tensor], mixed: Option<&Forward>) -> Result<Vec<Tensor>> {
-    // Running backward from a tensor without a graph would cause a segmentation fault.
-    ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
-    match mixed {
-        Some(forward) => forward.backward(root, leaves),
-        None => Ok(Tensor::f_run_backward(&[root], leaves, false, false)?),
+/// A backward pass.
+pub(super) trait Backward {
+    /// Returns the gradients of `root` with respect to `leaves`; those of leaves that it does not depend on are undefined.
+    ///
+    /// # Errors
+    /// Fails if libtorch fails, or if the root depends on no leaf.
+    fn run(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>>;
+
+    /// Forgets a forward pass without a graph.
+    fn forget(&self) {}
+}
+
+/// A backward pass of which nothing but the gradients is wanted.
+pub(super) struct Plain;
+
+impl Backward for Plain {
+    fn run(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
+        // Running backward from a tensor without a graph would cause a segmentation fault.
+        ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
+        Ok(Tensor::f_run_backward(&[root], leaves, false, false)?)
     }
 }

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use super::gradient::Root;
+use super::mixing::Mixing;
 use super::slice::Passes;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::batches::Batch;
@@ -15,6 +16,9 @@ use crate::machine::parallel::Share;
 use crate::methods::{Answer, Extra, Objective, Request, Target};
 use crate::model::{Input, Model};
 use crate::subspace::Subspace;
+
+const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
+    does not show it";
 
 /// The mean cross-entropy of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
@@ -88,6 +92,19 @@ impl Likelihood<'_> {
     pub(super) fn parts_of(&self, request: &Request) -> Range<usize> {
         request.part.map_or(0..self.parts.len(), |part| part..part + 1)
     }
+
+    /// Returns the mixing of the gradients of all particles by the requested `matrices: [L, n, n]`.
+    ///
+    /// # Errors
+    /// Fails if the matrices have another shape, or if the network does not show the inputs of its layers.
+    pub(super) fn mixing(&self, request: &Request, matrices: &Tensor) -> Result<Mixing<'_>> {
+        let (theta, layout) = (request.theta, self.subspace.layout());
+        ensure!(layout.is_dense() || self.model.network.records_layers(), request.refused(UNSHOWN));
+        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
+        let size = matrices.size();
+        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
+        Ok(Mixing::new(layout, theta, self.model.kind, matrices))
+    }
 }
 
 impl Objective for Likelihood<'_> {
@@ -97,9 +114,9 @@ impl Objective for Likelihood<'_> {
         Ok(match (request.target, request.extra) {
             (Target::Losses, Extra::None) => self.gradients(theta, parts, Root::Loss, None)?.into(),
             (Target::Losses, Extra::Squares) => self.squared(theta, parts)?.into(),
-            (Target::Losses, Extra::Noise(noise)) => self.flipped(theta, noise, parts)?.into(),
+            (Target::Losses, Extra::Noise(noise)) => self.flipped(request, noise)?.into(),
             (Target::Losses, Extra::Mixing(matrices)) => {
-                let mixing = self.mixing(theta, matrices)?;
+                let mixing = self.mixing(request, matrices)?;
                 let own = self.gradients(theta, parts, Root::Loss, Some(&mixing))?;
                 mixing.finish(own).into()
             }

@@ -8,34 +8,15 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::gradient::backward;
-use super::likelihood::Likelihood;
+use super::gradient::{Backward, Plain};
 use super::slice::Slice;
 use crate::base::tensor::wide;
 use crate::methods::{Evaluation, Extended};
 use crate::model::network::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
-
-const UNRECORDED: &str = "gradients mixed in weight space need what enters and leaves the layers of [subspace.low-rank], \
-    which a module (checkpoint.kind = \"module\") does not show: set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
-
-impl Likelihood<'_> {
-    /// Returns the mixing of the gradients of all particles `theta: [n, P]` by `matrices: [L, n, n]`.
-    ///
-    /// # Errors
-    /// Fails if the matrices have another shape, or if the network does not show the inputs of its layers.
-    pub(super) fn mixing(&self, theta: &Tensor, matrices: &Tensor) -> Result<Mixing<'_>> {
-        let layout = self.subspace.layout();
-        ensure!(layout.is_dense() || self.model.network.records_layers(), UNRECORDED);
-        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
-        let size = matrices.size();
-        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
-        Ok(Mixing::new(layout, theta, self.model.kind, matrices))
-    }
-}
 
 /// The low-rank factors of all particles, and the sum of their mixed gradients.
 pub struct Mixing<'a> {
@@ -62,7 +43,7 @@ struct Factors<'a> {
 impl<'a> Mixing<'a> {
     /// Prepares the mixing for all particles `theta: [n, P]` in the compute type `kind`, with one matrix c per block,
     /// `[L, n, n]`.
-    fn new(layout: &'a Layout, theta: &Tensor, kind: Kind, matrices: &Tensor) -> Mixing<'a> {
+    pub fn new(layout: &'a Layout, theta: &Tensor, kind: Kind, matrices: &Tensor) -> Mixing<'a> {
         let factors = |(index, block): (usize, &'a Block)| match block.shape {
             Shape::LowRank { rank, inputs, outputs, scale } => {
                 let n = theta.size()[0];
@@ -126,22 +107,13 @@ pub struct Forward<'a> {
     slice: Slice,
 }
 
-impl Forward<'_> {
-    /// Discards the taps of a forward pass without a graph.
-    pub fn forget(&self) {
-        self.mixing.tape.take();
-    }
-
-    /// Returns the gradients of `root` with respect to `leaves`, and mixes those of all low-rank layers used since the last
-    /// call.
-    ///
-    /// # Errors
-    /// Fails if [`backward`] fails.
-    pub fn backward(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
+impl Backward for Forward<'_> {
+    /// Also mixes the gradients of all low-rank layers used since the last call.
+    fn run(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
         let mut taps = self.mixing.tape.take();
         taps.retain(|tap| self.mixing.low_rank.contains_key(tap.layer.as_str()));
         let inputs: Vec<&Tensor> = leaves.iter().copied().chain(taps.iter().map(|tap| &tap.output)).collect();
-        let mut gradients = backward(root, &inputs, None)?;
+        let mut gradients = Plain.run(root, &inputs)?;
         let by_outputs = gradients.split_off(leaves.len());
         for (tap, gradient) in taps.into_iter().zip(by_outputs).filter(|(_, gradient)| gradient.defined()) {
             self.mix(&tap, &gradient);
@@ -149,6 +121,12 @@ impl Forward<'_> {
         Ok(gradients)
     }
 
+    fn forget(&self) {
+        self.mixing.tape.take();
+    }
+}
+
+impl Forward<'_> {
     /// Adds the contribution of one use of a layer; `gradient: [k, B, T, rows]` is with respect to its output.
     fn mix(&self, tap: &Tap, gradient: &Tensor) {
         let Factors { block, a, b, shares } = &self.mixing.low_rank[tap.layer.as_str()];

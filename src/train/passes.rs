@@ -7,9 +7,10 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
-use super::gradient::{Gradient, Pass, Root};
+use super::gradient::{Backward, Gradient, Pass, Plain, Root};
 use super::likelihood::Likelihood;
 use super::mixing::Mixing;
+use super::recompute::Segments;
 use super::slice::Slice;
 use crate::machine::memory::Cut;
 use crate::methods::{Evaluation, Output, Outputs};
@@ -82,12 +83,32 @@ impl Likelihood<'_> {
         for samples in samples {
             let weights = self.subspace.weights(&self.model.base, &leaves);
             let slice = self.slice(chunk.start, count, samples);
-            let pass = Pass { likelihood: self, weights, slice, root, mixing };
-            let Gradient { values, by_leaves } = pass.gradient(&leaves.iter().collect::<Vec<_>>())?;
+            let leaves: Vec<&Tensor> = leaves.iter().collect();
+            let Gradient { values, by_leaves } = self.pass(weights, &leaves, slice, root, mixing)?;
             layout.gather(&by_leaves, &chunk.gradients);
             total += values;
         }
         Ok(total)
+    }
+
+    /// Runs one pass of a slice with `weights` that are attached to `leaves`.
+    pub(super) fn pass(
+        &self,
+        mut weights: Weights,
+        leaves: &[&Tensor],
+        slice: Slice,
+        root: Root,
+        mixing: Option<&Mixing>,
+    ) -> Result<Gradient> {
+        let forward = mixing.map(|mixing| mixing.forward(&mut weights, slice));
+        let backward: &dyn Backward = if let Some(forward) = &forward { forward } else { &Plain };
+        let (input, labels) = (self.input.map(|t| slice.of(t)), slice.of(&self.labels));
+        let pass = Pass { model: self.model, weights, input, labels, root, slice };
+        if self.passes.recompute {
+            let first = self.model.network.first_stage(self.subspace.layout());
+            return Segments { pass: &pass, backward, leaves, first }.gradient();
+        }
+        pass.gradient(leaves, backward)
     }
 
     /// Returns an output for rows of theta and all samples of this process, without a graph.

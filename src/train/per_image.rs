@@ -6,7 +6,7 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::gradient::backward;
+use super::gradient::{Backward, Plain};
 use super::likelihood::Likelihood;
 use crate::methods::{Evaluation, Extended};
 use crate::predict::in_parts;
@@ -55,7 +55,7 @@ impl Likelihood<'_> {
             let losses = self.model.head.losses(&weights, &self.model.features_of(&weights, &input)?, &labels);
             let loss = losses.sum(losses.kind());
             let each = Tensor::zeros([count, layout.parameters()], (theta.kind(), theta.device()));
-            layout.gather(&backward(&loss, &leaves.iter().collect::<Vec<_>>(), None)?, &each);
+            layout.gather(&Plain.run(&loss, &leaves.iter().collect::<Vec<_>>())?, &each);
             let sum = |rows: &Tensor| rows.sum_dim_intlist([0i64].as_slice(), true, rows.kind()) / batch;
             let _ = gradient.shallow_clone().g_add_(&sum(&each));
             let _ = squares.shallow_clone().g_add_(&sum(&each.square()));

@@ -4,30 +4,28 @@
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
-use super::gradient::{Gradient, Pass, backward};
-use super::mixing::Forward;
+use super::gradient::{Backward, Gradient, Pass};
 use crate::model::Input;
 
 /// A pass in segments: up to the first trained stage, each stage, and the readout with the head.
 pub(super) struct Segments<'a> {
     pub pass: &'a Pass<'a>,
-    /// The forward pass whose layers are recorded, if gradients are mixed.
-    pub mixed: Option<&'a Forward<'a>>,
+    pub backward: &'a dyn Backward,
     pub leaves: &'a [&'a Tensor],
     /// The first trained stage.
     pub first: usize,
 }
 
 impl Segments<'_> {
-    /// Runs the pass on the input of its slice.
+    /// Runs the pass.
     ///
     /// # Errors
     /// Fails if libtorch fails, or if the values depend on no leaf.
-    pub fn gradient(&self, input: &Input) -> Result<Gradient> {
-        let Segments { pass, mixed, leaves, .. } = *self;
-        let (model, weights) = (pass.likelihood.model, &pass.weights);
+    pub fn gradient(&self) -> Result<Gradient> {
+        let Segments { pass, backward, leaves, .. } = *self;
+        let (model, weights) = (pass.model, &pass.weights);
         let network = &*model.network;
-        let (start, first) = match input {
+        let (start, first) = match &pass.input {
             Input::Entering(values, stage) => (values.shallow_clone(), *stage),
             samples => (network.enter_at(weights, self.first, &model.prepared(samples)?), self.first),
         };
@@ -36,13 +34,11 @@ impl Segments<'_> {
             for stage in first..network.stages() {
                 let x = entered[entered.len() - 1].shallow_clone();
                 entered.push(network.stage(weights, stage, x));
-                if let Some(forward) = mixed {
-                    forward.forget();
-                }
+                backward.forget();
             }
         });
         let found = leaves.iter().map(|_| Tensor::new()).collect();
-        let mut sums = Sums { mixed, leaves, found };
+        let mut sums = Sums { backward, leaves, found };
         let last = entered.pop().unwrap_or_else(|| start.detach()).detach().set_requires_grad(true);
         let values = pass.values(&network.features(weights, &last));
         let mut flowing = sums.back(&values.sum(values.kind()), Some(&last))?;
@@ -65,7 +61,7 @@ fn against(values: &Tensor, gradient: &Tensor) -> Tensor {
 
 /// The gradients summed over the segments so far.
 struct Sums<'a> {
-    mixed: Option<&'a Forward<'a>>,
+    backward: &'a dyn Backward,
     leaves: &'a [&'a Tensor],
     found: Vec<Tensor>,
 }
@@ -75,7 +71,7 @@ impl Sums<'_> {
     /// input.
     fn back(&mut self, root: &Tensor, entered: Option<&Tensor>) -> Result<Tensor> {
         let inputs: Vec<&Tensor> = entered.into_iter().chain(self.leaves.iter().copied()).collect();
-        let mut gradients = backward(root, &inputs, self.mixed)?.into_iter();
+        let mut gradients = self.backward.run(root, &inputs)?.into_iter();
         let flowing = entered.and_then(|_| gradients.next()).unwrap_or_default();
         for (sum, gradient) in self.found.iter_mut().zip(gradients).filter(|(_, gradient)| gradient.defined()) {
             *sum = if sum.defined() { &*sum + gradient } else { gradient };

@@ -1,19 +1,52 @@
 //! The likelihood of a batch, computed by several processes together.
 
+use std::rc::Rc;
+
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use super::batches::TrainBatch;
+use super::context::Context;
 use super::gradient::Root;
 use super::likelihood::Likelihood;
+use super::slice::Passes;
 use crate::base::tensor::upload;
+use crate::machine::memory::Cutter;
 use crate::machine::parallel::Team;
 use crate::methods::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Outputs, Request, Target};
+use crate::model::Model;
+use crate::subspace::Subspace;
 
 /// The likelihood of a batch of which every process computes a share. Theta and the results are the same in all
 /// processes.
 pub struct Shared<'a> {
     pub own: Likelihood<'a>,
     pub team: &'a Team<'a>,
+}
+
+/// Makes the objective of each batch.
+pub(super) struct Objectives<'a> {
+    model: &'a Model,
+    subspace: &'a dyn Subspace,
+    passes: Passes,
+    /// The number of particles and images that go through the network at once.
+    chunker: Rc<Cutter>,
+    team: &'a Team<'a>,
+}
+
+impl<'a> Objectives<'a> {
+    pub fn new(context: &Context<'a>, team: &'a Team<'a>, chunker: Rc<Cutter>) -> Objectives<'a> {
+        let (model, subspace, passes) = (context.model(), context.subspace, Passes::of(context.spec()));
+        Objectives { model, subspace, passes, chunker, team }
+    }
+
+    /// Returns the objective of a batch.
+    pub fn on(&self, batch: &TrainBatch) -> Shared<'a> {
+        let (input, labels) = (batch.input.map(Tensor::shallow_clone), batch.labels.shallow_clone());
+        let own = Likelihood::on(self.model, self.subspace, self.passes, input, labels);
+        let own = own.of_share(self.team.share(), batch.size).chunked_by(self.chunker.clone());
+        Shared { own, team: self.team }
+    }
 }
 
 impl Objective for Shared<'_> {
@@ -76,7 +109,7 @@ impl Shared<'_> {
 
     /// Mixes gradients: the particles of this process add to the mixed gradients of all.
     fn mixed(&self, request: &Request, matrices: &Tensor) -> Result<Extended> {
-        let mut mixing = self.own.mixing(request.theta, matrices)?;
+        let mut mixing = self.own.mixing(request, matrices)?;
         let parts = self.own.parts_of(request);
         let own = self.own.gradients(&self.rows(request.theta), parts, Root::Loss, Some(&mixing))?;
         let own = self.exchange(own)?;

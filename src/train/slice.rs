@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use tch::Tensor;
 
+use crate::experiment::TrainSpec;
 use crate::machine::parallel::Share;
 
 /// The split of a step into passes. Losses and gradients depend on it only through rounding.
@@ -20,6 +21,11 @@ pub struct Passes {
 impl Passes {
     /// All particles and the whole batch in one forward pass.
     pub const WHOLE: Passes = Passes { particle_chunk: 0, accumulate: 1, recompute: false };
+
+    /// Returns the split that a config asks for. How many particles go through the network at once is planned.
+    pub fn of(spec: &TrainSpec) -> Passes {
+        Passes { particle_chunk: 0, accumulate: spec.accumulate.parts(), recompute: spec.recompute }
+    }
 
     /// Returns the samples of this process in each part of a batch.
     pub fn samples(&self, share: &Share, batch: usize) -> Vec<Range<usize>> {

@@ -1,9 +1,7 @@
 //! The settings of a Laplace approximation: what is fitted after training, and how it predicts.
 
-use serde::Serialize;
-
 use crate::posterior::Output;
-use crate::schema::{Reader, words};
+use crate::schema::{settings, words};
 
 words! {
     /// The parameters that get a Gaussian.
@@ -30,47 +28,29 @@ words! {
     }
 }
 
-/// The form in which the curvature is kept.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Shape {
-    pub structure: Structure,
-    pub tokens: Tokens,
-    /// The side from which Kronecker factors are kept at low rank.
-    pub wide: i64,
-    /// The rank of the factors that are kept at low rank.
-    pub kept: i64,
+settings! {
+    /// The form in which the curvature is kept.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Shape {
+        /// Form of the curvature: Kronecker factors, diagonal, or the whole matrix.
+        pub structure: Structure = Structure::Kron;
+        /// Whether Kronecker factors count each token or each image as one sample.
+        pub tokens: Tokens = Tokens::Expand;
+        /// Side of a Kronecker factor from which it is kept at low rank.
+        pub wide: i64 = Self::WIDE, in 1..=1_000_000;
+        /// Rank of the factors that are kept at low rank.
+        pub kept: i64 = Self::KEPT, in 1..=10_000;
+    }
 }
 
 impl Shape {
     /// The defaults of `wide` and `kept`.
-    const WIDE: usize = 512;
-    const KEPT: usize = 10;
-
-    /// Reads the keys of `[method.laplace]` that say how the curvature is kept.
-    pub fn read(reader: &Reader) -> Shape {
-        Shape {
-            structure: reader
-                .choice("structure")
-                .about("Form of the curvature: Kronecker factors, diagonal, or the whole matrix.")
-                .or(Structure::Kron),
-            tokens: reader
-                .choice("tokens")
-                .about("Whether Kronecker factors count each token or each image as one sample.")
-                .or(Tokens::Expand),
-            wide: reader
-                .count("wide", 1..=1_000_000)
-                .about("Side of a Kronecker factor from which it is kept at low rank.")
-                .or(Self::WIDE) as i64,
-            kept: reader
-                .count("kept", 1..=10_000)
-                .about("Rank of the factors that are kept at low rank.")
-                .or(Self::KEPT) as i64,
-        }
-    }
+    const WIDE: i64 = 512;
+    const KEPT: i64 = 10;
 
     /// Returns whether everything that is said of Kronecker factors has its default.
     pub fn has_default_factors(&self) -> bool {
-        (self.tokens, self.wide, self.kept) == (Tokens::Expand, Self::WIDE as i64, Self::KEPT as i64)
+        (self.tokens, self.wide, self.kept) == (Tokens::Expand, Self::WIDE, Self::KEPT)
     }
 }
 

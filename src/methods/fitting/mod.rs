@@ -1,5 +1,5 @@
-//! The settings of what is fitted around particles, trained or as the checkpoint has them. [`crate::laplace`] and
-//! `train/tfb.rs` do it.
+//! The settings of what is fitted around particles, trained or as the checkpoint has them. [`crate::laplace`]
+//! does it.
 
 use crate::posterior::Output;
 

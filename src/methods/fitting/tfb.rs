@@ -117,24 +117,29 @@ mod tests {
         assert!(error.contains("method.tfb.tolerance") && error.contains("0.001"), "{error}");
     }
 
-    /// The search of the authors, `TFBLoRA.fit` (tests/fixtures/authors/tfb.json), on anchors whose logits move with the spread.
-    /// It divides the change by the number of anchors, so that its tolerance is ours over that number, and keeps the end of the
-    /// last interval that is beyond it; here the other end is kept.
+    /// The search of the authors, `TFBLoRA.fit` (tests/fixtures/authors/tfb.json), on anchors whose logits move with the spread, with
+    /// the defaults of their parser and with the settings of their scripts. It divides the change by the number of anchors, so that
+    /// its tolerance is ours over that number, and keeps the end of the last interval that is beyond it; here the other end is kept.
     #[test]
     fn the_bisection_of_the_authors_code_ends_in_the_same_interval() {
         let golden = Golden::of_authors("tfb");
-        let (anchors, moves) = (golden.tensor("anchors"), golden.tensor("moves"));
+        let anchors = golden.tensor("anchors");
         let predicted = anchors.argmax(-1, true);
         let nll = |logits: &Tensor| {
             let mean = logits.softmax(-1, Kind::Double).mean_dim([0i64].as_slice(), false, Kind::Double);
             -(mean.gather(1, &predicted, false) + 1e-12).log().mean(Kind::Double).double_value(&[])
         };
         let reference = nll(&anchors.unsqueeze(0));
-        let change = |spread: f64| Ok((nll(&(&anchors + &moves * spread)) - reference).abs() / reference);
-        let (largest, halvings) = (golden.number("largest"), golden.number("halvings") as usize);
-        let search = Search { smallest: 0.001, largest, halvings };
-        let found = search.run(golden.number("tolerance"), change).unwrap();
-        let width = (largest - 0.001) / 2f64.powi(halvings as i32);
-        assert!((golden.number("found") - found.spread - width).abs() < 1e-12, "{found:?}");
+        for case in ["parser", "scripts"] {
+            let number = |name: &str| golden.number(&format!("{case}/{name}"));
+            let moves = golden.tensor(&format!("{case}/moves"));
+            let change = |spread: f64| Ok((nll(&(&anchors + &moves * spread)) - reference).abs() / reference);
+            let (largest, halvings) = (number("largest"), number("halvings") as usize);
+            let tolerance = number("ratio") * anchors.size()[0] as f64;
+            let found = Search { smallest: 0.001, largest, halvings }.run(tolerance, change).unwrap();
+            let width = (largest - 0.001) / 2f64.powi(halvings as i32);
+            assert!((number("found") - found.spread - width).abs() < 1e-12, "{case}: {found:?}");
+            assert!(found.spread > 0.001 && found.spread + 1.5 * width < largest, "{case}: both ends moved: {found:?}");
+        }
     }
 }

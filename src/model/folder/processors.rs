@@ -4,9 +4,9 @@
 use serde_json::Value;
 
 use super::asked::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
-use super::values::Values;
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
+use crate::model::values::Values;
 
 /// A class of image processors.
 struct Processor {

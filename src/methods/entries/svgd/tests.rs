@@ -218,7 +218,8 @@ fn repulsion_is_the_same_for_every_drive() {
     assert!((repulsion(Drive::Weight) - own).abs().max().double_value(&[]) < 1e-14);
 }
 
-/// If no two particles are near, every drive is the own gradient, and its cosine with it is 1.
+/// If no two particles are near, every drive is the own gradient over n, the factor that equation 2 has on all of φ, and its cosine
+/// with the own gradient is 1.
 #[test]
 fn far_particles_keep_their_own_gradients() {
     let (theta, gradients) = (low_rank_theta(), (low_rank_theta() * 50.0).sin());
@@ -226,6 +227,9 @@ fn far_particles_keep_their_own_gradients() {
     let mut expected: Vec<f64> = Vec::new();
     for row in 0..3 {
         expected.extend((0..10).map(|column| -gradients.double_value(&[row, column]) / 3.0));
+    }
+    for drive in [Drive::Own, Drive::Shared] {
+        assert_close(&update(Spec { drive, ..far.clone() }, &low_rank(), &theta, &gradients), &expected);
     }
     assert_close(&update(far.clone(), &low_rank(), &theta, &gradients), &expected);
     assert_close(&diagnostics(far, &theta, &gradients).narrow(0, 4, 1), &[1.0]);
