@@ -6,7 +6,7 @@ use tch::Device;
 use super::lengths::Lengths;
 use super::machine::{Machine, Part};
 use super::network::{Counted, Sized};
-use crate::bench::flops::{Pass, Reads, Sample, Work, count};
+use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
 use crate::machine::memory::{Cut, free_bytes};
@@ -89,7 +89,7 @@ impl<'a> Case<'a> {
             }
         };
         let pass = Pass { layout, classes, particles, images: samples.count, own_images: samples.own, from_stage };
-        count((&*self.model.network, &self.model.base), sample, reads, pass)
+        Counting { network: &*self.model.network, base: &self.model.base, sample, reads, pass }.work()
     }
 
     /// Returns what training and validation read of a sample of a split.
