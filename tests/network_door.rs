@@ -195,7 +195,8 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
 /// Every metric of a posterior on 200 other texts.
 fn scored(experiment: &Experiment, session: &Session, posterior: &Posterior) -> Scores {
     let (tests, indices) = (texts(200, 1), (0..200).collect::<Vec<u32>>());
-    let prepared = prepare(experiment.predictive(), session.subspace().unwrap(), posterior, 1).unwrap();
+    let prepared =
+        prepare(experiment.predictive(), experiment.post_hoc(), session.subspace().unwrap(), posterior, 1).unwrap();
     let predictor = Predictor::new(&session.model, prepared.members(), Chunk::Auto);
     let logits = predictor.all_logits(&tests, &indices, 64, &indicatif::ProgressBar::hidden()).unwrap();
     let shape = Shape { members: predictor.members(), samples: 200, classes: 2 };

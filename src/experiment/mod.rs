@@ -14,6 +14,7 @@ mod training;
 use std::cell::OnceCell;
 
 use crate::machine::Chunk;
+use crate::methods::PostHoc;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
@@ -134,6 +135,11 @@ impl Experiment {
     /// member.
     pub fn predictive(&self) -> Predictive {
         self.training.as_ref().map_or(Predictive::Particles, |training| training.method.spec.predictive())
+    }
+
+    /// Returns what is fitted around the particles, if anything is.
+    pub fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        self.training.as_ref()?.method.spec.post_hoc()
     }
 
     /// Returns the number of members that go through the network at once.

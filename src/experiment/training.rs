@@ -58,7 +58,7 @@ impl Training {
         // What evaluates a posterior does not train it: the rules of training do not concern it.
         if trains {
             training.cross_check(root);
-            training.check_tuning(root, validation);
+            training.check_post_hoc(root, validation);
             head.iter().for_each(|head| training.check_separation(root, *head));
         }
         Some(training)
@@ -76,14 +76,11 @@ impl Training {
         self.check_method(root);
     }
 
-    /// Checks that there are images to choose the precision of a prior by.
-    fn check_tuning(&self, root: &Reader, validation: Validation) {
-        let tuning = self.method.spec.course().laplace().map(|laplace| laplace.tuning);
-        if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
-            root.problem(
-                "method",
-                "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",
-            );
+    /// Checks that a method that is fitted afterwards has the images that it needs.
+    fn check_post_hoc(&self, root: &Reader, validation: Validation) {
+        let problem = self.method.spec.post_hoc().and_then(|method| method.check(!validation.is_none()));
+        if let Some(problem) = problem {
+            root.problem("method", problem);
         }
     }
 

@@ -28,11 +28,10 @@ use super::cosine::Cosines;
 use super::factor::Sum;
 use super::fit::Fitter;
 use super::seen::Seen;
-use super::{Approximation, Curvature, Evidence, Fitted};
+use super::{Approximation, Curvature, Evidence, Fitted, Output};
 use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::{Batch, SampleSet, in_order};
-use crate::methods::projections::Settings;
 use crate::model::head::{Head, Texts};
 use crate::model::network::Graph;
 use crate::posterior::curvature::{Factor, Pair};
@@ -95,6 +94,20 @@ fn add_rows(sum: &mut Sum, embeddings: &Tensor, others: (&Tensor, &Tensor), like
 /// Returns an empty sum for rows as wide as those of `like`, with all entries.
 fn dense(like: &Tensor) -> Sum {
     Sum::new(like.size()[1], i64::MAX, 1, like.device())
+}
+
+/// The settings of the fit and of its predictions.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The most images of the training split in the curvature.
+    pub images: usize,
+    /// The factor τ on the curvature, how many times the images are counted; `None` if it is chosen on held-out images.
+    pub pseudo_count: Option<f64>,
+    /// The prior precision λ, if it is fixed.
+    pub prior_precision: Option<f64>,
+    pub output: Output,
+    /// The number of draws.
+    pub samples: usize,
 }
 
 impl Fitter<'_, Settings> {

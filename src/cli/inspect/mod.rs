@@ -1,8 +1,6 @@
 //! `bella inspect`: prints what a checkpoint is, and how it was checked.
 
-mod kind;
 mod language;
-mod llava;
 mod module;
 
 use std::path::{Path, PathBuf};
@@ -10,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use self::kind::kind_name;
 use self::module::Said;
+use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::folder::Preprocessing;
@@ -123,7 +121,7 @@ fn print_network(file: &Path, identified: &Identified) {
     println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
     print_own_head(file, head.as_ref());
-    println!("parameters    {} in the image tower, stored as {}", base.count(), kind_name(*stored));
+    println!("parameters    {} in the image tower, stored as {}", base.count(), precision_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
 }
@@ -152,8 +150,8 @@ fn print_language(args: &InspectArgs) -> Result<()> {
         args.file.display()
     );
     let base = match is_llava(&args.file) {
-        true => llava::print(&args.file, args.rank)?.base,
-        false => language::print(&args.file, args.rank)?.base,
+        true => language::print_seeing(&args.file, args.rank)?,
+        false => language::print(&args.file, args.rank)?,
     };
     if args.parameters {
         print_parameters(&base);

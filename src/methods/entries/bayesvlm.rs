@@ -3,11 +3,16 @@
 //! [`crate::laplace::cosine`] predicts with it.
 
 use anyhow::{Result, bail};
+use tch::Tensor;
 
+use crate::laplace::cosine::Cosines;
+use crate::laplace::fit::Fitter;
+use crate::laplace::projections::Settings;
 use crate::methods::independent::Independent;
-use crate::methods::projections::Settings;
-use crate::methods::{Circumstances, Course, Entry, Fitting, Method, MethodSpec, Particles, Parts, RowsAre, Update};
-use crate::posterior::{Output, Predictive};
+use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
+use crate::methods::{Circumstances, Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::posterior::{Output, Posterior, Predictive};
+use crate::predict::Linear;
 use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -73,8 +78,40 @@ impl MethodSpec for Spec {
         Predictive::laplace(self.predictive, self.samples)
     }
 
-    fn course(&self) -> Course<'_> {
+    fn origin(&self) -> Origin<'_> {
+        Origin::Checkpoint
+    }
+
+    fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        Some(self)
+    }
+}
+
+impl PostHoc for Spec {
+    fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
         let Spec { images, pseudo_count, prior_precision, predictive: output, samples } = *self;
-        Course::FitCheckpoint(Fitting::Projections(Settings { images, pseudo_count, prior_precision, output, samples }))
+        let &Context { model, subspace, train, validation, batch_size, seed } = context;
+        let fitter = Fitter {
+            model,
+            subspace,
+            settings: Settings { images, pseudo_count, prior_precision, output, samples },
+            images: train.set,
+            train: train.indices,
+            held_out: (validation.set, validation.indices),
+            batch_size,
+            seed,
+        };
+        let fitted = fitter.fit(theta)?;
+        Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
+    }
+
+    fn output(&self) -> Option<(Output, usize)> {
+        Some((self.predictive, self.samples))
+    }
+
+    fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
+        let Predicted { subspace, posterior, output, samples, seed } = predicted;
+        let Posterior::Laplace { fitted, .. } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
+        Ok(Box::new(Cosines::new(subspace, fitted, (output, samples), seed)?))
     }
 }
