@@ -154,7 +154,7 @@ pub struct Described {
 
 /// A language network, or one that sees images.
 pub enum Text {
-    Language(Language),
+    Language(Box<Language>),
     Llava(Box<Llava>),
 }
 
@@ -192,7 +192,7 @@ impl Described {
     ) -> Result<Described> {
         let network = match kind {
             CheckpointKind::VisionLanguage => Text::Llava(Box::new(llava::described(values, tokens, normalize)?)),
-            _ => Text::Language(language::described(values, tokens)?.1),
+            _ => Text::Language(Box::new(language::described(values, tokens)?.1)),
         };
         Ok(Described { name, network, stored: stored(values) })
     }
@@ -229,7 +229,7 @@ impl Text {
     /// Returns the network under a head of which a subspace trains `training`.
     pub fn under(self, training: Training) -> Box<dyn Network> {
         match self {
-            Text::Language(language) => Box::new(language),
+            Text::Language(language) => language,
             Text::Llava(mut llava) => {
                 if training != Training::Tokens {
                     llava.reads = Rows::Last;
