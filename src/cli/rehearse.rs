@@ -92,7 +92,7 @@ pub fn run(args: &RehearseArgs) -> Result<()> {
     if configs.is_empty() {
         return Err(Usage("rehearse needs a config: bella rehearse configs/cifar10.toml".into()).into());
     }
-    let experiment = ConfigArgs { configs, sets: args.config.sets.clone() }.read(None)?;
+    let experiment = ConfigArgs { configs, ..args.config.clone() }.read(None)?;
     let options = options(args, &experiment)?;
     // Every error of a plan is a mistake in the command line or in the config.
     let plan = Plan::new(&experiment, &options).map_err(|error| Usage(format!("{error:#}")))?;

@@ -8,6 +8,7 @@ mod identity;
 pub mod keys;
 mod layers;
 mod overrides;
+mod short;
 mod train_table;
 mod training;
 
@@ -25,7 +26,8 @@ use chosen::choose;
 pub use data::{DataSpec, Validation};
 pub use identity::{Group, digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
-pub use overrides::{Overrides, data_table, forget, on_other_data};
+pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
+pub use short::{full_key, may_be_short};
 pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Training;

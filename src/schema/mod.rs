@@ -16,7 +16,7 @@ mod tree;
 pub use bounds::{Bounds, limits};
 pub(crate) use choice::words;
 pub use choice::{Choice, UnknownWord, possible_value};
-pub use node::{Node, Origin, Table, Value};
+pub use node::{Node, Origin, SET, Table, Value};
 pub use problems::{Problem, Problems, one_line};
 pub use reader::{CommandLine, Field, Reader};
 #[doc(hidden)]

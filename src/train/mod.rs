@@ -13,6 +13,7 @@ mod material;
 mod meter;
 mod mixing;
 mod observers;
+mod opening;
 mod particles;
 mod passes;
 mod per_image;
@@ -31,6 +32,7 @@ mod validation;
 
 pub use likelihood::Likelihood;
 pub use material::Material;
+pub use opening::{Opening, open};
 pub use record::Finished;
 pub use run::{Outcome, Run, Watch, run};
 pub use saver::{read_resume_file, stored_threads};
