@@ -2,7 +2,6 @@
 
 mod config;
 pub mod expected;
-mod families;
 mod folder;
 mod graph;
 mod head;

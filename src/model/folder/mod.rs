@@ -11,6 +11,7 @@ mod agreement;
 mod asked;
 pub mod class_names;
 mod config;
+mod files;
 mod looks;
 mod open_clip;
 mod preprocessing;
@@ -37,7 +38,7 @@ use config::Config;
 use weights::REFERENCE;
 
 pub use asked::Preprocessing;
-pub use config::file as config_file;
+pub use files::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
 
@@ -149,7 +150,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let place = Place::of(path)?;
     let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
-    let beside = config::file(&place.folder).into_iter().chain(named);
+    let beside = files::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| file.is_file()).collect();
     all.extend(place.files());
     Ok(all)
