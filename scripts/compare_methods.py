@@ -45,6 +45,16 @@ def trained(folder):
     return runs
 
 
+def names_of(runs, results):
+    """The row of the table for each (method, seed): runs are averaged only if they share `config`, the hash of their settings without
+    the seed. The rows of a method that was trained with several settings are told apart by it."""
+    configs = {key: (one(results, run, condition="clean") or {}).get("config") or run.name for key, run in runs.items()}
+    of_method = {}
+    for (method, _), config in configs.items():
+        of_method.setdefault(method, set()).add(config)
+    return {key: key[0] if len(of_method[key[0]]) == 1 else f"{key[0]}, config {config}" for key, config in configs.items()}
+
+
 def number(row, column):
     text = row.get(column, "") if row else ""
     return float(text) if text else None
@@ -105,16 +115,16 @@ def predictions(run):
     return found[0] if found else None
 
 
-def differences(bella, runs, methods):
+def differences(bella, runs, names):
     """Rows of paired bootstraps against `map` of the same seed."""
     found = []
-    for method, seed in sorted(runs):
+    for method, seed in sorted(names):
         a, b = (predictions(runs.get((name, seed), Path("."))) for name in ("map", method))
-        if method == "map" or method not in methods or not a or not b:
+        if method == "map" or not a or not b:
             continue
         printed = subprocess.run([bella, "compare", a, b, "--average", "pm", "--csv"], check=True, capture_output=True, text=True)
         for row in csv.DictReader(printed.stdout.splitlines()):
-            found.append({"method": method, "seed": seed, **row})
+            found.append({"method": names[method, seed], "seed": seed, **row})
     return found
 
 
@@ -147,14 +157,16 @@ def main():
     epsilons = [float(word) for word in arguments.epsilons.split()]
     runs = trained(out / "sweeps" / "comparison")
     tables = [rows_of(out / f"comparison{suffix}.csv") for suffix in ("", "-ood", "-conformal")]
-    measured = {}
-    for (method, seed), run in runs.items():
-        plain = one(tables[0], runs.get(("map", seed), Path("-")), condition="clean")
-        measured.setdefault(method, {})[seed] = Measured(run, method, tables, epsilons, plain)
-    methods = [method for method in arguments.methods if method in measured]
-    if not methods:
+    names = {key: name for key, name in names_of(runs, tables[0]).items() if key[0] in arguments.methods}
+    if not names:
         raise SystemExit(f"{out}: no finished run of a comparison here")
-    paired = differences(arguments.bella, runs, methods)
+    measured = {}
+    for method, seed in sorted(names, key=lambda key: (arguments.methods.index(key[0]), key[1])):
+        plain = one(tables[0], runs.get(("map", seed), Path("-")), condition="clean")
+        name = names[method, seed]
+        measured.setdefault(name, {})[seed] = Measured(runs[method, seed], name, tables, epsilons, plain)
+    methods = list(measured)
+    paired = differences(arguments.bella, runs, names)
     columns = list(next(iter(measured[methods[0]].values())).cells)
     written = [["method", "seeds", *(name for column in columns for name in (column, f"{column}_half_width"))]]
     shown = [["method", "seeds", *columns]]

@@ -190,6 +190,7 @@ def actors():
         ["s = torch.sub(-9223372036854775807, torch.sub(torch.size(x, 1), 2))", "a = torch.floordiv(s, torch.sub(2, torch.size(x, 1)))"]
     )
     yield "no-heads", acting([f"a = torch.sum({layer})"])
+    yield "tiny-scale", acting(["a = torch.sum(torch.upsample_nearest2d(torch.zeros([2, 3, 8, 8], dtype=0), [64, 64], 1.0e-300, 1.0e-300))"])
     yield "calls", acting([f"a = {called(0)}"], functions=DEPTH)
     yield "for-ever", acting(["a = 1", "while True:", "  a = torch.add(a, 1)"])
     yield "doubling", acting(["b = annotate(List[int], [1])", "while True:", "  b = torch.add(b, b)", "a = torch.len(b)"])

@@ -129,15 +129,19 @@ def tfb(repository):
     turned = factors(layer)
     # Anchors whose logits move with the spread, as three draws would move them.
     anchors, count = torch.randn(6, 4) * 3, 6
-    moves = torch.randn(3, 6, 4) * 3
+    single = moves = torch.randn(3, 6, 4) * 3
     model.forward_logits = lambda batch, **_: (anchors + model.args.bayes_beta * moves).permute(1, 0, 2)
     probabilities = anchors.softmax(-1)
     model.all_ori_probs, model.all_ori_predicted_classes = probabilities, probabilities.argmax(-1)
-    model.args.bayes_beta = 0.2
-    model.fit([None], target_ratio=0.01 / count, max_iters=10)
+    searches = {}
+    # The defaults of their parser, without the division by the number of anchors, and the settings of their scripts.
+    for name, largest, ratio, halvings, scale in [("parser", 0.2, 0.01 / count, 10, 1.0), ("scripts", 0.015, 0.003, 5, 2.0)]:
+        moves, model.args.bayes_beta = scale * single, largest
+        model.fit([None], target_ratio=ratio, max_iters=halvings)
+        searches[name] = {"moves": moves, "ratio": ratio, "largest": largest, "halvings": halvings, "found": model.args.bayes_beta}
     torch.set_default_dtype(torch.float64)
     return {"start": start, "spread": 0.07, "a": turned["a"], "b": turned["b"], "std": turned["root"] ** 2, "anchors": anchors,
-            "moves": moves, "tolerance": 0.01, "largest": 0.2, "halvings": 10, "found": model.args.bayes_beta}
+            **searches}
 
 
 def swag(repository):

@@ -38,14 +38,14 @@ pub mod subspace;
 // The result of training: a distribution over the rows of theta.
 pub mod posterior;
 
-// The methods that move the rows of theta.
-pub mod methods;
-
 // The logits of many members on many images.
 pub mod predict;
 
 // Gaussians around trained particles, from the curvature of the loss.
 pub mod laplace;
+
+// The methods that move the rows of theta, and those that are fitted around them afterwards.
+pub mod methods;
 
 // The meaning of every key of a config.
 pub mod experiment;
@@ -62,9 +62,11 @@ pub mod draft;
 // Models that leave for other programs, and adapters that come in from them.
 pub mod exchange;
 
-// Rows and tables of results; comparisons of trained particles.
-pub mod analysis;
+// Rows and tables of results.
 pub mod results;
+
+// Studies of trained particles.
+pub mod analysis;
 
 // The training loop.
 pub mod train;
@@ -77,6 +79,9 @@ pub mod rehearse;
 
 // Pictures.
 pub mod plot;
+
+// Predictions of a run for new images and texts.
+pub mod inference;
 
 // Tables and figures of results beside those of the papers.
 pub mod report;

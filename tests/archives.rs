@@ -116,6 +116,7 @@ fn archives_that_would_end_the_process_are_refused_in_a_line() {
         ("remainder", "its own forward ended by signal 8 (SIGFPE) when it was tried in a process of its own"),
         ("smallest-by-minus-one", "its own forward ended by signal 8 (SIGFPE)"),
         ("no-heads", "its own forward ended by signal 8 (SIGFPE)"),
+        ("tiny-scale", "its own forward ended by signal 11 (SIGSEGV)"),
         ("calls", "its own forward ended by signal 6 (SIGABRT) after its stack was full"),
         ("parentheses", "code/__torch__.py: its code has expressions more than 256 levels deep"),
         ("lists", "code/__torch__.py: its code has expressions more than 256 levels deep"),

@@ -32,6 +32,24 @@ fn missing_checkpoint() {
     assert_has(&line, &["absent.pt"]);
 }
 
+/// What a file would have said is not asked of the user where the file is not there.
+#[test]
+fn a_mistyped_checkpoint_is_the_only_mistake() {
+    let place = Place::with_tiny();
+    let config = tiny().lines().filter(|line| !line.starts_with("normalize")).collect::<Vec<_>>().join("\n");
+    place.write("tiny.toml", config.replace("vit-digits.pt", "vit-digitz.pt").as_bytes());
+    for command in ["train", "eval", "check"] {
+        let output = match command {
+            "check" => bella(&["check", &place.path("tiny.toml").display().to_string()]).output().unwrap(),
+            command => place.configured(command, &[]).output().unwrap(),
+        };
+        let text = messages(&output) + &printed(&output);
+        assert_ne!(output.status.code(), Some(0), "{command}: {text}");
+        assert_has(&text, &["vit-digitz.pt: no such file"]);
+        assert!(!text.contains("normalize"), "{command}: {text}");
+    }
+}
+
 #[test]
 fn truncated_and_foreign_checkpoints() {
     for (name, reason) in [

@@ -56,6 +56,33 @@ fn a_run_lies_between_the_zero_shot_head_and_uniform_probabilities() {
     }
 }
 
+/// Where no image is held out, the pseudo-count is 10, as in the authors' `zeroshot.py`, and the prior is that of the evidence; where
+/// images are, both are one of a grid with their lowest NLL. What is given stays.
+#[test]
+fn the_pseudo_count_is_the_authors_unless_images_are_held_out() {
+    let fitted = |sets: &[&str]| {
+        let place = place("openai_clip_words.pt");
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let output = command(&place, "train", "v.toml", &[&sets[..], &["--no-eval"]].concat()).output().unwrap();
+        let log = messages(&output);
+        let after = |word: &str| {
+            let rest = log.split(word).nth(1).unwrap_or_else(|| panic!("no {word}: {log}")).trim_start();
+            rest.split([',', ';']).next().unwrap().parse::<f64>().unwrap()
+        };
+        (after("pseudo-count "), after("prior precision "))
+    };
+    let without = "data.digits.validation=0";
+    let evident = fitted(&[without]);
+    assert_eq!(evident.0, 10.0);
+    assert_eq!(fitted(&[without, "method.bayesvlm.pseudo_count=10"]), evident);
+    let other = fitted(&[without, "method.bayesvlm.pseudo_count=1000"]);
+    assert!(other.0 == 1000.0 && (other.1 / evident.1 - 1.0).abs() > 1e-3, "{other:?} {evident:?}");
+    let (count, precision) = fitted(&[]);
+    assert!([1.0, 10.0, 100.0, 1e3, 1e4, 1e5].contains(&count), "{count}");
+    assert!((1.0..=1e6).contains(&precision) && precision != evident.1, "{precision}");
+    assert_eq!(fitted(&["method.bayesvlm.prior_precision=7.0"]).1, 7.0);
+}
+
 #[test]
 fn its_draws_of_weights_are_attacked_and_the_closed_form_is_not() {
     let place = place("openai_clip_words.pt");

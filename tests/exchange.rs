@@ -358,6 +358,16 @@ fn networks_past_which_adapters_go_leave_whole() {
 }
 
 #[test]
+fn an_adapter_without_its_config_is_not_passed_over() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft"]));
+    std::fs::remove_file(place.path("out/particle-0/adapter_config.json")).unwrap();
+    let line = error_line(importing(&place, &[place.path("out")], &[]), 1);
+    assert_has(&line, &["out/particle-0: holds weights, but neither adapter_config.json nor config.json"]);
+}
+
+#[test]
 fn adapters_that_do_not_fit_are_refused_in_one_line() {
     let place = Place::new();
     let run = train(&place, "timm-vit", ALL_LAYERS);

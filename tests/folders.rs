@@ -627,3 +627,22 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
         assert!(!line.contains('\n'), "{line}");
     }
 }
+
+#[test]
+fn files_of_a_folder_that_cannot_be_read_are_no_missing_ones() {
+    let place = Place::new();
+    for file in std::fs::read_dir(family("hf-vit")).unwrap().map(|entry| entry.unwrap().path()) {
+        place.write(&format!("vit/{}", file.file_name().unwrap().display()), &std::fs::read(&file).unwrap());
+    }
+    let folder = place.path("vit");
+    let inspect = || common::bella(&["inspect", folder.to_str().unwrap()]);
+    done(inspect());
+    place.write("vit/preprocessor_config.json", b"{");
+    assert_has(&error_line(inspect(), 1), &["vit/preprocessor_config.json: no JSON"]);
+    for name in ["preprocessor_config.json", "config.json"] {
+        let file = folder.join(name);
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("nowhere", &file).unwrap();
+        assert_has(&error_line(inspect(), 1), &[&format!("vit/{name}: cannot read"), "No such file"]);
+    }
+}

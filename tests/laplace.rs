@@ -5,7 +5,7 @@ mod common;
 
 use bella::base::random::{Purpose, normal, stream};
 use bella::laplace::curvature::Fit;
-use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use};
+use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use, weight_gradient};
 use bella::laplace::variance::Projected;
 use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, predictive};
 use bella::model::Model;
@@ -295,6 +295,36 @@ fn jacobians_of_a_language_network_equal_those_of_autograd() {
     let ours: Vec<Tensor> = setting.pass(&maps, &samples).jacobians(|_| true).unwrap();
     let ours = Tensor::cat(&ours.iter().map(|j| j.flatten(2, 3)).collect::<Vec<_>>(), 2);
     near(&ours, &setting.dense(&samples).1, 1e-10, "Jacobians");
+}
+
+/// What a layer's last token alone would give, as in the authors' code for language networks (bayesian_lora), lacks what earlier tokens
+/// add to the logits through attention: all of the last layers is there, but neither keys, values nor earlier blocks are.
+#[test]
+fn the_last_token_alone_lacks_what_attention_brings() {
+    let setting = Setting::language();
+    let ids = [1, 5, 9, 22, 7, 40, 1, 33, 12, 13, 14, 8];
+    let mask = Tensor::ones([12], (Kind::Int64, Device::Cpu));
+    let samples = Tensor::stack(&[Tensor::from_slice(&ids), mask], 0).view([2, 2, 6]).transpose(0, 1).unsqueeze(0);
+    let maps = Maps::all(&*setting.subspace).unwrap();
+    let pass = setting.pass(&maps, &samples);
+    let direction = Tensor::zeros([2, 3], F64);
+    let _ = direction.select(1, 0).fill_(1.0);
+    let gradients = pass.gradients(&direction).unwrap();
+    let mut missing = std::collections::BTreeMap::<&str, f64>::new();
+    for ((map, site), gradient) in maps.maps.iter().zip(&pass.sites).zip(&gradients) {
+        let last = |of: &Tensor| of.narrow(1, of.size()[1] - 1, 1);
+        let whole = weight_gradient(&site.input, gradient);
+        let alone = weight_gradient(&last(&site.input), &last(gradient));
+        let share = ((&whole - alone).norm() / whole.norm()).double_value(&[]);
+        let name = setting.subspace.layout().blocks[map.block].name.as_str();
+        let most = missing.entry(name).or_default();
+        *most = most.max(share);
+    }
+    for (name, share) in missing.iter().filter(|(name, _)| **name != "lm_head") {
+        let is_whole = name.starts_with("blocks.1.") && !name.ends_with("attn.k") && !name.ends_with("attn.v");
+        assert!(if is_whole { *share < 1e-12 } else { *share > 1e-2 }, "{name}: {share:.1e} missing");
+    }
+    assert!(missing.len() > 14, "{missing:?}");
 }
 
 #[test]

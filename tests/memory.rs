@@ -95,12 +95,12 @@ fn training_gradients_do_not_depend_on_the_cut() {
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8);
     let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
     let objective = |parts: usize| {
-        let cut = train::Cut { particle_chunk: 0, accumulate: parts, recompute: false };
-        Likelihood::new(&model, &*subspace, cut, &batch, 1)
+        let passes = train::Passes { particle_chunk: 0, accumulate: parts, recompute: false };
+        Likelihood::new(&model, &*subspace, passes, &batch, 1)
     };
-    let whole = objective(1).evaluate(&theta).unwrap();
+    let whole = objective(1).losses(&theta).unwrap();
     for (cut, parts) in cuts().flat_map(|cut| [(cut, 1), (cut, 2)]) {
-        let found = objective(parts).cut_by(Rc::new(Cutter::fixed(cut, "test", ""))).evaluate(&theta).unwrap();
+        let found = objective(parts).chunked_by(Rc::new(Cutter::fixed(cut, "test", ""))).losses(&theta).unwrap();
         near(&found.losses, &whole.losses, &format!("losses, {cut:?} in {parts} parts"));
         near(&found.gradients, &whole.gradients, &format!("gradients, {cut:?} in {parts} parts"));
     }
@@ -113,8 +113,8 @@ fn a_small_batch_leaves_the_cut_of_later_ones() {
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8).narrow(0, 0, 2);
     let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1]) };
     let cutter = Rc::new(Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""));
-    let objective = Likelihood::new(&model, &*subspace, train::Cut::WHOLE, &batch, 1);
-    objective.cut_by(cutter.clone()).evaluate(&theta).unwrap();
+    let objective = Likelihood::new(&model, &*subspace, train::Passes::WHOLE, &batch, 1);
+    objective.chunked_by(cutter.clone()).losses(&theta).unwrap();
     assert_eq!(cutter.cut(), Cut { members: 3, images: 5 });
 }
 

@@ -9,7 +9,10 @@ use bella::base::tensor_file::State;
 use bella::bench::case::{BenchMethod, Choices, Source};
 use bella::experiment::{Experiment, Training};
 use bella::machine::Precision;
-use bella::methods::{Entry, Evaluation, METHODS, Method, Objective, Outputs, Particles, Parts, Squared, Variant};
+use bella::methods::{
+    Answer, Entry, Evaluation, Extended, Extra, METHODS, Method, Objective, Output, Outputs, Particles, Parts, Request,
+    Target, Variant,
+};
 use bella::model::vit::shapes::SHAPES;
 use bella::posterior::{Draws, Posterior};
 use bella::subspace::geometry::Geometry;
@@ -45,8 +48,8 @@ impl Gaussian {
     }
 }
 
-impl Objective for Gaussian {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+impl Gaussian {
+    fn plain(&mut self, theta: &Tensor) -> Evaluation {
         self.steps += 1;
         let apart = theta - &self.centre;
         let gradients = apart.matmul(&self.curvature);
@@ -54,30 +57,39 @@ impl Objective for Gaussian {
         if self.steps == self.broken {
             let _ = gradients.get(0).get(0).fill_(f64::NAN);
         }
-        Ok(Evaluation { losses, gradients })
+        Evaluation { losses, gradients }
     }
 
     /// Four images with the label 0, whose logit is −L(θ), and four other logits of 0: the cross-entropy log(1 + 4 e^L) is
     /// smallest where L is.
-    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
+    fn logits(&self, theta: &Tensor) -> Outputs {
         let apart = theta - &self.centre;
         let losses =
             (apart.matmul(&self.curvature) * &apart).sum_dim_intlist([1i64].as_slice(), true, Kind::Double) / 2.0;
         let (particles, own) = (theta.size()[0], losses.neg().unsqueeze(2));
         let logits = Tensor::cat(&[own, Tensor::zeros([particles, 1, 4], (Kind::Double, Device::Cpu))], 2);
         let labels = Tensor::zeros([particles, 4], (Kind::Int64, Device::Cpu));
-        Ok(Outputs { logits: logits.expand([-1, 4, -1], false).contiguous(), labels })
+        Outputs { values: logits.expand([-1, 4, -1], false).contiguous(), labels }
     }
+}
 
-    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
-        let by_loss = -by_logits.select(2, 0).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
-        Ok(self.evaluate(theta)?.gradients * by_loss)
-    }
-
-    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
-        let each = (theta.unsqueeze(1) - &self.images).matmul(&self.curvature);
-        let own = self.evaluate_part(theta, part)?;
-        Ok(Squared { own, squares: each.square().mean_dim([1i64].as_slice(), false, Kind::Double) })
+impl Objective for Gaussian {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let Request { theta, target, extra, .. } = *request;
+        Ok(match (target, extra) {
+            (Target::Losses, Extra::None) => self.plain(theta).into(),
+            (Target::Losses, Extra::Squares) => {
+                let each = (theta.unsqueeze(1) - &self.images).matmul(&self.curvature);
+                let squares = each.square().mean_dim([1i64].as_slice(), false, Kind::Double);
+                Extended { own: self.plain(theta), extra: squares }.into()
+            }
+            (Target::Output(Output::Logits), Extra::None) => self.logits(theta).into(),
+            (Target::PullBack(Output::Logits, by_logits), Extra::None) => {
+                let by_loss = -by_logits.select(2, 0).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
+                Answer::Gradients(self.plain(theta).gradients * by_loss)
+            }
+            _ => return Err(request.refused("a Gaussian has no layers")),
+        })
     }
 }
 
@@ -324,6 +336,53 @@ fn a_gradient_that_is_not_a_number_is_never_swallowed() {
         let failed = (0..4).any(|_| method.step(&mut theta, &mut gaussian, 1.0).is_err());
         let row = theta.get(0).isfinite().all().int64_value(&[]);
         assert!(failed || row == 0, "{}: goes on with finite particles", entry.key);
+    }
+}
+
+/// Where docs/methods.md says that a default is not that of the authors' code or scripts, it is the one that the page names: their
+/// temperature is 1 / N (`cifar_csgmcmc.py`), TFB's scripts search below 0.015 in 5 halvings, BLoB's have kl_lr = 0.01 or 0.002 and
+/// AdamW with eps = 1e-6, VOGN's damping is 1e-7.
+#[test]
+fn defaults_that_are_not_the_authors_are_those_of_the_page() {
+    const CHAIN: &str = "lr = 0.1\ness = 50000\nstart = 0\nevery = 1";
+    let resolved = |method: &str, keys: &str, subspace: &str, optimizer: &str| {
+        let text = format!(
+            "name = \"x\"\nseed = 1\n[checkpoint]\npath = \"x.pt\"\nnormalize = \"clip\"\n[head.zero-shot]\nweights = \"x\"\n\
+             [data.digits]\n[subspace.{subspace}]\n[method.{method}]\n{keys}\n[optimizer.{optimizer}]\n[train]\nepochs = 1\n\
+             batch_size = 4\n"
+        );
+        let experiment = Experiment::read(&bella::schema::Tree::parse("x.toml", &text).unwrap());
+        experiment.unwrap_or_else(|problems| panic!("{method}: {problems}")).resolved()
+    };
+    let low_rank = "low-rank]\nrank = 2\ntargets = [\"attn.qkv\"";
+    let adamw = "adamw]\nlr = [1e-3";
+    let cases: [(&str, &str, &str, &str, &[(&str, &str, f64)]); 5] = [
+        ("sgld", CHAIN, "full", "none", &[("method", "temperature", 1.0)]),
+        ("sghmc", CHAIN, "full", "none", &[("method", "temperature", 1.0)]),
+        (
+            "tfb",
+            "",
+            low_rank,
+            adamw,
+            &[
+                ("method", "tolerance", 0.01),
+                ("method", "smallest", 0.001),
+                ("method", "largest", 0.2),
+                ("method", "halvings", 10.0),
+                ("method", "anchors", 500.0),
+            ],
+        ),
+        ("blob", "cycle = 9", low_rank, adamw, &[("method", "kl_lr", 0.02), ("optimizer", "eps", 1e-8)]),
+        ("vogn", "lr = 0.1\ness = 50", "full", "none", &[("method", "damping", 0.0), ("method", "beta1", 0.9)]),
+    ];
+    for (method, keys, subspace, optimizer, expected) in cases {
+        let all = resolved(method, keys, subspace, optimizer);
+        for (table, key, value) in expected {
+            let chosen = all[*table].as_table().unwrap().values().next().unwrap();
+            let found = chosen.get(key).unwrap_or_else(|| panic!("{method}: no {key}: {chosen}"));
+            let found = found.as_float().or(found.as_integer().map(|whole| whole as f64));
+            assert_eq!(found, Some(*value), "{method}: {key}");
+        }
     }
 }
 

@@ -6,7 +6,6 @@ mod common;
 use bella::base::random::{Purpose, stream};
 use bella::data::batches::SampleSet;
 use bella::data::order::Holdout;
-use bella::evaluate::prepare;
 use bella::experiment::Experiment;
 use bella::machine::Chunk;
 use bella::machine::device::DeviceChoice;
@@ -21,7 +20,7 @@ use bella::predict::Predictor;
 use bella::predictions::{Predictions, Shape};
 use bella::run::RunFolder;
 use bella::schema::Tree;
-use bella::session::{Session, Settings};
+use bella::session::{Session, Settings, prepare};
 use bella::train::{self, Finished, Material, Outcome, Watch};
 use common::Place;
 use rand::RngExt;
@@ -96,7 +95,7 @@ impl Network for Texts {
         sum(x * &mask) / sum(mask)
     }
 
-    fn need(&self, graph: Graph, kind: Kind) -> Need {
+    fn need(&self, _: &Parameters, graph: Graph, kind: Kind) -> Need {
         let kept = if matches!(graph, Graph::None) { 1 } else { LAYERS as u64 };
         let numbers = kept * LENGTH as u64 * (2 * WIDTH + 3 * HIDDEN) as u64;
         Need { fixed: 0, member: 0, image: 0, pair: numbers * kind.elt_size_in_bytes() as u64 }
@@ -175,7 +174,6 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
         classes: vec!["without".into(), "with".into()],
         naming: "texts",
         names: Default::default(),
-        vit: None,
         self_check_difference: None,
     };
     let folder = RunFolder::of(&session.settings.out, &experiment).unwrap();
@@ -183,7 +181,8 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
     let holdout = Holdout { train: (0..240).collect(), validation: (240..300).collect() };
     let material = Material::of(texts(300, 0), holdout, "texts".into());
     let watch = Watch { stop: Default::default(), trained: &|| Ok(()), until_epoch: None, began: &Default::default() };
-    let outcome = train::run(&experiment, &session, material, (&folder, None), &watch).unwrap();
+    let run = train::Run { experiment: &experiment, session: &session, material, folder: &folder, state: None };
+    let outcome = train::run(run, &watch).unwrap();
     let Outcome::Finished(finished) = outcome else { panic!("nobody stopped it") };
     let Finished { posterior, record } = *finished;
     assert_eq!(record.train_samples, 240);
@@ -196,7 +195,8 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
 /// Every metric of a posterior on 200 other texts.
 fn scored(experiment: &Experiment, session: &Session, posterior: &Posterior) -> Scores {
     let (tests, indices) = (texts(200, 1), (0..200).collect::<Vec<u32>>());
-    let prepared = prepare(experiment.predictive(), session.subspace().unwrap(), posterior, 1).unwrap();
+    let prepared =
+        prepare(experiment.predictive(), experiment.post_hoc(), session.subspace().unwrap(), posterior, 1).unwrap();
     let predictor = Predictor::new(&session.model, prepared.members(), Chunk::Auto);
     let logits = predictor.all_logits(&tests, &indices, 64, &indicatif::ProgressBar::hidden()).unwrap();
     let shape = Shape { members: predictor.members(), samples: 200, classes: 2 };

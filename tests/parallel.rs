@@ -12,7 +12,7 @@ use bella::experiment::Experiment;
 use bella::machine::Chunk;
 use bella::machine::device::DeviceChoice;
 use bella::machine::parallel::{Network, Team, World};
-use bella::methods::{Evaluation, Objective, Signs};
+use bella::methods::{Evaluation, Extended, Extra, FactorNoise, Objective, Output, Request};
 use bella::model::{Input, Model};
 use bella::posterior::Posterior;
 use bella::predict::generate::{Stop, Written};
@@ -20,7 +20,7 @@ use bella::predict::{Members, Predictor};
 use bella::schema::Tree;
 use bella::session::{Session, Settings};
 use bella::subspace::Subspace;
-use bella::train::{Cut, Likelihood, Shared};
+use bella::train::{Likelihood, Passes, Shared};
 use common::{Place, assert_has, error_line, model, questions, tiny};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
@@ -179,13 +179,13 @@ impl Setting {
         Batch { samples: self.bytes.index_select(0, &index), labels: self.labels.index_select(0, &index) }
     }
 
-    fn whole(&self, cut: Cut) -> Likelihood<'_> {
+    fn whole(&self, cut: Passes) -> Likelihood<'_> {
         let all: Vec<i64> = (0..(self.orders * BATCH) as i64).collect();
         Likelihood::new(&self.model, self.subspace.as_ref(), cut, &self.batch(&all), self.orders as i64)
     }
 
     /// With the images of a share alone.
-    fn shared<'a>(&'a self, team: &'a Team<'a>, cut: Cut) -> Shared<'a> {
+    fn shared<'a>(&'a self, team: &'a Team<'a>, cut: Passes) -> Shared<'a> {
         let share = team.share();
         let orders = if self.orders == 1 { 0..1 } else { share.rows.clone() };
         let samples: Vec<usize> = cut.samples(share, BATCH).into_iter().flatten().collect();
@@ -216,29 +216,32 @@ fn floats(count: i64, place: u64) -> Tensor {
 
 /// All results of an objective: losses and gradients, of the whole batch, of each part, and mixed.
 fn results(setting: &Setting, objective: &mut dyn Objective) -> Vec<Tensor> {
+    let parts = objective.parts();
     let mut found = Vec::new();
     let mut keep = |Evaluation { losses, gradients }: Evaluation| found.extend([losses, gradients]);
-    keep(objective.evaluate(&setting.theta).unwrap());
-    for part in 0..objective.parts() {
-        keep(objective.evaluate_part(&setting.theta, part).unwrap());
+    keep(objective.losses(&setting.theta).unwrap());
+    for part in 0..parts {
+        keep(objective.losses_of_part(&setting.theta, part).unwrap());
         keep(Evaluation { losses: Tensor::from(objective.share(part) as f32), gradients: Tensor::from(0f32) });
     }
-    let outputs = objective.outputs(&setting.theta).unwrap();
-    let pulled = objective.pull_back(&setting.theta, &(&outputs.logits * 0.3 + 0.1)).unwrap();
-    keep(Evaluation { losses: outputs.logits, gradients: pulled });
-    keep(Evaluation { losses: outputs.labels.to_kind(Kind::Float), gradients: Tensor::from(0f32) });
-    let inputs = objective.head_inputs(&setting.theta).unwrap();
-    let pulled = objective.pull_back_head_inputs(&setting.theta, &(&inputs.features * 0.3 + 0.1)).unwrap();
-    keep(Evaluation { losses: inputs.features, gradients: pulled });
-    keep(Evaluation { losses: inputs.labels.to_kind(Kind::Float), gradients: Tensor::from(0f32) });
-    for part in 0..objective.parts() {
-        let (noise, signs) = (&setting.theta * 0.1, Signs { seed: 1, step: 2 });
-        let flipped = objective.evaluate_flipped(&setting.theta, &noise, signs, part).unwrap();
-        keep(flipped.own);
-        keep(Evaluation { losses: Tensor::from(0f32), gradients: flipped.by_noise });
+    for output in [Output::Logits, Output::Features] {
+        let outputs = objective.outputs(&setting.theta, output).unwrap();
+        let pulled = objective.pull_back(&setting.theta, output, &(&outputs.values * 0.3 + 0.1)).unwrap();
+        keep(Evaluation { losses: outputs.values, gradients: pulled });
+        keep(Evaluation { losses: outputs.labels.to_kind(Kind::Float), gradients: Tensor::from(0f32) });
     }
-    let mixed = objective.evaluate_mixed(&setting.theta, &setting.matrices()).unwrap();
-    keep(Evaluation { losses: mixed.own.losses, gradients: mixed.gradients });
+    let mut extended = |request: Request| objective.evaluate(&request).unwrap().extended().unwrap();
+    let noise = &(&setting.theta * 0.1);
+    for part in 0..parts {
+        let request = Request::losses(&setting.theta).on_part(part);
+        for extra in [Extra::Squares, Extra::Noise(FactorNoise { noise, seed: 1, step: 2 })] {
+            let Extended { own, extra } = extended(request.with(extra));
+            keep(own);
+            keep(Evaluation { losses: Tensor::from(0f32), gradients: extra });
+        }
+    }
+    let Extended { own, extra } = extended(Request::losses(&setting.theta).with(Extra::Mixing(&setting.matrices())));
+    keep(Evaluation { losses: own.losses, gradients: extra });
     found
 }
 
@@ -247,7 +250,7 @@ fn shared_objective_equals_that_of_one_process() {
     // Fewer processes than particles, as many, more, and more than a particle has samples in a part.
     for (particles, processes) in [(3, 2), (2, 2), (2, 5), (1, 4)] {
         for (orders, accumulate, particle_chunk) in [(particles, 1, 0), (1, 2, 1)] {
-            let cut = Cut { particle_chunk, accumulate, recompute: false };
+            let cut = Passes { particle_chunk, accumulate, recompute: false };
             let setting = Setting::new(particles, orders);
             let expected = results(&setting, &mut setting.whole(cut));
             let everybody = together(processes, |world| {

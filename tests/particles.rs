@@ -6,14 +6,14 @@ use bella::analysis::similarity::similarities;
 use bella::base::noise::At;
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
-use bella::methods::{Evaluation, Objective, Outputs, Signs};
+use bella::methods::{Evaluation, Extra, FactorNoise, Objective, Output, Outputs, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::posterior::{Masks, Place};
 use bella::subspace::combine::mean;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Shape, Space, Subspace};
-use bella::train::{Cut, Likelihood};
+use bella::train::{Likelihood, Passes};
 use common::{fixture, model};
 use tch::{Kind, Tensor};
 
@@ -75,13 +75,13 @@ impl Setting {
         }
     }
 
-    fn evaluate(&self, theta: &Tensor, cut: Cut, batch: &Batch, orders: i64) -> Evaluation {
-        Likelihood::new(&self.model, self.subspace.as_ref(), cut, batch, orders).evaluate(theta).unwrap()
+    fn evaluate(&self, theta: &Tensor, cut: Passes, batch: &Batch, orders: i64) -> Evaluation {
+        Likelihood::new(&self.model, self.subspace.as_ref(), cut, batch, orders).losses(theta).unwrap()
     }
 
     /// One objective a particle, each on its own rows of the batch.
     fn separate(&self, theta: &Tensor, batch: &Batch, orders: i64) -> Vec<Evaluation> {
-        let whole = Cut::WHOLE;
+        let whole = Passes::WHOLE;
         let own = |particle: i64| {
             let from = if orders == 1 { 0 } else { particle * BATCH };
             let part =
@@ -98,7 +98,7 @@ impl Setting {
             let separate = self.separate(&theta, &batch, orders);
             for particle_chunk in [0, 1, 2] {
                 for (accumulate, recompute) in [(1, false), (3, false), (1, true), (3, true)] {
-                    let cut = Cut { particle_chunk, accumulate, recompute };
+                    let cut = Passes { particle_chunk, accumulate, recompute };
                     let batched = self.evaluate(&theta, cut, &batch, orders);
                     for (i, alone) in separate.iter().enumerate() {
                         let what = format!("orders {orders}, {cut:?}, particle {i}");
@@ -115,19 +115,20 @@ impl Setting {
         let theta = self.apart();
         for orders in [1, PARTICLES] {
             let batch = self.batch(orders);
-            let expected = self.evaluate(&theta, Cut::WHOLE, &batch, orders);
+            let expected = self.evaluate(&theta, Passes::WHOLE, &batch, orders);
             let mut seen: Option<Tensor> = None;
             for particle_chunk in [0, 1, 2] {
                 for (accumulate, recompute) in [(1, false), (3, false), (1, true)] {
-                    let cut = Cut { particle_chunk, accumulate, recompute };
+                    let cut = Passes { particle_chunk, accumulate, recompute };
                     let mut objective = Likelihood::new(&self.model, self.subspace.as_ref(), cut, &batch, orders);
-                    let Outputs { logits, labels } = objective.outputs(&theta).unwrap();
+                    let Outputs { values: logits, labels } = objective.outputs(&theta, Output::Logits).unwrap();
                     assert!(!logits.requires_grad());
                     let what = format!("orders {orders}, {cut:?}");
                     near(&logits, seen.get_or_insert_with(|| logits.copy()), 1e-5, &what);
                     let hot = labels.one_hot(logits.size()[2]);
                     let by_logits = (logits.softmax(-1, Kind::Float) - hot) / BATCH as f64;
-                    near(&objective.pull_back(&theta, &by_logits).unwrap(), &expected.gradients, 1e-5, &what);
+                    let pulled = objective.pull_back(&theta, Output::Logits, &by_logits).unwrap();
+                    near(&pulled, &expected.gradients, 1e-5, &what);
                 }
             }
         }
@@ -212,7 +213,7 @@ fn batched_equals_separate_with_a_new_head() {
 fn gradients_match_finite_differences() {
     let setting = Setting::timm(&low_rank());
     let (theta, batch) = (setting.apart(), setting.batch(PARTICLES));
-    let cut = Cut::WHOLE;
+    let cut = Passes::WHOLE;
     let gradients = setting.evaluate(&theta, cut, &batch, PARTICLES).gradients;
     // Along the gradient itself the slope is its length; a step of 1e-2 in f32 gives it to about three digits.
     let length = gradients.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float).sqrt();
@@ -362,33 +363,38 @@ fn flipout_gives_each_image_signs_of_its_own() {
     let mut rng = stream(8, Purpose::Noise, &[]);
     let noise: Vec<f32> = (0..theta.numel()).map(|_| 0.05 * normal(&mut rng) as f32).collect();
     let noise = Tensor::from_slice(&noise).view_as(&theta) * &mask;
-    let (place, batch) = (Signs { seed: 3, step: 5 }, setting.batch(1));
+    let batch = setting.batch(1);
     let objective = |cut| Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, 1);
-    let single = Cut { particle_chunk: 0, accumulate: BATCH as usize, recompute: false };
+    let flipped = |cut: Passes, noise: &Tensor, part: usize| {
+        let noise = FactorNoise { noise, seed: 3, step: 5 };
+        let request = Request::losses(&theta).on_part(part).with(Extra::Noise(noise));
+        objective(cut).evaluate(&request).unwrap().extended().unwrap()
+    };
+    let single = Passes { particle_chunk: 0, accumulate: BATCH as usize, recompute: false };
     let (mut sum, mut by_noise, mut seen) = (theta.zeros_like(), theta.zeros_like(), Vec::new());
     for image in 0..BATCH as usize {
-        let found = objective(single).evaluate_flipped(&theta, &noise, place, image).unwrap();
-        let signs = found.by_noise.sign() * found.own.gradients.sign() * &mask;
-        let plain = objective(single).evaluate_part(&(&theta + &noise * &signs), image).unwrap();
+        let found = flipped(single, &noise, image);
+        let signs = found.extra.sign() * found.own.gradients.sign() * &mask;
+        let plain = objective(single).losses_of_part(&(&theta + &noise * &signs), image).unwrap();
         near(&found.own.losses, &plain.losses, 1e-5, "losses");
         near(&found.own.gradients, &plain.gradients, 1e-4, "gradients");
-        near(&found.by_noise, &(plain.gradients * &signs), 1e-4, "gradients by the noise");
+        near(&found.extra, &(plain.gradients * &signs), 1e-4, "gradients by the noise");
         sum += found.own.gradients;
-        by_noise += found.by_noise;
+        by_noise += found.extra;
         seen.push(signs);
     }
     assert!(seen.windows(2).all(|pair| !pair[0].equal(&pair[1])), "signs differ from image to image");
     assert!(!seen[0].get(0).equal(&seen[0].get(1)), "signs differ from particle to particle");
     for particle_chunk in [0, 2] {
         for recompute in [false, true] {
-            let cut = Cut { particle_chunk, accumulate: 1, recompute };
-            let found = objective(cut).evaluate_flipped(&theta, &noise, place, 0).unwrap();
+            let cut = Passes { particle_chunk, accumulate: 1, recompute };
+            let found = flipped(cut, &noise, 0);
             near(&found.own.gradients, &sum, 1e-4, "gradients of the batch");
-            near(&found.by_noise, &by_noise, 1e-4, "by the noise of the batch");
+            near(&found.extra, &by_noise, 1e-4, "by the noise of the batch");
         }
     }
-    let still = objective(Cut::WHOLE).evaluate_flipped(&theta, &noise.zeros_like(), place, 0).unwrap();
-    near(&still.own.gradients, &setting.evaluate(&theta, Cut::WHOLE, &batch, 1).gradients, 1e-5, "without noise");
+    let still = flipped(Passes::WHOLE, &noise.zeros_like(), 0);
+    near(&still.own.gradients, &setting.evaluate(&theta, Passes::WHOLE, &batch, 1).gradients, 1e-5, "without noise");
 }
 
 /// Each image by itself, each particle by itself.
@@ -398,10 +404,14 @@ fn squared_gradients_are_those_of_single_images() {
         let theta = setting.apart();
         for orders in [1, PARTICLES] {
             let batch = setting.batch(orders);
-            let cut = Cut { particle_chunk: 0, accumulate: 2, recompute: false };
+            let cut = Passes { particle_chunk: 0, accumulate: 2, recompute: false };
             let whole = setting.evaluate(&theta, cut, &batch, orders);
             let mut likelihood = Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, orders);
-            let parts: Vec<_> = (0..2).map(|part| likelihood.evaluate_squared(&theta, part).unwrap()).collect();
+            let mut squared = |part: usize| {
+                let request = Request::losses(&theta).on_part(part).with(Extra::Squares);
+                likelihood.evaluate(&request).unwrap().extended().unwrap()
+            };
+            let parts = [0, 1].map(&mut squared);
             near(&(&parts[0].own.losses + &parts[1].own.losses), &whole.losses, 1e-5, "losses");
             near(&(&parts[0].own.gradients + &parts[1].own.gradients), &whole.gradients, 1e-5, "gradients");
             for particle in 0..PARTICLES {
@@ -410,10 +420,10 @@ fn squared_gradients_are_those_of_single_images() {
                 for image in from..from + BATCH {
                     let one =
                         Batch { samples: batch.samples.narrow(0, image, 1), labels: batch.labels.narrow(0, image, 1) };
-                    let alone = setting.evaluate(&theta.narrow(0, particle, 1), Cut::WHOLE, &one, 1);
+                    let alone = setting.evaluate(&theta.narrow(0, particle, 1), Passes::WHOLE, &one, 1);
                     squares += alone.gradients.get(0).square() / BATCH as f64;
                 }
-                let found = parts[0].squares.get(particle) + parts[1].squares.get(particle);
+                let found = parts[0].extra.get(particle) + parts[1].extra.get(particle);
                 near(&found, &squares, 1e-5, &format!("squares of particle {particle}, orders {orders}"));
             }
         }

@@ -167,6 +167,55 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     assert!(problems.contains(&format!("bella train --out . --config runs/tiny/{id}/config.toml")), "{problems}");
 }
 
+/// The lines of `report FILE --seeds --format csv` on the clean accuracy: series, number of seeds, mean.
+fn over_seeds(csv: &str) -> Vec<(String, usize, f64)> {
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let rows = reader.records().map(Result::unwrap).filter(|row| &row[3] == "accuracy_lm" && &row[2] == "clean");
+    rows.map(|row| (row[0].to_string(), row[4].parse().unwrap(), row[5].parse().unwrap())).collect()
+}
+
+/// A second run of one seed replaces the first and does not break up the mean; a run with other settings that no column of the
+/// literature names is a series of its own, named by what differs.
+#[test]
+fn seeds_are_runs_of_one_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = "experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm,config,train.batch_size";
+    let row = |run: &str, seed: i64, accuracy: f64, config: &str, batch: i64| {
+        format!("e,{run},ViT-B-32,low-rank,svgd,5,4,,{seed},cifar10,clean,{accuracy},{config},{batch}\n")
+    };
+    let rows = [
+        row("r1", 1, 0.90, "c", 128),
+        row("r2", 2, 0.10, "c", 128),
+        row("r3", 3, 0.50, "d", 64),
+        row("r4", 2, 0.94, "c", 128),
+    ];
+    fs::write(folder.path().join("e.csv"), format!("{head}\n{}", rows.concat())).unwrap();
+    let (code, shown, messages) = report(folder.path(), &["e.csv", "--seeds", "--format", "csv"]);
+    assert_eq!(code, Some(0), "{messages}");
+    let series = over_seeds(&shown);
+    assert_eq!(series.len(), 2, "{shown}");
+    let find = |batch: &str| series.iter().find(|(name, ..)| name.contains(batch)).unwrap_or_else(|| panic!("{shown}"));
+    let (_, seeds, mean) = find("batch_size = 128");
+    assert!(*seeds == 2 && (mean - 0.92).abs() < 1e-12, "{shown}");
+    let (_, seeds, mean) = find("batch_size = 64");
+    assert!(*seeds == 1 && (mean - 0.5).abs() < 1e-12, "{shown}");
+}
+
+/// Runs of another batch size are no seeds of the others, end to end.
+#[test]
+fn runs_with_another_batch_size_are_no_seeds() {
+    let place = Place::with_tiny();
+    for sets in [&["seed=3"][..], &["seed=4"], &["seed=5", "train.batch_size=4"]] {
+        common::done(place.train(sets));
+    }
+    let file = common::text(&place.path("results/tiny.csv"));
+    let shown = common::done(common::bella(&["report", &file, "--seeds", "--format", "csv"]));
+    let mut seeds: Vec<(usize, bool)> =
+        over_seeds(&shown).into_iter().map(|(name, seeds, _)| (seeds, name.contains("batch_size = 4"))).collect();
+    seeds.sort_unstable();
+    assert_eq!(seeds, [(1, true), (2, false)], "{shown}");
+}
+
 #[test]
 fn a_notebook_reads_the_folder_from_where_it_lies() {
     let folder = folder();

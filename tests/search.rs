@@ -53,6 +53,35 @@ fn the_best_trial_on_held_out_images_is_chosen_and_losers_stop_early() {
     assert_eq!(cells(&place.results(), "run"), [table.get(0, "run").unwrap()], "the chosen run itself is evaluated");
 }
 
+/// Trials were compared by held-out images; what is not named is never one of them, and no test image is read for one by the way.
+#[test]
+fn the_latest_run_after_a_search_is_no_trial() {
+    let place = Place::with_tiny();
+    done(sweep(&place, &RATES));
+    let none = error_line(place.command("eval", &[]), 1);
+    assert_has(&none, &["no finished run below", "trials of sweeps do not count"]);
+    let rejected = trials(&place).get(1, "run").unwrap().to_string();
+    let line = error_line(with(place.command("eval", &[]), &[&rejected]), 2);
+    assert_has(&line, &["a trial of the sweep", "chooses by held-out images", "chosen.toml"]);
+    assert!(!place.path("results/tiny.csv").exists());
+
+    done(place.train(&["seed=8"]));
+    let own = cells(&place.results(), "run")[0].to_string();
+    done(sweep(&place, &["--over", "method.svgd.gamma=0.02,0.2"]));
+    done(with(place.command("eval", &[]), &["--corrupt", "gaussian-noise:1"]));
+    assert_eq!(cells(&place.results(), "run"), [own.as_str(), own.as_str()], "the trials are younger");
+
+    // By its folder, a trial is tested all the same, and its row stays there.
+    let folder = place.path(&format!("results/runs/tiny/{rejected}"));
+    let output = with(place.command("eval", &[]), &[folder.to_str().unwrap()]).output().unwrap();
+    let text = messages(&output);
+    assert!(output.status.success(), "{text}");
+    assert_has(&text, &["a trial of the sweep", "its row stays in"]);
+    assert!(!text.contains("results: "), "{text}");
+    assert_eq!(cells(&read(&folder.join("metrics.csv")).unwrap(), "run"), [rejected]);
+    assert_eq!(place.results().rows.len(), 2);
+}
+
 #[test]
 fn a_paused_run_goes_on_bit_for_bit() {
     let place = Place::with_tiny();

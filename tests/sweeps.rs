@@ -3,11 +3,12 @@
 
 mod common;
 
+use std::fs;
 use std::path::Path;
 use std::process::Output;
 
 use assert_cmd::Command;
-use common::{Place, cells, messages, printed, repository};
+use common::{Place, cells, messages, number, printed, repository};
 
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -85,6 +86,37 @@ fn the_comparison_has_settings_for_every_method() {
     for entry in bella::methods::METHODS.iter().filter(|entry| !untrained.contains(&entry.key)) {
         assert!(known(entry.key), "add settings of method.{} to scripts/compare_methods.sh", entry.key);
     }
+}
+
+/// Seeds of one config are averaged; a run of the same method with another learning rate has a row of its own.
+#[test]
+fn the_comparison_averages_runs_of_one_config_alone() {
+    let place = Place::new();
+    let mut results = String::from("experiment,run,method,seed,condition,config,members,accuracy_pm,nll_pm\n");
+    for (method, seed, config, accuracy) in [
+        ("map", 1, "m", 0.5),
+        ("map", 2, "m", 0.7),
+        ("svgd", 1, "a", 0.8),
+        ("svgd", 2, "b", 0.2),
+        ("svgd", 3, "a", 0.6),
+    ] {
+        let run = format!("{method}-s{seed}-{config}");
+        let folder = place.path(&format!("results/runs/comparison/{run}"));
+        fs::create_dir_all(&folder).unwrap();
+        let log = format!("run: {}\n", folder.display());
+        place.write(&format!("results/sweeps/comparison/{method}-s{seed}.log"), log.as_bytes());
+        results += &format!("comparison,{run},{method},{seed},clean,{config},1,{accuracy},0.4\n");
+    }
+    place.write("results/comparison.csv", results.as_bytes());
+    let mut command = std::process::Command::new("python3");
+    command.arg(repository("scripts/compare_methods.py")).arg("--out").arg(place.path("results")).args(["map", "svgd"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", messages(&output));
+    let table = bella::results::store::read(&place.path("results/comparison/table.csv")).unwrap();
+    assert_eq!(cells(&table, "method"), ["map", "svgd, config a", "svgd, config b"]);
+    assert_eq!(cells(&table, "seeds"), ["2", "2", "1"]);
+    let accuracies: Vec<f64> = (0..3).map(|row| number(&table, row, "accuracy")).collect();
+    assert!(accuracies.iter().zip([0.6, 0.7, 0.2]).all(|(found, mean)| (found - mean).abs() < 1e-12), "{accuracies:?}");
 }
 
 #[test]

@@ -67,6 +67,43 @@ fn temperatures_are_fitted_on_held_out_images() {
     assert_has(&line, &["data.*.validation = 0", "no val split"]);
 }
 
+/// A config that stops early trains with held-out images; evaluating it on other images does not ask for them.
+#[test]
+fn a_run_that_stops_early_is_evaluated_on_other_images() {
+    let place = Place::with_tiny();
+    done(place.train(&["train.early_stop=1", "train.epochs=1"]));
+    let other = format!("image-folder={}", text(&folder(&place, "other")));
+    done(with(place.command("eval", &[]), &["--data", &other]));
+    done(with(place.command("eval", &[]), &["--ood", &other]));
+    let results = place.results();
+    assert_eq!(cells(&results, "set"), ["digits", "other"]);
+    assert!(
+        read(&place.path("results/tiny-ood.csv")).unwrap().rows.iter().all(|row| row.contains(&"other".to_string()))
+    );
+    // Training itself asks for them.
+    let line = error_line(place.train(&["train.early_stop=1", "data.digits.validation=0"]), 2);
+    assert_has(&line, &["train.early_stop = 1", "needs validation images"]);
+}
+
+/// Another evaluation of the same images adds what it computes and removes nothing.
+#[test]
+fn conformal_sets_keep_what_calibration_computed() {
+    let place = trained();
+    done(with(place.command("eval", &[]), &["--calibrate"]));
+    let before = place.results();
+    let scaled = |table: &Table| {
+        let columns = ["temperature_lm", "temperature_pm", "nll_ts_lm", "nll_ts_pm", "ece_ts_lm", "brier_ts_pm"];
+        columns.map(|column| cells(table, column)[0].to_string())
+    };
+    assert!(scaled(&before).iter().all(|cell| !cell.is_empty()), "{before:?}");
+    done(with(place.command("eval", &[]), &["--conformal", "0.2"]));
+    assert_eq!(scaled(&place.results()), scaled(&before));
+    assert_eq!(place.results().rows.len(), before.rows.len());
+    let sets = read(&place.path("results/tiny-conformal.csv")).unwrap();
+    done(with(place.command("eval", &[]), &["--calibrate"]));
+    assert_eq!(read(&place.path("results/tiny-conformal.csv")).unwrap().rows, sets.rows);
+}
+
 /// The rows of `part` = all.
 fn of_all(sets: &Table) -> Vec<usize> {
     (0..sets.rows.len()).filter(|row| sets.get(*row, "part") == Some("all")).collect()

@@ -4,18 +4,18 @@ mod common;
 
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
-use bella::methods::{Mixed, Objective};
+use bella::methods::{Extended, Extra, Objective, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Block, Shape, Subspace};
-use bella::train::{Cut, Likelihood};
+use bella::train::{Likelihood, Passes};
 use common::{fixture, model};
 use tch::{Device, Kind, Tensor};
 
 const PARTICLES: i64 = 3;
 const BATCH: i64 = 4;
-const WHOLE: Cut = Cut::WHOLE;
+const WHOLE: Passes = Passes::WHOLE;
 const LOW_RANK: &str =
     "[subspace.low-rank]\nrank = 2\ntargets = [\"attn.qkv\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\"]";
 
@@ -67,12 +67,13 @@ impl Setting {
         self.subspace.layout().blocks.len() as i64
     }
 
-    fn likelihood(&self, cut: Cut) -> Likelihood<'_> {
-        Likelihood::new(&self.model, self.subspace.as_ref(), cut, &self.batch, self.orders)
+    fn likelihood(&self, passes: Passes) -> Likelihood<'_> {
+        Likelihood::new(&self.model, self.subspace.as_ref(), passes, &self.batch, self.orders)
     }
 
-    fn mixed(&self, theta: &Tensor, matrices: &Tensor, cut: Cut) -> Mixed {
-        self.likelihood(cut).evaluate_mixed(theta, matrices).unwrap()
+    fn mixed(&self, theta: &Tensor, matrices: &Tensor, passes: Passes) -> Extended {
+        let request = Request::losses(theta).with(Extra::Mixing(matrices));
+        self.likelihood(passes).evaluate(&request).unwrap().extended().unwrap()
     }
 
     /// Neither symmetric nor with a diagonal of 1.
@@ -171,14 +172,14 @@ fn mixed_gradients_equal_formed_ones() {
     for setting in [Setting::timm(1), Setting::timm(PARTICLES), Setting::with_heads()] {
         let matrices = setting.matrices();
         let mixed = setting.mixed(&setting.theta, &matrices, WHOLE);
-        near(&setting, &mixed.gradients, &setting.dense(&matrices), 1e-9, "mixed");
+        near(&setting, &mixed.extra, &setting.dense(&matrices), 1e-9, "mixed");
     }
 }
 
 #[test]
 fn own_gradients_and_losses_stay_as_they_are() {
     let setting = Setting::timm(PARTICLES);
-    let own = setting.likelihood(WHOLE).evaluate(&setting.theta).unwrap();
+    let own = setting.likelihood(WHOLE).losses(&setting.theta).unwrap();
     let mixed = setting.mixed(&setting.theta, &setting.matrices(), WHOLE);
     near(&setting, &mixed.own.gradients, &own.gradients, 1e-12, "own");
     assert_eq!(mixed.own.losses, own.losses);
@@ -187,12 +188,12 @@ fn own_gradients_and_losses_stay_as_they_are() {
 #[test]
 fn a_diagonal_matrix_scales_own_gradients() {
     let setting = Setting::with_heads();
-    let own = setting.likelihood(WHOLE).evaluate(&setting.theta).unwrap().gradients;
+    let own = setting.likelihood(WHOLE).losses(&setting.theta).unwrap().gradients;
     let ones = Tensor::ones([setting.blocks(), PARTICLES], (Kind::Double, Device::Cpu));
-    let identity = setting.mixed(&setting.theta, &setting.diagonal(&ones), WHOLE).gradients;
+    let identity = setting.mixed(&setting.theta, &setting.diagonal(&ones), WHOLE).extra;
     near(&setting, &identity, &own, 1e-9, "identity");
     let values = Tensor::from_slice(&[0.5, 1.0, -2.0]);
-    let scaled = setting.mixed(&setting.theta, &setting.diagonal(&(ones * &values)), WHOLE).gradients;
+    let scaled = setting.mixed(&setting.theta, &setting.diagonal(&(ones * &values)), WHOLE).extra;
     near(&setting, &scaled, &(own * values.unsqueeze(1)), 1e-9, "diagonal");
 }
 
@@ -200,9 +201,9 @@ fn a_diagonal_matrix_scales_own_gradients() {
 fn one_particle_follows_its_own_gradient() {
     let setting = Setting::timm(1);
     let alone = setting.theta.narrow(0, 1, 1);
-    let own = setting.likelihood(WHOLE).evaluate(&alone).unwrap().gradients;
+    let own = setting.likelihood(WHOLE).losses(&alone).unwrap().gradients;
     let one = Tensor::ones([setting.blocks(), 1, 1], (Kind::Double, Device::Cpu));
-    near(&setting, &setting.mixed(&alone, &one, WHOLE).gradients, &own, 1e-9, "n = 1");
+    near(&setting, &setting.mixed(&alone, &one, WHOLE).extra, &own, 1e-9, "n = 1");
 }
 
 #[test]
@@ -212,10 +213,10 @@ fn chunks_and_parts_change_nothing() {
         let whole = setting.mixed(&setting.theta, &matrices, WHOLE);
         for particle_chunk in [0, 1, 2] {
             for (accumulate, recompute) in [(1, false), (3, false), (1, true), (3, true)] {
-                let cut = Cut { particle_chunk, accumulate, recompute };
-                let mixed = setting.mixed(&setting.theta, &matrices, cut);
-                near(&setting, &mixed.gradients, &whole.gradients, 1e-9, &format!("{cut:?}"));
-                near(&setting, &mixed.own.gradients, &whole.own.gradients, 1e-9, &format!("own, {cut:?}"));
+                let passes = Passes { particle_chunk, accumulate, recompute };
+                let mixed = setting.mixed(&setting.theta, &matrices, passes);
+                near(&setting, &mixed.extra, &whole.extra, 1e-9, &format!("{passes:?}"));
+                near(&setting, &mixed.own.gradients, &whole.own.gradients, 1e-9, &format!("own, {passes:?}"));
             }
         }
     }
@@ -227,7 +228,7 @@ fn full_weights_are_mixed_as_they_are() {
     let one = setting.matrices().narrow(0, 0, 1);
     let mixed = setting.mixed(&setting.theta, &one.expand([setting.blocks(), -1, -1], false), WHOLE);
     let shared = one.get(0).matmul(&mixed.own.gradients);
-    assert_eq!((&mixed.gradients - &shared).abs().max().double_value(&[]), 0.0);
+    assert_eq!((&mixed.extra - &shared).abs().max().double_value(&[]), 0.0);
 }
 
 /// Rows with (R A, B Rᵀ) in place of (A, B), R orthogonal, another one for each particle and block: the same W.
@@ -269,8 +270,8 @@ fn the_update_does_not_depend_on_the_choice_of_factors() {
     let turned = rotated(&setting);
     let drive = |theta: &Tensor| setting.mixed(theta, &kernel(theta), WHOLE);
     let (here, there) = (drive(&setting.theta), drive(&turned));
-    let ours = updates(&setting, &setting.theta, &here.gradients);
-    assert!(largest(&updates(&setting, &turned, &there.gradients), &ours) < 1e-9);
+    let ours = updates(&setting, &setting.theta, &here.extra);
+    assert!(largest(&updates(&setting, &turned, &there.extra), &ours) < 1e-9);
     // Column by column (equation 2 on factors) it does.
     let shared = |theta: &Tensor, own: &Tensor| {
         let mixed = kernel(theta).get(0).matmul(own);
@@ -283,7 +284,9 @@ fn the_update_does_not_depend_on_the_choice_of_factors() {
 #[test]
 fn matrices_of_another_shape_are_refused() {
     let setting = Setting::timm(1);
-    let error = setting.likelihood(WHOLE).evaluate_mixed(&setting.theta, &setting.matrices().narrow(0, 0, 1));
+    let matrices = setting.matrices().narrow(0, 0, 1);
+    let request = Request::losses(&setting.theta).with(Extra::Mixing(&matrices));
+    let error = setting.likelihood(WHOLE).evaluate(&request);
     let text = format!("{:#}", error.err().expect("an error"));
     assert!(text.contains("blocks of 3 particles"), "{text}");
 }

@@ -72,7 +72,7 @@ fn by_the_archive(names: &[&str], templates: &[String], logit_scale: f64) -> Ten
     let unit = |x: Tensor| &x / x.norm_scalaropt_dim(2.0, [-1], true);
     let rows = names.iter().map(|name| {
         let texts = templates.iter().map(|template| {
-            let mut row = tokens::tokens(&template.replace("{}", name), 77);
+            let mut row = tokens::tokens(&template.replace("{}", name), 77, tokens::Package::OpenClip);
             row.resize(77, 0);
             row
         });

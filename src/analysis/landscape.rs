@@ -2,6 +2,8 @@
 //! 1802.10026). The points of the plane are exact combinations of the particles' updates. Coordinates are distances
 //! between weights.
 
+mod run;
+
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
@@ -15,6 +17,8 @@ use crate::model::network::Graph;
 use crate::predict::{Members, Predictor};
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
+
+pub use run::{Computed, Landscape};
 
 /// A plane with the first particle at (0, 0), the second on the x axis, and the third above the axis.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,8 @@
 //! | f_i + V_i e_i, the logits without image i | `loo_loss` is their cross-entropy |
 //! | ‖V_i e_i‖₂, the sensitivity | `sensitivity` |
 
+mod run;
+
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
@@ -22,6 +24,8 @@ use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
 use crate::posterior::Posterior;
 use crate::subspace::Subspace;
+
+pub use run::Sensitivities;
 
 /// The measures of one training image, as means over the particles.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,14 @@
 //! The similarity of particles: pairwise cosines and distances of their updates ΔW, for each block and over all blocks
 //! (Bella, Table 9).
 
-use anyhow::{Result, ensure};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::host_f64;
+use crate::results::store::{Table, write};
+use crate::session::Opened;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 
@@ -16,6 +20,28 @@ pub struct Similarity {
     pub cosines: Vec<Option<f64>>,
     /// The distances ‖ΔW_i − ΔW_j‖_F, n · n, row-major.
     pub distances: Vec<f64>,
+}
+
+/// Returns the similarities of a run's particles, first over all blocks, and writes them into its folder, to the path that
+/// comes with them.
+///
+/// # Errors
+/// Fails if the run has one particle, or if the file cannot be written.
+pub fn of_run(opened: &Opened) -> Result<(Vec<Similarity>, PathBuf)> {
+    let theta = opened.stored()?.posterior.theta();
+    let particles = theta.size()[0] as usize;
+    let all = similarities(opened.session.subspace()?, theta).with_context(|| opened.run.id())?;
+    let path = opened.run.path().join("similarity.csv");
+    let mut table = Table::new(["block", "i", "j", "cosine", "distance"]);
+    for Similarity { block, cosines, distances } in &all {
+        for (pair, (cosine, distance)) in cosines.iter().zip(distances).enumerate() {
+            let (i, j) = ((pair / particles).to_string(), (pair % particles).to_string());
+            let cosine = cosine.map_or(String::new(), |cosine| cosine.to_string());
+            table.rows.push(vec![block.clone(), i, j, cosine, distance.to_string()]);
+        }
+    }
+    write(&path, &table)?;
+    Ok((all, path))
 }
 
 /// Returns the similarities of `theta: [n, P]`, first of all blocks together and then of each block.

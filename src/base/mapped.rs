@@ -1,18 +1,22 @@
 //! Files mapped into memory. Where another program makes such a file shorter, or its disk fails, the system answers the next
 //! access with the signal SIGBUS. It then ends this process with one line that names the file, as any other file that
-//! cannot be read does, and mapped files keep costing no memory and no copy.
+//! cannot be read does, and mapped files keep costing no memory and no copy. The rest of the page in which the file now ends
+//! reads as zeros without a signal; [`Mapped::expect_whole`] notices that after the use.
 
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Result, bail};
 use memmap2::Mmap;
 
 /// A file mapped for reading.
 #[derive(Debug)]
 pub struct Mapped {
     map: Mmap,
+    file: File,
+    path: PathBuf,
     _watched: Watched,
 }
 
@@ -26,7 +30,18 @@ impl Mapped {
         // file shorter end this process, see above; what they change in it is found by its hash when it is opened.
         let map = unsafe { Mmap::map(file) }?;
         let watched = Watched::new(map.as_ptr() as usize, map.len(), path);
-        Ok(Mapped { map, _watched: watched })
+        Ok(Mapped { map, file: file.try_clone()?, path: path.to_path_buf(), _watched: watched })
+    }
+
+    /// Checks that all bytes that were read so far were those of the file.
+    ///
+    /// # Errors
+    /// Fails if the file has become shorter since it was mapped.
+    pub fn expect_whole(&self) -> Result<()> {
+        if self.file.metadata().is_ok_and(|found| found.len() >= self.map.len() as u64) {
+            return Ok(());
+        }
+        bail!("{}", cut_off(&self.path))
     }
 }
 
@@ -36,6 +51,15 @@ impl Deref for Mapped {
     fn deref(&self) -> &[u8] {
         &self.map
     }
+}
+
+/// The message about a file that became shorter while it was mapped.
+fn cut_off(path: &Path) -> String {
+    format!(
+        "{}: cannot be read any more: another program has made it shorter, or its disk has failed: restore it from a copy, or \
+         make it again",
+        path.display().to_string().escape_debug()
+    )
 }
 
 /// A range of addresses that a file is mapped to, until it is dropped.
@@ -97,11 +121,7 @@ mod imp {
                 FIRST.store(node, Ordering::Release);
                 node
             });
-            let message = format!(
-                "error: {}: cannot be read any more: another program has made it shorter, or its disk has failed: restore \
-                 it from a copy, or make it again\n",
-                path.display().to_string().escape_debug()
-            );
+            let message = format!("error: {}\n", super::cut_off(path));
             // The text stays forever, since the handler could read it at any time.
             node.message.store(Box::leak(Box::new(message)), Ordering::Release);
             node.end.store(range.end, Ordering::Release);
@@ -212,5 +232,19 @@ mod tests {
         let expected =
             format!("error: {}: cannot be read any more: another program has made it shorter", path.display());
         assert!(said.contains(&expected) && said.matches('\n').count() == 1, "{said}");
+    }
+
+    #[test]
+    fn zeros_behind_the_new_end_of_a_file_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.safetensors");
+        std::fs::write(&path, vec![7u8; 3000]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let map = Mapped::new(&file, &path).unwrap();
+        map.expect_whole().unwrap();
+        file.set_len(100).unwrap();
+        assert_eq!(map[2000], 0, "the rest of a page is zero without a signal");
+        let said = map.expect_whole().unwrap_err().to_string();
+        assert!(said.contains("x.safetensors: cannot be read any more"), "{said}");
     }
 }

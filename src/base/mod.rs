@@ -18,3 +18,4 @@ pub mod sealed;
 pub mod small;
 pub mod tensor;
 pub mod tensor_file;
+pub mod usage;

@@ -47,6 +47,14 @@ impl Bytes {
             Bytes::Read(bytes) => bytes,
         }
     }
+
+    /// Checks that all bytes that were read so far were those of the file.
+    fn expect_whole(&self) -> Result<()> {
+        match self {
+            Bytes::Mapped(map) => map.expect_whole(),
+            Bytes::Read(_) => Ok(()),
+        }
+    }
 }
 
 /// A tensor in a file.
@@ -137,6 +145,7 @@ impl State {
             Content::File { bytes, tensors } => {
                 let Stored { kind, size, bytes: range } = tensors.get(name).with_context(lacks)?;
                 let found = Tensor::f_from_data_size(&bytes.all()[range.clone()], size, *kind);
+                bytes.expect_whole()?;
                 found.map_err(|e| anyhow!("{}", first_line(&e)))
             }
         }
@@ -200,7 +209,7 @@ impl State {
             let piece = Tensor::f_from_data_size(piece, &[count], *kind).map_err(|e| anyhow!("{}", first_line(&e)))?;
             flat.narrow(0, start, count).copy_(&piece);
         }
-        Ok(())
+        bytes.expect_whole()
     }
 
     /// Writes all tensors atomically: the old file stays valid whatever happens.
@@ -225,10 +234,10 @@ impl State {
     pub fn read(path: &Path) -> Result<State> {
         let shown = path.display();
         ensure!(path.is_file(), "{shown}: no such file");
-        // The file is read and not mapped, so that its bytes do not count as memory of this process.
-        sealed::check_file(path).with_context(|| shown.to_string())?;
         let file = std::fs::File::open(path).with_context(|| format!("{shown}: cannot read"))?;
         let map = Mapped::new(&file, path).with_context(|| format!("{shown}: cannot read"))?;
+        // The hash is that of the file as it is read, so that its bytes do not count as memory of this process.
+        sealed::check(&file).with_context(|| shown.to_string())?;
         State::of(Bytes::Mapped(map), path)
     }
 

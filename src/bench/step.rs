@@ -17,7 +17,7 @@ use crate::model::Input;
 use crate::model::network::Weights;
 use crate::subspace::geometry::Geometry;
 use crate::train::chunks::Step;
-use crate::train::{Cut, Likelihood};
+use crate::train::{Likelihood, Passes};
 
 impl Setup<'_> {
     /// Times training steps as the plan says.
@@ -96,18 +96,17 @@ impl Setup<'_> {
     }
 
     fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>, cutter: &Rc<Cutter>) -> Likelihood<'_> {
-        let spec = &self.training.train;
-        let cut = Cut { particle_chunk: 0, accumulate: spec.accumulate.parts(), recompute: spec.recompute };
+        let passes = Passes::of(&self.training.train);
         let likelihood = match tokens {
-            None => Likelihood::new(self.model, self.subspace, cut, batch, self.orders()),
+            None => Likelihood::new(self.model, self.subspace, passes, batch, self.orders()),
             Some(Tokens { cache, rows, block }) => {
                 let tokens = cache.index_select(0, rows).to_device(self.model.device);
                 let input = Input::Entering(tokens.unflatten(0, [self.orders(), -1].as_slice()), *block);
                 let labels = batch.labels.view([self.orders(), -1]);
-                Likelihood::on(self.model, self.subspace, cut, input, labels)
+                Likelihood::on(self.model, self.subspace, passes, input, labels)
             }
         };
-        likelihood.cut_by(cutter.clone())
+        likelihood.chunked_by(cutter.clone())
     }
 
     /// Returns random samples, or random gradients.

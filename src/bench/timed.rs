@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::clock::{Clock, Elapsed};
 use crate::base::tensor_file::State;
-use crate::methods::{Evaluation, HeadInputs, Mixed, Noisy, Objective, Outputs, Signs, Squared};
+use crate::methods::{Answer, Evaluation, Extended, Extra, Objective, Request, Target};
 use crate::optimizers::Optimizer;
 
 /// The time spent, shared between the code that spends it and the code that reads it.
@@ -33,28 +33,8 @@ pub struct TimedObjective<'a> {
 }
 
 impl Objective for TimedObjective<'_> {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        during(&self.spent, theta.device(), || self.inner.evaluate(theta))
-    }
-
-    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
-        during(&self.spent, theta.device(), || self.inner.evaluate_mixed(theta, matrices))
-    }
-
-    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
-        during(&self.spent, theta.device(), || self.inner.outputs(theta))
-    }
-
-    fn pull_back(&mut self, theta: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
-        during(&self.spent, theta.device(), || self.inner.pull_back(theta, by_logits))
-    }
-
-    fn head_inputs(&mut self, theta: &Tensor) -> Result<HeadInputs> {
-        during(&self.spent, theta.device(), || self.inner.head_inputs(theta))
-    }
-
-    fn pull_back_head_inputs(&mut self, theta: &Tensor, by_features: &Tensor) -> Result<Tensor> {
-        during(&self.spent, theta.device(), || self.inner.pull_back_head_inputs(theta, by_features))
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        during(&self.spent, request.theta.device(), || self.inner.evaluate(request))
     }
 
     fn parts(&self) -> usize {
@@ -63,18 +43,6 @@ impl Objective for TimedObjective<'_> {
 
     fn share(&self, part: usize) -> f64 {
         self.inner.share(part)
-    }
-
-    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        during(&self.spent, theta.device(), || self.inner.evaluate_part(theta, part))
-    }
-
-    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
-        during(&self.spent, theta.device(), || self.inner.evaluate_squared(theta, part))
-    }
-
-    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, signs: Signs, part: usize) -> Result<Noisy> {
-        during(&self.spent, theta.device(), || self.inner.evaluate_flipped(theta, noise, signs, part))
     }
 }
 
@@ -114,13 +82,14 @@ pub struct Given {
 }
 
 impl Objective for Given {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        let losses = Tensor::zeros([theta.size()[0]], (Kind::Float, theta.device()));
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let losses = Tensor::zeros([request.theta.size()[0]], (Kind::Float, request.theta.device()));
         // Methods overwrite the gradients that they receive.
-        Ok(Evaluation { losses, gradients: self.gradients.copy() })
-    }
-
-    fn evaluate_squared(&mut self, theta: &Tensor, _: usize) -> Result<Squared> {
-        Ok(Squared { own: self.evaluate(theta)?, squares: self.gradients.square() })
+        let own = Evaluation { losses, gradients: self.gradients.copy() };
+        match (request.target, request.extra) {
+            (Target::Losses, Extra::None) => Ok(own.into()),
+            (Target::Losses, Extra::Squares) => Ok(Extended { own, extra: self.gradients.square() }.into()),
+            _ => Err(request.refused("the gradients are given, and there is no network")),
+        }
     }
 }

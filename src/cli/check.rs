@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, ensure};
 use clap::Args;
 
-use super::failure::Usage;
 use super::options::ComputeArgs;
 use crate::base::small::particles;
+use crate::base::usage::Usage;
 use crate::experiment::{Experiment, is_part, load_config, over};
 use crate::machine::memory::Cut;
 use crate::results::verify::{Verified, verify};
 use crate::schema::{Problems, Tree};
 use crate::session::{Session, Settings};
-use crate::train::{self, Material};
+use crate::train::Material;
+use crate::train::chunks::plan_alone;
 
 /// The experiment over which a partial config is checked.
 const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
@@ -105,7 +106,7 @@ pub(super) fn open(experiment: &Experiment, settings: Settings) -> Result<()> {
     let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
     session.test_images(experiment)?;
     if let Some(material) = material {
-        let Cut { members, images } = train::plan(experiment, &session, &material)?;
+        let Cut { members, images } = plan_alone(experiment, &session, &material)?;
         let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
         experiment.doubts(trained).iter().for_each(|doubt| tracing::warn!("{doubt}"));
         println!("training: {trained} images, validation: {held_out} images");

@@ -2,18 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::Args;
 
 use super::report::{print_csv, table_of};
 use crate::base::outside::print_drawn;
-use crate::evaluate::IMAGES;
-use crate::metrics::bootstrap::{Difference, RESAMPLES, compare};
+use crate::evaluate::comparison::{compare_files, predictions_file};
+use crate::metrics::bootstrap::{Difference, RESAMPLES};
 use crate::metrics::{Average, Unit};
-use crate::predictions::Predictions;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
-use crate::run::{RunFolder, open_predictions};
 
 /// Compare two runs, or two predictions files, on one test set: differences with 95 % intervals (paired bootstrap).
 #[derive(Args)]
@@ -55,17 +53,10 @@ pub struct CompareArgs {
 }
 
 pub fn run(args: &CompareArgs) -> Result<()> {
-    let open = |file: &PathBuf| -> Result<Predictions> {
-        let predictions = open_predictions(file)?;
-        predictions.check_all_finite().with_context(|| file.display().to_string())?;
-        Ok(predictions)
-    };
-    let (file_a, file_b) = (file(&args.a, args)?, file(&args.b, args)?);
-    let (a, b) = (open(&file_a)?, open(&file_b)?);
-    let both = format!("{} and {}", file_a.display(), file_b.display());
-    check_images(&a, &b).with_context(|| both.clone())?;
+    let file = |named: &str| predictions_file(named, &args.out, &args.condition);
+    let (file_a, file_b) = (file(&args.a)?, file(&args.b)?);
     let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
-    let differences = compare(&a, &b, &averages, args.resamples, args.seed).with_context(|| both)?;
+    let differences = compare_files([&file_a, &file_b], &averages, (args.resamples, args.seed))?;
     if args.csv {
         let rows: Vec<Row> = differences.iter().map(|difference| full_row(difference, args)).collect();
         return print_csv(&table_of(&rows));
@@ -77,42 +68,6 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     print_drawn(&render(&table, &spec));
     println!("differences are B - A; {} paired resamples, seed {}", args.resamples, args.seed);
     println!("{}", Average::legend());
-    Ok(())
-}
-
-/// Returns a predictions file: the one that is named, or that of a run on its own test set.
-fn file(named: &str, args: &CompareArgs) -> Result<PathBuf> {
-    let path = PathBuf::from(named);
-    if path.is_file() || path.extension().is_some_and(|ending| ending == "safetensors") {
-        return Ok(path);
-    }
-    let run = RunFolder::find(&args.out, Some(named))?;
-    let settings = run.settings()?;
-    let is_label = |key: &str| key.starts_with("data.") && key.split('.').count() == 3 && key.ends_with(".label");
-    let label = settings.iter().find(|(key, _)| is_label(key)).map(|(_, label)| label);
-    let label = label.with_context(|| format!("{}: names no test set", run.config().display()))?;
-    let file = run.predictions(label, &args.condition, "");
-    let id = run.id();
-    ensure!(
-        file.is_file(),
-        "{id}: no predictions on {label} under the condition `{}` ({}): evaluate it first: bella eval {id}",
-        args.condition,
-        file.display()
-    );
-    Ok(file)
-}
-
-/// Fails if both files name the images of one condition and these differ. Clean images and a corrupted version of them
-/// may be compared.
-fn check_images(a: &Predictions, b: &Predictions) -> Result<()> {
-    let fact = |of: &Predictions, key: &str| of.metadata().get(key).cloned().unwrap_or_default();
-    let [one, other] = [fact(a, IMAGES), fact(b, IMAGES)];
-    let comparable = one == other || one.is_empty() || other.is_empty() || fact(a, "condition") != fact(b, "condition");
-    ensure!(
-        comparable,
-        "metadata `{IMAGES}` = {one} and {other}: predictions of different images: must be of one test set; evaluate both \
-         runs on the same images"
-    );
     Ok(())
 }
 
@@ -150,7 +105,8 @@ fn readable_row(of: &Difference) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predictions::Shape;
+    use crate::metrics::bootstrap::compare;
+    use crate::predictions::{Predictions, Shape};
 
     // B is right on one of four samples more than A, with the same confidences.
     #[test]
@@ -174,20 +130,5 @@ mod tests {
         let cells = ["a", "b", "difference", "low", "resamples"].map(|column| full.get(column).unwrap());
         assert_eq!(cells, ["0.5", "0.75", "0.25", "0", "200"]);
         assert!(readable_row(&found[1]).get("metric") == Some("nll"));
-    }
-
-    #[test]
-    fn different_images_of_one_condition_are_refused() {
-        let shape = Shape { members: 1, samples: 1, classes: 2 };
-        let of = |images: &str, condition: &str| {
-            let facts =
-                [(IMAGES, images), ("condition", condition)].map(|(key, text)| (key.to_string(), text.to_string()));
-            Predictions::new(shape, vec![0.0, 1.0], vec![0]).unwrap().with_metadata(facts.into()).unwrap()
-        };
-        let error = check_images(&of("1f", "clean"), &of("2e", "clean")).unwrap_err().to_string();
-        assert!(error.contains("1f and 2e") && error.contains("one test set"), "{error}");
-        for (images, condition) in [("1f", "clean"), ("", "clean"), ("2e", "fog:1")] {
-            check_images(&of("1f", "clean"), &of(images, condition)).unwrap();
-        }
     }
 }

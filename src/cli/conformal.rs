@@ -3,9 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::failure::Usage;
-use crate::metrics::conformal::{Alpha, Calibrated, Draw, Regularisation, Rule, SCORES, Score, Thresholds};
-use crate::predictions::Predictions;
+use crate::base::usage::Usage;
+use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
 
 #[derive(Args)]
 #[command(next_help_heading = "Conformal sets")]
@@ -35,12 +34,6 @@ pub(super) struct ConformalArgs {
     #[arg(long, value_name = "K", default_value = "5", requires = "conformal",
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     raps_rank: u32,
-}
-
-/// The sets that the command line asks for.
-pub(super) struct Plan {
-    rules: Vec<Rule>,
-    alphas: Vec<Alpha>,
 }
 
 impl ConformalArgs {
@@ -85,28 +78,6 @@ impl ConformalArgs {
         let regularisation = Regularisation { penalty: self.raps_penalty, rank: self.raps_rank as usize };
         // The same draws for every run and seed, so that results can be compared image by image.
         Rule { score, thresholds: self.conformal_thresholds, draw: self.conformal_draw, regularisation, seed: 0 }
-    }
-}
-
-impl Plan {
-    /// Checks, before anything is predicted, that there are enough calibration images with these labels, `[N]`.
-    ///
-    /// # Errors
-    /// Fails, as bad usage, with the number of images that the level needs.
-    pub fn check(&self, labels: &[u32], class_names: &[String]) -> Result<()> {
-        for (rule, alpha) in self.rules.iter().flat_map(|rule| self.alphas.iter().map(move |alpha| (rule, alpha))) {
-            rule.check(*alpha, labels, class_names)
-                .map_err(|error| Usage(format!("--{error}").replacen("--conformal level", "--conformal", 1)))?;
-        }
-        Ok(())
-    }
-
-    /// Takes the thresholds from predictions on calibration images.
-    ///
-    /// # Errors
-    /// Fails if the predictions have no labels, if a logit is not finite, or if there are too few images.
-    pub fn calibrate(&self, held_out: &Predictions) -> Result<Vec<Calibrated>> {
-        Calibrated::all(&self.rules, &self.alphas, held_out)
     }
 }
 

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use super::failure::Usage;
-use super::opened::data_table;
+use crate::base::usage::Usage;
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
 use crate::data::{DATASETS, Request, SplitName};
-use crate::experiment::{DataSpec, load_config};
+use crate::experiment::{DataSpec, data_table, load_config};
 use crate::machine::cores;
 use crate::schema::Tree;
 

@@ -1,45 +1,20 @@
 //! `bella export`: writes the models of a run for other programs.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
 use clap::Args;
-use tch::Tensor;
 
-use super::failure::Usage;
-use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
-use crate::base::files::write_atomic;
-use crate::exchange::expected::Expected;
-use crate::exchange::outgoing::Outgoing;
-use crate::exchange::target::{Package, Target};
-use crate::exchange::whole::{self, Form, Numbers, Runner};
-use crate::exchange::{Loaded, Written, check, module, peft, python_lines, weights, whole_lines, write_folder};
-use crate::experiment::{Experiment, load_config};
-use crate::machine::Precision;
+use crate::base::usage::Usage;
+use crate::exchange::target::Package;
+use crate::exchange::whole::{Form, Numbers, Runner};
+use crate::exchange::{Destination, Format, Leaving, Loaded, Models, Selection};
+use crate::experiment::{Experiment, Overrides, load_config};
 use crate::model::CheckpointKind;
-use crate::posterior::{Draws, Posterior, Predictive};
-use crate::report::card::{Card, FILE, loading};
+use crate::report::card::Card;
 use crate::results::runs::Summary;
 use crate::run::{Record, RunFolder};
-use crate::schema::words;
-use crate::subspace::combine::mean;
-use crate::subspace::{Combined, Space, Subspace};
-
-words! {
-    /// The format of an export.
-    pub enum Format {
-        /// One folder per adapter, as PEFT reads it.
-        Peft = "peft",
-        /// The checkpoint's own folder with merged weights.
-        Weights = "weights",
-        /// The whole posterior as one TorchScript archive.
-        Torchscript = "torchscript",
-        /// The whole posterior as one ONNX graph.
-        Onnx = "onnx",
-    }
-}
 
 /// Write the models of a run for other programs: adapters, or whole models.
 ///
@@ -55,7 +30,7 @@ pub struct ExportArgs {
     run: Option<String>,
 
     #[command(flatten)]
-    door: DoorArgs,
+    destination: DestinationArgs,
 
     /// Number of the one particle to export, from 0 [default: all].
     #[arg(long, value_name = "K", conflicts_with = "soup")]
@@ -79,7 +54,7 @@ pub struct ExportArgs {
 
 /// The options that name the format and the folder of an export.
 #[derive(Args)]
-pub struct DoorArgs {
+pub struct DestinationArgs {
     /// Format to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights),
     /// torchscript (all models as one archive that needs no bella) or onnx (all models as one graph). Nothing is evaluated
     /// then.
@@ -107,29 +82,12 @@ pub struct DoorArgs {
     force: bool,
 }
 
-/// The format and the folder of an export.
-pub struct Door {
-    to: Leaving,
-    output: PathBuf,
-    force: bool,
-    /// The model card but for the lines that load the model, if there is to be one.
-    card: Option<String>,
-}
-
-/// The models of an export, or the one file that holds all of them.
-enum Leaving {
-    /// One folder per model, for a package.
-    Models(Loaded, Option<Package>),
-    /// One file for all models.
-    Whole(Form),
-}
-
-impl DoorArgs {
-    /// Returns the door, if the command line names one.
+impl DestinationArgs {
+    /// Returns the destination, if the command line names one.
     ///
     /// # Errors
     /// Fails if an option does not fit the format.
-    pub fn door(&self) -> Result<Option<Door>> {
+    pub fn destination(&self) -> Result<Option<Destination>> {
         let (Some(to), Some(output)) = (self.to, self.output.clone()) else { return Ok(None) };
         let runner = match to {
             Format::Peft | Format::Weights => None,
@@ -155,59 +113,41 @@ impl DoorArgs {
                 Leaving::Models(loaded, self.package)
             }
         };
-        Ok(Some(Door { to, output, force: self.force, card: None }))
+        Ok(Some(Destination { to, output, force: self.force, card: None }))
     }
 }
 
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let Some(mut door) = args.door.door()? else {
+    let Some(mut destination) = args.destination.destination()? else {
         if args.card {
             return print_card(args);
         }
         return Err(Usage("--to FORMAT and --output FOLDER say what to write, and where".into()).into());
     };
-    let opened = opened_to_leave(&door, args.run.as_deref(), &Overrides::default(), &args.compute)?;
-    let theta = theta(args, &opened)?;
-    let name = |number: usize| format!("{}-{number}", if args.draws.unwrap_or(0) > 0 { "draw" } else { "particle" });
-    let count = theta.size()[0] as usize;
-    let subspace = opened.session.subspace()?;
-    let weights = opened.stored()?.posterior.weights();
+    let opened = destination.open(args.run.as_deref(), &Overrides::default(), args.compute.computing())?;
+    let models = match (args.soup, args.particle) {
+        (true, _) => Models::Soup,
+        (false, Some(particle)) => Models::One(particle),
+        (false, None) => Models::All,
+    };
+    let selection = Selection { models, draws: args.draws };
     if args.card {
-        door.card = Some(card_of(&opened.run, &opened.experiment, &opened.session.classes, part(args))?);
+        let classes = &opened.session.classes;
+        destination.card = Some(card_of(&opened.run, &opened.experiment, classes, selection.part())?);
     }
-    if args.soup {
-        ensure!(
-            count > 1,
-            "{}: this run has one particle: there is nothing to average: leave --soup out",
-            opened.run.id()
-        );
-        let Combined { subspace, theta } = mean(subspace, &theta, weights, Space::Weights)?;
-        return leave(&door, &opened, (&*subspace, &theta), vec!["soup".to_string()]);
-    }
-    if let Some(particle) = args.particle {
-        let rule = format!("--particle {particle}: the run has models 0 to {}", count - 1);
-        ensure!((particle as usize) < count, rule);
-        let one = theta.narrow(0, i64::from(particle), 1);
-        return leave(&door, &opened, (subspace, &one), vec![name(particle as usize)]);
-    }
-    leave(&door, &opened, (subspace, &theta), (0..count).map(name).collect())
+    print_lines(selection.write(&destination, &opened)?)
 }
 
-/// Says what of a run leaves, where that is not all of it.
-fn part(args: &ExportArgs) -> Option<String> {
-    match (args.particle, args.soup, args.draws) {
-        (Some(particle), ..) => Some(format!("particle {particle}")),
-        (None, true, _) => Some("the average of all particles' updates".to_string()),
-        (None, false, Some(0)) => Some("the mean of each Gaussian".to_string()),
-        (None, false, Some(draws)) => Some(format!("{draws} draws from each Gaussian")),
-        (None, false, None) => None,
-    }
+/// Prints the lines that load a model.
+pub(super) fn print_lines(python: String) -> Result<()> {
+    print!("{python}");
+    Ok(())
 }
 
 /// Prints the card of a run that does not leave.
 fn print_card(args: &ExportArgs) -> Result<()> {
     let run = RunFolder::find(args.compute.out(), args.run.as_deref())?;
-    ensure!(run.is_finished(), "{}: this run is not finished: continue it with `bella train`", run.path().display());
+    run.expect_finished()?;
     let experiment = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?;
     let classes = experiment.data.dataset.classes()?;
     print!("{}", card_of(&run, &experiment, &classes, None)?);
@@ -219,165 +159,4 @@ fn print_card(args: &ExportArgs) -> Result<()> {
 fn card_of(run: &RunFolder, experiment: &Experiment, classes: &[String], part: Option<String>) -> Result<String> {
     let record = Record::read(run)?;
     Card { experiment, run: &Summary::of(run.clone()), record: &record, classes, part }.text()
-}
-
-/// Opens a run whose models leave. Whoever loads them computes in f32, and so do the expected logits.
-pub(super) fn opened_to_leave(
-    door: &Door,
-    run: Option<&str>,
-    overrides: &Overrides,
-    compute: &ComputeArgs,
-) -> Result<Opened> {
-    check(&door.output, door.force)?;
-    let overrides = Overrides { precision: Some(Precision::F32), ..overrides.clone() };
-    Opened::run(run, &overrides, compute)
-}
-
-/// Returns the rows that are exported.
-fn theta(args: &ExportArgs, opened: &Opened) -> Result<Tensor> {
-    let posterior = &opened.stored()?.posterior;
-    let run = opened.run.id();
-    match (args.draws, posterior.is_random()) {
-        (None, true) if matches!(opened.experiment.predictive(), Predictive::Linearised(..)) => bail!(
-            "{run}: its predictions are those of a linearised model, which no weights have: --draws 0 exports the particles \
-             that it was fitted around, --draws N so many draws of weights around each"
-        ),
-        (None | Some(1..), true) if matches!(posterior, Posterior::Dropout { .. }) => bail!(
-            "{run}: its members drop inputs at random, which no weights do: --draws 0 exports the particles without dropout"
-        ),
-        (None, true) => bail!(
-            "{run}: its particles are Gaussians, and a model has one value per weight: --draws 0 exports their means, \
-             --draws N so many draws from each"
-        ),
-        (Some(draws), true) if draws > 0 => {
-            let draws = Draws::new(posterior, draws as usize, opened.experiment.seed)?;
-            draws.rows(0..draws.count())
-        }
-        (Some(draws), false) if draws > 0 => bail!("{run}: its particles are points, without draws: leave --draws out"),
-        _ => Ok(posterior.theta().shallow_clone()),
-    }
-}
-
-/// Writes one model into a folder.
-type Writer = fn(&Outgoing, &Target, usize, &Path) -> Result<()>;
-
-/// Writes models, given as rows `[k, P]` of a subspace, and prints the Python that loads them.
-pub(super) fn leave(
-    door: &Door,
-    opened: &Opened,
-    (subspace, theta): (&dyn Subspace, &Tensor),
-    names: Vec<String>,
-) -> Result<()> {
-    let (experiment, session) = (&opened.experiment, &opened.session);
-    // Those of the components are the models' where each component is one.
-    let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
-    let weights = weights.map(<[f64]>::to_vec);
-    let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
-    if experiment.checkpoint.kind == CheckpointKind::Module {
-        let whole = matches!(door.to, Leaving::Models(Loaded::Weights, None));
-        ensure!(
-            whole,
-            "{}: a module (checkpoint.kind = \"module\") leaves by --to weights alone, as its own archive: the other ways need \
-             the names or the layers of a network that bella computes itself",
-            opened.run.id()
-        );
-        return leave_as_modules(door, &outgoing);
-    }
-    ensure!(
-        session.vit.is_some() || matches!(door.to, Leaving::Models(..)),
-        "{}: a network of texts leaves by --to peft or --to weights: only vision transformers leave as one file",
-        opened.run.id()
-    );
-    match &door.to {
-        Leaving::Whole(form) => leave_together(door, *form, &outgoing),
-        Leaving::Models(loaded, package) => leave_apart(door, (*loaded, *package), &outgoing),
-    }
-}
-
-/// Writes a folder a model.
-fn leave_apart(door: &Door, (loaded, package): (Loaded, Option<Package>), outgoing: &Outgoing) -> Result<()> {
-    let session = outgoing.session;
-    let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
-    if loaded == Loaded::Adapter {
-        target.expect_adapters(&session.names)?;
-    }
-    let (write, what): (Writer, Format) = match loaded {
-        Loaded::Adapter => (peft::write, Format::Peft),
-        Loaded::Weights => (weights::write, Format::Weights),
-    };
-    let python = python_lines(outgoing, &target, &door.output, loaded)?;
-    let expected = outgoing.expected()?;
-    let written =
-        write_models(door, (outgoing, &expected), &python, |model, folder| write(outgoing, &target, model, folder))?;
-    report(door, written, &format!("{what} for {}: {}", target.package, outgoing.names.join(", ")));
-    print!("{python}");
-    Ok(())
-}
-
-/// Writes a module again for every model.
-fn leave_as_modules(door: &Door, outgoing: &Outgoing) -> Result<()> {
-    let expected = outgoing.expected()?;
-    let python = module::lines(outgoing, &expected, &door.output)?;
-    let written = write_models(door, (outgoing, &expected), &python, |model, folder| {
-        module::write(outgoing, model, folder).map(drop)
-    })?;
-    report(door, written, &format!("modules: {}", outgoing.names.join(", ")));
-    print!("{python}");
-    Ok(())
-}
-
-/// Reports what was written, or that it was there already.
-fn report(door: &Door, written: Written, what: &str) {
-    let output = door.output.display();
-    match written {
-        Written::New => tracing::info!("{output}: {what}"),
-        Written::Already => tracing::info!("{output}: holds this export already: {what}"),
-    }
-}
-
-/// Writes every model by `write` into its folder, with what is expected of it.
-fn write_models(
-    door: &Door,
-    (outgoing, expected): (&Outgoing, &Expected),
-    python: &str,
-    write: impl Fn(usize, &Path) -> Result<()>,
-) -> Result<Written> {
-    write_folder(&door.output, door.force, |folder| {
-        for model in 0..outgoing.count() {
-            let own = outgoing.folder(folder, model);
-            if own != folder {
-                std::fs::create_dir(&own)?;
-            }
-            write(model, &own)?;
-            expected.write(model, &own)?;
-        }
-        write_card(door, outgoing, python, folder)
-    })
-}
-
-/// Writes all models as one file.
-fn leave_together(door: &Door, form: Form, outgoing: &Outgoing) -> Result<()> {
-    let size = outgoing.image_size()?;
-    // Images of another size show that resizing is in the file, too.
-    let expected =
-        if form.prepares { outgoing.expected_of(Some([2 * size, size + size / 2]))? } else { outgoing.expected()? };
-    let python = whole_lines(form, &door.output);
-    let written = write_folder(&door.output, door.force, |folder| {
-        whole::write(outgoing, form, &expected, folder)?;
-        write_card(door, outgoing, &python, folder)
-    })?;
-    report(door, written, &format!("{} in one file", outgoing.names.join(", ")));
-    print!("{python}");
-    Ok(())
-}
-
-/// Writes the model card, if there is to be one. Whoever reads it has the folder and the checkpoint under other paths.
-fn write_card(door: &Door, outgoing: &Outgoing, python: &str, folder: &Path) -> Result<()> {
-    let Some(card) = &door.card else { return Ok(()) };
-    let checkpoint = outgoing.checkpoint();
-    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
-    let python = python.replace(&checkpoint.display().to_string(), &name);
-    let python =
-        python.replace(&format!("{}/", door.output.display()), "").replace(&door.output.display().to_string(), ".");
-    write_atomic(&folder.join(FILE), |file| Ok(file.write_all(format!("{card}{}", loading(&python)).as_bytes())?))
 }

@@ -1,18 +1,7 @@
 //! The ways in which a command fails: mistakes of the user, training that was stopped, and all other errors.
 
+use crate::base::usage::Usage;
 use crate::schema::Problems;
-
-/// A mistake of the user on the command line, with exit code 2.
-#[derive(Debug)]
-pub struct Usage(pub String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 /// The error of training that a signal has stopped, in all of its processes.
 #[derive(Debug)]

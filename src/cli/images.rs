@@ -8,8 +8,8 @@ use clap::Args;
 use npyz::WriterBuilder;
 use tch::{Device, Kind};
 
-use super::failure::Usage;
 use crate::base::files::{expect_writable, write_atomic};
+use crate::base::usage::Usage;
 use crate::data::batches::{SampleSet, in_order};
 use crate::data::{Decode, Files, Inputs, Interpolation, Request, Resize, Split};
 use crate::machine::cores;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
-use super::failure::Usage;
 use crate::base::files::write_atomic;
+use crate::base::usage::Usage;
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;

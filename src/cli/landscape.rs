@@ -1,18 +1,12 @@
 //! `bella landscape`: computes train and test error over the plane through three particles of a run.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::Result;
 use clap::Args;
 
-use super::failure::Usage;
-use super::opened::{Opened, Overrides};
-use super::options::ComputeArgs;
-use crate::analysis::landscape::{Plane, errors};
-use crate::data::SplitName;
-use crate::data::batches::SampleSet;
-use crate::data::subset::{Subset, chosen};
-use crate::results::store::{self, Table};
+use super::options::{ComputeArgs, OverrideArgs};
+use crate::analysis::landscape::{Computed, Landscape};
+use crate::base::usage::Usage;
+use crate::session::Opened;
 
 /// Compute train and test error over the plane through three particles (landscape.csv and landscape.svg in the run).
 #[derive(Args)]
@@ -43,7 +37,7 @@ pub struct LandscapeArgs {
     chunk: u16,
 
     #[command(flatten)]
-    overrides: Overrides,
+    overrides: OverrideArgs,
 
     #[command(flatten)]
     pub compute: ComputeArgs,
@@ -53,51 +47,18 @@ pub fn run(args: &LandscapeArgs) -> Result<()> {
     if !(0.0..=10.0).contains(&args.margin) {
         return Err(Usage(format!("--margin {}: must be from 0 to 10", args.margin)).into());
     }
-    let opened = Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?;
-    let theta = opened.stored()?.posterior.theta();
-    let count = theta.size()[0];
-    ensure!(count > 2, "{}: this run has {count} of the three particles that a plane needs", opened.run.id());
-    let three = args.particles.len() == 3 && args.particles.iter().all(|i| (0..count).contains(i));
-    if !three {
-        let why =
-            format!("--particles {:?}: name three of this run's {count} particles, counted from 0", args.particles);
-        return Err(Usage(why).into());
-    }
-    let rows = theta.index_select(0, &tch::Tensor::from_slice(&args.particles).to_device(theta.device()));
-    let subspace = opened.session.subspace()?;
-    let plane = Plane::through(subspace, &rows).with_context(|| format!("--particles {:?}", args.particles))?;
-    let points = plane.grid(usize::from(args.grid), args.margin);
-    let coefficients: Vec<[f64; 3]> = points.iter().map(|point| plane.coefficients(*point)).collect();
-    let sizes = (usize::from(args.chunk), opened.batch_size(None));
-    let over = |split| -> Result<Vec<f64>> {
-        let images = subset(&opened, split, args.samples as usize)?;
-        errors(&opened.session.model, subspace, &rows, &coefficients, &images, sizes)
+    let opened = Opened::run(args.run.as_deref(), &args.overrides.overrides(), args.compute.computing())?;
+    let landscape = Landscape {
+        particles: args.particles.clone(),
+        grid: usize::from(args.grid),
+        margin: args.margin,
+        samples: args.samples as usize,
+        chunk: usize::from(args.chunk),
     };
-    let (train, test) = (over(SplitName::Train)?, over(SplitName::Test)?);
-    let (csv, marks) = (opened.run.path().join("landscape.csv"), opened.run.path().join("landscape-particles.csv"));
-    let lines = points.iter().zip(train.iter().zip(&test)).map(|((x, y), (train, test))| [*x, *y, *train, *test]);
-    write(&csv, ["x", "y", "train_error", "test_error"], lines)?;
-    let named = args.particles.iter().zip(plane.particles()).map(|(particle, (x, y))| [*particle as f64, x, y]);
-    write(&marks, ["particle", "x", "y"], named)?;
+    let Computed { csv, marks, lowest: [train, test] } = landscape.compute(&opened)?;
     let picture = opened.run.path().join("landscape.svg");
     crate::report::figures::landscape::draw(&csv, &marks, &picture)?;
-    let best = |errors: &[f64]| errors.iter().copied().fold(f64::INFINITY, f64::min);
-    println!("lowest error on the plane: train {:.4}, test {:.4}", best(&train), best(&test));
+    println!("lowest error on the plane: train {train:.4}, test {test:.4}");
     tracing::info!("picture: {}, numbers: {}", picture.display(), csv.display());
     Ok(())
-}
-
-/// Returns `count` images of a split, or all if it has fewer, taken from the classes in turn.
-fn subset(opened: &Opened, split: SplitName, count: usize) -> Result<SampleSet> {
-    let split_images = opened.session.load(&opened.experiment, split)?;
-    let count = count.min(split_images.len());
-    let chosen = chosen(Some(Subset::Each(count)), split, &split_images.labels)?;
-    let chosen = chosen.ok_or_else(|| anyhow!("{split}: no images"))?;
-    SampleSet::new(split_images.select(&chosen), opened.session.device, opened.session.settings.workers)
-}
-
-fn write<const N: usize>(path: &Path, header: [&str; N], lines: impl Iterator<Item = [f64; N]>) -> Result<()> {
-    let mut table = Table::new(header);
-    table.rows.extend(lines.map(|line| line.map(|value| value.to_string()).to_vec()));
-    store::write(path, &table)
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use super::Usage;
+use crate::base::usage::Usage;
 use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
 use crate::evaluate::attacks::ATTACKS;

@@ -1,21 +1,16 @@
 //! `bella merge`: merges runs fine-tuned from one checkpoint into one model, weighted by their certainty, and evaluates
 //! it like any posterior.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::Result;
 use clap::Args;
-use tch::{Kind, Tensor};
 
-use super::eval::{TestArgs, Tests, show, test};
-use super::export::{DoorArgs, leave, opened_to_leave};
-use super::failure::Usage;
-use super::opened::{Opened, Overrides};
-use super::options::ComputeArgs;
-use crate::analysis::merge::fisher::squared_gradients;
-use crate::analysis::merge::{By, Contribution, Settings, merge};
-use crate::data::SplitName;
-use crate::data::batches::SampleSet;
-use crate::posterior::Posterior;
+use super::eval::{TestArgs, show};
+use super::export::{DestinationArgs, print_lines};
+use super::options::{ComputeArgs, OverrideArgs};
+use crate::analysis::merge::{By, Merge, Merged};
+use crate::base::usage::Usage;
 use crate::predict::Members;
+use crate::session::Opened;
 use crate::subspace::Space;
 
 /// Merge runs that were fine-tuned from the same checkpoint into one model, and evaluate it like the first run.
@@ -49,50 +44,40 @@ pub struct MergeArgs {
     images: u32,
 
     #[command(flatten)]
-    overrides: Overrides,
+    overrides: OverrideArgs,
 
     #[command(flatten)]
     tests: TestArgs,
 
     #[command(flatten)]
-    door: DoorArgs,
+    destination: DestinationArgs,
 
     #[command(flatten)]
     pub compute: ComputeArgs,
 }
 
 pub fn run(args: &MergeArgs) -> Result<()> {
-    let tests = Tests::read(&args.tests)?;
+    let suite = args.tests.suite()?;
     let prior = checked(args)?;
-    let door = args.door.door()?;
-    let opened = match &door {
-        Some(door) => opened_to_leave(door, Some(&args.runs[0]), &args.overrides, &args.compute)?,
-        None => Opened::run(Some(&args.runs[0]), &args.overrides, &args.compute)?,
+    let (overrides, computing) = (args.overrides.overrides(), || args.compute.computing());
+    let way = Merge { by: args.by, space: args.space, share: args.share, prior, images: args.images as usize };
+    let merged = |opened: &Opened| {
+        way.runs(opened, &args.runs, |name| Opened::run(Some(name), &overrides.for_another_run(), computing()))
     };
-    let mut runs = vec![contribution(&opened, args, prior)?];
-    let mut names = Vec::new();
-    for name in &args.runs[1..] {
-        let other = Opened::run(Some(name), &args.overrides.for_another_run(), &args.compute)?;
-        let same = other.experiment.checkpoint.sha256()? == opened.experiment.checkpoint.sha256()?;
-        ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", args.runs[0]);
-        starts_equal(&opened, &other, args.space)?;
-        runs.push(contribution(&other, args, prior)?);
-        names.push(other.run.id());
+    if let Some(destination) = args.destination.destination()? {
+        let opened = destination.open(Some(&args.runs[0]), &overrides, computing())?;
+        let Merged { model, .. } = merged(&opened)?;
+        return print_lines(destination.write(
+            &opened,
+            (&*model.subspace, &model.theta),
+            vec!["merged".to_string()],
+        )?);
     }
-    let models: i64 = runs.iter().map(|run| run.updates.size()[0]).sum();
-    let entrywise = args.space == Space::Factors || opened.session.subspace()?.layout().is_dense();
-    let settings = Settings {
-        share: args.share.unwrap_or(1.0 / models as f64),
-        // The products B A do not include the checkpoint's weights, so no precision of these applies to them.
-        prior: if entrywise { prior } else { 0.0 },
-    };
-    let merged = merge(runs, &settings)?;
-    if let Some(door) = &door {
-        return leave(door, &opened, (&*merged.subspace, &merged.theta), vec!["merged".to_string()]);
-    }
-    let members = Members::Rows { subspace: &*merged.subspace, rows: &merged.theta };
-    let tested = test(&opened, members, &label(args, prior, &names), &tests)?;
-    show(&opened, &tested, &tests)
+    let opened = Opened::run(Some(&args.runs[0]), &overrides, computing())?;
+    let Merged { model, predictive } = merged(&opened)?;
+    let members = Members::Rows { subspace: &*model.subspace, rows: &model.theta };
+    let tested = suite.test(&opened, members, &predictive)?;
+    show(&opened, &tested, &args.tests)
 }
 
 /// Returns the precision H_0 of the checkpoint's weights.
@@ -106,83 +91,4 @@ fn checked(args: &MergeArgs) -> Result<f64> {
         return Err(Usage("--prior must be above 0; without squared gradients it may be 0".into()).into());
     }
     Ok(prior)
-}
-
-/// Returns the data of an opened run that merging needs.
-fn contribution(opened: &Opened, args: &MergeArgs, prior: f64) -> Result<Contribution> {
-    let posterior = &opened.stored()?.posterior;
-    ensure!(
-        posterior.weights().is_none(),
-        "{}: its draws have weights, and a merge gives every model the same share: average them by `bella soup {0}`",
-        opened.run.id()
-    );
-    let subspace = opened.session.subspace()?;
-    let variances = match args.by {
-        By::Mean => None,
-        By::Posterior => {
-            let Posterior::Gaussians { std, .. } = posterior else {
-                bail!(
-                    "{}: its posterior is without variances of single parameters: train with [method.ivon], or merge --by \
-                     squared-gradients or --by mean",
-                    opened.run.id()
-                )
-            };
-            Some(std.square())
-        }
-        By::SquaredGradients => Some((fisher(opened, args.images as usize)? + prior).reciprocal()),
-    };
-    Ok(Contribution::new(subspace, posterior.theta(), variances, args.space))
-}
-
-/// Returns the squared gradients of every particle, `[n, P]`, scaled to a sum over all training images.
-fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
-    let (experiment, session) = (&opened.experiment, &opened.session);
-    session.model.check_classes().context("--by squared-gradients")?;
-    let split = session.load(experiment, SplitName::Train)?;
-    let mut indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
-    let all = indices.len();
-    indices.truncate(count);
-    let set = SampleSet::new(split, session.device, session.settings.workers)?;
-    let theta = opened.stored()?.posterior.theta();
-    let bar = crate::base::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
-    let of = |particle: i64| {
-        let row = theta.narrow(0, particle, 1);
-        squared_gradients(&session.model, session.subspace()?, &row, (&set, &indices), &bar, experiment.seed)
-    };
-    let rows = (0..theta.size()[0]).map(of).collect::<Result<Vec<_>>>()?;
-    bar.finish_and_clear();
-    Ok((Tensor::stack(&rows, 0) * (all as f64 / indices.len() as f64)).to_kind(Kind::Double))
-}
-
-/// Checks that both runs started from the same A. Otherwise their factors are written in different bases.
-fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
-    if space == Space::Weights {
-        return Ok(());
-    }
-    let start = |opened: &Opened| opened.session.subspace()?.initial(opened.experiment.seed, 0);
-    let (a, b) = (start(first)?, start(other)?);
-    ensure!(
-        a.size() == b.size() && a.equal(&b),
-        "{}: --space factors needs runs that started from the same A (equal seeds): leave --space out",
-        other.run.id()
-    );
-    Ok(())
-}
-
-/// Returns the cell in results: the way of merging, and the runs after the first.
-fn label(args: &MergeArgs, prior: f64, others: &[String]) -> String {
-    let mut label = format!("merge-{}", args.by);
-    if args.space == Space::Factors {
-        label += "-factors";
-    }
-    if let Some(share) = args.share {
-        label += &format!(" share {share}");
-    }
-    if args.by != By::Mean && prior != 0.0 {
-        label += &format!(" prior {prior}");
-    }
-    if args.by == By::SquaredGradients {
-        label += &format!(" images {}", args.images);
-    }
-    format!("{label} with {}", others.join(", "))
 }

@@ -18,7 +18,6 @@ mod inspect;
 mod landscape;
 mod list;
 mod merge;
-mod opened;
 mod options;
 mod predict;
 mod rehearse;
@@ -46,10 +45,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
 
+use crate::base::usage::Usage;
 use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
 use crate::machine::{Wait, wait};
 use crate::model::archive::trial;
-use failure::{Stopped, Usage, fail};
+use failure::{Stopped, fail};
 use options::ComputeArgs;
 
 /// Bayesian fine-tuning of pretrained networks.

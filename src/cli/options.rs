@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::experiment::{Experiment, load_config};
-use crate::machine::Wait;
+use crate::experiment::{Experiment, Overrides, load_config};
 use crate::machine::device::DeviceChoice;
-use crate::run::RunFolder;
+use crate::machine::{Precision, Wait};
 use crate::schema::Problems;
-use crate::session::Settings;
+use crate::session::{Computing, Settings};
 
 /// The config files and overrides.
 #[derive(Args)]
@@ -28,6 +27,29 @@ impl ConfigArgs {
     pub fn read(&self, further: impl IntoIterator<Item = String>) -> Result<Experiment, Problems> {
         let sets: Vec<String> = self.sets.iter().cloned().chain(further).collect();
         Experiment::read(&load_config(&self.configs, &sets)?)
+    }
+}
+
+/// The settings that may differ from the run's own config.
+#[derive(Args, Clone, Default)]
+pub struct OverrideArgs {
+    /// Another test set: KEY=ROOT, or a TOML file with a [data.*] table.
+    #[arg(long, value_name = "KEY=ROOT|FILE", add = super::completions::of_data_sets())]
+    data: Option<String>,
+
+    /// Override a key of data.*, train.particle_chunk or train.precision.
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
+    sets: Vec<String>,
+
+    /// Number type to compute in: f32, bf16, f64 or auto [default: as in training; f32 for a checkpoint without
+    /// training].
+    #[arg(long, value_name = "TYPE")]
+    precision: Option<Precision>,
+}
+
+impl OverrideArgs {
+    pub fn overrides(&self) -> Overrides {
+        Overrides { data: self.data.clone(), sets: self.sets.clone(), precision: self.precision }
     }
 }
 
@@ -109,24 +131,13 @@ impl ComputeArgs {
         }
     }
 
+    /// Returns the settings for commands on a run.
+    pub fn computing(&self) -> Computing {
+        Computing { settings: self.settings(), names_out: self.out.is_some() }
+    }
+
     /// Returns the results folder for commands that name no run.
     pub fn out(&self) -> &Path {
         self.out.as_deref().unwrap_or(Path::new("results"))
-    }
-
-    /// Returns the results folder for a run: that of `--out`, else the one that holds the run.
-    pub fn out_of(&self, run: &RunFolder) -> PathBuf {
-        let holder = || run.results().map(below_here);
-        self.out.clone().or_else(holder).unwrap_or_else(|| self.out().to_path_buf())
-    }
-}
-
-/// Shortens a path to the part below the current folder, where it lies there.
-fn below_here(path: PathBuf) -> PathBuf {
-    let here = std::env::current_dir().and_then(|here| here.canonicalize()).unwrap_or_default();
-    match path.strip_prefix(here) {
-        Ok(part) if part.as_os_str().is_empty() => PathBuf::from("."),
-        Ok(part) => part.to_path_buf(),
-        Err(_) => path,
     }
 }

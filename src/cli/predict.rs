@@ -1,32 +1,21 @@
 //! `bella predict`: predicts the classes of new images, with uncertainties.
 
-mod questions;
-mod texts;
-mod written;
-
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use tch::Tensor;
 
-use self::texts::Asked;
 use super::conformal::ConformalArgs;
-use super::failure::Usage;
-use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
 use crate::base::files::{create_file, expect_writable};
-use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
-use crate::data::{Decode, Medium, Resize};
-use crate::evaluate::labelled;
+use crate::base::usage::Usage;
+use crate::data::{Medium, Resize};
+use crate::experiment::Overrides;
+use crate::inference::{Asked, Predicted, Wanted, predict_images, predict_questions, predict_texts};
 use crate::machine::Precision;
-use crate::machine::memory::Cutter;
-use crate::metrics::conformal::Calibrated;
-use crate::metrics::{Average, Uncertainty};
-use crate::plot::contact_sheet::{Section, Tile, draw};
-use crate::predict::inputs::{Format, Input, LIST, Prediction, Record, Writer, collect, decode};
-use crate::predict::{Members, Predictor};
+use crate::predict::inputs::{Format, LIST, Writer, collect};
+use crate::session::Opened;
 
 /// Predict the classes of images or texts, with the uncertainty of each prediction.
 ///
@@ -142,15 +131,15 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     args.check()?;
     let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
-    let opened = Opened::run(named, &overrides, &args.compute)?;
+    let opened = Opened::run(named, &overrides, args.compute.computing())?;
     let medium = opened.experiment.checkpoint.medium();
     args.check_medium(medium)?;
     let PredictArgs { paths, format, generate, batch_size, .. } = args;
     let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size };
     match medium {
         Medium::Images => images(args, &opened),
-        Medium::Texts => texts::run(&asked, &opened, args.writer()?),
-        Medium::Questions => questions::run(&asked, &opened, args.writer()?),
+        Medium::Texts => predict_texts(&asked, &opened, args.writer()?),
+        Medium::Questions => predict_questions(&asked, &opened, args.writer()?),
     }
 }
 
@@ -159,10 +148,13 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
     // The images are looked up before the output is created.
     let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
     let out = args.writer()?;
-    let mut extremes = Extremes::default();
-    let prepared = opened.prepare(opened.experiment.predictive())?;
-    let model = Predicting::new(args, opened, prepared.members(), inputs.len())?;
-    let failed = predict(args, &model, &inputs, &mut Writer::new(out, args.format), &mut extremes)?;
+    let wanted = Wanted {
+        resize: args.resize,
+        batch_size: args.batch_size,
+        conformal: args.conformal.single()?,
+        keeps_extremes: args.contact_sheet.is_some(),
+    };
+    let Predicted { failed, extremes } = predict_images(&wanted, opened, &inputs, &mut Writer::new(out, args.format))?;
     ensure!(failed < inputs.len(), "none of the {} images could be read", inputs.len());
     args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(sheet))?;
     if failed > 0 {
@@ -172,163 +164,4 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
         tracing::warn!("{what}");
     }
     Ok(())
-}
-
-/// The members that predict, with the thresholds of conformal sets.
-struct Predicting<'a> {
-    opened: &'a Opened,
-    predictor: Predictor<'a>,
-    batch_size: usize,
-    sets: Option<Calibrated>,
-}
-
-impl<'a> Predicting<'a> {
-    /// Takes the members for `images` images, and the thresholds from the images that the run held out.
-    fn new(args: &PredictArgs, opened: &'a Opened, members: Members<'a>, images: usize) -> Result<Predicting<'a>> {
-        let predictor = Predictor::new(&opened.session.model, members, opened.chunk());
-        let batch_size = opened.batch_size(args.batch_size);
-        let mut sets = None;
-        if let Some(plan) = args.conformal.single()? {
-            let held_out = opened.validation()?.set;
-            plan.check(&held_out.split.labels, &opened.session.classes)?;
-            let predictions = labelled(&opened.session, &predictor, &held_out, batch_size)?;
-            // Records hold the classes and probabilities of the averaged probabilities.
-            sets = plan.calibrate(&predictions)?.into_iter().find(|one| one.average == Average::Probability);
-        }
-        Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets })
-    }
-
-    /// Returns the record of an image, whose set of classes is left out unless sets are asked for.
-    fn record(&self, input: &Input, outcome: Result<Prediction, String>, set: Vec<String>) -> Record {
-        Record { path: input.path.clone(), outcome, set: self.sets.is_some().then_some(set) }
-    }
-}
-
-/// Writes one record per image and returns the number of records with an error.
-fn predict(
-    args: &PredictArgs,
-    model: &Predicting,
-    inputs: &[Input],
-    writer: &mut Writer<Box<dyn Write>>,
-    extremes: &mut Extremes,
-) -> Result<usize> {
-    let Predicting { opened, predictor, batch_size, .. } = model;
-    let side = opened.session.model.images()?.size() as usize;
-    let how = preparation(args, opened, side)?;
-    let cutter = predictor.plan(*batch_size, *batch_size)?;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
-    let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
-    let (mut failed, mut done) = (0, 0);
-    for batch in inputs.chunks(*batch_size) {
-        let decoded = pool.install(|| decode(batch, how));
-        let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
-        let mut predicted = predict_batch(model, &cutter, &pixels, (side, done))?.into_iter();
-        done += pixels.len();
-        for (input, decoded) in batch.iter().zip(decoded) {
-            let record = match decoded {
-                Ok(pixels) => {
-                    let (prediction, set) = predicted.next().context("an image has no prediction")?;
-                    if args.contact_sheet.is_some() {
-                        extremes.offer(&input.path, &prediction, &pixels, side);
-                    }
-                    model.record(input, Ok(prediction), set)
-                }
-                Err(why) => model.record(input, Err(why), Vec::new()),
-            };
-            failed += usize::from(record.outcome.is_err());
-            writer.write(&record)?;
-        }
-        bar.inc(batch.len() as u64);
-    }
-    bar.finish_and_clear();
-    Ok(failed)
-}
-
-/// Returns how images become squares of `side` pixels.
-fn preparation(args: &PredictArgs, opened: &Opened, side: usize) -> Result<Decode> {
-    let interpolation = opened.session.model.images()?.interpolation();
-    let resize = args.resize.unwrap_or_else(|| as_trained(opened));
-    let shorter_side = resize.shorter_side(side, opened.experiment.checkpoint.crop_pct);
-    Ok(Decode { resize, interpolation, height: side, width: side, shorter_side })
-}
-
-/// Returns how the run's own images were resized. Images that are stored at one size are stretched.
-fn as_trained(opened: &Opened) -> Resize {
-    match opened.experiment.data.dataset.resize() {
-        Some(Resize::Stretch | Resize::None) => Resize::Stretch,
-        Some(Resize::Pad) => Resize::Pad,
-        Some(Resize::ShorterSideCrop) | None => Resize::ShorterSideCrop,
-    }
-}
-
-/// Returns the predictions for decoded images `[3, side, side]` and their sets of classes, which are empty unless sets are
-/// asked for. `first` images were predicted before.
-fn predict_batch(
-    model: &Predicting,
-    cutter: &Cutter,
-    images: &[&[u8]],
-    (side, first): (usize, usize),
-) -> Result<Vec<(Prediction, Vec<String>)>> {
-    let Predicting { opened, predictor, sets, .. } = model;
-    if images.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (network, side) = (&opened.session.model, side as i64);
-    let logits = guarded("prediction", ROOM_TO_PREDICT, || {
-        let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(network.device);
-        host_f32(&predictor.logits(cutter, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
-    })?;
-    let predictions = predictor.predictions(logits, None)?;
-    let (uncertainty, names) = (Uncertainty::compute(&predictions)?, &opened.session.classes);
-    let classes = match sets {
-        Some(calibrated) => calibrated.sets(&predictions, first)?,
-        None => vec![Vec::new(); images.len()],
-    };
-    let named = |set: &Vec<usize>| set.iter().map(|class| names[*class].clone()).collect();
-    (0..images.len()).map(|i| Ok((Prediction::of(&uncertainty, i, names)?, named(&classes[i])))).collect()
-}
-
-/// The images with the lowest and the highest predictive entropy so far.
-#[derive(Default)]
-struct Extremes {
-    certain: Vec<(f64, Tile)>,
-    uncertain: Vec<(f64, Tile)>,
-}
-
-impl Extremes {
-    /// The number of images per section.
-    const SHOWN: usize = 12;
-
-    fn offer(&mut self, path: &Path, prediction: &Prediction, pixels: &[u8], side: usize) {
-        let entropy = prediction.predictive_entropy;
-        let tile = || {
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            let lines = vec![
-                prediction.class.clone(),
-                format!("p {:.3}  H {entropy:.3}", prediction.probability),
-                prediction.mutual_information.map_or_else(String::new, |mi| format!("MI {mi:.4}")),
-                name,
-            ];
-            let lines = lines.into_iter().filter(|line| !line.is_empty()).collect();
-            Tile { pixels: pixels.to_vec(), height: side, width: side, lines }
-        };
-        for (list, order) in [(&mut self.certain, entropy), (&mut self.uncertain, -entropy)] {
-            let at = list.partition_point(|(other, _)| *other <= order);
-            if at < Self::SHOWN {
-                list.insert(at, (order, tile()));
-                list.truncate(Self::SHOWN);
-            }
-        }
-    }
-
-    fn draw(&self, path: &Path) -> Result<()> {
-        let section = |heading: &str, list: &[(f64, Tile)]| Section {
-            heading: heading.to_string(),
-            tiles: list.iter().map(|(_, tile)| tile.clone()).collect(),
-        };
-        let sections = [section("Most certain", &self.certain), section("Least certain", &self.uncertain)];
-        draw(&sections, 6, path)?;
-        tracing::info!("contact sheet: {}", path.display());
-        Ok(())
-    }
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 
-use super::failure::Usage;
 use super::options::TableArgs;
 use crate::base::files::expect_writable;
 use crate::base::outside::{csv_cell, print_drawn, printable};
 use crate::base::small::wrapped;
+use crate::base::usage::Usage;
 use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
 use crate::report::notebook::notebook;

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::opened::{Opened, Overrides};
 use super::options::ComputeArgs;
-use crate::analysis::similarity::{Similarity, similarities};
-use crate::results::store::{Table, write};
+use crate::analysis::similarity::{Similarity, of_run};
+use crate::experiment::Overrides;
+use crate::session::Opened;
 
 /// Compute pairwise cosines and distances of the particles' updates (similarity.csv in the run).
 #[derive(Args)]
@@ -21,22 +21,10 @@ pub struct SimilarityArgs {
 }
 
 pub fn run(args: &SimilarityArgs) -> Result<()> {
-    let opened = Opened::run(args.run.as_deref(), &Overrides::default(), &args.compute)?;
-    let theta = opened.stored()?.posterior.theta();
-    let particles = theta.size()[0] as usize;
-    let all = similarities(opened.session.subspace()?, theta).with_context(|| opened.run.id())?;
-    let path = opened.run.path().join("similarity.csv");
-    let mut table = Table::new(["block", "i", "j", "cosine", "distance"]);
-    for Similarity { block, cosines, distances } in &all {
-        for (pair, (cosine, distance)) in cosines.iter().zip(distances).enumerate() {
-            let (i, j) = ((pair / particles).to_string(), (pair % particles).to_string());
-            let cosine = cosine.map_or(String::new(), |cosine| cosine.to_string());
-            table.rows.push(vec![block.clone(), i, j, cosine, distance.to_string()]);
-        }
-    }
-    write(&path, &table)?;
+    let opened = Opened::run(args.run.as_deref(), &Overrides::default(), args.compute.computing())?;
+    let (all, path) = of_run(&opened)?;
     let total = all.first().context("a subspace has at least one block")?;
-    print(total, particles);
+    print(total, opened.stored()?.posterior.theta().size()[0] as usize);
     tracing::info!("per block: {}", path.display());
     Ok(())
 }

@@ -1,15 +1,14 @@
 //! `bella soup`: averages the particles of a run into one model and evaluates it like any posterior (Bella, Table 7).
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 
-use super::eval::{TestArgs, Tests, show, test};
-use super::export::{DoorArgs, leave, opened_to_leave};
-use super::opened::{Opened, Overrides};
-use super::options::ComputeArgs;
+use super::eval::{TestArgs, show};
+use super::export::{DestinationArgs, print_lines};
+use super::options::{ComputeArgs, OverrideArgs};
 use crate::predict::Members;
+use crate::session::Opened;
 use crate::subspace::Space;
-use crate::subspace::combine::mean;
 
 /// Average the particles of a run into one model and evaluate it.
 #[derive(Args)]
@@ -27,37 +26,33 @@ pub struct SoupArgs {
     space: Space,
 
     #[command(flatten)]
-    overrides: Overrides,
+    overrides: OverrideArgs,
 
     #[command(flatten)]
     tests: TestArgs,
 
     #[command(flatten)]
-    door: DoorArgs,
+    destination: DestinationArgs,
 
     #[command(flatten)]
     pub compute: ComputeArgs,
 }
 
 pub fn run(args: &SoupArgs) -> Result<()> {
-    let tests = Tests::read(&args.tests)?;
-    let door = args.door.door()?;
-    let opened = match &door {
-        Some(door) => opened_to_leave(door, args.run.as_deref(), &args.overrides, &args.compute)?,
-        None => Opened::run(args.run.as_deref(), &args.overrides, &args.compute)?,
-    };
-    let posterior = &opened.stored()?.posterior;
-    let theta = posterior.theta();
-    ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", opened.run.id());
-    let soup = mean(opened.session.subspace()?, theta, posterior.weights(), args.space)?;
-    if let Some(door) = &door {
-        return leave(door, &opened, (&*soup.subspace, &soup.theta), vec!["soup".to_string()]);
+    let suite = args.tests.suite()?;
+    let (overrides, computing) = (args.overrides.overrides(), args.compute.computing());
+    if let Some(destination) = args.destination.destination()? {
+        let opened = destination.open(args.run.as_deref(), &overrides, computing)?;
+        let soup = opened.soup(args.space)?;
+        return print_lines(destination.write(&opened, (&*soup.subspace, &soup.theta), vec!["soup".to_string()])?);
     }
+    let opened = Opened::run(args.run.as_deref(), &overrides, computing)?;
+    let soup = opened.soup(args.space)?;
     let members = Members::Rows { subspace: &*soup.subspace, rows: &soup.theta };
     let name = match args.space {
         Space::Weights => "soup",
         Space::Factors => "soup-factors",
     };
-    let tested = test(&opened, members, name, &tests)?;
-    show(&opened, &tested, &tests)
+    let tested = suite.test(&opened, members, name)?;
+    show(&opened, &tested, &args.tests)
 }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use super::failure::{Stopped, Usage};
+use super::failure::Stopped;
 use super::options::ComputeArgs;
 use super::signals;
 use crate::base::outside::print_drawn;
+use crate::base::usage::Usage;
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
 use crate::machine::parallel::World;

@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::model::head::tokens::tokens;
+use crate::model::head::tokens::{Package, tokens};
 
 /// Print CLIP's tokens of texts, one text per line.
 #[derive(Args)]
@@ -22,7 +22,8 @@ pub struct TokenizeArgs {
 pub fn run(args: &TokenizeArgs) -> Result<()> {
     let mut output = std::io::BufWriter::new(std::io::stdout().lock());
     let mut print = |text: &str| {
-        let numbers: Vec<String> = tokens(text, args.context as usize).iter().map(i64::to_string).collect();
+        let found = tokens(text, args.context as usize, Package::OpenClip);
+        let numbers: Vec<String> = found.iter().map(i64::to_string).collect();
         writeln!(output, "{}", numbers.join(" "))
     };
     for text in &args.texts {

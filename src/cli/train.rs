@@ -10,10 +10,11 @@ use anyhow::{Result, bail};
 use clap::Args;
 use tch::Device;
 
-use super::failure::{Stopped, Usage};
+use super::failure::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use super::signals;
 use crate::base::files::create_folder;
+use crate::base::usage::Usage;
 use crate::evaluate::{IMAGES, after_training, experiment_csv};
 use crate::experiment::{Experiment, LogFormat};
 use crate::machine::memory;
@@ -147,7 +148,8 @@ fn train(
     let trained = || signals::end(saved.clone(), session.world.leads());
     let until_epoch = args.until_epoch.map(|epoch| epoch as usize);
     let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch, began };
-    let Finished { record, posterior } = match train::run(experiment, &session, material, (run, state), &watch)? {
+    let job = train::Run { experiment, session: &session, material, folder: run, state };
+    let Finished { record, posterior } = match train::run(job, &watch)? {
         Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {
             return interrupted(steps, run, session.world.any(stop.load(Ordering::Relaxed)));

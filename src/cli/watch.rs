@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use console::Term;
 
-use super::failure::Usage;
+use crate::base::usage::Usage;
 use crate::report::curves::{Room, Watched, draw};
 use crate::results::runs::{self, Summary};
 use crate::results::table::Surface;

@@ -1,17 +1,18 @@
 //! The interface between a data set and the rest of the program.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::decode::Resize;
 use super::inputs::Medium;
 use super::lines::Line;
 use super::published::Published;
 use super::request::Request;
+use super::small::SmallSet;
 use super::split::{Split, SplitName};
 use super::versions::Version;
-use crate::schema::Reader;
+use crate::schema::{Reader, Resolved, Tree};
 
-/// An entry of the registry: the name of one kind of data set, and its construction from a config table.
+/// An entry of the registry: everything that is said of one kind of data set outside its own file.
 pub struct Entry {
     /// The name in `[data.<key>]` and in results.
     pub key: &'static str,
@@ -20,11 +21,46 @@ pub struct Entry {
     /// The source of the files, and the places below `root` where they must lie.
     pub fetch: &'static str,
     /// Reads the table. Mistakes are recorded in the reader, and no file is opened.
-    pub read: fn(&mut Reader) -> Box<dyn Dataset>,
+    pub read: fn(&Reader) -> Box<dyn Dataset>,
+    /// Reads the same table for the writer of a small set in this layout. `None` if nothing writes one; the set is then not
+    /// rehearsed.
+    pub sample: Option<fn(&Reader) -> Box<dyn SmallSet>>,
 }
 
-/// A configured data set. Only methods that return a `Result` touch files.
-pub trait Dataset: Send + Sync {
+impl Entry {
+    /// Returns the data set of a table.
+    ///
+    /// # Errors
+    /// Fails with every mistake in the table.
+    pub fn dataset(&self, table: &toml::Table) -> Result<Box<dyn Dataset>> {
+        self.read_by(self.read, table)
+    }
+
+    /// Returns the writer of a small set with the settings of a table.
+    ///
+    /// # Errors
+    /// Fails if there is none, or with every mistake in the table.
+    pub fn small(&self, table: &toml::Table) -> Result<Box<dyn SmallSet>> {
+        let sample = self.sample.with_context(|| {
+            format!(
+                "data.{0}: {0} has no writer of a small set, so it cannot be rehearsed: rehearse on another set",
+                self.key
+            )
+        })?;
+        self.read_by(sample, table)
+    }
+
+    fn read_by<T>(&self, read: fn(&Reader) -> T, table: &toml::Table) -> Result<T> {
+        let source = format!("data.{}", self.key);
+        let tree = Tree::parse(&source, &toml::to_string(table)?).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        let reader = Reader::root(&tree);
+        let set = read(&reader);
+        reader.close(set).map_err(|problems| anyhow::anyhow!("{problems}"))
+    }
+}
+
+/// A configured data set. Only methods that return a `Result` touch files. `root` is its only path.
+pub trait Dataset: Resolved + Send + Sync {
     /// Returns the registry key.
     fn key(&self) -> &'static str;
 
@@ -127,7 +163,4 @@ pub trait Dataset: Send + Sync {
     fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
         bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
     }
-
-    /// Returns the config with its defaults filled in, as stored with the results. `root` is its only path.
-    fn resolved(&self) -> toml::Table;
 }

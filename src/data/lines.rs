@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::small::put;
 use crate::base::files::read_file;
 
 /// A line of a file.
@@ -41,6 +42,14 @@ pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
     }
     ensure!(!lines.is_empty(), "{shown}: has no line");
     Ok(lines)
+}
+
+/// Writes a file of tables.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn write_lines(path: &Path, tables: impl Iterator<Item = Value>) -> Result<()> {
+    put(path, tables.map(|table| format!("{table}\n")).collect::<String>())
 }
 
 impl std::fmt::Display for Line {

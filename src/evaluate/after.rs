@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 
-use super::{Evaluation, prepare};
+use super::Evaluation;
 use crate::data::batches::TestImages;
 use crate::experiment::Experiment;
 use crate::posterior::Posterior;
 use crate::predict::Predictor;
 use crate::results::store::Row;
 use crate::run::{Record, RunFolder};
-use crate::session::Session;
+use crate::session::{Session, prepare};
 
 /// Evaluates each test set with each predictive, and returns the rows stored in the results of the run and of the
 /// experiment.
@@ -29,7 +29,7 @@ pub fn after_training(
         return Ok(rows);
     }
     for predictive in posterior.predictives(own) {
-        let prepared = prepare(predictive, session.subspace()?, posterior, experiment.seed)?;
+        let prepared = prepare(predictive, experiment.post_hoc(), session.subspace()?, posterior, experiment.seed)?;
         let mut evaluation = Evaluation {
             experiment,
             session,

@@ -4,13 +4,15 @@ mod after;
 mod answered;
 mod attacked;
 pub mod attacks;
+pub mod comparison;
 mod condition;
 mod conformal;
 mod files;
 mod ood;
-mod predictive;
 mod row;
+pub mod score;
 mod sets;
+mod suite;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,8 +37,8 @@ pub use condition::Condition;
 pub use conformal::Conformal;
 pub use files::IMAGES;
 pub use ood::Inside;
-pub use predictive::{Prepared, prepare};
 pub use row::shown;
+pub use suite::{Suite, Tested};
 
 /// The cells that identify a row of a results file.
 pub const ROW: Identity =

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::expected::FILE as EXPECTED;
-use crate::base::files::{Staging, open_file};
+use crate::base::files::{Staging, behind_links, open_file};
 
 /// The bytes of two files that are compared at a time.
 const PIECE: u64 = 1 << 20;
@@ -22,13 +22,15 @@ pub enum Written {
 }
 
 /// Writes the folder `target` by `write`, which gets an empty folder beside it. That takes the place of `target` when it is
-/// complete; on failure nothing is left of it. A folder that already holds the same files stays as it is.
+/// complete; on failure nothing is left of it. A folder that already holds the same files stays as it is, and so does a link
+/// to a folder.
 ///
 /// # Errors
 /// Fails if `target` holds something else and is not to be replaced, if it cannot be written, or if `write` fails.
 pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<()>) -> Result<Written> {
     check(target, replace)?;
     let shown = target.display();
+    let target = &behind_links(target).with_context(|| rule(target))?;
     let staging = Staging::beside(target).with_context(|| rule(target))?;
     write(staging.path()).with_context(|| format!("cannot write {shown}"))?;
     if target.exists() {
@@ -57,7 +59,8 @@ pub fn check(target: &Path, replace: bool) -> Result<()> {
         !target.exists() || is_export(target),
         "{shown}: is no folder that `bella export` has written{why}: give another --output"
     );
-    Staging::beside(target).with_context(|| rule(target)).map(drop)
+    let target = behind_links(target).with_context(|| rule(target))?;
+    Staging::beside(&target).with_context(|| rule(&target)).map(drop)
 }
 
 fn rule(target: &Path) -> String {
@@ -157,5 +160,23 @@ mod tests {
         }
         let nowhere = check(&place.path().join("none/out"), true).unwrap_err().to_string();
         assert!(nowhere.contains("none/out: must be a new folder"), "{nowhere}");
+    }
+    #[test]
+    fn links_to_folders_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let [link, folder, ring] = ["link", "a/folder", "ring"].map(|name| place.path().join(name));
+        fs::create_dir(place.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("a/folder", &link).unwrap();
+        for text in ["old", "new"] {
+            write(&link, true, |at| {
+                fs::write(at.join(EXPECTED), "")?;
+                Ok(fs::write(at.join("a"), text)?)
+            })
+            .unwrap();
+            assert!(link.is_symlink());
+            assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), text);
+        }
+        std::os::unix::fs::symlink("ring", &ring).unwrap();
+        assert!(format!("{:#}", check(&ring, true).unwrap_err()).contains("its links lead in a circle"));
     }
 }

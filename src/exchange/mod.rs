@@ -1,10 +1,12 @@
 //! Models that leave bella for other programs, and adapters that come in from them.
 
 mod config;
+mod destination;
 pub mod expected;
 mod folder;
 mod graph;
 mod head;
+mod import;
 pub mod incoming;
 mod lora;
 pub mod module;
@@ -16,6 +18,7 @@ mod python;
 mod rows;
 mod samples;
 mod script;
+mod selection;
 mod settings;
 pub mod target;
 mod tensors;
@@ -24,7 +27,8 @@ pub mod tuned;
 pub mod weights;
 pub mod whole;
 
-pub use folder::{Written, check, write as write_folder};
+pub use destination::{Destination, Format, Leaving};
+use folder::{Written, check, write as write_folder};
+pub use import::Import;
 pub use outgoing::Loaded;
-pub use python::{lines as python_lines, whole_lines};
-pub use rows::{expect_head, full_row, low_rank_config, low_rank_rows};
+pub use selection::{Models, Selection};

@@ -11,7 +11,6 @@ use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
 use super::texts;
 use super::weights::{ARCHIVE, place};
-use super::whole::{Form, Runner};
 use crate::model::archive::Archive;
 
 /// Returns the lines that load the first model of the export in `folder` and compute its logits.
@@ -132,28 +131,5 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
             let size = if outgoing.is_resized() && asks { ", interpolate_pos_encoding=True" } else { "" };
             format!("model(pixel_values=pixels{size}).{feature}")
         }
-    }
-}
-
-/// Returns the lines that run a whole posterior in one file.
-pub fn whole_lines(form: Form, folder: &Path) -> String {
-    let at = folder.display();
-    let input = if form.prepares { "images" } else { "pixels" };
-    let outputs = "logits, probabilities, mutual_information";
-    match form.runner {
-        Runner::TorchScript => format!(
-            "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{}\")\n\
-             expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
-             {outputs} = model(expected[\"{input}\"])\n    \
-             print((logits - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n",
-            super::script::FILE
-        ),
-        Runner::Onnx => format!(
-            "import onnxruntime\nfrom safetensors.numpy import load_file\n\
-             model = onnxruntime.InferenceSession(\"{at}/{}\")\nexpected = load_file(\"{at}/expected.safetensors\")\n\
-             {outputs} = model.run(None, {{\"{input}\": expected[\"{input}\"]}})\n\
-             print(abs(logits - expected[\"logits\"]).max() / abs(expected[\"logits\"]).max())\n",
-            super::onnx::FILE
-        ),
     }
 }

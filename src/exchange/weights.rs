@@ -10,6 +10,7 @@ use super::outgoing::Outgoing;
 use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
 use super::tensors;
+use crate::base::files::is_there;
 use crate::data::{Interpolation, Resize};
 use crate::model::archive::Archive;
 use crate::model::folder::{PREPARATION, config_file};
@@ -184,7 +185,7 @@ fn name_classes_of_transformers(classes: &[String], (class, place): (Option<&str
 fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Result<()> {
     let (size, spec) = (outgoing.image_size()?, &outgoing.experiment.checkpoint);
     let file = source.join(PREPARATION);
-    let mut values = match file.is_file() {
+    let mut values = match is_there(&file) {
         true => config::of_file(&file)?,
         false => json!({ "image_processor_type": "ViTImageProcessor" }),
     };

@@ -26,17 +26,15 @@ use tch::{Kind, Tensor};
 
 use super::cosine::Cosines;
 use super::factor::Sum;
+use super::fit::Fitter;
 use super::seen::Seen;
-use super::{Approximation, Curvature, Evidence, Fitted};
+use super::{Approximation, Curvature, Evidence, Fitted, Output};
 use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::{Batch, SampleSet, in_order};
-use crate::methods::projections::Settings;
-use crate::model::Model;
 use crate::model::head::{Head, Texts};
 use crate::model::network::Graph;
 use crate::posterior::curvature::{Factor, Pair};
-use crate::subspace::Subspace;
 
 /// The pseudo-counts and the prior precisions that are tried on held-out images.
 const COUNTS: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
@@ -98,21 +96,21 @@ fn dense(like: &Tensor) -> Sum {
     Sum::new(like.size()[1], i64::MAX, 1, like.device())
 }
 
-/// The model, images and settings that the Gaussian is fitted with.
-pub struct Fitter<'a> {
-    pub model: &'a Model,
-    pub subspace: &'a dyn Subspace,
-    pub settings: Settings,
-    pub images: &'a SampleSet,
-    /// The indices of the training images.
-    pub train: &'a [u32],
-    /// The set of images from which some are held out, and the indices of these.
-    pub held_out: (&'a SampleSet, &'a [u32]),
-    pub batch_size: usize,
-    pub seed: u64,
+/// The settings of the fit and of its predictions.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The most images of the training split in the curvature.
+    pub images: usize,
+    /// The factor τ on the curvature, how many times the images are counted; `None` if it is chosen on held-out images.
+    pub pseudo_count: Option<f64>,
+    /// The prior precision λ, if it is fixed.
+    pub prior_precision: Option<f64>,
+    pub output: Output,
+    /// The number of draws.
+    pub samples: usize,
 }
 
-impl Fitter<'_> {
+impl Fitter<'_, Settings> {
     /// Fits the Gaussian around the checkpoint, `theta: [1, P]`.
     ///
     /// # Errors
@@ -347,6 +345,28 @@ mod tests {
         assert!((whole(&pair.input) - inputs).abs().max().double_value(&[]) < 1e-10);
         let twice = counted(std::slice::from_ref(&pair), 2.0);
         assert!((twice[0].values() - pair.values() * 2.0).abs().max().double_value(&[]) < 1e-10);
+    }
+
+    /// τ counts the images and the texts: the precision is τ H + λ, so that τ pairs are one pair seen τ times, and the evidence of λ
+    /// is that of τ H.
+    #[test]
+    fn the_pseudo_count_multiplies_the_curvature() {
+        tch::manual_seed(7);
+        let (inputs, gradients, theta) = (random(&[9, 4]), random(&[9, 3]), random(&[1, 12]));
+        let pair = |times: i64| {
+            let (mut a, mut b) = (dense(&inputs), dense(&gradients));
+            a.add(&inputs);
+            (0..times).for_each(|_| b.add(&gradients));
+            vec![Pair { input: a.finish(1.0).unwrap(), gradient: b.finish(1.0).unwrap() }]
+        };
+        let of = |pairs: &[Pair], count| {
+            let Curvature::Kron(pairs) = gaussian(pairs, count, 0.3).curvature else { panic!("not kron") };
+            (pairs[0].values().view([-1]).sort(-1, false).0, most_evident(&pairs, 1.0, &theta).unwrap())
+        };
+        let ((once, evident), (thrice, same)) = (of(&pair(1), 3.0), of(&pair(3), 1.0));
+        near(&once, &thrice, 1e-10);
+        assert!((evident / same - 1.0).abs() < 1e-6 && (evident / of(&pair(1), 1.0).1 - 1.0).abs() > 1e-3);
+        assert_eq!(most_evident(&pair(1), 3.0, &theta).unwrap(), evident);
     }
 
     /// `compute_hessian_analytic_InfoNCE` and `…_SigLIP` of the authors (tests/fixtures/authors/bayesvlm.json).

@@ -13,7 +13,7 @@ pub struct Independent {
 
 impl Method for Independent {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        let evaluation = objective.evaluate(theta)?;
+        let evaluation = objective.losses(theta)?;
         self.parts.apply(theta, &evaluation.gradients, objective, factor)?;
         Ok(Step { losses: evaluation.losses, diagnostics: None })
     }

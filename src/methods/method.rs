@@ -83,7 +83,7 @@ impl Parts {
         factor: f64,
     ) -> Result<()> {
         if let Some(step) = self.optimizer.probe() {
-            let gradients = |at: &Tensor| Ok(objective.evaluate(at)?.gradients);
+            let gradients = |at: &Tensor| Ok(objective.losses(at)?.gradients);
             self.optimizer.observe(&curvature::diagonal(gradients, theta, self.seed, step)?);
         }
         match self.clip_norm {

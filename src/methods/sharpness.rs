@@ -15,9 +15,9 @@ use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::methods::{Evaluation, Method, Mixed, Objective, Squared, Step};
+use crate::methods::{Answer, Evaluation, Extended, Extra, Method, Objective, Request, Step, Target};
 use crate::posterior::Posterior;
-use crate::schema::{Bounds, Reader};
+use crate::schema::{Reader, Resolved, limits};
 
 /// The key of the radius in the table of a method that takes sharpness-aware steps if it is given.
 pub const KEY: &str = "sharpness";
@@ -35,11 +35,17 @@ pub struct Sharpness {
     pub adaptive: bool,
 }
 
+impl Resolved for Sharpness {
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
 impl Sharpness {
     /// Reads the settings of a method that takes the step if its radius is given.
     pub fn option(reader: &Reader) -> Option<Sharpness> {
         let rho = reader
-            .float(KEY, Bounds::above(0.0))
+            .float(KEY, limits::above(0.0))
             .about("Radius of sharpness-aware steps, for example 0.05; without it there are none.")
             .optional();
         let adaptive = reader
@@ -136,31 +142,25 @@ struct Perturbed<'a> {
 }
 
 impl Perturbed<'_> {
-    /// Returns the losses at `theta`, and the perturbed particles.
-    fn climb(&self, theta: &Tensor, at: Evaluation) -> (Tensor, Tensor) {
-        (at.losses, theta + self.sharpness.perturbation(theta, &at.gradients))
+    /// Returns the losses at theta, and the perturbed particles.
+    fn climb(&mut self, request: &Request) -> Result<(Tensor, Tensor)> {
+        let Request { theta, .. } = *request;
+        let at = self.inner.evaluate(&Request { extra: Extra::None, ..*request })?.evaluation()?;
+        Ok((at.losses, theta + self.sharpness.perturbation(theta, &at.gradients)))
     }
 }
 
 impl Objective for Perturbed<'_> {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        let at = self.inner.evaluate(theta)?;
-        let (losses, moved) = self.climb(theta, at);
-        Ok(Evaluation { losses, ..self.inner.evaluate(&moved)? })
-    }
-
-    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
-        let at = self.inner.evaluate(theta)?;
-        let (losses, moved) = self.climb(theta, at);
-        let mixed = self.inner.evaluate_mixed(&moved, matrices)?;
-        Ok(Mixed { own: Evaluation { losses, ..mixed.own }, ..mixed })
-    }
-
-    fn evaluate_squared(&mut self, theta: &Tensor, part: usize) -> Result<Squared> {
-        let at = self.inner.evaluate_part(theta, part)?;
-        let (losses, moved) = self.climb(theta, at);
-        let squared = self.inner.evaluate_squared(&moved, part)?;
-        Ok(Squared { own: Evaluation { losses, ..squared.own }, ..squared })
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let (Target::Losses, Extra::None | Extra::Squares | Extra::Mixing(_)) = (request.target, request.extra) else {
+            return Err(request.refused("sharpness-aware steps take the gradients of losses at theta"));
+        };
+        let (losses, moved) = self.climb(request)?;
+        Ok(match self.inner.evaluate(&Request { theta: &moved, ..*request })? {
+            Answer::Losses(found) => Evaluation { losses, ..found }.into(),
+            Answer::Extended(found) => Extended { own: Evaluation { losses, ..found.own }, ..found }.into(),
+            other => other,
+        })
     }
 
     fn parts(&self) -> usize {
@@ -169,12 +169,6 @@ impl Objective for Perturbed<'_> {
 
     fn share(&self, part: usize) -> f64 {
         self.inner.share(part)
-    }
-
-    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        let at = self.inner.evaluate_part(theta, part)?;
-        let (losses, moved) = self.climb(theta, at);
-        Ok(Evaluation { losses, ..self.inner.evaluate_part(&moved, part)? })
     }
 }
 

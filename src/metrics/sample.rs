@@ -69,7 +69,9 @@ pub(super) fn each_sample<T: Send>(
     work: impl Fn(&mut Scratch, usize) -> Result<T> + Sync + Send,
 ) -> Result<Vec<T>> {
     let scratch = || Scratch::new(predictions.classes(), temperatures);
-    (0..predictions.samples()).into_par_iter().map_init(scratch, work).collect()
+    let found = (0..predictions.samples()).into_par_iter().map_init(scratch, work).collect::<Result<_>>()?;
+    predictions.expect_whole()?;
+    Ok(found)
 }
 
 impl Scratch {

@@ -57,6 +57,7 @@ pub fn fit(predictions: &Predictions, average: Average) -> Result<Fit> {
         Some(beyond) => descend(grid[best], *beyond, nll)?,
         None => grid[best],
     };
+    predictions.expect_whole()?;
     Ok(Fit { temperature: found.log_temperature.exp(), nll: found.nll, at_bound: beyond.is_none() })
 }
 

@@ -253,7 +253,7 @@ impl Input {
 impl Model {
     /// Returns the memory of a pass, per sample and per sample of each member.
     pub fn need(&self, graph: Graph) -> Need {
-        self.network.need(graph, self.kind)
+        self.network.need(&self.base, graph, self.kind)
     }
 
     /// Plans passes of one member over batches of `samples` samples, beside `fixed` bytes of other data.

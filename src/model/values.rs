@@ -27,6 +27,17 @@ const MOST: [(&[&str], i64); 3] = [
 /// The largest value of any other whole number, such as a vocabulary or a context.
 const MOST_OF_OTHERS: i64 = 1 << 24;
 
+/// Returns whether the value of a key says something: it is not null, false or empty.
+pub fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Array(all) => !all.is_empty(),
+        Value::Object(all) => !all.is_empty(),
+        _ => true,
+    }
+}
+
 /// A table of a config.
 #[derive(Clone)]
 pub struct Values {
@@ -105,15 +116,9 @@ impl Values {
     /// # Errors
     /// Fails at the first other key whose value is not null, false or empty.
     pub fn expect_keys(&self, what: &str, known: &[&str]) -> Result<()> {
-        let set = |value: &Value| match value {
-            Value::Null => false,
-            Value::Bool(on) => *on,
-            Value::Array(all) => !all.is_empty(),
-            Value::Object(all) => !all.is_empty(),
-            _ => true,
-        };
         let all = self.table.as_object().into_iter().flatten();
-        if let Some((key, value)) = all.into_iter().find(|(key, value)| !known.contains(&key.as_str()) && set(value)) {
+        if let Some((key, value)) = all.into_iter().find(|(key, value)| !known.contains(&key.as_str()) && is_set(value))
+        {
             bail!(
                 "{}: {key} = {value}: a key that bella does not know for {what}: remove it from the file if it changes nothing",
                 self.path.display()

@@ -6,7 +6,6 @@
 //! logits where members answer questions in words.
 
 pub mod answers;
-mod bytes;
 mod file;
 mod read;
 
@@ -19,7 +18,7 @@ use anyhow::{Result, bail, ensure};
 use crate::base::mapped::Mapped;
 
 pub use answers::{Answers, Reply, Token};
-use bytes::{as_f32, as_u32};
+use read::{as_f32, as_u32};
 
 /// The keys of the metadata that hold the names of classes and groups.
 const CLASS_NAMES: &str = "class_names";
@@ -111,6 +110,14 @@ impl Predictions {
         let Shape { samples, classes, .. } = self.shape;
         let mut rows = self.all_logits().chunks_exact(classes).enumerate();
         rows.try_for_each(|(at, row)| check_finite(row, at / samples, at % samples))
+    }
+
+    /// Checks that the values that were read so far were those of the file.
+    ///
+    /// # Errors
+    /// Fails if another program has made the file shorter since it was opened.
+    pub fn expect_whole(&self) -> Result<()> {
+        self.storage.map.as_ref().map_or(Ok(()), Mapped::expect_whole)
     }
 
     /// Adds the weights `[m]` with which the members count in every average. They need not sum to 1.

@@ -142,7 +142,7 @@ pub fn checkpoint_bytes(path: &Path) -> u64 {
 /// Returns the bytes of an image in memory, at its stored size or decoded to the network's size, if that is known.
 fn image_bytes(experiment: &Experiment, plan: &Plan) -> Option<u64> {
     let side = match (experiment.data.dataset.resize(), experiment.checkpoint.image_size, &plan.checkpoint) {
-        (None, ..) => i64::from(plan.sets[0].stand_in.side),
+        (None, ..) => i64::from(plan.sets[0].side),
         (Some(_), Some(size), _) => size,
         (Some(_), None, Checkpoint::Made { stand_in, .. }) => stand_in.image_size()?,
         // The image size of a real archive is known only to the child process that read it.

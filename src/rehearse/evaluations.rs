@@ -5,10 +5,9 @@ use anyhow::{Context, Result, bail};
 
 use super::Scale;
 use super::folder::Folder;
-use super::made_set::{CORRUPTIONS, MadeSet, side};
+use super::made_set::{CORRUPTIONS, MadeSet};
 use super::sizes::{classes_of, official};
-use super::standins::{self, Wanted};
-use crate::data::{Dataset, SplitName};
+use crate::data::{Dataset, Sizes, SplitName};
 use crate::experiment::{DataSpec, Experiment, load_config};
 use crate::schema::Tree;
 
@@ -108,21 +107,18 @@ fn foreign(value: &str, place: &Place, number: usize) -> Result<(MadeSet, String
         None => load_config(&[value.into()], &[]).map_err(|problems| anyhow::anyhow!("{problems}"))?,
     };
     let spec = DataSpec::alone(tree).map_err(|problems| anyhow::anyhow!("{problems}"))?;
-    let stand_in = standins::find(&spec.key)?;
     let stem = format!("{}-{number}-{}", place.number, spec.key);
     let classes = classes_of(&*spec.dataset);
-    let wanted = Wanted {
-        root: place.folder.data().join(&stem),
-        settings: spec.dataset.resolved(),
+    let sizes = Sizes {
         classes,
         present: classes.min(place.test_images),
         train: 1,
         val: 0,
         test: place.test_images,
-        side: side(stand_in, place.scale),
+        side: 0,
         corruptions: CORRUPTIONS,
     };
-    let made = MadeSet { stand_in, wanted };
+    let made = MadeSet::new(&spec.key, &*spec.dataset, place.folder.data().join(&stem), sizes, place.scale)?;
     let file = place.folder.data().join(format!("{stem}.toml"));
     let count = counted(&*spec.dataset, &spec.key, place.test_images);
     Ok((made, file.to_string_lossy().into_owned(), count))
@@ -146,14 +142,11 @@ fn has_versions(key: &str) -> bool {
 
 /// Returns the data table of a foreign set's stand-in, in the form that `--data FILE` and `--ood FILE` read.
 pub fn data_file(made: &MadeSet) -> Result<String> {
-    let MadeSet { stand_in, wanted } = made;
-    let mut table = wanted.settings.clone();
-    table.insert("root".into(), wanted.root.to_string_lossy().into_owned().into());
-    table.insert("subset".into(), (wanted.test as i64).into());
-    if has_versions(stand_in.key) {
+    let mut table = made.settings.clone();
+    table.insert("subset".into(), (made.sizes.test as i64).into());
+    if has_versions(&made.key) {
         table.insert("severities".into(), SEVERITIES.to_vec().into());
     }
-    table.extend((stand_in.overrides)(wanted));
     let nested = |key: &str, inner: toml::Table| toml::Table::from_iter([(key.to_string(), inner.into())]);
-    Ok(toml::to_string(&nested("data", nested(stand_in.key, table)))?)
+    Ok(toml::to_string(&nested("data", nested(&made.key, table)))?)
 }

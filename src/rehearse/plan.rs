@@ -7,13 +7,12 @@ use anyhow::{Context, Result, bail};
 use super::checkpoint::Checkpoint;
 use super::evaluations::{self, Evaluation};
 use super::folder::Folder;
-use super::made_set::{CORRUPTIONS, MadeSet, side};
+use super::made_set::{CORRUPTIONS, MadeSet};
 use super::sizes::{TrainingPart, classes_of, training_part};
-use super::standins::{self, Wanted};
 use super::{Options, Scale};
-use crate::data::Medium;
+use crate::data::{Medium, Sizes};
 use crate::experiment::{Experiment, Training, Validation};
-use crate::methods::Course;
+use crate::methods::Origin;
 
 /// The minutes between resume files: less than a step takes, so that the first step writes one.
 const SAVE_MINUTES: f64 = 1e-9;
@@ -120,7 +119,7 @@ impl Plan {
 /// Returns what the experiment trains.
 fn rehearsed(experiment: &Experiment) -> Result<&Training> {
     let training = experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
-    if let Course::Fit { .. } = training.method.spec.course() {
+    if let Origin::Run(_) = training.method.spec.origin() {
         bail!(
             "method.{}.from: names a trained run, which a rehearsal does not have; leave it out",
             training.method.key
@@ -145,20 +144,11 @@ fn own_set(
     (part, test, classes): (TrainingPart, usize, usize),
     folder: &Folder,
 ) -> Result<MadeSet> {
-    let stand_in = standins::find(&experiment.data.key)?;
-    let val = if experiment.data.validation == Validation::Published { test } else { 0 };
-    let wanted = Wanted {
-        root: folder.data().join("own").join(stand_in.key),
-        settings: experiment.data.dataset.resolved(),
-        classes,
-        present: part.present,
-        train: part.images,
-        val,
-        test,
-        side: side(stand_in, scale),
-        corruptions: CORRUPTIONS,
-    };
-    Ok(MadeSet { stand_in, wanted })
+    let data = &experiment.data;
+    let val = if data.validation == Validation::Published { test } else { 0 };
+    let sizes =
+        Sizes { classes, present: part.present, train: part.images, val, test, side: 0, corruptions: CORRUPTIONS };
+    MadeSet::new(&data.key, &*data.dataset, folder.data().join("own").join(&data.key), sizes, scale)
 }
 
 /// The resolved config while it is being changed.
@@ -228,22 +218,22 @@ impl Edits {
 
     fn data(&mut self, experiment: &Experiment, own: &MadeSet, folder: &Folder) {
         let key = experiment.data.key.as_str();
-        let Wanted { root, train, val, test, .. } = &own.wanted;
-        if key != "digits" {
-            self.put(&["data", key, "root"], root.to_string_lossy().into_owned());
+        let Sizes { train, val, test, .. } = own.sizes;
+        if let Some(root) = own.settings.get("root") {
+            self.put(&["data", key, "root"], root.clone());
         }
         let mut subset = toml::Table::from_iter(
-            [("train", train), ("test", test)].map(|(split, n)| (split.to_string(), (*n as i64).into())),
+            [("train", train), ("test", test)].map(|(split, n)| (split.to_string(), (n as i64).into())),
         );
-        if *val > 0 {
-            subset.insert("val".into(), (*val as i64).into());
+        if val > 0 {
+            subset.insert("val".into(), (val as i64).into());
         }
         self.put(&["data", key, "subset"], subset);
         if experiment.data.cache.is_some() {
             self.put(&["data", key, "cache"], folder.own.join("cache").to_string_lossy().into_owned());
         }
-        for (name, value) in (own.stand_in.overrides)(&own.wanted) {
-            self.put(&["data", key, &name], value);
+        for (name, value) in &own.overrides {
+            self.put(&["data", key, name], value.clone());
         }
     }
 

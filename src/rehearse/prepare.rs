@@ -1,7 +1,7 @@
 //! Makes the stand-ins of a plan in a process of its own, so that its memory is measured like that of any other stage
 //! and does not count towards the following processes.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::checkpoint::{Checkpoint, StandIn};
@@ -41,10 +41,10 @@ pub fn prepare(plan: &Plan, experiment: &Experiment, device: DeviceChoice) -> Re
     }
     plan.head.as_ref().map_or(Ok(()), write_head)?;
     for (number, made) in plan.sets.iter().enumerate() {
-        (made.stand_in.write)(&made.wanted).with_context(|| format!("the stand-in of {}", made.stand_in.key))?;
-        tracing::info!("{}: a stand-in in {}", made.stand_in.key, made.wanted.root.display());
+        made.write()?;
+        tracing::info!("{}: a stand-in in {}", made.key, made.root.display());
         if number > 0 {
-            let file = made.wanted.root.with_extension("toml");
+            let file = made.root.with_extension("toml");
             write_text(&file, &data_file(made)?)?;
         }
     }

@@ -17,9 +17,6 @@ use crate::results::store::Table;
 use crate::results::table::texts;
 use crate::run::Record;
 
-/// The name of a card beside a model, under which hubs show it.
-pub const FILE: &str = "README.md";
-
 /// The columns that name a row.
 const NAMES: [&str; 4] = ["set", "condition", "predictive", "samples"];
 
@@ -125,11 +122,6 @@ impl Card<'_> {
         text += &settings.iter().map(|(key, value)| format!("{key} = {}\n", quoted(value))).collect::<String>();
         text + "```\n"
     }
-}
-
-/// Returns the last part of a card, with the lines that load the model.
-pub fn loading(python: &str) -> String {
-    format!("\n## Loading\n\n```python\n{python}```\n")
 }
 
 /// Returns whether a setting names a place on this machine.

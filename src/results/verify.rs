@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::base::files::read_text;
+use crate::base::files::{is_there, read_text};
 use crate::base::hash::check_toml;
 use crate::base::tensor_file::{RUN, State};
 use crate::experiment::{Experiment, load_config};
@@ -41,7 +41,7 @@ pub fn verify(results: &Path) -> Result<Verified> {
 
 fn verify_run(run: &RunFolder, found: &mut Verified) {
     let mut file_hashes = None;
-    if run.posterior().is_file() {
+    if is_there(&run.posterior()) {
         found.files += 1;
         let read = State::read(&run.posterior()).and_then(|state| {
             run.check_owner(&run.posterior(), state.described(RUN))?;
@@ -52,7 +52,7 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
     }
     found.keep(check_config(run, file_hashes));
     let file = run.resume_file();
-    if file.is_file() {
+    if is_there(&file) {
         found.files += 1;
         let read = State::read(&file).and_then(|state| {
             run.check_owner(&file, state.described(RUN))?;

@@ -231,6 +231,17 @@ impl RunFolder {
         self.posterior().is_file()
     }
 
+    /// Checks that the run is finished.
+    ///
+    /// # Errors
+    /// Fails if it is not.
+    pub fn expect_finished(&self) -> Result<()> {
+        if !self.is_finished() {
+            bail!("{}: this run is not finished: continue it with `bella train`", self.path.display());
+        }
+        Ok(())
+    }
+
     /// Removes the files that a repeated run writes again.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();

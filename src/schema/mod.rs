@@ -7,19 +7,24 @@ mod merge;
 mod node;
 mod problems;
 mod reader;
+mod settings;
 mod suggest;
 mod survey;
 mod syntax;
 mod tree;
 
 use serde::Serialize;
+// What `settings!` needs wherever it is called.
+#[doc(hidden)]
+pub use {serde, toml};
 
-pub use bounds::Bounds;
+pub use bounds::{Bounds, limits};
 pub(crate) use choice::words;
 pub use choice::{Choice, UnknownWord, possible_value};
 pub use node::{Node, Origin, Table, Value};
 pub use problems::{Problem, Problems, one_line};
 pub use reader::{CommandLine, Field, Reader};
+pub use settings::{Resolved, Setting, put, read_by, settings};
 pub use suggest::{hint, suggest};
 pub use survey::{Absence, Asked, Given, Survey};
 pub use tree::Tree;

@@ -1,6 +1,8 @@
 //! The set-up that training and evaluation share: device, threads, the model, image sets and the subspace.
 
 mod announcement;
+mod opened;
+mod prepared;
 mod stored;
 
 use std::path::{Path, PathBuf};
@@ -21,9 +23,11 @@ use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::parallel::World;
 use crate::machine::{Precision, wait};
 use crate::model::stored::StoredNames;
-use crate::model::vit::forward::Vit;
-use crate::model::{Loaded, Model, Preparation, Tower};
+use crate::model::{Loaded, Model, Preparation};
 use crate::subspace::Subspace;
+
+pub use opened::{Computing, Opened};
+pub use prepared::{Prepared, prepare};
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
 /// memory, because a resumed run must see the images in the same form.
@@ -56,8 +60,6 @@ pub struct Session {
     pub naming: &'static str,
     /// The names that the parameters have in the checkpoint.
     pub names: StoredNames,
-    /// The network, if it is a vision transformer.
-    pub vit: Option<Vit>,
     /// The relative difference of the native forward pass from the archive's own, if the archive ran.
     pub self_check_difference: Option<f64>,
 }
@@ -91,10 +93,9 @@ impl Session {
             None => None,
         };
         let (naming, names) = (loaded.tower.naming(), loaded.tower.names());
-        let vit = if let Tower::Vit(found) = &loaded.tower { Some(found.vit.clone()) } else { None };
         let model = loaded.into_model(device, kind)?;
         let world = Rc::new(World::alone());
-        Ok(Session { settings, world, device, model, subspace, classes, naming, names, vit, self_check_difference })
+        Ok(Session { settings, world, device, model, subspace, classes, naming, names, self_check_difference })
     }
 
     /// Returns the trained subspace.

@@ -5,14 +5,17 @@ use std::rc::Rc;
 use anyhow::Result;
 use tch::{Device, Kind};
 
+use super::context::Context;
+use super::material::Material;
 use crate::base::tensor::ROOM_TO_TRAIN;
-use crate::experiment::{Batches, Selection, TrainSpec, Training};
+use crate::experiment::{Batches, Experiment, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
 use crate::machine::memory::{Cut, Cutter, Need, Task};
 use crate::methods::{HeadNumbers, MethodSpec};
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::optimizers::OptimizerSpec;
+use crate::session::Session;
 use crate::subspace::Layout;
 use crate::subspace::geometry::Geometry;
 
@@ -57,6 +60,30 @@ fn bytes(spec: &dyn MethodSpec, layout: &Layout, matrices: u64, numbers: u64) ->
 
 fn head_numbers(spec: &dyn MethodSpec, layout: &Layout, images: usize) -> HeadNumbers {
     Geometry::new(layout).head().map(|head| spec.head_numbers(head, images)).unwrap_or_default()
+}
+
+/// Decides how many particles and images a step of this process, which computes the gradients of `own` particles, sends through
+/// the network at once.
+///
+/// # Errors
+/// Fails if one particle and one image do not fit in memory.
+pub(super) fn plan(context: &Context, own: usize) -> Result<Rc<Cutter>> {
+    let holdout = &context.material.holdout;
+    let images = (holdout.train.len(), holdout.validation.len());
+    let step = Step::of(context.training, context.model(), context.subspace.layout(), images);
+    Step { own, ..step }.plan()
+}
+
+/// Decides how many particles and images a step of this process alone would send through the network at once, without
+/// training. It makes the checks that training makes before its first step.
+///
+/// # Errors
+/// Fails if the config trains nothing, if the method cannot do with so few steps or classes, or if one particle and one image do not
+/// fit in memory.
+pub fn plan_alone(experiment: &Experiment, session: &Session, material: &Material) -> Result<Cut> {
+    let context = Context::new(experiment, session, material)?;
+    context.check()?;
+    Ok(plan(&context, context.particles() as usize)?.cut())
 }
 
 impl<'a> Step<'a> {

@@ -7,19 +7,17 @@ use anyhow::{Result, ensure};
 use rand::Rng;
 use tch::{Kind, Tensor};
 
-use super::mixing::Mixing;
-use super::objective::Likelihood;
-use super::portion::{Aim, Portion};
+use super::gradient::{Gradient, Root};
+use super::likelihood::Likelihood;
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::upload;
-use crate::machine::memory::Cut;
-use crate::methods::{Evaluation, Noisy, Signs};
+use crate::methods::{Evaluation, Extended, FactorNoise, Request};
 use crate::model::network::low_rank::Flipped;
 use crate::predict::in_parts;
 use crate::subspace::Shape;
 
-const NO_FLIPS: &str = "flipout needs low-rank updates within a network that bella runs layer by layer, which a module \
-    (checkpoint.kind = \"module\") is not: set method.blob.flipout = false";
+const UNFLIPPED: &str = "low-rank updates are needed within a network that bella runs layer by layer, which a module (checkpoint.kind = \
+    \"module\") is not";
 
 /// A layer whose factor A has noise.
 struct Layer<'a> {
@@ -29,6 +27,18 @@ struct Layer<'a> {
     /// The signs of the inputs, `[k, b, in]`, and of the outputs of A, `[k, b, rank]`.
     inputs: Tensor,
     outputs: Tensor,
+}
+
+/// Some particles with their noise, and the rows to which their gradients are added.
+struct Rows {
+    /// The row of the first particle among those in this process.
+    start: i64,
+    /// The particles and the noise, `[k, P]`.
+    theta: Tensor,
+    noise: Tensor,
+    /// The gradients with respect to the particles and to the noise, `[k, P]`.
+    gradients: Tensor,
+    by_noise: Tensor,
 }
 
 /// Returns this many random signs.
@@ -42,35 +52,42 @@ fn random(mut rng: impl Rng, count: usize) -> Vec<i8> {
 }
 
 impl Likelihood<'_> {
-    /// Returns the losses and gradients of rows of theta and of the noise on a part of the batch. The first row is particle
-    /// `first`, and the samples of this process have these `numbers: [b]` in the batch.
-    pub(super) fn flipped(
-        &self,
-        (theta, noise): (&Tensor, &Tensor),
-        (first, numbers): (i64, &Tensor),
-        signs: Signs,
-        part: usize,
-    ) -> Result<Noisy> {
-        let rows = theta.size()[0];
-        ensure!(self.model.network.records_layers() && !self.subspace.layout().is_dense(), NO_FLIPS);
-        self.cutter.clamp(rows as usize);
-        self.cutter.run(|cut| {
+    /// Returns the requested losses and gradients with noise in the rows of theta, and the gradients with respect to the noise.
+    ///
+    /// # Errors
+    /// Fails if there are no low-rank factors, or if libtorch fails.
+    pub(super) fn flipped(&self, request: &Request, noise: FactorNoise) -> Result<Extended> {
+        let (theta, particles) = (request.theta, request.theta.size()[0] as usize);
+        let has_factors = self.model.network.records_layers() && !self.subspace.layout().is_dense();
+        ensure!(has_factors, request.refused(UNFLIPPED));
+        let numbers = upload(&Tensor::from_slice(&self.numbers), theta.device());
+        let parts = &self.parts[self.parts_of(request)];
+        self.chunker.clamp(particles);
+        self.chunker.run(|size| {
             let (gradients, by_noise) = (theta.zeros_like(), theta.zeros_like());
             let mut losses = Vec::new();
-            for some in in_parts(0..rows as usize, cut.members) {
+            for some in in_parts(0..particles, size.members) {
                 let (start, count) = (some.start as i64, some.len() as i64);
                 let of = |t: &Tensor| t.narrow(0, start, count);
-                let layers = self.signed(signs, (first + start, count), numbers);
-                let sums = (&of(&gradients), &of(&by_noise));
-                losses.push(self.flipped_rows((&of(theta), &of(noise)), (first, start), &layers, (part, cut), sums)?);
+                let rows = Rows {
+                    start,
+                    theta: of(theta),
+                    noise: of(noise.noise),
+                    gradients: of(&gradients),
+                    by_noise: of(&by_noise),
+                };
+                let first = self.first + start;
+                let layers = self.signed(noise, first..first + count, &numbers);
+                let samples = parts.iter().flat_map(|part| in_parts(part.clone(), size.images));
+                losses.push(self.flipped_rows(&rows, &layers, samples)?);
             }
             let own = Evaluation { losses: Tensor::cat(&losses, 0), gradients };
-            Ok(Noisy { own, by_noise })
+            Ok(Extended { own, extra: by_noise })
         })
     }
 
-    /// Returns the layers with their signs for `count` particles from number `particle` on.
-    fn signed(&self, signs: Signs, (particle, count): (i64, i64), numbers: &Tensor) -> Vec<Layer<'_>> {
+    /// Returns the layers with their signs for some particles, on the samples with these `numbers: [b]` in the batch.
+    fn signed(&self, noise: FactorNoise, particles: Range<i64>, numbers: &Tensor) -> Vec<Layer<'_>> {
         let layout = self.subspace.layout();
         let mut layers = Vec::new();
         for (index, block) in layout.blocks.iter().enumerate() {
@@ -78,7 +95,7 @@ impl Likelihood<'_> {
             let Some(column) = layout.columns.iter().position(|column| column.start == block.columns.start) else {
                 continue;
             };
-            let all = self.signs(signs, index, particle..particle + count, rank + inputs);
+            let all = self.signs(noise, index, particles.clone(), rank + inputs);
             let all = upload(&all, numbers.device()).to_kind(self.model.kind);
             let own = all.index_select(1, numbers);
             let (inputs, outputs) = (own.narrow(2, 0, inputs).contiguous(), own.narrow(2, inputs, rank).contiguous());
@@ -88,7 +105,8 @@ impl Likelihood<'_> {
     }
 
     /// Returns signs `[k, B, width]` for some particles and all samples of the batch in a layer.
-    fn signs(&self, Signs { seed, step }: Signs, layer: usize, particles: Range<i64>, width: i64) -> Tensor {
+    fn signs(&self, noise: FactorNoise, layer: usize, particles: Range<i64>, width: i64) -> Tensor {
+        let FactorNoise { seed, step, .. } = noise;
         let (count, batch) = (particles.end - particles.start, self.batch as i64);
         let of = |particle: i64| {
             let place = [step, layer as i64, particle].map(|index| index as u64);
@@ -97,36 +115,30 @@ impl Likelihood<'_> {
         Tensor::from_slice(&particles.flat_map(of).collect::<Vec<i8>>()).view([count, batch, width])
     }
 
-    /// Returns the losses of some rows on a part, and adds their gradients and those of the noise to `sums`.
+    /// Returns the losses of some rows on some samples, and adds their gradients and those of the noise to the rows'.
     fn flipped_rows(
         &self,
-        (theta, noise): (&Tensor, &Tensor),
-        (first, start): (i64, i64),
+        rows: &Rows,
         layers: &[Layer],
-        (part, cut): (usize, Cut),
-        (gradients, by_noise): (&Tensor, &Tensor),
+        samples: impl Iterator<Item = Range<usize>>,
     ) -> Result<Tensor> {
-        let layout = self.subspace.layout();
-        let none = Mixing::none(layout);
-        let leaves = layout.leaves(theta, self.model.kind, true);
-        let noises = layout.leaves(noise, self.model.kind, true);
+        let (layout, count) = (self.subspace.layout(), rows.theta.size()[0]);
+        let leaves = layout.leaves(&rows.theta, self.model.kind, true);
+        let noises = layout.leaves(&rows.noise, self.model.kind, true);
         let all: Vec<&Tensor> = leaves.iter().chain(&noises).collect();
-        let count = theta.size()[0];
-        let mut losses = Tensor::zeros([count], (Kind::Float, theta.device()));
-        for samples in in_parts(self.parts[part].clone(), cut.images) {
-            let (from, samples) = (samples.start as i64, samples.len() as i64);
-            let weight = samples as f64 / self.batch as f64;
-            let of = Portion { particle: first + start, start, count, from, samples, weight };
+        let mut losses = Tensor::zeros([count], (Kind::Float, rows.theta.device()));
+        for samples in samples {
+            let slice = self.slice(rows.start, count, samples);
             let mut weights = self.subspace.weights(&self.model.base, &leaves);
             for Layer { name, column, inputs, outputs } in layers {
-                let own = |signs: &Tensor| signs.narrow(1, from, samples);
+                let own = |signs: &Tensor| signs.narrow(1, slice.from, slice.samples);
                 let noise = noises[*column].shallow_clone();
                 weights.flip(name, Flipped { noise, inputs: own(inputs), outputs: own(outputs) });
             }
-            let (found, both) = self.backward(weights, &all, &none, Aim::CrossEntropy, of)?;
-            layout.gather(&both[..leaves.len()], gradients);
-            layout.gather(&both[leaves.len()..], by_noise);
-            losses += found;
+            let Gradient { values, by_leaves } = self.pass(weights, &all, slice, Root::Loss, None)?;
+            layout.gather(&by_leaves[..leaves.len()], &rows.gradients);
+            layout.gather(&by_leaves[leaves.len()..], &rows.by_noise);
+            losses += values;
         }
         Ok(losses)
     }

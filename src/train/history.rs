@@ -7,8 +7,15 @@ use crate::base::tensor_file::RUN;
 use crate::results::store::{self, Row, Table};
 use crate::run::RunFolder;
 
+/// Logs an epoch and the method's warnings about it.
+pub fn announce(row: &EpochRow, epochs: usize, warnings: &[String]) {
+    warnings.iter().for_each(|warning| tracing::warn!("epoch {}: {warning}", row.epoch));
+    tracing::info!("{}", describe(row, epochs));
+    describe_diagnostics(row).iter().for_each(|line| tracing::debug!("{line}"));
+}
+
 /// Returns the line for the terminal.
-pub fn describe(row: &EpochRow, epochs: usize) -> String {
+fn describe(row: &EpochRow, epochs: usize) -> String {
     let mut text = format!("epoch {}/{epochs}  loss {:.4}", row.epoch, row.train_loss);
     if let Some(nll) = row.validation_nll {
         text += &format!("  validation NLL {nll:.4}");
@@ -20,7 +27,7 @@ pub fn describe(row: &EpochRow, epochs: usize) -> String {
 }
 
 /// Returns the line of the method's diagnostics, for the run's log; `None` if it has none.
-pub fn describe_diagnostics(row: &EpochRow) -> Option<String> {
+fn describe_diagnostics(row: &EpochRow) -> Option<String> {
     let values: Vec<String> = row.diagnostics.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect();
     (!values.is_empty()).then(|| format!("epoch {}: {}", row.epoch, values.join("  ")))
 }

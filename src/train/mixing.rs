@@ -8,10 +8,13 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use super::gradient::{Backward, Plain};
+use super::slice::Slice;
 use crate::base::tensor::wide;
+use crate::methods::{Evaluation, Extended};
 use crate::model::network::{Tap, Tape, Weights};
 use crate::subspace::{Block, Layout, Shape};
 
@@ -38,12 +41,6 @@ struct Factors<'a> {
 }
 
 impl<'a> Mixing<'a> {
-    /// Creates a value that mixes nothing.
-    pub fn none(layout: &'a Layout) -> Mixing<'a> {
-        let empty = || Tensor::zeros([0], tch::kind::FLOAT_CPU);
-        Mixing { layout, low_rank: HashMap::new(), matrices: empty(), gradients: empty(), tape: Tape::default() }
-    }
-
     /// Prepares the mixing for all particles `theta: [n, P]` in the compute type `kind`, with one matrix c per block,
     /// `[L, n, n]`.
     pub fn new(layout: &'a Layout, theta: &Tensor, kind: Kind, matrices: &Tensor) -> Mixing<'a> {
@@ -66,17 +63,12 @@ impl<'a> Mixing<'a> {
         Mixing { layout, low_rank, matrices, gradients, tape: Tape::default() }
     }
 
-    /// Returns whether nothing is mixed.
-    pub fn is_none(&self) -> bool {
-        self.matrices.numel() == 0
-    }
-
-    /// Starts a forward pass of particles `start..start + count` with `weights`, whose backward pass is mixed.
-    pub fn forward(&self, weights: &mut Weights, start: i64, count: i64) -> Forward<'_> {
+    /// Starts a forward pass of the particles of a slice with `weights`, whose backward pass is mixed.
+    pub fn forward(&self, weights: &mut Weights, slice: Slice) -> Forward<'_> {
         if !self.low_rank.is_empty() {
             weights.record(&self.tape);
         }
-        Forward { mixing: self, start, count }
+        Forward { mixing: self, slice }
     }
 
     /// Replaces the gradients `[n, P]` by their sum over processes.
@@ -85,15 +77,14 @@ impl<'a> Mixing<'a> {
         Ok(())
     }
 
-    /// Returns the mixed gradients `[n, P]`. Those of dense blocks are mixed from the particles' own gradients
-    /// `[n, P]`.
-    pub fn finish(self, own: &Tensor) -> Tensor {
+    /// Returns the particles' own losses and gradients with the mixed gradients. Those of dense blocks are mixed from their own.
+    pub fn finish(self, own: Evaluation) -> Extended {
         for (index, block) in self.layout.blocks.iter().enumerate().filter(|(_, b)| b.shape == Shape::Dense) {
             let columns = |t: &Tensor| t.narrow(1, block.columns.start, block.columns.end - block.columns.start);
-            let matrix = self.matrices.get(index as i64).to_kind(own.kind());
-            columns(&self.gradients).copy_(&matrix.matmul(&columns(own)));
+            let matrix = self.matrices.get(index as i64).to_kind(own.gradients.kind());
+            columns(&self.gradients).copy_(&matrix.matmul(&columns(&own.gradients)));
         }
-        self.gradients
+        Extended { own, extra: self.gradients }
     }
 
     /// Adds to the gradients of all particles' A `[n, rank, in]`, and to those of Bᵀ `[n, rank, rows]` from output row
@@ -113,28 +104,16 @@ impl<'a> Mixing<'a> {
 /// A forward pass of some particles.
 pub struct Forward<'a> {
     mixing: &'a Mixing<'a>,
-    start: i64,
-    count: i64,
+    slice: Slice,
 }
 
-impl Forward<'_> {
-    /// Discards the taps of a forward pass without a graph.
-    pub fn forget(&self) {
-        self.mixing.tape.take();
-    }
-
-    /// Returns the gradients of `root` with respect to `leaves`; those of leaves that it does not depend on are
-    /// undefined. Also mixes the gradients of all low-rank layers used since the last call.
-    ///
-    /// # Errors
-    /// Fails if libtorch fails, or if the root depends on no leaf.
-    pub fn back(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
-        // Running backward from a tensor without a graph would cause a segmentation fault.
-        ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
+impl Backward for Forward<'_> {
+    /// Also mixes the gradients of all low-rank layers used since the last call.
+    fn run(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
         let mut taps = self.mixing.tape.take();
         taps.retain(|tap| self.mixing.low_rank.contains_key(tap.layer.as_str()));
         let inputs: Vec<&Tensor> = leaves.iter().copied().chain(taps.iter().map(|tap| &tap.output)).collect();
-        let mut gradients = Tensor::f_run_backward(&[root], &inputs, false, false)?;
+        let mut gradients = Plain.run(root, &inputs)?;
         let by_outputs = gradients.split_off(leaves.len());
         for (tap, gradient) in taps.into_iter().zip(by_outputs).filter(|(_, gradient)| gradient.defined()) {
             self.mix(&tap, &gradient);
@@ -142,13 +121,19 @@ impl Forward<'_> {
         Ok(gradients)
     }
 
+    fn forget(&self) {
+        self.mixing.tape.take();
+    }
+}
+
+impl Forward<'_> {
     /// Adds the contribution of one use of a layer; `gradient: [k, B, T, rows]` is with respect to its output.
     fn mix(&self, tap: &Tap, gradient: &Tensor) {
         let Factors { block, a, b, shares } = &self.mixing.low_rank[tap.layer.as_str()];
         let flat = |t: &Tensor| t.detach().flatten(1, 2);
         let found = LayerGradients { x: flat(&tap.input), delta: flat(gradient) };
         let rows = found.delta.size()[2];
-        let (b, shares) = (b.narrow(2, tap.from, rows), shares.narrow(1, self.start, self.count));
+        let (b, shares) = (b.narrow(2, tap.from, rows), shares.narrow(1, self.slice.particle, self.slice.count));
         let (by_a, by_b) = if found.worth_forming(a) {
             found.through_gradients(a, &b, &shares)
         } else {

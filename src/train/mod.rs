@@ -1,31 +1,38 @@
-//! Training: batches, schedule, validation, resume files. It knows no method, network or data set by name.
+//! Training: batches, schedule, validation, resume files. [`run()`] shows all of it; it knows no method, network or data set by
+//! name.
 
-mod around;
-mod choice;
+mod adopt;
+mod batches;
 pub mod chunks;
-mod epoch_end;
-mod feed;
+mod context;
 mod flipout;
-mod followers;
-mod gauge;
+mod gradient;
 mod history;
+mod likelihood;
 mod material;
+mod meter;
 mod mixing;
-mod objective;
-mod portion;
-pub mod prefix;
-pub mod progress;
+mod observers;
+mod particles;
+mod passes;
+mod per_image;
+mod prefix;
+mod progress;
+mod reading;
 mod recompute;
-mod resume;
+mod record;
 mod run;
+mod saver;
 mod schedule;
+mod selection;
 mod shared;
-mod tfb;
-mod trainer;
+mod slice;
+mod validation;
 
+pub use likelihood::Likelihood;
 pub use material::Material;
-pub use objective::Likelihood;
-pub use portion::Cut;
-pub use resume::{read_resume_file, stored_threads};
-pub use run::{Finished, Outcome, Watch, plan, run};
+pub use record::Finished;
+pub use run::{Outcome, Run, Watch, run};
+pub use saver::{read_resume_file, stored_threads};
 pub use shared::Shared;
+pub use slice::Passes;

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
+use super::chunks::state_bytes;
 use crate::base::hash::of_rows;
 use crate::base::mapped::Watched;
 use crate::base::tensor::{first_line, guarded, upload};
@@ -15,6 +16,7 @@ use crate::machine::memory::{self, free_bytes};
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::model::network::Weights;
+use crate::run::RunFolder;
 
 /// The input of stage `stage` for some images.
 pub struct Prefix {
@@ -33,17 +35,46 @@ pub struct Prefix {
 }
 
 /// The data and settings from which a cache is computed.
-pub struct Plan<'a> {
-    pub model: &'a Model,
+struct Plan<'a> {
+    model: &'a Model,
     /// The bytes on the CPU that training takes as soon as the cache is there.
-    pub coming: u64,
-    pub stage: usize,
-    pub images: &'a SampleSet,
+    coming: u64,
+    stage: usize,
+    images: &'a SampleSet,
     /// The images that training will use.
-    pub indices: &'a [u32],
-    pub batch_size: usize,
+    indices: &'a [u32],
+    batch_size: usize,
     /// The path of the file, if one is asked for. Each process has its own.
-    pub file: PathBuf,
+    file: PathBuf,
+}
+
+/// Computes the cache of a training, if it is asked for and of use.
+///
+/// # Errors
+/// Fails if it is asked for and of no use, if images cannot be read, or if there is no room for it.
+pub(super) fn of(context: &super::context::Context, folder: &RunFolder) -> Result<Option<Prefix>> {
+    let (model, spec, images) = (context.model(), context.spec(), &context.material.train);
+    if images.is_augmented() {
+        if !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off) {
+            bail!("train.prefix_cache: data.*.augment changes the images in every epoch; leave one of them out");
+        }
+        return Ok(None);
+    }
+    let layout = context.subspace.layout();
+    let stage = model.network.first_stage(layout);
+    if stage == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
+        bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
+    }
+    let plan = Plan {
+        model,
+        coming: if model.device == Device::Cpu { state_bytes(context.training, layout) } else { 0 },
+        stage,
+        images,
+        indices: &context.material.holdout.train,
+        batch_size: spec.eval_batch_size,
+        file: folder.prefix_cache(context.world().rank()),
+    };
+    Prefix::build(&plan, spec.prefix_cache)
 }
 
 impl Prefix {
@@ -51,7 +82,7 @@ impl Prefix {
     ///
     /// # Errors
     /// Fails if images cannot be read, or if there is no room for the file.
-    pub fn build(plan: &Plan, place: PrefixCache) -> Result<Option<Prefix>> {
+    fn build(plan: &Plan, place: PrefixCache) -> Result<Option<Prefix>> {
         if plan.stage == 0 || place == PrefixCache::Off {
             return Ok(None);
         }

@@ -1,11 +1,14 @@
 //! The progress of a training run: everything besides theta and the method's state that a resumed run needs.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
+use crate::methods::Step;
 use crate::posterior::Posterior;
 
 /// The prefix of the names of the best epoch's tensors.
@@ -49,8 +52,9 @@ pub struct Progress {
     pub steps: usize,
     pub rows: Vec<EpochRow>,
     pub best: Option<Best>,
-    /// The seconds of training before this process started.
+    /// The seconds of training before this process started, and the time of its start.
     pub earlier_seconds: f64,
+    started: Instant,
     /// The sum of the losses over the steps of the epoch, `[n]` in f64, on the device.
     loss_sum: Tensor,
     /// The sum of the diagnostics over the steps of the epoch, `[k]` in f64.
@@ -78,13 +82,14 @@ impl Progress {
             rows: Vec::new(),
             best: None,
             earlier_seconds: 0.0,
+            started: Instant::now(),
             loss_sum: zeros(particles),
             diagnostic_sum: zeros(diagnostics as i64),
         }
     }
 
     /// Adds a step without reading from the device.
-    pub fn add(&mut self, losses: &Tensor, diagnostics: Option<&Tensor>) {
+    pub fn add(&mut self, Step { losses, diagnostics }: &Step) {
         self.step += 1;
         self.steps += 1;
         self.loss_sum += losses.to_kind(Kind::Double);
@@ -133,14 +138,19 @@ impl Progress {
         }
     }
 
-    pub fn save(&self, state: &mut State, wall_seconds: f64) -> Result<()> {
+    /// Returns the seconds of training so far, over all interruptions.
+    pub fn wall_seconds(&self) -> f64 {
+        self.earlier_seconds + self.started.elapsed().as_secs_f64()
+    }
+
+    pub fn save(&self, state: &mut State) -> Result<()> {
         let counters = Counters {
             epoch: self.epoch,
             step: self.step,
             steps: self.steps,
             rows: self.rows.clone(),
             best: self.best.as_ref().map(|best| (best.epoch, best.nll)),
-            wall_seconds,
+            wall_seconds: self.wall_seconds(),
         };
         state.put_text("progress", &serde_json::to_string(&counters).context("cannot write the progress")?);
         state.put("progress.loss_sum", &self.loss_sum);

@@ -4,58 +4,53 @@
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
-use super::mixing::Forward;
-use crate::model::network::Weights;
-use crate::model::{Input, Model};
+use super::gradient::{Backward, Gradient, Pass};
+use crate::model::Input;
 
-/// A forward pass in segments: up to the first trained stage, each stage, and the readout with the head.
-pub struct Segments<'a> {
-    pub model: &'a Model,
-    pub weights: &'a Weights<'a>,
-    pub forward: Forward<'a>,
+/// A pass in segments: up to the first trained stage, each stage, and the readout with the head.
+pub(super) struct Segments<'a> {
+    pub pass: &'a Pass<'a>,
+    pub backward: &'a dyn Backward,
+    pub leaves: &'a [&'a Tensor],
     /// The first trained stage.
     pub first: usize,
 }
 
 impl Segments<'_> {
-    /// Returns `objective` of the features `[p, B, d]`, and the gradients of its sum with respect to `leaves`. The
-    /// gradients of leaves that it does not depend on are undefined.
+    /// Runs the pass.
     ///
     /// # Errors
-    /// Fails if libtorch fails, or if the objective depends on no leaf.
-    pub fn gradients(
-        &self,
-        input: &Input,
-        leaves: &[&Tensor],
-        objective: impl Fn(&Tensor) -> Tensor,
-    ) -> Result<(Tensor, Vec<Tensor>)> {
-        let network = &*self.model.network;
-        let (start, first) = match input {
+    /// Fails if libtorch fails, or if the values depend on no leaf.
+    pub fn gradient(&self) -> Result<Gradient> {
+        let Segments { pass, backward, leaves, .. } = *self;
+        let (model, weights) = (pass.model, &pass.weights);
+        let network = &*model.network;
+        let (start, first) = match &pass.input {
             Input::Entering(values, stage) => (values.shallow_clone(), *stage),
-            samples => (network.enter_at(self.weights, self.first, &self.model.prepared(samples)?), self.first),
+            samples => (network.enter_at(weights, self.first, &model.prepared(samples)?), self.first),
         };
         let mut entered = vec![start.detach()];
         no_grad(|| {
             for stage in first..network.stages() {
                 let x = entered[entered.len() - 1].shallow_clone();
-                entered.push(network.stage(self.weights, stage, x));
-                self.forward.forget();
+                entered.push(network.stage(weights, stage, x));
+                backward.forget();
             }
         });
         let found = leaves.iter().map(|_| Tensor::new()).collect();
-        let mut sums = Sums { forward: &self.forward, leaves, found };
+        let mut sums = Sums { backward, leaves, found };
         let last = entered.pop().unwrap_or_else(|| start.detach()).detach().set_requires_grad(true);
-        let values = objective(&network.features(self.weights, &last));
+        let values = pass.values(&network.features(weights, &last));
         let mut flowing = sums.back(&values.sum(values.kind()), Some(&last))?;
         for (stage, x) in (first..network.stages()).zip(entered).rev() {
             let x = x.detach().set_requires_grad(true);
-            let left = network.stage(self.weights, stage, x.shallow_clone());
+            let left = network.stage(weights, stage, x.shallow_clone());
             flowing = sums.back(&against(&left, &flowing), Some(&x))?;
         }
         if start.requires_grad() {
             let _ = sums.back(&against(&start, &flowing), None)?;
         }
-        Ok((values.detach(), sums.found))
+        Ok(Gradient { values: values.detach(), by_leaves: sums.found })
     }
 }
 
@@ -66,7 +61,7 @@ fn against(values: &Tensor, gradient: &Tensor) -> Tensor {
 
 /// The gradients summed over the segments so far.
 struct Sums<'a> {
-    forward: &'a Forward<'a>,
+    backward: &'a dyn Backward,
     leaves: &'a [&'a Tensor],
     found: Vec<Tensor>,
 }
@@ -76,7 +71,7 @@ impl Sums<'_> {
     /// input.
     fn back(&mut self, root: &Tensor, entered: Option<&Tensor>) -> Result<Tensor> {
         let inputs: Vec<&Tensor> = entered.into_iter().chain(self.leaves.iter().copied()).collect();
-        let mut gradients = self.forward.back(root, &inputs)?.into_iter();
+        let mut gradients = self.backward.run(root, &inputs)?.into_iter();
         let flowing = entered.and_then(|_| gradients.next()).unwrap_or_default();
         for (sum, gradient) in self.found.iter_mut().zip(gradients).filter(|(_, gradient)| gradient.defined()) {
             *sum = if sum.defined() { &*sum + gradient } else { gradient };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
+use bella::data::Sizes;
 use bella::experiment::Experiment;
 use bella::model::{Loaded, Model};
 use bella::results::store::{Table, read};
@@ -300,20 +301,16 @@ pub fn near(found: &Tensor, expected: &Tensor, what: &str) {
     assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
 }
 
+/// Writes a small set of the data set `key` into a folder.
+pub fn small_set(place: &Place, folder: &str, key: &str, sizes: &Sizes) {
+    let settings = toml::Table::from_iter([("root".to_string(), place.path(folder).to_str().unwrap().into())]);
+    bella::data::entry(key).unwrap().small(&settings).unwrap().write(sizes).unwrap();
+}
+
 /// Writes a VQA set of 16 training and 7 test questions, and returns a config for a smallest LLaVA on it.
 pub fn questions(place: &Place, folder: &str) -> String {
-    let wanted = bella::rehearse::standins::Wanted {
-        root: place.path("vqa"),
-        settings: toml::Table::new(),
-        classes: 3,
-        present: 3,
-        train: 16,
-        val: 0,
-        test: 7,
-        side: 20,
-        corruptions: 0,
-    };
-    (bella::rehearse::standins::find("vqa-v2").unwrap().write)(&wanted).unwrap();
+    let sizes = Sizes { classes: 3, present: 3, train: 16, val: 0, test: 7, side: 20, corruptions: 0 };
+    small_set(place, "vqa", "vqa-v2", &sizes);
     format!(
         r#"name = "tiny"
 seed = 3

@@ -12,7 +12,7 @@ use crate::reference::{Contents, SCENARIOS, Scenario, finished};
 use crate::variable;
 
 /// The preloaded library, if this machine has a C compiler and preloads libraries.
-fn shim() -> Option<&'static Path> {
+pub fn shim() -> Option<&'static Path> {
     static SHIM: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
     let compiled = SHIM.get_or_init(|| {
         if !cfg!(all(target_os = "linux", target_env = "gnu")) {
@@ -23,7 +23,7 @@ fn shim() -> Option<&'static Path> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/torture/shim.c");
         let mut compile = Command::new("cc");
         compile.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);
-        match compile.arg("-ldl").status() {
+        match compile.args(["-ldl", "-lpthread"]).status() {
             Ok(status) => assert!(status.success(), "the library cannot be compiled"),
             Err(_) => return None,
         }
@@ -153,78 +153,6 @@ fn a_full_or_failing_disk_is_said_and_nothing_is_lost() {
         };
         failed.or_else(|| repeated(known, &place)).map(|why| format!("{how}: {why}; it said: {said}"))
     });
-}
-
-/// Another program cuts a file off right after bella has mapped it.
-#[test]
-fn mapped_files_that_are_cut_off_are_an_error_and_no_signal() {
-    if shim().is_none() {
-        return;
-    }
-    let (mut cases, mut said) = (0, 0);
-    for scenario in SCENARIOS.iter().filter(|one| ["prefix cache on disk", "attack"].contains(&one.name)) {
-        let place = scenario.prepare();
-        finished(&interrupted(scenario, &place, 0, "cut"), scenario.name);
-        let log = std::fs::read_to_string(place.path("operations.txt")).unwrap();
-        let maps: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("map ")).collect();
-        assert!(!maps.is_empty(), "{}: nothing is mapped", scenario.name);
-        for (at, path) in maps.iter().enumerate() {
-            let place = scenario.prepare();
-            let output = interrupted(scenario, &place, at + 1, "cut");
-            let text = messages(&output);
-            let errors = text.lines().filter(|line| line.starts_with("error:")).count();
-            let known = matches!((output.status.code(), errors), (Some(0), 0) | (Some(1), 1));
-            assert!(known && !text.contains("panicked"), "{}, {path}: {:?}: {text}", scenario.name, output.status);
-            println!("{}, {path}: {text}", scenario.name);
-            cases += 1;
-            said += usize::from(text.contains("cannot be read any more"));
-        }
-    }
-    println!("mapped files cut off: {cases}, {said} noticed by an access");
-    assert!(said >= 2, "{said} of {cases}");
-}
-
-/// Every command that writes where the user says: a full device is an error and stays a device, a link stays a link.
-#[test]
-fn devices_and_links_as_targets_stay_what_they_are() {
-    use std::os::unix::fs::{FileTypeExt, symlink};
-    if !Path::new("/dev/full").exists() {
-        return println!("skipped: this machine has no /dev/full");
-    }
-    let place = crate::common::trained();
-    let image = crate::common::image(&place, "image.png", 1);
-    let results = place.path("results").display().to_string();
-    let (image, run) = (image.display().to_string(), place.run().display().to_string());
-    let commands: [(&[&str], &str); 6] = [
-        (&["report", &results, "--html"], "html"),
-        (&["report", &results, "--picture"], "svg"),
-        (&["report", &results, "--notebook"], "ipynb"),
-        (&["images", &image, "--size", "8", "--epochs", "0", "--output"], "npy"),
-        (&["predict", &run, &image, "--device", "cpu", "--threads", "1", "--output"], "csv"),
-        (&["predict", &run, &image, "--device", "cpu", "--threads", "1", "--contact-sheet"], "png"),
-    ];
-    for (words, ending) in commands {
-        let write = |target: &Path| crate::common::bella(words).arg(target).output().unwrap();
-        let (full, null, link) = (
-            place.path(&format!("full.{ending}")),
-            place.path(&format!("null.{ending}")),
-            place.path(&format!("link.{ending}")),
-        );
-        symlink("/dev/full", &full).unwrap();
-        symlink("/dev/null", &null).unwrap();
-        symlink(format!("target.{ending}"), &link).unwrap();
-        let output = write(&full);
-        let text = messages(&output);
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
-        let error = text.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
-        assert!(error.contains("No space left on device"), "{words:?}: {text}");
-        for (target, name) in [(&null, "null"), (&link, "link")] {
-            finished(&write(target), &format!("{words:?} to {name}"));
-        }
-        assert!([&full, &null].iter().all(|path| std::fs::metadata(path).unwrap().file_type().is_char_device()));
-        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink(), "{words:?}");
-        assert!(std::fs::metadata(place.path(&format!("target.{ending}"))).unwrap().len() > 10, "{words:?}");
-    }
 }
 
 /// Whether a failed operation may leave another set of files: a temporary file that could not be removed is removed by

@@ -1,20 +1,30 @@
 //! Torture: kills before every operation on files, disks that fill up or fail, flipped bits of what bella wrote, swapped and
-//! edited files, and damaged inputs of every format that it reads. All of it follows from a seed.
+//! edited files, damaged inputs of every format that it reads, numbers at the edges of their ranges, devices and links as
+//! inputs and as targets, and mapped files that are cut off. All of it follows from a seed.
 //!
 //! By default a small part runs, in less than a minute. Variables ask for more (`scripts/torture.sh` sets them):
-//! `TORTURE_KILLS`, `TORTURE_FAULTS`, `TORTURE_FLIPS`, `TORTURE_SWAPS` and `TORTURE_INPUTS` are the numbers of cases, `TORTURE_SEED` is
-//! the seed, `TORTURE_FORMAT` names the only format whose inputs are damaged (`TorchScript`), and `TORTURE_BELLA` another
-//! program than the one that was just built. Every part prints its counts.
+//! `TORTURE_KILLS`, `TORTURE_FAULTS`, `TORTURE_FLIPS`, `TORTURE_SWAPS`, `TORTURE_INPUTS`, `TORTURE_TARGETS`, `TORTURE_CUTS`,
+//! `TORTURE_NUMBERS` and `TORTURE_STREAMS` are the numbers of cases, `TORTURE_SEED` is the seed, `TORTURE_FORMAT` names the only
+//! format whose inputs are damaged (`TorchScript`), and `TORTURE_BELLA` another program than the one that was just built. Every
+//! part prints its counts.
 
+mod bounded;
 #[path = "../common/mod.rs"]
 mod common;
 mod containers;
+#[cfg(unix)]
+mod cuts;
 mod disks;
 mod flips;
 mod inputs;
 mod languages;
 mod mutate;
+mod numbers;
+#[cfg(unix)]
+mod outputs;
 mod reference;
+#[cfg(unix)]
+mod streams;
 mod swaps;
 mod targets;
 

@@ -4,7 +4,8 @@
  * TORTURE_DO   kill: the process is killed before the operation
  *              enospc, eio: the operation fails with this error, and so do all later ones
  *              enospc-once, eio-once: only this one fails
- *              cut: the mapping of a file with that number succeeds, and the file is cut off behind it
+ *              cut: the mapping of a file with that number succeeds, and the file is cut to TORTURE_KEEP bytes
+ *              TORTURE_DELAY microseconds later
  * TORTURE_LOG  gets a line per operation: its name and its path
  *
  * With TORTURE_AT=0 nothing is interrupted, and the log tells how many operations there are. */
@@ -12,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -58,6 +60,19 @@ static int interrupted(const char *operation, const char *path) {
 
 static atomic_long maps;
 
+static long number(const char *name) {
+    const char *text = getenv(name);
+    return text ? atol(text) : 0;
+}
+
+/* Waits and cuts a file off. */
+static void *cut_later(void *path) {
+    usleep((useconds_t)number("TORTURE_DELAY"));
+    syscall(SYS_truncate, path, number("TORTURE_KEEP"));
+    free(path);
+    return NULL;
+}
+
 /* Cuts a mapped file off if it is the one that is to be cut, and logs it. */
 static void cut(int file) {
     const char *what = getenv("TORTURE_DO");
@@ -75,7 +90,11 @@ static void cut(int file) {
         fprintf(lines, "map %s\n", path);
         fclose(lines);
     }
-    if (at && atol(at) == now) syscall(SYS_truncate, path, 0L);
+    if (!at || atol(at) != now) return;
+    pthread_t thread;
+    char *own = strdup(path);
+    if (number("TORTURE_DELAY") == 0) cut_later(own);
+    else if (pthread_create(&thread, NULL, cut_later, own) == 0) pthread_detach(thread);
 }
 
 void *mmap(void *start, size_t length, int protection, int flags, int file, off_t at) {

@@ -13,12 +13,15 @@
 //! Low-rank runs are merged in ΔW, because factors with different starting points span different spaces.
 
 pub mod fisher;
+mod runs;
 
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::schema::words;
 use crate::subspace::{Combined, Dense, Space, Subspace};
+
+pub use runs::{Merge, Merged};
 
 words! {
     /// The source of the models' precisions.

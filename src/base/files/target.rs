@@ -23,24 +23,20 @@ pub enum Target {
 }
 
 impl Target {
-    /// Follows all links of a path.
+    /// Looks at what a path leads to.
     ///
     /// # Errors
     /// Fails if the links lead in a circle, or to something that bella does not write to.
     pub fn of(path: &Path) -> Result<Target> {
-        let mut at = path.to_path_buf();
-        for _ in 0..MOST_LINKS {
-            if let Some(number) = descriptor(&at) {
-                return Ok(Target::Descriptor(number));
-            }
-            match fs::symlink_metadata(&at) {
-                Ok(found) if found.is_symlink() => at = folder_of(&at).join(fs::read_link(&at)?),
-                Ok(found) => return Target::found(at, &found),
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Target::File(at)),
-                Err(error) => return Err(error.into()),
-            }
+        let at = behind_links(path)?;
+        if let Some(number) = descriptor(&at) {
+            return Ok(Target::Descriptor(number));
         }
-        bail!("its links lead in a circle, or more than {MOST_LINKS} follow each other")
+        match fs::symlink_metadata(&at) {
+            Ok(found) => Target::found(at, &found),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Target::File(at)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn found(at: PathBuf, found: &fs::Metadata) -> Result<Target> {
@@ -72,6 +68,24 @@ impl Target {
             Target::Descriptor(number) => duplicate(*number),
         }
     }
+}
+
+/// Returns the path behind all links of a path, which may not exist, or the first one that names a descriptor of this process.
+///
+/// # Errors
+/// Fails if the links lead in a circle.
+pub fn behind_links(path: &Path) -> Result<PathBuf> {
+    let mut at = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        match fs::symlink_metadata(&at) {
+            _ if descriptor(&at).is_some() => return Ok(at),
+            Ok(found) if found.is_symlink() => at = folder_of(&at).join(fs::read_link(&at)?),
+            Ok(_) => return Ok(at),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(at),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!("its links lead in a circle, or more than {MOST_LINKS} follow each other")
 }
 
 /// Returns the number of the descriptor of this process that a path names. `/proc/self/fd/1` is a link to a file or to a

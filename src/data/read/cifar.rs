@@ -1,12 +1,14 @@
-//! Reads the two layouts that CIFAR-10 and CIFAR-100 share. The binary version has records of label bytes and 3072
+//! The two layouts that CIFAR-10 and CIFAR-100 share. The binary version has records of label bytes and 3072
 //! pixel bytes `[3, 32, 32]`. The Python version is a pickled dictionary of `data` `[N, 3072]` and a list of labels,
 //! which is read without executing anything. See <https://www.cs.toronto.edu/~kriz/cifar.html>.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::pickle::{self, Id, Pickle, Value};
+use crate::data::small::{planar, put};
 use crate::data::subset::{Subset, chosen};
 use crate::data::{Inputs, Packed, Split, SplitName};
 
@@ -149,6 +151,22 @@ pub fn class_names(file: &Path, published: &[&str]) -> Result<Vec<String>> {
     let (found, wanted) = (names.len(), published.len());
     ensure!(found == wanted, "{}: {found} class names, expected {wanted}; correct or remove the file", file.display());
     Ok(names)
+}
+
+/// Writes a file of the binary version: of each image the bytes of its labels and its pixels `[3, 32, 32]`.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn write(file: &Path, images: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+    put(file, images.flat_map(|(labels, pixels)| [labels, pixels].concat()).collect::<Vec<u8>>())
+}
+
+/// Writes made-up images, whose numbers `labels` turns into the bytes of their labels.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn write_made_up(file: &Path, images: Range<usize>, labels: impl Fn(usize) -> Vec<u8>) -> Result<()> {
+    write(file, images.map(|i| (labels(i), planar(i, SIDE))))
 }
 
 #[cfg(test)]

@@ -5,24 +5,21 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::held_out;
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, put};
 use crate::data::{Request, Resize, Split, SplitName};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
-/// The settings by which class folders become a split.
-#[derive(Serialize)]
-pub struct ClassFolders {
-    /// The class folders in the order of their labels. If absent, the sorted names of all folders.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
-    /// The registry key, for messages.
-    #[serde(skip)]
-    key: &'static str,
+settings! {
+    /// The settings by which class folders become a split of the data set `key`.
+    pub struct ClassFolders(key: &'static str) {
+        pub classes: Option<Vec<String>>, by read_classes;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, key, Resize::ShorterSideCrop);
+        // The registry key, for messages.
+        key: &'static str, given key;
+    }
 }
 
 impl ClassFolders {
@@ -30,10 +27,10 @@ impl ClassFolders {
         self.files.resize()
     }
 
-    /// Reads `classes`, `resize`, `skip_corrupt` and `subset` of `[data.<key>]`.
-    pub fn read(key: &'static str, reader: &Reader) -> ClassFolders {
-        let classes = read_classes(reader);
-        ClassFolders { classes, files: ImageFiles::read(key, reader, Resize::ShorterSideCrop), key }
+    /// Returns the configured names of classes, or made-up ones.
+    pub fn names(&self, sizes: &Sizes) -> Vec<String> {
+        let made_up = || (0..sizes.classes).map(|label| format!("class_{label:03}")).collect();
+        self.classes.clone().unwrap_or_else(made_up)
     }
 
     /// Reads all images of the class folders in `folder`. The label of a class is its position in `classes`; `part` is
@@ -112,6 +109,20 @@ pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
         labels.resize(paths.len(), label);
     }
     Ok(Listing { paths, labels, groups: None })
+}
+
+/// Writes class folders of `count` made-up images, the first of which is picture `seed`.
+///
+/// # Errors
+/// Fails if a file cannot be written.
+pub fn write(
+    folder: &Path,
+    names: &[String],
+    (count, seed, sizes): (usize, usize, &Sizes),
+    pictures: &mut Pictures,
+) -> Result<()> {
+    let file = |i: usize| folder.join(&names[sizes.label(i)]).join(format!("{i:06}.jpg"));
+    (0..count).try_for_each(|i| put(&file(i), pictures.file(i + seed)?))
 }
 
 /// Returns the first name that is repeated, if any.

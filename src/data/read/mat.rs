@@ -1,5 +1,7 @@
-//! Reads MATLAB's `.mat` files of version 5 (MAT-File Format, MathWorks), little-endian: arrays of numbers, texts and
-//! structs, compressed or not. Other contents of a file are skipped.
+//! MATLAB's `.mat` files of version 5 (MAT-File Format, MathWorks), little-endian. [`read`] reads arrays of numbers, texts
+//! and structs, compressed or not, and skips other contents of a file; [`write`] writes arrays of numbers.
+
+mod write;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -7,6 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::ZlibDecoder;
+
+pub use write::{Array, write};
 
 /// The variables of a file by name.
 pub type Variables = BTreeMap<String, Value>;
@@ -69,6 +73,8 @@ pub fn variable<'a>(variables: &'a Variables, name: &str, path: &Path) -> Result
 }
 
 const HEADER: usize = 128;
+const UINT8: u32 = 2;
+const UINT16: u32 = 4;
 const MATRIX: u32 = 14;
 const COMPRESSED: u32 = 15;
 /// The largest depth of structs nested in structs.

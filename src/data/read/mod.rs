@@ -1,4 +1,4 @@
-//! Readers for published file formats that several data sets share.
+//! Published file formats that several data sets share: their readers, and beside each the writer for small sets.
 
 pub mod cifar;
 pub mod cifar_c;

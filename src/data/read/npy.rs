@@ -1,5 +1,5 @@
-//! Reads `.npy` files of a known shape: some rows of an array of bytes, or a vector of whole numbers. Other arrays (of
-//! another shape or type, in Fortran order, or cut off) are refused with a message that names the file.
+//! `.npy` files of a known shape: some rows of an array of bytes, or a vector of whole numbers. Other arrays (of another
+//! shape or type, in Fortran order, or cut off) are refused with a message that names the file.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -86,6 +86,13 @@ fn kind(dtype: &DType) -> String {
     }
 }
 
+/// Returns the header that `numpy.save` writes before an array: its type with its quotes, such as `'|u1'`, and its shape,
+/// such as `(20, 32)`.
+pub fn header(descr: &str, shape: &str) -> Vec<u8> {
+    let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
+    [b"\x93NUMPY\x01\x00\x76\x00", format!("{text:117}\n").as_bytes()].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,9 +105,7 @@ mod tests {
             ("|V9223372036854775807", "(5, 4)", "the file is damaged, fetch it again"),
             ("|u1", "(4294967296, 4294967296)", "fetch it again"),
         ] {
-            let table = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
-            let header = format!("{table:117}\n");
-            std::fs::write(&path, [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &[3; 20]].concat()).unwrap();
+            std::fs::write(&path, [header(&format!("'{kind}'"), shape), vec![3; 20]].concat()).unwrap();
             let error = format!("{:#}", byte_rows(&path, &[5, 4], 1..4).unwrap_err());
             assert!(error.contains(rule), "{error}");
         }

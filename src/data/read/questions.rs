@@ -1,13 +1,14 @@
 //! Multiple-choice questions of the commonsense sets, with the prompts by which BLoB, TFB and IBDR are compared
 //! (bayesian-peft), as they are published or as they were meant.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::json_lines::{self, Sample};
-use crate::data::lines::{Line, read_lines};
+use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::small::{Sizes, text};
 use crate::data::{Published, Split, SplitName, Subset};
 use crate::schema::{Reader, words};
 
@@ -178,5 +179,29 @@ impl TestOn {
         };
         let sizes: Vec<(SplitName, usize)> = self.splits().into_iter().map(|split| (split, size(split))).collect();
         Published::new(classes, &sizes)
+    }
+}
+
+/// The number of words of a made-up question, and of each of its four choices.
+pub struct Words {
+    pub question: usize,
+    pub choice: usize,
+}
+
+impl TestOn {
+    /// Writes made-up questions into the files of the published parts that serve as splits.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be written.
+    pub fn write(self, sizes: &Sizes, words: &Words, file: impl Fn(&str) -> PathBuf) -> Result<()> {
+        let line = |i: usize| {
+            let choice = |letter: &&str| json!({ "text": text(words.choice, i), "label": letter });
+            let choices: Vec<Value> = LETTERS[..4].iter().map(choice).collect();
+            let stem = format!("{} {i}", text(words.question, i));
+            let answer = LETTERS[sizes.label(i).min(3)];
+            json!({ "question": { "stem": stem, "choices": choices }, "answerKey": answer })
+        };
+        let parts = self.splits().into_iter().filter_map(|split| Some((split, self.part_of(split)?)));
+        parts.into_iter().try_for_each(|(split, part)| write_lines(&file(part), (0..sizes.of(split)).map(line)))
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::base::files::read_file;
+use crate::data::small::put;
 
 /// A file of tab-separated values.
 pub struct Tsv {
@@ -53,4 +54,13 @@ impl Tsv {
             format!("{}: has no column `{name}`; its columns: {}", self.path.display(), self.columns.join(", "))
         })
     }
+}
+
+/// Writes a file of rows, each a list of cells. Its first line names the columns if there is a header.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn write(path: &Path, header: Option<&[&str]>, rows: impl Iterator<Item = Vec<String>>) -> Result<()> {
+    let header = header.map(|columns| columns.join("\t") + "\n").unwrap_or_default();
+    put(path, header + &rows.map(|row| row.join("\t") + "\n").collect::<String>())
 }

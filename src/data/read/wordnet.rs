@@ -6,6 +6,24 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::data::small::put;
+
+/// The WordNet numbers and names of ImageNet's thousand classes, in the order of their labels.
+const IMAGENET: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/imagenet_names.txt"));
+
+/// Returns the WordNet numbers of the first `count` classes of ImageNet.
+pub fn first(count: usize) -> Vec<String> {
+    IMAGENET.lines().filter_map(|line| line.split('\t').next()).take(count).map(str::to_string).collect()
+}
+
+/// Writes a file that names each class.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn write(file: &Path, wnids: &[String]) -> Result<()> {
+    put(file, wnids.iter().map(|wnid| format!("{wnid}\tmade-up {wnid}\n")).collect::<String>())
+}
+
 /// Returns the first name of each of `wnids` in `file`, or all of its names if two classes share the first one.
 ///
 /// # Errors

@@ -4,39 +4,40 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::data::lines::{Line, read_lines};
+use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::Wording;
+use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "boolq",
     about: "BoolQ: yes/no questions about a passage; 9,427 to train on, 3,270 to test on",
     fetch: "the files of google-research-datasets/boolean-questions: ROOT/train.jsonl and ROOT/dev.jsonl",
-    read,
+    read: |reader| Box::new(BoolQ::read(reader)),
+    sample: Some(|reader| Box::new(BoolQ::read(reader))),
 };
 
 /// The first characters of a passage that enter the prompt.
 const PASSAGE: usize = 1024;
 
-#[derive(Serialize)]
-struct BoolQ {
-    root: PathBuf,
-    prompts: Wording,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds train.jsonl and dev.jsonl");
-    Box::new(BoolQ { root, prompts: Wording::read(reader), subset: Subset::read(reader) })
+settings! {
+    struct BoolQ {
+        root: PathBuf, because "the folder that holds train.jsonl and dev.jsonl";
+        prompts: Wording, by Wording::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl BoolQ {
+    /// Returns the file of a split; the validation set is the test split.
+    fn file(&self, split: SplitName) -> PathBuf {
+        self.root.join(if split == SplitName::Train { "train.jsonl" } else { "dev.jsonl" })
+    }
+
     fn sample(&self, line: &Line) -> Result<Sample> {
         let answer = line.get("answer")?;
         let answer = answer.as_bool().or(answer.as_u64().filter(|bit| *bit < 2).map(|bit| bit == 1));
@@ -86,18 +87,28 @@ impl Dataset for BoolQ {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let file = match split {
-            SplitName::Train => "train.jsonl",
-            SplitName::Test => "dev.jsonl",
-            SplitName::Val => bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1"),
-        };
-        let lines = read_lines(&self.root.join(file))?;
+        if split == SplitName::Val {
+            bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1");
+        }
+        let lines = read_lines(&self.file(split))?;
         let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
+}
 
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
+impl SmallSet for BoolQ {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let line = |i: usize| {
+            let question = format!("is it {i} {}", text(6, i));
+            json!({ "question": question, "passage": text(100, i), "answer": sizes.label(i) == 1 })
+        };
+        [SplitName::Train, SplitName::Test]
+            .into_iter()
+            .try_for_each(|split| write_lines(&self.file(split), (0..sizes.of(split)).map(line)))
     }
 }
 

@@ -3,25 +3,32 @@
 //! `id_val`) for validation, and center 2 for testing. See <https://wilds.stanford.edu/datasets/#camelyon17>.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use image::ImageFormat;
 
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::columns::{Columns, Place};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Bounds, Choice, Reader, words};
+use crate::schema::{Choice, Reader, limits, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "camelyon17",
     about: "CAMELYON17-WILDS: tumour in 96x96 patches; train centers 0, 3, 4, val center 1, test center 2",
     fetch: "camelyon17_v1.0.tar.gz of WILDS from https://wilds.stanford.edu/datasets/, unpacked: \
             ROOT/camelyon17_v1.0/metadata.csv and ROOT/camelyon17_v1.0/patches/patient_…_node_…/…png",
-    read,
+    read: |reader| Box::new(Camelyon17::read(reader)),
+    sample: Some(|reader| Box::new(Camelyon17::read(reader))),
 };
+
+/// The folder in the published archive.
+const FOLDER: &str = "camelyon17_v1.0";
+/// The columns of the table of patches.
+const COLUMNS: [&str; 8] = ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"];
 
 words! {
     /// The published part that serves as the validation split.
@@ -38,45 +45,30 @@ words! {
     enum GroupBy { Slide = "slide", Center = "center" }
 }
 
-#[derive(Serialize)]
-struct Camelyon17 {
-    root: PathBuf,
-    /// The table of patches: the one from WILDS, or one with fewer rows.
-    metadata: String,
-    val: Validation,
-    group_by: GroupBy,
-    classes: Vec<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    struct Camelyon17 {
+        root: PathBuf, because "the folder that holds camelyon17_v1.0";
+        /// Metadata file below `camelyon17_v1.0`.
+        metadata: String = "metadata.csv".into();
+        classes: Vec<String>, by |reader| read_classes(reader).unwrap_or_else(|| vec!["normal".into(), "tumor".into()]);
+        /// Published split that serves as validation: other hospitals, or the hospitals of training.
+        val: Validation = Validation::Val;
+        /// The groups of the test images: slides or hospitals.
+        group_by: GroupBy = GroupBy::Slide;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds camelyon17_v1.0");
-    let metadata =
-        reader.string("metadata").about("Metadata file below `camelyon17_v1.0`.").or_else(|| "metadata.csv".into());
-    let classes = read_classes(reader).unwrap_or_else(|| ["normal", "tumor"].map(str::to_string).to_vec());
-    if classes.len() != 2 {
-        reader.problem("classes", "must be two names: without tumour, with tumour");
+impl Camelyon17 {
+    fn check(&self, reader: &Reader) {
+        if self.classes.len() != 2 {
+            reader.problem("classes", "must be two names: without tumour, with tumour");
+        }
+        let share = !reader.is_text("validation") && reader.float("validation", limits::at_least(0.0)).or(0.0) > 0.0;
+        if self.val != Validation::Val && share {
+            reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
+        }
     }
-    let val = reader
-        .choice("val")
-        .about("Published split that serves as validation: other hospitals, or the hospitals of training.")
-        .or(Validation::Val);
-    let share = !reader.is_text("validation") && reader.float("validation", Bounds::at_least(0.0)).or(0.0) > 0.0;
-    if val != Validation::Val && share {
-        reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
-    }
-    Box::new(Camelyon17 {
-        root,
-        metadata,
-        val,
-        group_by: reader
-            .choice("group_by")
-            .about("The groups of the test images: slides or hospitals.")
-            .or(GroupBy::Slide),
-        classes,
-        files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop),
-    })
 }
 
 impl Dataset for Camelyon17 {
@@ -121,10 +113,6 @@ impl Dataset for Camelyon17 {
         let paths = patches.into_iter().map(|patch| patch.path).collect();
         self.files.load(Listing { paths, labels, groups: Some(groups) }, (split, split.word()), request)
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 /// One row of the table.
@@ -138,30 +126,27 @@ struct Patch {
 
 impl Camelyon17 {
     fn folder(&self) -> PathBuf {
-        cifar::folder(&self.root, "camelyon17_v1.0")
+        cifar::folder(&self.root, FOLDER)
     }
 
     fn patches(&self) -> Result<Vec<Patch>> {
         let folder = self.folder();
         let table = Columns::read(&folder.join(&self.metadata))?;
-        let columns = ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"];
-        let columns: Vec<usize> = columns.iter().map(|name| table.place(name)).collect::<Result<_>>()?;
-        let patch = |(at, row): (Place, &csv::StringRecord)| {
+        let columns: Vec<usize> = COLUMNS.iter().map(|name| table.place(name)).collect::<Result<_>>()?;
+        let row = |(at, row): (Place, &csv::StringRecord)| {
             let [patient, node, x, y, tumor, slide, center, part] =
                 <[usize; 8]>::try_from(columns.as_slice())?.map(|column| &row[column]);
             let (label, slide, center) =
                 (number(at, "tumor", tumor)?, number(at, "slide", slide)?, number(at, "center", center)?);
             ensure!(label < 2, "{at}: tumor = {label}, but it is 0 or 1");
-            // A program that has read the patient as a number drops the leading zeros.
-            let stem = format!("patient_{patient:0>3}_node_{node}");
             Ok(Patch {
-                path: folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png")),
+                path: patch(&folder, (patient, node), (x, y)),
                 label,
                 group: if self.group_by == GroupBy::Slide { slide } else { center },
                 split: self.split(at, center, part)?,
             })
         };
-        table.rows().map(patch).collect()
+        table.rows().map(row).collect()
     }
 
     /// Returns the split of a patch. The center decides first; the table's own `split` then separates train (0) from
@@ -179,8 +164,40 @@ impl Camelyon17 {
     }
 }
 
+/// Returns the file of a patch.
+fn patch(folder: &Path, (patient, node): (&str, &str), (x, y): (&str, &str)) -> PathBuf {
+    // A program that has read the patient as a number drops the leading zeros.
+    let stem = format!("patient_{patient:0>3}_node_{node}");
+    folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png"))
+}
+
 fn number(at: Place, column: &str, cell: &str) -> Result<u32> {
     cell.parse().ok().with_context(|| format!("{at}: {column} = `{cell}`, but it is a whole number"))
+}
+
+impl SmallSet for Camelyon17 {
+    fn side(&self) -> u32 {
+        96
+    }
+
+    /// Writes patches of center 0 for training, of center 1 (and more of center 0, `id_val`) for validation, and of center 2
+    /// for testing.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let folder = self.root.join(FOLDER);
+        let mut pictures = Pictures::new(self.side(), ImageFormat::Png);
+        let mut table = format!(",{}\n", COLUMNS.join(","));
+        let mut number = 0;
+        for (count, center, split) in [(sizes.train, 0, 0), (sizes.val, 1, 1), (sizes.test, 2, 2), (sizes.val, 0, 1)] {
+            for i in 0..count {
+                let (label, slide) = (sizes.label(i), 10 * center + i % 2);
+                let (patient, x) = (format!("{:03}", 4 + center), (96 * number).to_string());
+                table += &format!("{number},{patient},4,{x},96,{label},{slide},{center},{split}\n");
+                put(&patch(&folder, (&patient, "4"), (&x, "96")), pictures.file(label + 2 * i)?)?;
+                number += 1;
+            }
+        }
+        put(&folder.join(&self.metadata), table)
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ pub static ENTRY: Entry = Entry {
     key: "cifar10-c",
     about: "CIFAR-10-C, the published .npy files: 19 corruptions of the CIFAR-10 test images at 5 severities",
     fetch: "CIFAR-10-C.tar from https://zenodo.org/records/2535967, unpacked: ROOT/gaussian_noise.npy, …, ROOT/labels.npy",
-    read: |reader| cifar_c::read(&PUBLISHED, reader),
+    read: |reader| Box::new(cifar_c::read(&PUBLISHED, reader)),
+    sample: Some(|reader| Box::new(cifar_c::read(&PUBLISHED, reader))),
 };
 
 pub static PUBLISHED: Published = Published {

@@ -6,19 +6,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use image::ImageFormat;
 
 use crate::data::read::class_folders::{read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "domainnet",
     about: "DomainNet's lists: 345 classes; train on one domain, test on any, each a test set of its own",
     fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
             ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
-    read,
+    read: |reader| Box::new(DomainNet::read(reader)),
+    sample: Some(|reader| Box::new(DomainNet::read(reader))),
 };
 
 /// The numbers of images in the cleaned version: domain, train, test.
@@ -31,35 +33,29 @@ const PUBLISHED: [(&str, usize, usize); 6] = [
     ("sketch", 48_212, 20_916),
 ];
 
-#[derive(Clone, Serialize)]
-struct DomainNet {
-    root: PathBuf,
-    /// The domain to train on.
-    train: String,
-    /// The domains to test on.
-    test: Vec<String>,
-    /// The names of the classes in the order of the labels. If absent, the names of their folders.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    #[derive(Clone)]
+    struct DomainNet {
+        root: PathBuf, because "the folder that holds real_train.txt, real_test.txt and real/";
+        /// Domain to train on.
+        train: String = "real".into();
+        /// Domains to test on, each a test set of its own; by default the domain of training.
+        test: Vec<String> = vec![train.clone()];
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+        classes: Option<Vec<String>>, by read_classes;
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds real_train.txt, real_test.txt and real/");
-    let train = reader.string("train").about("Domain to train on.").or_else(|| "real".into());
-    let test = reader
-        .strings("test")
-        .about("Domains to test on, each a test set of its own; by default the domain of training.")
-        .or_else(|| vec![train.clone()]);
-    if let Some(twice) = repeated(&test) {
-        reader.problem("test", format!("each domain may be named once: `{twice}` comes twice"));
+impl DomainNet {
+    fn check(&self, reader: &Reader) {
+        let DomainNet { train, test, .. } = self;
+        if let Some(twice) = repeated(test) {
+            reader.problem("test", format!("each domain may be named once: `{twice}` comes twice"));
+        }
+        for name in [train].into_iter().chain(test).filter(|name| name.contains(['/', '\\'])) {
+            reader.problem(if name == train { "train" } else { "test" }, format!("`{name}` is no domain: no slashes"));
+        }
     }
-    for name in [&train].into_iter().chain(&test).filter(|name| name.contains(['/', '\\'])) {
-        reader.problem(if *name == train { "train" } else { "test" }, format!("`{name}` is no domain: no slashes"));
-    }
-    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    Box::new(DomainNet { root, train, test, classes: read_classes(reader), files })
 }
 
 impl Dataset for DomainNet {
@@ -139,10 +135,6 @@ impl Dataset for DomainNet {
         };
         if self.test.len() > 1 { self.test.iter().map(alone).collect() } else { Vec::new() }
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 impl DomainNet {
@@ -194,6 +186,36 @@ fn class_names(file: &Path, lines: &[Line]) -> Result<Vec<String>> {
         bail!("{at}: two labels are of one class, `{twice}`");
     }
     Ok(names)
+}
+
+impl SmallSet for DomainNet {
+    fn side(&self) -> u32 {
+        320
+    }
+
+    /// Names the classes, since the lists of few images do not contain all of them.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let named = |label: usize| self.classes.as_ref().and_then(|names| names.get(label).cloned());
+        let classes = (0..sizes.classes).map(|label| named(label).unwrap_or_else(|| format!("object_{label:03}")));
+        toml::Table::from_iter([("classes".to_string(), classes.collect::<Vec<_>>().into())])
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let classes = self.classes()?;
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        let train = std::iter::once((&self.train, SplitName::Train));
+        for (domain, split) in train.chain(self.test.iter().map(|domain| (domain, SplitName::Test))) {
+            let mut list = String::new();
+            for i in 0..sizes.of(split) {
+                let label = sizes.label(i);
+                let image = format!("{domain}/{}/{domain}_{split}_{i:06}.jpg", classes[label]);
+                put(&self.root.join(&image), pictures.file(i)?)?;
+                list += &format!("{image} {label}\n");
+            }
+            put(&self.list(domain, split), list)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
+use image::ImageFormat;
 
+use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::read::{cifar, mat};
+use crate::data::read::mat::{self, Array};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "flowers102",
@@ -18,24 +20,29 @@ pub static ENTRY: Entry = Entry {
     fetch: "102flowers.tgz (unpacked), imagelabels.mat and setid.mat from \
             https://www.robots.ox.ac.uk/~vgg/data/flowers/102/: ROOT/jpg/image_00001.jpg, …, ROOT/imagelabels.mat, \
             ROOT/setid.mat",
-    read,
+    read: |reader| Box::new(Flowers102::read(reader)),
+    sample: Some(|reader| Box::new(Flowers102::read(reader))),
 };
 
-#[derive(Serialize)]
-struct Flowers102 {
-    root: PathBuf,
-    classes: Vec<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
+/// The folder that some archives have, and the files with the labels and the splits.
+const FOLDER: &str = "flowers-102";
+const LABELS: &str = "imagelabels.mat";
+const SPLITS: &str = "setid.mat";
+
+settings! {
+    struct Flowers102 {
+        root: PathBuf, because "the folder that holds jpg, imagelabels.mat and setid.mat";
+        classes: Vec<String>, by |reader| read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds jpg, imagelabels.mat and setid.mat");
-    let classes = read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
-    if classes.len() != CLASSES.len() {
-        reader.problem("classes", "must be 102 names");
+impl Flowers102 {
+    fn check(&self, reader: &Reader) {
+        if self.classes.len() != CLASSES.len() {
+            reader.problem("classes", "must be 102 names");
+        }
     }
-    Box::new(Flowers102 { root, classes, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) })
 }
 
 impl Dataset for Flowers102 {
@@ -60,24 +67,20 @@ impl Dataset for Flowers102 {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
-        let folder = cifar::folder(&self.root, "flowers-102");
+        let folder = cifar::folder(&self.root, FOLDER);
         let numbers = |file: &str, name: &str| -> Result<Vec<u32>> {
             let path = folder.join(file);
             let variables = mat::read(&path)?;
             let found = mat::variable(&variables, name, &path)?.whole();
             found.with_context(|| format!("{}: {name}", path.display()))
         };
-        let published = numbers("imagelabels.mat", "labels")?;
-        let variable = match split {
-            SplitName::Train => "trnid",
-            SplitName::Val => "valid",
-            SplitName::Test => "tstid",
-        };
+        let published = numbers(LABELS, "labels")?;
+        let variable = variable(split);
         let mut listing = Listing::default();
-        for image in numbers("setid.mat", variable)? {
+        for image in numbers(SPLITS, variable)? {
             let label = (image as usize).checked_sub(1).and_then(|at| published.get(at));
             let label = label.with_context(|| {
-                let file = folder.join("setid.mat");
+                let file = folder.join(SPLITS);
                 format!(
                     "{}: {variable} names image {image}, but imagelabels.mat has {}",
                     file.display(),
@@ -87,16 +90,49 @@ impl Dataset for Flowers102 {
             ensure!(
                 (1..=CLASSES.len()).contains(&(*label as usize)),
                 "{}: image {image} has label {label}, but labels are 1 to 102",
-                folder.join("imagelabels.mat").display()
+                folder.join(LABELS).display()
             );
-            listing.paths.push(folder.join(format!("jpg/image_{image:05}.jpg")));
+            listing.paths.push(folder.join(jpg(image as usize)));
             listing.labels.push(label - 1);
         }
         self.files.load(listing, (split, split.word()), request)
     }
+}
 
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
+/// Returns the file of an image, counted from 1.
+fn jpg(image: usize) -> String {
+    format!("jpg/image_{image:05}.jpg")
+}
+
+/// Returns the name of the list of a split's images.
+fn variable(split: SplitName) -> &'static str {
+    match split {
+        SplitName::Train => "trnid",
+        SplitName::Val => "valid",
+        SplitName::Test => "tstid",
+    }
+}
+
+impl SmallSet for Flowers102 {
+    fn side(&self) -> u32 {
+        560
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        let (mut labels, mut splits) = (Vec::new(), Vec::new());
+        for split in SplitName::ALL {
+            let (first, count) = (labels.len() + 1, sizes.of(split));
+            splits.push((first..first + count).map(|image| image as u16).collect::<Vec<u16>>());
+            labels.extend((0..count).map(|i| sizes.label(i) as u8 + 1));
+        }
+        for i in 0..labels.len() {
+            put(&self.root.join(jpg(i + 1)), pictures.file(i)?)?;
+        }
+        mat::write(&self.root.join(LABELS), &[Array::Bytes("labels", vec![1, labels.len()], &labels)])?;
+        let list = |(split, images)| Array::Words(variable(split), vec![1, <[u16]>::len(images)], images);
+        let lists: Vec<Array> = SplitName::ALL.into_iter().zip(splits.iter().map(Vec::as_slice)).map(list).collect();
+        mat::write(&self.root.join(SPLITS), &lists)
     }
 }
 

@@ -7,13 +7,13 @@ mod tasks;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use serde::Serialize;
 
 use crate::data::lines::Line;
 use crate::data::read::json_lines;
-use crate::data::read::tsv::Tsv;
+use crate::data::read::tsv::{self, Tsv};
+use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Reader, words};
+use crate::schema::{Reader, settings, words};
 use tasks::{Layout, Task};
 
 pub static ENTRY: Entry = Entry {
@@ -22,7 +22,8 @@ pub static ENTRY: Entry = Entry {
     fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
             QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
-    read,
+    read: |reader| Box::new(Glue::read(reader)),
+    sample: Some(|reader| Box::new(Glue::read(reader))),
 };
 
 words! {
@@ -35,32 +36,31 @@ words! {
     }
 }
 
-#[derive(Clone, Serialize)]
-struct Glue {
-    root: PathBuf,
-    task: Task,
-    /// The test sets of MNLI; empty for other tasks.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    test: Vec<Genres>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds one folder a task");
-    let task = reader.choice("task").about("Name of the task.").required_or(Task::Cola, "the task, say \"rte\"");
-    let test = reader.choices("test").about("Test sets of the task mnli, each evaluated by itself; both by default.");
-    let test: Option<Vec<Genres>> = test.optional();
-    if test.is_some() && task != Task::Mnli {
-        reader.problem("test", format!("is for mnli alone, and {task} has one test set: leave it out"));
-    }
-    let both = || if task == Task::Mnli { vec![Genres::Matched, Genres::Mismatched] } else { Vec::new() };
-    Box::new(Glue { root, task, test: test.unwrap_or_else(both), subset: Subset::read(reader) })
+settings! {
+    #[derive(Clone)]
+    struct Glue {
+        root: PathBuf, because "the folder that holds one folder a task";
+        /// Name of the task.
+        task: Task, because "the task, say \"rte\"";
+        /// Test sets of the task mnli, each evaluated by itself; both by default.
+        test: Vec<Genres>, unset if task == Task::Mnli { vec![Genres::Matched, Genres::Mismatched] } else { Vec::new() }, omit Vec::new();
+        subset: Option<Subset>, by Subset::read;
+    } then check
 }
 
 impl Glue {
+    fn check(&self, reader: &Reader) {
+        if !self.test.is_empty() && self.task != Task::Mnli {
+            reader.problem("test", format!("is for mnli alone, and {} has one test set: leave it out", self.task));
+        }
+    }
+
     fn layout(&self) -> &'static Layout {
         self.task.layout()
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.root.join(self.layout().folder).join(file)
     }
 
     /// Returns the names of the files of a split.
@@ -78,7 +78,7 @@ impl Glue {
     /// Appends the texts and labels of a file.
     fn add(&self, file: &str, samples: &mut json_lines::Pairs) -> Result<()> {
         let layout = self.layout();
-        let path = self.root.join(layout.folder).join(file);
+        let path = self.path(file);
         let tsv = Tsv::read(&path, layout.header)?;
         let [first, label] = [tsv.column(layout.first)?, tsv.column(layout.label)?];
         let second = layout.second.map(|name| tsv.column(name)).transpose()?;
@@ -165,9 +165,32 @@ impl Dataset for Glue {
         };
         if self.test.len() > 1 { self.test.iter().map(alone).collect() } else { Vec::new() }
     }
+}
 
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
+impl SmallSet for Glue {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    /// Writes the columns of the task that are read; where the files have no header, the others too.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let layout = self.layout();
+        let read: Vec<&str> = [Some(layout.first), layout.second, Some(layout.label)].into_iter().flatten().collect();
+        let columns = layout.header.unwrap_or(&read);
+        let cell = |i: usize, column: &str| match column {
+            column if column == layout.label => layout.labels[sizes.label(i).min(layout.labels.len() - 1)].to_string(),
+            column if column == layout.first => format!("text 1 of {i}"),
+            column if layout.second == Some(column) => format!("text 2 of {i}"),
+            _ => "made up".to_string(),
+        };
+        let row = |i: usize| columns.iter().map(|column| cell(i, column)).collect();
+        for split in [SplitName::Train, SplitName::Test] {
+            for file in self.files(split)? {
+                let header = layout.header.is_none().then_some(columns);
+                tsv::write(&self.path(&file), header, (0..sizes.of(split)).map(row))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -3,41 +3,40 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use image::ImageFormat;
 
 use crate::data::read::cifar_c;
 use crate::data::read::class_folders::{self, ClassFolders, repeated};
+use crate::data::small::{Pictures, Sizes, SmallSet};
+use crate::data::versions::CORRUPTIONS;
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName, Version};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder-c",
     about: "corrupted image files as in ImageNet-C: one folder a corruption, severity and class",
     fetch: "ImageNet-C's archives from https://zenodo.org/records/2235448 in one folder, or images laid out so: \
             ROOT/<corruption>/<severity>/<class>/<images>",
-    read,
+    read: |reader| Box::new(ImageFolderC::read(reader)),
+    sample: Some(|reader| Box::new(ImageFolderC::read(reader))),
 };
 
-#[derive(Serialize)]
-struct ImageFolderC {
-    root: PathBuf,
-    /// The corruptions to use. If absent, all folders of the root, sorted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    corruptions: Option<Vec<String>>,
-    severities: Vec<i64>,
-    #[serde(flatten)]
-    folders: ClassFolders,
+settings! {
+    struct ImageFolderC {
+        root: PathBuf, because "the folder that holds <corruption>/<severity>/<class>";
+        /// Corruptions to read; all folders below `root` by default.
+        corruptions: Option<Vec<String>>;
+        severities: Vec<i64>, by cifar_c::read_severities;
+        folders: ClassFolders, part |reader| ClassFolders::read(reader, ENTRY.key);
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds <corruption>/<severity>/<class>");
-    let corruptions =
-        reader.strings("corruptions").about("Corruptions to read; all folders below `root` by default.").optional();
-    if let Some(twice) = corruptions.as_ref().and_then(|names| repeated(names)) {
-        reader.problem("corruptions", format!("each corruption may be named once: `{twice}` comes twice"));
+impl ImageFolderC {
+    fn check(&self, reader: &Reader) {
+        if let Some(twice) = self.corruptions.as_ref().and_then(|names| repeated(names)) {
+            reader.problem("corruptions", format!("each corruption may be named once: `{twice}` comes twice"));
+        }
     }
-    let severities = cifar_c::read_severities(reader);
-    Box::new(ImageFolderC { root, corruptions, severities, folders: ClassFolders::read(ENTRY.key, reader) })
 }
 
 impl Dataset for ImageFolderC {
@@ -86,12 +85,7 @@ impl Dataset for ImageFolderC {
             Some(given) => given.clone(),
             None => class_folders::folders(&self.root, "<corruption>/<severity>/<class>/<images>")?,
         };
-        let of = |corruption: &String| {
-            let corruption = corruption.clone();
-            // The range was checked when the config was read.
-            self.severities.iter().map(move |&s| Version { corruption: corruption.clone(), severity: s as u8 })
-        };
-        let versions: Vec<Version> = corruptions.iter().flat_map(of).collect();
+        let versions = self.of(&corruptions);
         let missing: Vec<String> = versions
             .iter()
             .filter(|version| !self.folder(version).is_dir())
@@ -113,15 +107,47 @@ impl Dataset for ImageFolderC {
         ensure!(folder.is_dir(), "{}: no such folder, so there is no version `{version}`", folder.display());
         self.folders.load(&folder, &self.classes()?, (SplitName::Test, version.to_string()), request)
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 impl ImageFolderC {
+    /// Returns the versions of these corruptions at all severities that are read.
+    fn of(&self, corruptions: &[String]) -> Vec<Version> {
+        let of = |corruption: &String| {
+            let corruption = corruption.clone();
+            // The range was checked when the config was read.
+            self.severities.iter().map(move |&s| Version { corruption: corruption.clone(), severity: s as u8 })
+        };
+        corruptions.iter().flat_map(of).collect()
+    }
+
     fn folder(&self, version: &Version) -> PathBuf {
         self.root.join(&version.corruption).join(version.severity.to_string())
+    }
+}
+
+impl SmallSet for ImageFolderC {
+    fn side(&self) -> u32 {
+        224
+    }
+
+    /// Names the classes and the first corruptions.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let all = self.corruptions.clone().unwrap_or_else(|| CORRUPTIONS.map(String::from).to_vec());
+        let corruptions: Vec<String> = all.into_iter().take(sizes.corruptions).collect();
+        toml::Table::from_iter([
+            ("corruptions".to_string(), corruptions.into()),
+            ("classes".to_string(), self.folders.names(sizes).into()),
+        ])
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let names = self.folders.names(sizes);
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        for version in self.of(self.corruptions.as_deref().unwrap_or_default()) {
+            let seed = usize::from(version.severity);
+            class_folders::write(&self.folder(&version), &names, (sizes.test, seed, sizes), &mut pictures)?;
+        }
+        Ok(())
     }
 }
 

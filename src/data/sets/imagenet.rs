@@ -7,48 +7,34 @@ mod ground_truth;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use image::ImageFormat;
 
 use crate::data::read::class_folders::{folders, is_image, read_classes, scan};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::read::wordnet;
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "imagenet",
     about: "ImageNet (ILSVRC 2012): 1000 classes in train and val folders; its val is the test split",
     fetch: "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, unpacked: \
             ROOT/train/<wnid>/<images>, and ROOT/val/<wnid>/<images>, or ROOT/val/<images> with ground_truth = FILE",
-    read,
+    read: |reader| Box::new(ImageNet::read(reader)),
+    sample: Some(|reader| Box::new(ImageNet::read(reader))),
 };
 
-#[derive(Serialize)]
-struct ImageNet {
-    root: PathBuf,
-    /// The file with the labels of the images in val, if they are not in class folders; see [`ground_truth`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ground_truth: Option<String>,
-    /// A file of `<wnid> <names>` below the root, such as LOC_synset_mapping.txt. Without it, classes are named by
-    /// their wnids.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<String>,
-    /// The wnids to use, in the order of their labels. If absent, all of them, sorted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
-}
-
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds train and val");
-    let ground_truth = reader
-        .string("ground_truth")
-        .about("File with the labels of validation images that lie in one folder.")
-        .optional();
-    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
-    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    Box::new(ImageNet { root, ground_truth, words, classes: read_classes(reader), files })
+settings! {
+    struct ImageNet {
+        root: PathBuf, because "the folder that holds train and val";
+        /// File with the labels of validation images that lie in one folder.
+        ground_truth: Option<String>;
+        /// File with the name of each WordNet number.
+        words: Option<String>;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+        classes: Option<Vec<String>>, by read_classes;
+    }
 }
 
 impl Dataset for ImageNet {
@@ -93,10 +79,6 @@ impl Dataset for ImageNet {
         };
         self.files.load(listing, (split, split.word()), request)
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 impl ImageNet {
@@ -125,6 +107,37 @@ impl ImageNet {
         let entries = crate::data::read::class_folders::entries(&self.root.join("val"))
             .context("`bella data check imagenet=ROOT` says what to fetch")?;
         Ok(entries.iter().any(|entry| is_image(entry) && entry.is_file()))
+    }
+}
+
+impl SmallSet for ImageNet {
+    fn side(&self) -> u32 {
+        430
+    }
+
+    /// Names the classes, since few images do not show all of them.
+    fn overrides(&self, sizes: &Sizes) -> toml::Table {
+        let classes = self.classes.clone().unwrap_or_else(|| wordnet::first(sizes.classes));
+        toml::Table::from_iter([("classes".to_string(), classes.into())])
+    }
+
+    /// Writes class folders; where the config has a file of labels, the validation images lie in one folder.
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let wnids = self.wnids()?;
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        for i in 0..sizes.train {
+            let wnid = &wnids[sizes.label(i)];
+            put(&self.root.join(format!("train/{wnid}/{wnid}_{i}.JPEG")), pictures.file(i)?)?;
+        }
+        let mut truth = String::new();
+        for i in 0..sizes.test {
+            let (wnid, image) = (&wnids[sizes.label(i)], format!("ILSVRC2012_val_{:08}.JPEG", i + 1));
+            let folder = if self.ground_truth.is_some() { String::new() } else { format!("{wnid}/") };
+            put(&self.root.join(format!("val/{folder}{image}")), pictures.file(i)?)?;
+            truth += &format!("{image} {wnid}\n");
+        }
+        self.ground_truth.as_ref().map_or(Ok(()), |file| put(&self.root.join(file), truth))?;
+        self.words.as_ref().map_or(Ok(()), |file| wordnet::write(&self.root.join(file), &wnids))
     }
 }
 

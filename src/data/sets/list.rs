@@ -5,61 +5,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use image::ImageFormat;
 
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "list",
     about: "any image files by a CSV list: path, label, split (train, val, test), group",
     fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label and, if you \
             like, split and group",
-    read,
+    read: |reader| Box::new(List::read(reader)),
+    sample: Some(|reader| Box::new(List::read(reader))),
 };
 
-#[derive(Serialize)]
-struct List {
-    root: PathBuf,
-    /// The path of the CSV file below the root.
-    list: String,
-    columns: ColumnNames,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    struct List {
+        root: PathBuf, because "the folder that holds the list and the images";
+        /// CSV file with a row per image, below `root`.
+        list: String = "list.csv".into();
+        columns: ColumnNames, by |reader| reader.table("columns", ColumnNames::read);
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+        classes: Option<Vec<String>>, by read_classes;
+    }
 }
 
-/// The names of the columns. Without a column for the split, every image is a test image; without one for the group,
-/// there are no groups.
-#[derive(Serialize)]
-struct ColumnNames {
-    path: String,
-    label: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    split: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<String>,
+settings! {
+    /// The names of the columns. Without a column for the split, every image is a test image; without one for the group,
+    /// there are no groups.
+    struct ColumnNames {
+        /// Column with the image's path.
+        path: String = "path".into();
+        /// Column with the label.
+        label: String = "label".into();
+        /// Column with the split: train, val or test.
+        split: Option<String>;
+        /// Column with the group.
+        group: Option<String>;
+    }
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds the list and the images");
-    let list =
-        reader.string("list").about("CSV file with a row per image, below `root`.").or_else(|| "list.csv".into());
-    let of = reader.section("columns");
-    let columns = ColumnNames {
-        path: of.string("path").about("Column with the image's path.").or_else(|| "path".into()),
-        label: of.string("label").about("Column with the label.").or_else(|| "label".into()),
-        split: of.string("split").about("Column with the split: train, val or test.").optional(),
-        group: of.string("group").about("Column with the group.").optional(),
-    };
-    of.finish();
-    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    Box::new(List { root, list, columns, classes: read_classes(reader), files })
-}
+/// The usual names of the columns that need not be there.
+const SPLIT: &str = "split";
+const GROUP: &str = "group";
 
 /// The rows of the list as read.
 struct Rows {
@@ -123,10 +115,6 @@ impl Dataset for List {
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
         self.files.load(Listing { paths, labels, groups }, (split, split.word()), request)
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 impl List {
@@ -138,7 +126,7 @@ impl List {
             None => Ok(table.find(usual)),
         };
         let (path, label) = (table.place(&self.columns.path)?, table.place(&self.columns.label)?);
-        let (split, group) = (optional(&self.columns.split, "split")?, optional(&self.columns.group, "group")?);
+        let (split, group) = (optional(&self.columns.split, SPLIT)?, optional(&self.columns.group, GROUP)?);
         let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], groups: group.map(|_| vec![]) };
         for (at, row) in table.rows() {
             for (column, what) in [(path, "path"), (label, "label")] {
@@ -187,6 +175,28 @@ fn groups(of: &[&str]) -> Groups {
     Groups {
         names: names.iter().map(|name| name.to_string()).collect(),
         of: of.iter().map(|name| place[name]).collect(),
+    }
+}
+
+impl SmallSet for List {
+    fn side(&self) -> u32 {
+        256
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let ColumnNames { path, label, split, group } = &self.columns;
+        let (split, group) = (split.as_deref().unwrap_or(SPLIT), group.as_deref().unwrap_or(GROUP));
+        let class = |label: usize| self.classes.as_ref().map_or(label.to_string(), |names| names[label].clone());
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        let mut rows = format!("{path},{label},{split},{group}\n");
+        for split in SplitName::ALL {
+            for i in 0..sizes.of(split) {
+                let file = format!("{split}/{i:06}.jpg");
+                put(&self.root.join(&file), pictures.file(i)?)?;
+                rows += &format!("{file},{},{split},group {}\n", class(sizes.label(i)), i % 2);
+            }
+        }
+        put(&self.root.join(&self.list), rows)
     }
 }
 

@@ -26,6 +26,8 @@ mod vqa_v2;
 mod vtab;
 mod winogrande;
 
+use anyhow::{Context, Result};
+
 use crate::data::Entry;
 
 /// All data sets of `[data.*]` in the order in which they are listed.
@@ -56,9 +58,23 @@ pub static DATASETS: &[&Entry] = &[
     &ok_vqa::ENTRY,
 ];
 
+/// Returns the entry of a key.
+///
+/// # Errors
+/// Fails if there is none.
+pub fn entry(key: &str) -> Result<&'static Entry> {
+    let known = || DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
+    let found = DATASETS.iter().copied().find(|entry| entry.key == key);
+    found.with_context(|| format!("unknown data set `{key}`; known: {}", known()))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::data::testing::REQUEST;
+    use crate::data::{Request, Sizes, SplitName};
 
     #[test]
     fn keys_are_unique_and_described() {
@@ -66,5 +82,93 @@ mod tests {
             assert!(DATASETS[..i].iter().all(|other| other.key != entry.key));
             assert!(!entry.about.is_empty() && entry.about.is_ascii());
         }
+    }
+
+    /// Returns a table for a small set of an entry.
+    fn table(key: &str, root: &Path) -> toml::Table {
+        let more = match key {
+            "vtab" => "task = \"dtd\"\ntrain = \"train800\"",
+            "glue" => "task = \"mnli\"",
+            "domainnet" => "test = [\"real\", \"sketch\"]",
+            "jsonl" => "prompt = \"{text}\"\nlabels = [\"a\", \"b\", \"c\", \"d\"]",
+            _ => "",
+        };
+        let root = if key == "digits" { String::new() } else { format!("root = {root:?}") };
+        toml::from_str(&format!("{root}\n{more}")).unwrap()
+    }
+
+    /// Returns a small set of two classes, written and opened.
+    fn small(key: &str, mut table: toml::Table) -> (Box<dyn crate::data::Dataset>, Sizes) {
+        let entry = entry(key).unwrap();
+        let classes = entry.dataset(&table).unwrap().published().classes.unwrap_or(4);
+        let sizes = Sizes { classes, present: 2, train: 11, val: 4, test: 6, side: 20, corruptions: 2 };
+        table.extend(entry.small(&table).unwrap().overrides(&sizes));
+        entry.small(&table).unwrap().write(&sizes).unwrap();
+        (entry.dataset(&table).unwrap(), sizes)
+    }
+
+    const ROOM: Request = Request { image_size: 16, workers: 1, memory_bytes: 1 << 20, ..REQUEST };
+
+    /// Each reader reads what the writer beside it wrote, with the right counts, labels and classes.
+    #[test]
+    fn small_sets_are_read() {
+        for entry in DATASETS.iter().filter(|entry| entry.key != "digits") {
+            let (root, key) = (tempfile::tempdir().unwrap(), entry.key);
+            let (set, sizes) = small(key, table(key, root.path()));
+            if set.published().classes.is_some() {
+                assert_eq!(set.classes().unwrap().len(), sizes.classes, "{key}");
+            }
+            let versions = set.versions().unwrap();
+            if !versions.is_empty() {
+                assert_eq!(versions.len(), 10, "{key}");
+                let split = set.load_version(&versions[7], &ROOM).unwrap();
+                assert!(split.labels.starts_with(&[0, 1]) || split.labels.starts_with(&[0, 0, 0, 1]), "{key}");
+                continue;
+            }
+            for name in SplitName::ALL {
+                let Ok(split) = set.load(name, &ROOM) else {
+                    assert_eq!(name, SplitName::Val, "{key}: {:#}", set.load(name, &ROOM).unwrap_err());
+                    continue;
+                };
+                let sets = if name == SplitName::Test { set.test_sets().len().max(1) } else { 1 };
+                assert_eq!(split.len(), sets * sizes.of(name), "{key}/{name}");
+                assert_eq!(split.labels.iter().max(), Some(&1), "{key}/{name}");
+            }
+        }
+    }
+
+    /// Settings that change the layout change what is written, too.
+    #[test]
+    fn small_sets_follow_the_settings() {
+        for (key, more) in [
+            ("image-folder", "test = 0.3\nsplit_seed = 4"),
+            ("image-folder", "train = \"a\"\ntest = \"b\""),
+            ("imagenet", "ground_truth = \"labels.txt\"\nwords = \"words.txt\""),
+            ("list", "list = \"mine.csv\"\ncolumns = { path = \"file\", split = \"fold\" }"),
+            ("cifar10", "batches = [4, 2]"),
+            ("arc", "part = \"challenge\"\ntest_on = \"test\""),
+            ("glue", "task = \"cola\""),
+            ("jsonl", "prompt = \"{a}\"\nsecond = \"{b}\"\nlabels = [\"no\", \"yes\"]\ntrain = \"mine\""),
+            ("vqa-v2", "labels = [\"yes\", \"cat\"]"),
+            ("stl10", "classes = [\"truck\", \"cat\"]"),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let text = format!("root = {:?}\n{more}", root.path());
+            let (set, sizes) = small(key, toml::from_str(&text).unwrap());
+            for name in [SplitName::Train, SplitName::Test] {
+                let split = set.load(name, &ROOM).unwrap_or_else(|error| panic!("{key} {more}: {error:#}"));
+                assert_eq!((split.len(), split.labels.iter().max()), (sizes.of(name), Some(&1)), "{key} {more}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_without_a_writer_says_so() {
+        let silent = Entry { key: "mine", sample: None, ..*entry("digits").unwrap() };
+        let error = silent.small(&toml::Table::new()).err().unwrap().to_string();
+        assert_eq!(
+            error,
+            "data.mine: mine has no writer of a small set, so it cannot be rehearsed: rehearse on another set"
+        );
     }
 }

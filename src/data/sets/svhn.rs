@@ -5,33 +5,29 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
-use crate::data::read::mat::{self, Value, row_major};
+use crate::data::read::mat::{self, Array, Value, row_major};
+use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "svhn",
     about: "SVHN, cropped digits: 10 classes, 32x32, official train and test",
     fetch: "train_32x32.mat and test_32x32.mat from http://ufldl.stanford.edu/housenumbers/: ROOT/train_32x32.mat, …",
-    read,
+    read: |reader| Box::new(Svhn::read(reader)),
+    sample: Some(|reader| Box::new(Svhn::read(reader))),
 };
 
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
-#[derive(Serialize)]
-struct Svhn {
-    root: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds train_32x32.mat and test_32x32.mat");
-    Box::new(Svhn { root, subset: Subset::read(reader) })
+settings! {
+    struct Svhn {
+        root: PathBuf, because "the folder that holds train_32x32.mat and test_32x32.mat";
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl Dataset for Svhn {
@@ -51,7 +47,7 @@ impl Dataset for Svhn {
         if split == SplitName::Val {
             bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
         }
-        let file = self.root.join(format!("{split}_32x32.mat"));
+        let file = self.file(split);
         let labels = labels(&file)?;
         let images = Inputs::Packed(Packed { pixels: labels.1, height: SIDE, width: SIDE });
         let all = Split {
@@ -68,9 +64,11 @@ impl Dataset for Svhn {
             None => all,
         })
     }
+}
 
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
+impl Svhn {
+    fn file(&self, split: SplitName) -> PathBuf {
+        self.root.join(format!("{split}_32x32.mat"))
     }
 }
 
@@ -94,6 +92,29 @@ fn labels(file: &Path) -> Result<(Vec<u32>, Vec<u8>)> {
     let digits = published.iter().enumerate().map(digit).collect::<Result<_>>()?;
     let pixels = stored.chunks_exact(PIXELS / 3).flat_map(|channel| row_major(channel, SIDE)).collect();
     Ok((digits, pixels))
+}
+
+impl SmallSet for Svhn {
+    fn side(&self) -> u32 {
+        SIDE as u32
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        for split in [SplitName::Train, SplitName::Test] {
+            let count = sizes.of(split);
+            // An array of no images has no shape that MATLAB would write.
+            if count == 0 {
+                continue;
+            }
+            // Rows and columns of made-up pictures may change places.
+            let pixels: Vec<u8> = (0..count).flat_map(|i| planar(i, SIDE)).collect();
+            let labels: Vec<u8> =
+                (0..count).map(|i| if sizes.label(i) == 0 { 10 } else { sizes.label(i) as u8 }).collect();
+            let images = Array::Bytes("X", vec![SIDE, SIDE, 3, count], &pixels);
+            mat::write(&self.file(split), &[images, Array::Bytes("y", vec![count, 1], &labels)])?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

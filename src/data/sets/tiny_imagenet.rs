@@ -5,36 +5,37 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use image::ImageFormat;
 
 use crate::data::read::class_folders::{folders, is_image, scan};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::{cifar, wordnet};
+use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "tiny-imagenet",
     about: "Tiny ImageNet: 200 classes, 64x64; its val is the test split",
     fetch: "tiny-imagenet-200.zip from http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked: \
             ROOT/tiny-imagenet-200/train/<wnid>/images/…, ROOT/tiny-imagenet-200/val/val_annotations.txt, val/images/…",
-    read,
+    read: |reader| Box::new(TinyImageNet::read(reader)),
+    sample: Some(|reader| Box::new(TinyImageNet::read(reader))),
 };
 
-#[derive(Serialize)]
-struct TinyImageNet {
-    root: PathBuf,
-    /// A file of `<wnid> <names>` below the root, such as words.txt. Without it, classes are named by their wnids.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
-}
+/// The folder in the published archive, and places in it.
+const FOLDER: &str = "tiny-imagenet-200";
+const WNIDS: &str = "wnids.txt";
+const ANNOTATIONS: &str = "val/val_annotations.txt";
+const VAL_IMAGES: &str = "val/images";
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds tiny-imagenet-200");
-    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
-    Box::new(TinyImageNet { root, words, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) })
+settings! {
+    struct TinyImageNet {
+        root: PathBuf, because "the folder that holds tiny-imagenet-200";
+        /// File with the name of each WordNet number.
+        words: Option<String>;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    }
 }
 
 impl Dataset for TinyImageNet {
@@ -59,11 +60,11 @@ impl Dataset for TinyImageNet {
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let folder = self.folder();
-        let annotations = folder.join("val/val_annotations.txt");
+        let annotations = folder.join(ANNOTATIONS);
         let listing = match split {
             SplitName::Train => scan(&folder.join("train"), &self.wnids()?, ENTRY.key)?,
             SplitName::Test if annotations.is_file() => self.annotated(&annotations)?,
-            SplitName::Test if self.folder().join("val/images").is_dir() => {
+            SplitName::Test if folder.join(VAL_IMAGES).is_dir() => {
                 bail!("{}: is missing; it gives the class of each image", annotations.display())
             }
             SplitName::Test => scan(&folder.join("val"), &self.wnids()?, ENTRY.key)?,
@@ -74,20 +75,16 @@ impl Dataset for TinyImageNet {
         };
         self.files.load(listing, (split, split.word()), request)
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 impl TinyImageNet {
     fn folder(&self) -> PathBuf {
-        cifar::folder(&self.root, "tiny-imagenet-200")
+        cifar::folder(&self.root, FOLDER)
     }
 
     /// Returns the classes in wnids.txt, sorted. If there is no such file, those of the training folders.
     fn wnids(&self) -> Result<Vec<String>> {
-        let file = self.folder().join("wnids.txt");
+        let file = self.folder().join(WNIDS);
         if !file.is_file() {
             return folders(&self.folder().join("train"), "<wnid>/images/<images>")
                 .context("`bella data check tiny-imagenet=ROOT` says what to fetch");
@@ -115,10 +112,33 @@ impl TinyImageNet {
             let label = wnids.binary_search_by(|known| known.as_str().cmp(wnid)).ok();
             let label =
                 label.with_context(|| format!("{at}:{}: `{wnid}` is none of the {} classes", i + 1, wnids.len()))?;
-            listing.paths.push(self.folder().join("val/images").join(image));
+            listing.paths.push(self.folder().join(VAL_IMAGES).join(image));
             listing.labels.push(label as u32);
         }
         Ok(listing)
+    }
+}
+
+impl SmallSet for TinyImageNet {
+    fn side(&self) -> u32 {
+        64
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let (folder, wnids) = (self.root.join(FOLDER), wordnet::first(sizes.classes));
+        let mut pictures = Pictures::new(self.side(), ImageFormat::Jpeg);
+        for i in 0..sizes.train {
+            let wnid = &wnids[sizes.label(i)];
+            put(&folder.join(format!("train/{wnid}/images/{wnid}_{i}.JPEG")), pictures.file(i)?)?;
+        }
+        let mut annotations = String::new();
+        for i in 0..sizes.test {
+            put(&folder.join(VAL_IMAGES).join(format!("val_{i}.JPEG")), pictures.file(i)?)?;
+            annotations += &format!("val_{i}.JPEG\t{}\t0\t0\t63\t63\n", wnids[sizes.label(i)]);
+        }
+        put(&folder.join(ANNOTATIONS), annotations)?;
+        put(&folder.join(WNIDS), wnids.join("\n") + "\n")?;
+        self.words.as_ref().map_or(Ok(()), |file| wordnet::write(&folder.join(file), &wnids))
     }
 }
 

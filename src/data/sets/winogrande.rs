@@ -4,19 +4,21 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
-use serde::Serialize;
+use serde_json::json;
 
-use crate::data::lines::{Line, read_lines};
+use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
+use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Choice, Reader, words};
+use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "winogrande",
     about: "WinoGrande: which of two words fills the gap; 640 or 2,558 sentences to train on, 1,267 to test on",
     fetch: "winogrande_1.1.zip of the Allen Institute for AI: ROOT/train_s.jsonl (train_m.jsonl, …) and ROOT/dev.jsonl",
-    read,
+    read: |reader| Box::new(Winogrande::read(reader)),
+    sample: Some(|reader| Box::new(Winogrande::read(reader))),
 };
 
 words! {
@@ -24,19 +26,24 @@ words! {
     enum Size { Xs = "xs", S = "s", M = "m", L = "l", Xl = "xl" }
 }
 
-#[derive(Serialize)]
-struct Winogrande {
-    root: PathBuf,
-    size: Size,
-    prompts: Wording,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
+settings! {
+    struct Winogrande {
+        root: PathBuf, because "the folder that holds train_s.jsonl and dev.jsonl";
+        /// Size of the training set.
+        size: Size = Size::S;
+        prompts: Wording, by Wording::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
-fn read(reader: &mut Reader) -> Box<dyn Dataset> {
-    let root = reader.path("root").required_because("the folder that holds train_s.jsonl and dev.jsonl");
-    let size = reader.choice("size").about("Size of the training set.").or(Size::S);
-    Box::new(Winogrande { root, size, prompts: Wording::read(reader), subset: Subset::read(reader) })
+impl Winogrande {
+    /// Returns the file of a split; the validation set is the test split.
+    fn file(&self, split: SplitName) -> PathBuf {
+        self.root.join(match split {
+            SplitName::Train => format!("train_{}.jsonl", self.size.word()),
+            SplitName::Val | SplitName::Test => "dev.jsonl".to_string(),
+        })
+    }
 }
 
 fn prompt_of(line: &Line) -> Result<String> {
@@ -88,18 +95,29 @@ impl Dataset for Winogrande {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let file = match split {
-            SplitName::Train => format!("train_{}.jsonl", self.size.word()),
-            SplitName::Test => "dev.jsonl".to_string(),
-            SplitName::Val => bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1"),
-        };
-        let lines = read_lines(&self.root.join(file))?;
+        if split == SplitName::Val {
+            bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1");
+        }
+        let lines = read_lines(&self.file(split))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
+}
 
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
+impl SmallSet for Winogrande {
+    fn side(&self) -> u32 {
+        0
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let line = |i: usize| {
+            let sentence = format!("The {i} {} _ {} .", text(10, i), text(6, i));
+            let answer = (sizes.label(i) + 1).to_string();
+            json!({ "sentence": sentence, "option1": "one", "option2": "some", "answer": answer })
+        };
+        [SplitName::Train, SplitName::Test]
+            .into_iter()
+            .try_for_each(|split| write_lines(&self.file(split), (0..sizes.of(split)).map(line)))
     }
 }
 

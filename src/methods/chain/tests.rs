@@ -3,7 +3,9 @@ use tch::Device;
 
 use crate::base::golden::{Golden, near};
 use crate::methods::snapshots::Schedule;
+use crate::methods::{Answer, Request};
 use crate::optimizers::Optimizer;
+use crate::schema::settings;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
 
@@ -13,9 +15,10 @@ struct Quadratic {
 }
 
 impl Objective for Quadratic {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
         let losses = Tensor::zeros([theta.size()[0]], (Kind::Double, Device::Cpu));
-        Ok(Evaluation { losses, gradients: theta * &self.curvature })
+        Ok(Evaluation { losses, gradients: theta * &self.curvature }.into())
     }
 }
 
@@ -89,16 +92,14 @@ pub fn check_law(dynamics: &dyn DynamicsSpec, law: &Law, expected: impl Fn(f64) 
     }
 }
 
-/// Langevin dynamics without settings, for the tests of what all chains share.
-struct Plain;
+settings! {
+    /// Langevin dynamics without settings, for the tests of what all chains share.
+    struct Plain;
+}
 
 impl DynamicsSpec for Plain {
     fn build(&self, _: &Tensor) -> Box<dyn Dynamics> {
         Box::new(Plain)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 }
 
@@ -237,10 +238,12 @@ struct Regression {
 }
 
 impl Objective for Regression {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
         let errors = self.x.matmul(&theta.view([2, 3]).tr()) - &self.y;
         let gradients = errors.tr().matmul(&self.x) * (2.0 / self.y.numel() as f64);
-        Ok(Evaluation { losses: Tensor::zeros([1], (Kind::Double, Device::Cpu)), gradients: gradients.view([1, 6]) })
+        Ok(Evaluation { losses: Tensor::zeros([1], (Kind::Double, Device::Cpu)), gradients: gradients.view([1, 6]) }
+            .into())
     }
 }
 

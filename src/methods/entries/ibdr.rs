@@ -35,10 +35,12 @@ use crate::base::random::Purpose;
 use crate::base::tensor::label_log_probabilities;
 use crate::base::tensor_file::State;
 use crate::methods::diversity::{Diversity, Volume, diversity};
-use crate::methods::{Entry, Method, MethodSpec, Objective, Outputs, Particles, Parts, RowsAre, Step, Update, Variant};
+use crate::methods::{
+    Entry, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update, Variant,
+};
 use crate::optimizers::clip_rows;
 use crate::posterior::Posterior;
-use settings::{Cost, Form, Rule, Spec};
+use settings::{Cost, Form, Paper, Released, Rule, Spec};
 
 pub static ENTRY: Entry = Entry {
     key: "ibdr",
@@ -96,13 +98,9 @@ impl MethodSpec for Spec {
     /// One for each ascent, and one at the worst case.
     fn gradients_of_a_step(&self) -> u64 {
         match self.rule {
-            Rule::Paper { ascent_steps, .. } => 1 + ascent_steps as u64,
-            Rule::Released { .. } => 2,
+            Rule::Paper(Paper { ascent_steps, .. }) => 1 + ascent_steps as u64,
+            Rule::Released(_) => 2,
         }
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 
@@ -136,7 +134,7 @@ impl Ibdr {
 
     /// Evaluates the objective, times n in the paper's form, and its gradient with respect to the logits.
     fn look(&self, outputs: &Outputs) -> Result<Look> {
-        let logits = outputs.logits.detach().set_requires_grad(true);
+        let logits = outputs.values.detach().set_requires_grad(true);
         let (images, kind) = (logits.size()[1] as f64, logits.kind());
         let mean_over_images = |values: Tensor| values.mean_dim([-1i64].as_slice(), false, kind);
         let losses = with_grad(|| mean_over_images(-label_log_probabilities(&logits, &outputs.labels, kind)));
@@ -163,18 +161,18 @@ impl Ibdr {
     /// Returns the worst cases near the draws `theta: [n, P]`, given the objective there.
     fn ascend(&self, theta: &Tensor, look: &Look, objective: &mut dyn Objective) -> Result<Tensor> {
         let lambda = self.lambda.to_kind(theta.kind());
-        let gradients = objective.pull_back(theta, &look.by_logits)?;
+        let gradients = objective.pull_back(theta, Output::Logits, &look.by_logits)?;
         match self.spec.rule {
-            Rule::Paper { ascent_lr, ascent_steps, .. } => {
+            Rule::Paper(Paper { ascent_lr, ascent_steps, .. }) => {
                 let mut worst = theta + gradients * ascent_lr;
                 for _ in 1..ascent_steps {
-                    let look = self.look(&objective.outputs(&worst)?)?;
-                    let gradients = objective.pull_back(&worst, &look.by_logits)?;
+                    let look = self.look(&objective.outputs(&worst, Output::Logits)?)?;
+                    let gradients = objective.pull_back(&worst, Output::Logits, &look.by_logits)?;
                     worst += (gradients - (&worst - theta) * (&lambda * 2.0)) * ascent_lr;
                 }
                 Ok(worst)
             }
-            Rule::Released { cost, damping, ascent_clip_norm, .. } => {
+            Rule::Released(Released { cost, damping, ascent_clip_norm, .. }) => {
                 let gradients = clip_rows(&gradients.view([1, -1]), ascent_clip_norm).view_as(theta);
                 Ok(theta
                     + match (cost, damping) {
@@ -192,8 +190,8 @@ impl Ibdr {
         const SCALE: f64 = 0.01;
         let rate = self.spec.lambda_lr;
         self.lambda = match self.spec.rule {
-            Rule::Paper { radius, .. } => (&self.lambda + (cost - radius) * rate).clamp_min(0.0),
-            Rule::Released { bound, .. } => {
+            Rule::Paper(Paper { radius, .. }) => (&self.lambda + (cost - radius) * rate).clamp_min(0.0),
+            Rule::Released(Released { bound, .. }) => {
                 let moved = ((cost - bound).clamp_min(0.0) / SCALE).exp() * cost;
                 (&self.lambda + (moved - bound) * (rate * factor)).clamp(LIMITS.0, LIMITS.1)
             }
@@ -204,8 +202,8 @@ impl Ibdr {
     fn cost(&self, (theta, before): (&Tensor, &Look), (worst, after): (&Tensor, &Look)) -> Tensor {
         let last = [-1i64];
         match self.spec.rule {
-            Rule::Paper { .. } => (worst - theta).square().sum(Kind::Double) / theta.size()[0] as f64,
-            Rule::Released { cost, .. } => {
+            Rule::Paper(_) => (worst - theta).square().sum(Kind::Double) / theta.size()[0] as f64,
+            Rule::Released(Released { cost, .. }) => {
                 let of = |look: &Look| look.mean_logits.log_softmax(-1, Kind::Double);
                 let (p, q) = (of(before), of(after));
                 let distances = match cost {
@@ -228,13 +226,13 @@ impl Method for Ibdr {
             std => self.noise.draw(At { step: self.steps, sample: 0, part: 0 }, theta) * std + &*theta,
         };
         self.steps += 1;
-        let here = self.look(&objective.outputs(&drawn)?)?;
+        let here = self.look(&objective.outputs(&drawn, Output::Logits)?)?;
         let worst = self.ascend(&drawn, &here, objective)?;
-        let there = self.look(&objective.outputs(&worst)?)?;
-        let mut direction = objective.pull_back(&worst, &there.by_logits)?;
+        let there = self.look(&objective.outputs(&worst, Output::Logits)?)?;
+        let mut direction = objective.pull_back(&worst, Output::Logits, &there.by_logits)?;
         let cost = self.cost((&drawn, &here), (&worst, &there));
         self.update_lambda(&cost, factor);
-        if let Rule::Paper { kl_weight, .. } = self.spec.rule {
+        if let Rule::Paper(Paper { kl_weight, .. }) = self.spec.rule {
             direction += &*theta * (2.0 * kl_weight);
         }
         drop((drawn, worst));

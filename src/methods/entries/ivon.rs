@@ -72,10 +72,6 @@ impl MethodSpec for Spec {
     fn matrices_of_the_posterior(&self) -> u64 {
         2
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 pub struct Ivon {
@@ -132,7 +128,7 @@ impl Ivon {
             for part in 0..objective.parts() {
                 let mut noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta) * deviations;
                 let (Evaluation { losses, gradients }, share) =
-                    (objective.evaluate_part(&(theta + &noise), part)?, objective.share(part));
+                    (objective.losses_of_part(&(theta + &noise), part)?, objective.share(part));
                 let product = match self.spec.estimator {
                     Estimator::Price => noise.g_mul_(&gradients),
                     // The gradient of a part is already multiplied by its share.

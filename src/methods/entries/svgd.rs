@@ -23,17 +23,16 @@
 //! it; with `sgd`, the gradient of a particle that has no neighbours is its own over n.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor_file::State;
 use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{
-    Circumstances, Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Mixed, Objective, Particles, Parts, RowsAre,
-    Step, Update, Variant,
+    Circumstances, Entry, Evaluation, Extended, Extra, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts,
+    Request, RowsAre, Step, Update, Variant, advised,
 };
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Reader, settings, words};
 use crate::subspace::geometry::Pairs;
 
 pub static ENTRY: Entry = Entry {
@@ -66,6 +65,13 @@ words! {
     }
 }
 
+impl Drive {
+    /// The factors of different particles have no common basis, so their gradients are not mixed (equation 4).
+    fn usual(circumstances: &Circumstances) -> Drive {
+        if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared }
+    }
+}
+
 words! {
     /// The columns that share one kernel.
     pub enum Domain {
@@ -76,54 +82,32 @@ words! {
     }
 }
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Spec {
-    pub particles: i64,
-    pub gamma: f64,
-    pub drive: Drive,
-    pub kernel: Domain,
-    /// The fixed 2σ²; if absent, the median rule sets it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<f64>,
-    pub median: Median,
-    pub log_n: LogN,
-    #[serde(flatten)]
-    pub sharpness: Option<Sharpness>,
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec(circumstances: &Circumstances) {
+        /// Number of particles.
+        pub particles: i64, in 1..=MAX_PARTICLES;
+        /// Strength of the repulsion between particles.
+        pub gamma: f64, in at_least(0.0);
+        /// Gradients that move a particle; `own` is the default in `low-rank`, `shared` in `full`.
+        pub drive: Drive = Drive::usual(circumstances);
+        /// One kernel for each layer, or one for all of theta.
+        pub kernel: Domain = Domain::Layer;
+        /// Fixed 2σ² of the kernel; by default the median rule sets it.
+        pub bandwidth: Option<f64>, in above(0.0);
+        /// Distances whose median is taken: those between different particles, or all.
+        pub median: Median = Median::OffDiagonal;
+        /// The number whose logarithm divides the median.
+        pub log_n: LogN = LogN::NPlusOne;
+        pub sharpness: Option<Sharpness>, part Sharpness::option;
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
-        // The factors of different particles have no common basis, so their gradients are not mixed (equation 4).
-        let drive = if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared };
-        let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").required() as i64,
-            gamma: reader
-                .float("gamma", Bounds::at_least(0.0))
-                .about("Strength of the repulsion between particles.")
-                .required(),
-            drive: reader
-                .choice("drive")
-                .about("Gradients that move a particle; `own` is the default in `low-rank`, `shared` in `full`.")
-                .or(drive),
-            kernel: reader
-                .choice("kernel")
-                .about("One kernel for each layer, or one for all of theta.")
-                .or(Domain::Layer),
-            bandwidth: reader
-                .float("bandwidth", Bounds::above(0.0))
-                .about("Fixed 2σ² of the kernel; by default the median rule sets it.")
-                .optional(),
-            median: reader
-                .choice("median")
-                .about("Distances whose median is taken: those between different particles, or all.")
-                .or(Median::OffDiagonal),
-            log_n: reader.choice("log_n").about("The number whose logarithm divides the median.").or(LogN::NPlusOne),
-            sharpness: Sharpness::option(reader),
-        };
-        if spec.bandwidth.is_some() && (spec.median != Median::OffDiagonal || spec.log_n != LogN::NPlusOne) {
+    fn check(&self, reader: &Reader, _: &Circumstances) {
+        if self.bandwidth.is_some() && (self.median != Median::OffDiagonal || self.log_n != LogN::NPlusOne) {
             reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
         }
-        spec
     }
 
     fn rule(&self) -> Bandwidth {
@@ -153,16 +137,15 @@ impl MethodSpec for Spec {
     fn compares_particles(&self) -> bool {
         true
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 struct Svgd {
     spec: Spec,
     parts: Parts,
 }
+
+/// The way out where gradients cannot be mixed.
+const UNMIXED: &str = "set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
 
 /// The names of the diagnostics. The last is only for drive = weight: the cosine between a particle's drive and its own
 /// gradient.
@@ -177,7 +160,7 @@ const OUTWEIGHING: f64 = 10.0;
 impl Method for Svgd {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         if self.spec.particles == 1 {
-            let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+            let Evaluation { losses, gradients } = objective.losses(theta)?;
             self.parts.apply(theta, &gradients, objective, factor)?;
             return Ok(Step { losses, diagnostics: None });
         }
@@ -243,12 +226,14 @@ impl Svgd {
             Drive::Shared => shared,
             Drive::Weight => {
                 let matrices = kernel.expand([self.parts.geometry.blocks(), -1, -1], false);
-                let Mixed { own, gradients } = objective.evaluate_mixed(theta, &matrices)?;
-                let cosine = mean_cosine(&gradients, &own.gradients);
-                return Ok(Driven { losses: own.losses, drive: gradients, cosine: Some(cosine) });
+                let request = Request::losses(theta).with(Extra::Mixing(&matrices));
+                let answer = objective.evaluate(&request).map_err(|error| advised(error, UNMIXED))?;
+                let Extended { own, extra: drive } = answer.extended()?;
+                let cosine = mean_cosine(&drive, &own.gradients);
+                return Ok(Driven { losses: own.losses, drive, cosine: Some(cosine) });
             }
         };
-        let Evaluation { losses, gradients } = objective.evaluate(theta)?;
+        let Evaluation { losses, gradients } = objective.losses(theta)?;
         let kernel = kernel.to_kind(gradients.kind());
         for (block, (start, length)) in self.parts.geometry.block_columns().into_iter().enumerate() {
             let block = if self.spec.kernel == Domain::Global { 0 } else { block as i64 };

@@ -23,17 +23,17 @@
 //! weight of the prior and the noise rise over the first 1,000 steps. Without momentum the steps are the same.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Squared, Step, Update, Variant, keys,
+    Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
+    Update, Variant, keys,
 };
 use crate::posterior::{Posterior, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "vogn",
@@ -48,53 +48,28 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize, Clone, Debug)]
-struct Spec {
-    particles: i64,
-    lr: f64,
-    ess: f64,
-    hess_init: f64,
-    beta1: f64,
-    beta2: f64,
-    weight_decay: f64,
-    damping: f64,
-    /// The number of noisy weights per training step.
-    mc_samples: i64,
-    /// The number of draws per particle that predict after training.
-    samples: usize,
-}
-
-impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        Spec {
-            particles: keys::gaussians(reader),
-            lr: reader.float("lr", Bounds::above(0.0)).about("Learning rate.").required(),
-            ess: reader
-                .float("ess", Bounds::above(0.0))
-                .about("Effective sample size: the number of training images, or more for a cold posterior.")
-                .required_because(
-                    "the effective sample size: the number of training images, or more for a cold posterior",
-                ),
-            hess_init: reader.float("hess_init", Bounds::above(0.0)).about("Initial value of the Hessian.").or(1.0),
-            beta1: crate::optimizers::keys::beta1(reader),
-            beta2: reader
-                .float("beta2", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the Hessian's running mean.")
-                .or(0.999),
-            weight_decay: reader
-                .float("weight_decay", Bounds::above(0.0))
-                .about("Weight decay: the prior's precision over the effective sample size.")
-                .or(1e-4),
-            damping: reader
-                .float("damping", Bounds::at_least(0.0))
-                .about("Number added to the Hessian, in the step and in the variance.")
-                .or(0.0),
-            mc_samples: reader.count("mc_samples", 1..=10_000).about("Noisy weights per training step.").or(1) as i64,
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Draws per particle that predict after training.")
-                .or(8),
-        }
+settings! {
+    #[derive(Clone, Debug)]
+    struct Spec {
+        particles: i64, by keys::gaussians;
+        /// Learning rate.
+        lr: f64, in above(0.0);
+        /// Effective sample size: the number of training images, or more for a cold posterior.
+        ess: f64, in above(0.0),
+            because "the effective sample size: the number of training images, or more for a cold posterior";
+        /// Initial value of the Hessian.
+        hess_init: f64 = 1.0, in above(0.0);
+        beta1: f64, by crate::optimizers::keys::beta1;
+        /// Decay of the Hessian's running mean.
+        beta2: f64 = 0.999, in from_below(0.0, 1.0);
+        /// Weight decay: the prior's precision over the effective sample size.
+        weight_decay: f64 = 1e-4, in above(0.0);
+        /// Number added to the Hessian, in the step and in the variance.
+        damping: f64 = 0.0, in at_least(0.0);
+        /// Noisy weights per training step.
+        mc_samples: i64 = 1, in 1..=10_000;
+        /// Draws per particle that predict after training.
+        samples: usize = 8, in 1..=100_000;
     }
 }
 
@@ -128,10 +103,6 @@ impl MethodSpec for Spec {
     fn matrices_of_the_posterior(&self) -> u64 {
         2
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 struct Vogn {
@@ -161,19 +132,20 @@ impl Vogn {
     }
 
     /// Averages gradients and squares at `mc_samples` noisy weights. Each part of the batch has its own noise.
-    fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Squared> {
+    fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Extended> {
         let samples = self.spec.mc_samples;
         let zeros = theta.zeros_like();
         let own = Evaluation { losses: zeros.select(1, 0).to_kind(Kind::Float), gradients: zeros.copy() };
-        let mut sums = Squared { own, squares: zeros };
+        let mut sums = Extended { own, extra: zeros };
         for sample in 0..samples {
             for part in 0..objective.parts() {
                 let at = At { step: self.steps, sample, part: part as i64 };
                 let noisy = self.noise.draw(at, theta).g_mul_(deviations).g_add_(theta);
-                let found = objective.evaluate_squared(&noisy, part)?;
+                let request = Request::losses(&noisy).on_part(part).with(Extra::Squares);
+                let found = objective.evaluate(&request)?.extended()?;
                 sums.own.losses += found.own.losses / samples as f64;
                 sums.own.gradients += found.own.gradients / samples as f64;
-                sums.squares += found.squares / samples as f64;
+                sums.extra += found.extra / samples as f64;
             }
         }
         Ok(sums)
@@ -184,7 +156,7 @@ impl Method for Vogn {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let Spec { lr, beta1, beta2, weight_decay, .. } = self.spec;
         let deviations = self.deviations();
-        let Squared { own, squares } = self.sample(theta, &deviations, objective)?;
+        let Extended { own, extra: squares } = self.sample(theta, &deviations, objective)?;
         self.steps += 1;
         self.hessian *= beta2;
         self.hessian += squares * (1.0 - beta2);

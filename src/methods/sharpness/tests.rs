@@ -11,11 +11,12 @@ fn rows(values: &[f64]) -> Tensor {
 }
 
 impl Objective for Quartic {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
         self.evaluations += 1;
         let (a, apart) = (rows(&[1.0, 3.0, 0.5]), theta - rows(&[0.3, 0.1, -0.2]));
         let losses = (&a * apart.square().square()).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
-        Ok(Evaluation { losses, gradients: &a * apart.square() * &apart * 4.0 })
+        Ok(Evaluation { losses, gradients: &a * apart.square() * &apart * 4.0 }.into())
     }
 }
 
@@ -53,10 +54,10 @@ fn gradients_are_those_at_the_perturbed_particles() {
     for (adaptive, moved, gradients) in TORCH {
         let sharpness = Sharpness { rho: 0.05, adaptive };
         let mut quartic = Quartic { evaluations: 0 };
-        let at = quartic.evaluate(&theta).unwrap();
+        let at = quartic.losses(&theta).unwrap();
         let found = &theta + sharpness.perturbation(&theta, &at.gradients);
         assert!((found - rows(&moved)).abs().max().double_value(&[]) < 1e-12, "adaptive = {adaptive}");
-        let sharp = Perturbed { sharpness, inner: &mut quartic }.evaluate(&theta).unwrap();
+        let sharp = Perturbed { sharpness, inner: &mut quartic }.losses(&theta).unwrap();
         assert!((sharp.gradients - rows(&gradients)).abs().max().double_value(&[]) < 1e-9, "adaptive = {adaptive}");
         assert!(sharp.losses.equal(&at.losses), "the losses are those at theta");
         assert_eq!(quartic.evaluations, 3, "of which two are the step's");

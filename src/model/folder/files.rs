@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::base::files::is_there;
+
 /// The file names of configs, in the order of the search.
 pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
 
 /// Returns the config of a folder, if it has one.
 pub fn file(folder: &Path) -> Option<PathBuf> {
-    FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+    FILES.iter().map(|name| folder.join(name)).find(|path| is_there(path))
 }
 
 /// Returns the height in timm's `input_size = [3, height, width]`, in pixels.

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Kind, Tensor, no_grad};
 
+use crate::base::files::{is_there, read_json};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
@@ -41,7 +42,6 @@ pub use asked::Preprocessing;
 pub use files::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
-
 pub use weights::{Place, has_weights, home};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.
@@ -57,6 +57,7 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     let shown = || path.display().to_string();
     let place = Place::of(path)?;
     let config = Config::read(&place, fixed)?;
+    check_preparation(&place)?;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
     let own = config.required().with_context(shown)?;
@@ -88,6 +89,15 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size })
 }
 
+/// Checks the file of the preparation of images, which may be missing.
+///
+/// # Errors
+/// Fails if it is there and no JSON.
+pub fn check_preparation(place: &Place) -> Result<()> {
+    let file = place.folder.join(PREPARATION);
+    if is_there(&file) { read_json(&file).map(drop) } else { Ok(()) }
+}
+
 /// Reads the text tower of a folder, or of a file of weights; `None` if it has none that bella knows.
 ///
 /// # Errors
@@ -111,7 +121,7 @@ pub fn identify_text(path: &Path, fixed: &Fixed) -> Result<Option<IdentifiedText
 /// Fails if the difference is too large.
 fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Difference>> {
     let path = folder.join(REFERENCE);
-    if !path.is_file() {
+    if !is_there(&path) {
         return Ok(None);
     }
     let tensors = weights::of_safetensors(&path)?;
@@ -151,7 +161,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     let place = Place::of(path)?;
     let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
     let beside = files::file(&place.folder).into_iter().chain(named);
-    let mut all: Vec<PathBuf> = beside.filter(|file| file.is_file()).collect();
+    let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());
     Ok(all)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-use crate::base::files::read_json;
+use crate::base::files::{is_there, read_json};
 
 /// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
 pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
@@ -48,7 +48,7 @@ impl StoredTokenizer {
             largest < *vocabulary,
             "{shown}: has a token numbered {largest}, but the {part} knows {vocabulary}: they are not of one model"
         );
-        let settings = if settings.is_file() { read_json(&settings)? } else { Value::Null };
+        let settings = if is_there(&settings) { read_json(&settings)? } else { Value::Null };
         Ok(StoredTokenizer { tokenizer, settings, path })
     }
 

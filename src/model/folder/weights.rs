@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use crate::base::files::{open_file, read_json};
+use crate::base::files::{is_there, open_file, read_json};
 use crate::base::tensor::first_line;
 use crate::model::archive::state_dict;
 
@@ -91,7 +91,7 @@ impl Place {
         if !path.is_dir() {
             return Place::of_file(path, &home(path), path);
         }
-        let first = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|file| file.is_file());
+        let first = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|file| is_there(file));
         match first(&SINGLE).or_else(|| first(&INDICES)) {
             Some(file) => Place::of_file(path, path, &file),
             None => bail!("{}: has no {} and no {}; {}", path.display(), SINGLE[0], INDICES[0], instead(path)),

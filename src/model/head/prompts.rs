@@ -210,7 +210,10 @@ fn norm(features: &Tensor) -> Tensor {
 
 /// Returns a cache key for the head of these texts and this checkpoint.
 fn cache_key(checkpoint: &str, texts: &[Vec<String>]) -> String {
+    /// Changes where texts are prepared in another way than before.
+    const PREPARATION: &str = "texts of folders as their package reads them";
     let mut hash = Sha256::new();
+    hash.update(PREPARATION);
     hash.update(checkpoint);
     for prompt in texts.iter().flat_map(|prompts| prompts.iter().map(String::as_str).chain(["\n"])) {
         hash.update((prompt.len() as u64).to_le_bytes());

@@ -1,4 +1,5 @@
-//! The tokenizer of a text tower: CLIP's, which is built in, or the one in the `tokenizer.json` of SigLIP's folder.
+//! The tokenizer of a text tower: the one in the `tokenizer.json` of a folder of SigLIP, or of transformers' CLIP, else CLIP's, which
+//! is built in.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 use tokenizers::{PaddingDirection, PaddingParams, PaddingStrategy, TruncationParams};
 
-use super::tokens;
+use super::tokens::{self, Package};
 use crate::base::files::read_json;
 use crate::model::folder::tokenizer::{For, StoredTokenizer};
 use crate::model::folder::{self, TOKENIZER};
@@ -14,8 +15,9 @@ use crate::model::vit::text::{TextGeometry, TextStyle};
 
 /// Turns texts into tokens.
 pub enum Tokenizer {
-    Clip,
-    Siglip(Box<Siglip>),
+    /// CLIP's vocabulary, for texts that are prepared as a package does it.
+    Clip(Package),
+    Stored(Box<Stored>),
 }
 
 /// The tokens of a text.
@@ -29,15 +31,17 @@ impl Tokenizer {
     /// Returns the tokenizer of the text tower of the checkpoint at `path`.
     ///
     /// # Errors
-    /// Fails if the text tower has another vocabulary than CLIP's, or if SigLIP's folder has no readable tokenizer.
+    /// Fails if the text tower has another vocabulary than its tokenizer, or if the folder's tokenizer is missing or damaged.
     pub fn of(text: &TextGeometry, path: &Path) -> Result<Tokenizer> {
-        let config = folder::config_file(&folder::home(path)).map(|file| read_json(&file)).transpose()?;
-        check_options(&config.unwrap_or(Value::Null), text.style)?;
-        match text.style {
-            TextStyle::Siglip => {
-                Siglip::open(&folder::home(path), text).map(|found| Tokenizer::Siglip(Box::new(found)))
-            }
-            TextStyle::Clip => {
+        let folder = folder::home(path);
+        let config = folder::config_file(&folder).map(|file| read_json(&file)).transpose()?.unwrap_or(Value::Null);
+        check_options(&config, text.style)?;
+        let is_of_transformers = folder::has_weights(path)? && config.get("model_type").is_some();
+        let stored = |found: Result<Stored>| found.map(|found| Tokenizer::Stored(Box::new(found)));
+        match (text.style, is_of_transformers) {
+            (TextStyle::Siglip, _) => stored(Stored::of_siglip(&folder, text)),
+            (TextStyle::Clip, true) if folder.join(TOKENIZER[0]).is_file() => stored(Stored::of_clip(&folder, text)),
+            (TextStyle::Clip, _) => {
                 ensure!(
                     text.vocabulary == tokens::VOCABULARY,
                     "the checkpoint's text tower knows {} tokens, not the {} of CLIP's vocabulary: set \
@@ -45,7 +49,7 @@ impl Tokenizer {
                     text.vocabulary,
                     tokens::VOCABULARY
                 );
-                Ok(Tokenizer::Clip)
+                Ok(Tokenizer::Clip(if is_of_transformers { Package::Transformers } else { Package::OpenClip }))
             }
         }
     }
@@ -56,12 +60,12 @@ impl Tokenizer {
     /// Fails if the file's tokenizer cannot read the text.
     pub fn tokens(&self, text: &str, context: usize) -> Result<Tokens> {
         match self {
-            Tokenizer::Clip => {
-                let numbers = tokens::tokens(text, context);
-                let is_cut = numbers.len() == context && tokens::tokens(text, usize::MAX).len() > context;
+            Tokenizer::Clip(package) => {
+                let numbers = tokens::tokens(text, context, *package);
+                let is_cut = numbers.len() == context && tokens::tokens(text, usize::MAX, *package).len() > context;
                 Ok(Tokens { numbers, is_cut })
             }
-            Tokenizer::Siglip(siglip) => siglip.tokens(text),
+            Tokenizer::Stored(stored) => stored.tokens(text),
         }
     }
 }
@@ -79,6 +83,8 @@ enum Cleaning {
     OpenClipWhitespace,
     /// Lower case, with which SigLIP 2 was trained. transformers does this in its class, not in the file.
     Lower,
+    /// Nothing, where the tokenizer's file says all.
+    Nothing,
 }
 
 impl Cleaning {
@@ -112,6 +118,7 @@ impl Cleaning {
             Cleaning::OpenClipLower => tokens::clean(text).to_lowercase(),
             Cleaning::OpenClipWhitespace => tokens::clean(text),
             Cleaning::Lower => text.to_lowercase(),
+            Cleaning::Nothing => text.to_string(),
         }
     }
 }
@@ -142,23 +149,16 @@ fn canonical(text: &str) -> String {
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The tokenizer of a folder. Its texts are filled to the context, since SigLIP reads its last token.
-pub struct Siglip {
+/// The tokenizer of a folder, which cuts texts to the context.
+pub struct Stored {
     tokenizer: tokenizers::Tokenizer,
     cleaning: Cleaning,
 }
 
-impl Siglip {
-    fn open(folder: &Path, text: &TextGeometry) -> Result<Siglip> {
-        let stored = StoredTokenizer::open(
-            folder,
-            &For {
-                network: "SigLIP's text tower",
-                advice: ", or set head.zero-shot.weights",
-                vocabulary: text.vocabulary,
-                part: "text tower",
-            },
-        )?;
+impl Stored {
+    /// Opens SigLIP's tokenizer. Its texts are filled to the context, since SigLIP reads its last token.
+    fn of_siglip(folder: &Path, text: &TextGeometry) -> Result<Stored> {
+        let stored = Stored::open(folder, "SigLIP's text tower", text)?;
         let padding = padding(&stored, text.context as usize).with_context(|| {
             format!(
                 "{}: neither it nor {} names the `pad_token` with which SigLIP's texts are filled",
@@ -166,12 +166,31 @@ impl Siglip {
                 TOKENIZER[1]
             )
         })?;
-        let StoredTokenizer { mut tokenizer, settings, path } = stored;
-        let shown = path.display();
+        let cleaning = Cleaning::of(folder, &stored.settings)?;
+        Stored::cut(stored, Some(padding), cleaning, text)
+    }
+
+    /// Opens the tokenizer of transformers' CLIP, whose file says how texts are prepared.
+    fn of_clip(folder: &Path, text: &TextGeometry) -> Result<Stored> {
+        Stored::cut(Stored::open(folder, "CLIP's text tower", text)?, None, Cleaning::Nothing, text)
+    }
+
+    fn open(folder: &Path, network: &'static str, text: &TextGeometry) -> Result<StoredTokenizer> {
+        let advice = ", or set head.zero-shot.weights";
+        StoredTokenizer::open(folder, &For { network, advice, vocabulary: text.vocabulary, part: "text tower" })
+    }
+
+    fn cut(
+        stored: StoredTokenizer,
+        padding: Option<PaddingParams>,
+        cleaning: Cleaning,
+        text: &TextGeometry,
+    ) -> Result<Stored> {
+        let StoredTokenizer { mut tokenizer, path, .. } = stored;
         let cut = TruncationParams { max_length: text.context as usize, ..TruncationParams::default() };
-        let tokenizer = tokenizer.with_padding(Some(padding)).with_truncation(Some(cut));
-        let tokenizer = tokenizer.map_err(|e| anyhow!("{shown}: {e}"))?.clone().into();
-        Ok(Siglip { tokenizer, cleaning: Cleaning::of(folder, &settings)? })
+        let tokenizer = tokenizer.with_padding(padding).with_truncation(Some(cut));
+        let tokenizer = tokenizer.map_err(|e| anyhow!("{}: {e}", path.display()))?.clone().into();
+        Ok(Stored { tokenizer, cleaning })
     }
 
     fn tokens(&self, text: &str) -> Result<Tokens> {
@@ -230,5 +249,50 @@ mod tests {
         ] {
             assert_eq!(cleaning.apply(text), expected, "{cleaning:?}");
         }
+    }
+
+    fn geometry(vocabulary: i64, context: i64) -> TextGeometry {
+        TextGeometry { width: 8, blocks: 1, mlp: 8, vocabulary, context, output: 8, style: TextStyle::Clip }
+    }
+
+    fn fixture(name: &str) -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokens").join(name)
+    }
+
+    /// A folder of transformers has its own vocabulary and preparation (scripts/make_tokenizer_goldens.py).
+    #[test]
+    fn the_tokenizer_of_transformers_clip_is_read_from_its_folder() {
+        let golden: Value = read_json(&fixture("clip.json")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for name in TOKENIZER {
+            std::fs::copy(fixture("clip-small").join(name), folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("config.json"), r#"{ "model_type": "clip" }"#).unwrap();
+        let context = golden["context"].as_i64().unwrap();
+        let tokenizer = Tokenizer::of(&geometry(574, context), folder.path()).unwrap();
+        for row in golden["rows"].as_array().unwrap() {
+            let text = row["text"].as_str().unwrap();
+            let expected: Vec<i64> = serde_json::from_value(row["small"].clone()).unwrap();
+            let found = tokenizer.tokens(text, context as usize).unwrap();
+            assert_eq!(found.numbers, expected, "{text:?}");
+            assert!(!found.is_cut || expected.len() == context as usize, "{text:?}");
+        }
+        let error = Tokenizer::of(&geometry(100, context), folder.path()).err().unwrap().to_string();
+        assert!(error.contains("has a token numbered 573, but the text tower knows 100"), "{error}");
+    }
+
+    /// Without a file, the config tells the package.
+    #[test]
+    fn texts_are_prepared_as_the_package_of_the_folder_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = |name: &str, config: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, config).unwrap();
+            let tokenizer = Tokenizer::of(&geometry(tokens::VOCABULARY, 77), folder.path()).unwrap();
+            std::fs::remove_file(file).unwrap();
+            tokenizer.tokens("rock &amp; roll", 77).unwrap().numbers
+        };
+        assert_eq!(tokens("open_clip_config.json", r#"{ "model_cfg": {} }"#), [49406, 2172, 261, 3341, 49407]);
+        assert_eq!(tokens("config.json", r#"{ "model_type": "clip" }"#), [49406, 2172, 261, 6259, 282, 3341, 49407]);
     }
 }

@@ -1,5 +1,5 @@
-//! Turns text into CLIP's tokens. The text is cleaned as in CLIP and open_clip, lower-cased, split into byte pairs, put
-//! between a start and an end token, and truncated to the context.
+//! Turns text into CLIP's tokens. The text is prepared as its package does it, lower-cased, split into byte pairs, put between a
+//! start and an end token, and truncated to the context.
 
 use std::sync::LazyLock;
 
@@ -13,10 +13,23 @@ pub const VOCABULARY: i64 = 49_408;
 /// The tokenizer, created once because reading the vocabulary takes a moment.
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(Tokenizer::new);
 
+/// The package whose preparation of texts is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Package {
+    /// CLIP itself and open_clip, which repair odd characters and unescape HTML entities.
+    OpenClip,
+    /// transformers, whose tokenizer composes characters (NFC) and joins words with single spaces, and leaves the rest as it is.
+    Transformers,
+}
+
 /// Returns the tokens of a text from start to end, at most `context` of them. A longer text loses its last words.
-pub fn tokens(text: &str, context: usize) -> Vec<i64> {
+pub fn tokens(text: &str, context: usize, package: Package) -> Vec<i64> {
+    let prepared = match package {
+        Package::OpenClip => clean(text),
+        Package::Transformers => composed(text),
+    };
     let mut found = vec![TOKENIZER.start_of_text()];
-    TOKENIZER.encode(&clean(text), &mut found);
+    TOKENIZER.encode(&prepared, &mut found);
     found.push(TOKENIZER.end_of_text());
     if found.len() > context {
         found.truncate(context);
@@ -30,6 +43,14 @@ pub fn matrix(texts: &[Vec<i64>]) -> Tensor {
     let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
     let padded = texts.iter().flat_map(|text| text.iter().copied().chain(std::iter::repeat_n(0, longest - text.len())));
     Tensor::from_slice(&padded.collect::<Vec<i64>>()).view([texts.len() as i64, longest as i64])
+}
+
+/// Returns the text as the tokenizer of transformers normalises it: composed, with single spaces, and each character in lower case
+/// for itself, so that a sigma at the end of a word is one like others.
+fn composed(text: &str) -> String {
+    let composed: String = text.nfc().collect();
+    let spaced = composed.split_whitespace().collect::<Vec<_>>().join(" ");
+    spaced.chars().flat_map(char::to_lowercase).collect()
 }
 
 /// The characters of Windows-1252 in place of the control characters U+0080 to U+009F. Its five gaps are unchanged.

@@ -14,7 +14,7 @@ use super::sight::Sight;
 use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
-use crate::model::folder::{Place, config_file, home};
+use crate::model::folder::{Place, check_preparation, config_file, home};
 use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed, stored_names};
 use crate::model::network::Parameters;
 use crate::model::stored::StoredNames;
@@ -56,6 +56,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
     let (family, geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
+    check_preparation(&place)?;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
     let (tower, base, names) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;

@@ -28,8 +28,7 @@ pub mod text;
 use serde::Serialize;
 use tch::Tensor;
 
-use crate::schema::words;
-
+pub use super::network::ops::Activation;
 pub use super::stored::Form;
 pub use complete::{check_readout, table_heads};
 pub use hints::Hints;
@@ -61,23 +60,6 @@ pub struct Naming {
 /// Ignores a parameter, for namings whose archives may hold anything beside the image tower.
 pub fn anything_beside(_: &str) -> Option<(String, Form)> {
     Some((String::new(), Form::Ignored))
-}
-
-words! {
-    /// The activation between the two MLP layers.
-    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu" }
-}
-
-impl Activation {
-    /// Returns the activation of an expression as a TorchScript expression.
-    pub fn script(self, x: &str) -> String {
-        match self {
-            Activation::Gelu => format!("torch.gelu({x})"),
-            Activation::GeluTanh => format!("torch.gelu({x}, approximate=\"tanh\")"),
-            Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, 1.702)))"),
-            Activation::Silu => format!("torch.silu({x})"),
-        }
-    }
 }
 
 /// The properties of a vision transformer that names and shapes reveal.

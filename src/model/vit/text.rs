@@ -11,6 +11,7 @@ use super::fuse::{Loose, block_count};
 use super::namings::{clip, transformers};
 use super::parts::BlockParts;
 use super::{Form, Traits};
+use crate::model::network::ops::Eager;
 use crate::model::network::{Parameters, Weights};
 
 /// The canonical name of the text tower's projection beside an image tower. It begins like those of a head, which no stage of
@@ -232,7 +233,7 @@ impl TextTower {
         let attention = if style == TextStyle::Clip { Attention::Causal } else { Attention::Full };
         let (parts, places) = (BlockParts::PLAIN, Places::default());
         let blocks = Blocks { width, blocks, traits: self.traits, attention, parts, places };
-        let x = blocks.forward(&weights, x);
+        let x = blocks.forward(&Eager::of(&weights), x);
         let read = match style {
             TextStyle::Clip => {
                 let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);

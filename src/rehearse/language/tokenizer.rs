@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::data::read::vqa::IMAGE;
-use crate::rehearse::standins::words::WORDS;
+use crate::data::small::WORDS;
 
 /// The number of the token at the start of a text.
 pub const START: i64 = 1;

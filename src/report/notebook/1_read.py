@@ -15,7 +15,7 @@ files = [f for f in sorted(RESULTS.glob("*.csv")) if f.stem != "bench" and not f
 assert files, f"{RESULTS}: no results files"
 results = pd.concat([pd.read_csv(f, dtype={"run": str, "epsilon": float}) for f in files], ignore_index=True)
 for column in ("predictive", "attack"):
-    results[column] = results[column].fillna("") if column in results else ""
+    results[column] = results[column].astype(object).fillna("") if column in results else ""
 results["name"] = (results["subspace"].fillna("") + " " + results["method"].fillna("checkpoint") + " " + results["predictive"]).str.strip()
 # Runs are seeds of each other if they share `config`, the hash of their settings without the seed. A run without it stands alone,
 # and of two runs with one seed the last one counts. Names tell the settings in which the runs of one name differ.

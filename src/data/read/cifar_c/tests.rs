@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::testing::REQUEST;
-use crate::schema::Tree;
+use crate::schema::{Resolved, Tree};
 
 /// The set [`crate::data::sets::cifar10_c`] with the checksum of [`pixels`].
 static TINY: Published = Published {
@@ -16,8 +16,7 @@ const FEW: u64 = 4;
 
 /// Returns the bytes that `numpy.save` writes. `descr` is the type with its quotes.
 fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
-    [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:117}\n").as_bytes(), data].concat()
+    [npy::header(descr, shape).as_slice(), data].concat()
 }
 
 // import hashlib, io, numpy as np
@@ -43,8 +42,8 @@ fn folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 
 fn set(root: &Path, extra: &str) -> CifarC {
     let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read_sized(&TINY, FEW, &mut reader);
+    let reader = Reader::root(&tree);
+    let set = CifarC::read(&reader, &TINY, FEW);
     reader.close(set).unwrap()
 }
 
@@ -159,8 +158,8 @@ fn labels_may_be_any_integers_below_the_number_of_classes() {
 fn config_mistakes_are_reported() {
     let text = "corruptions = [\"gausian_noise\", \"fog\", \"fog\"]\nseverities = [1, 6, 1]\nverify = \"yes\"";
     let tree = Tree::parse("test.toml", text).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read_sized(&TINY, FEW, &mut reader);
+    let reader = Reader::root(&tree);
+    let set = CifarC::read(&reader, &TINY, FEW);
     let problems = reader.close(set).err().unwrap().to_string();
     for part in
         ["root is required", "did you mean `gaussian_noise`?", "`fog` comes twice", "severities[1] = 6", "verify"]

@@ -48,8 +48,7 @@ impl Dataset for Vqa {
     /// asks for more questions than there are.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let part = self.part(split)?;
-        let questions = self.root.join(format!("{}OpenEnded_mscoco_{part}_questions.json", self.of.version));
-        let annotations = self.root.join(format!("{}mscoco_{part}_annotations.json", self.of.version));
+        let (questions, annotations) = (self.questions(part), self.annotations(part));
         let mut of = annotated(&annotations, part)?;
         let mut all = Listed::default();
         for question in asked(&questions, part)? {
@@ -85,9 +84,5 @@ impl Dataset for Vqa {
             learnt: Learnt::Class,
         };
         self.with_images(asking, (SplitName::Test, format!("{} of the files", self.of.key)), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }

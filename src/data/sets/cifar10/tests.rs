@@ -6,8 +6,7 @@ use crate::schema::Tree;
 
 /// Writes `count` records. Record i has the label i mod 10, and all its pixels are `first + i`.
 fn write(path: &Path, count: u8, first: u8) {
-    let record = |i: u8| std::iter::once(i % 10).chain(std::iter::repeat_n(first + i, 3072));
-    std::fs::write(path, (0..count).flat_map(record).collect::<Vec<u8>>()).unwrap();
+    cifar::write(path, (0..count).map(|i| (vec![i % 10], vec![first + i; 3072]))).unwrap();
 }
 
 fn set(root: &Path, extra: &str) -> Box<dyn Dataset> {
@@ -69,8 +68,8 @@ fn broken_files_are_refused() {
 #[test]
 fn config_mistakes_are_reported() {
     let tree = Tree::parse("test.toml", "batches = [1, 6, 1]\nsubset = { test = 0, dev = 1 }").unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read(&mut reader);
+    let reader = Reader::root(&tree);
+    let set = (ENTRY.read)(&reader);
     let problems = reader.close(set).err().unwrap().to_string();
     for part in ["root is required", "batches[1] = 6", "subset.test = 0", "subset.dev = 1: unknown key"] {
         assert!(problems.contains(part), "{part} not in: {problems}");

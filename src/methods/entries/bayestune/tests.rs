@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::methods::{Answer, Request};
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -36,10 +37,10 @@ impl Quadratic {
 }
 
 impl Objective for Quadratic {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        let away = theta - 2.0;
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let away = request.plain()? - 2.0;
         let losses = (&self.curvature * away.square()).sum_dim_intlist([1i64].as_slice(), false, Kind::Double) / 2.0;
-        Ok(Evaluation { losses, gradients: away * &self.curvature })
+        Ok(Evaluation { losses, gradients: away * &self.curvature }.into())
     }
 }
 

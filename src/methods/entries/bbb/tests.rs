@@ -1,4 +1,5 @@
 use super::*;
+use crate::methods::{Answer, Request};
 
 /// L = Σ a (θ − b)⁴.
 struct Quartic;
@@ -8,10 +9,10 @@ fn row(values: [f64; 3]) -> Tensor {
 }
 
 impl Objective for Quartic {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        let (a, apart) = (row([1.0, 3.0, 0.5]), theta - row([0.3, 0.1, -0.2]));
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let (a, apart) = (row([1.0, 3.0, 0.5]), request.plain()? - row([0.3, 0.1, -0.2]));
         let losses = (&a * apart.square().square()).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
-        Ok(Evaluation { losses, gradients: &a * apart.square() * &apart * 4.0 })
+        Ok(Evaluation { losses, gradients: &a * apart.square() * &apart * 4.0 }.into())
     }
 }
 

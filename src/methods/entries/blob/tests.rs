@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::golden::Golden;
+use crate::methods::Answer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
 
@@ -37,26 +38,23 @@ impl Cubic {
 }
 
 impl Objective for Cubic {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+    /// Noise acts as if all signs of outputs were −1, and those of inputs 1.
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        if let Extra::Noise(FactorNoise { noise, .. }) = request.extra {
+            let moved = request.theta - noise;
+            let own = self.evaluate(&Request { theta: &moved, extra: Extra::None, ..*request })?.evaluation()?;
+            let extra = own.gradients.neg();
+            return Ok(Extended { own, extra }.into());
+        }
+        let theta = request.plain()?;
+        let share = request.part.map_or(1.0, |part| (part + 1) as f64 / 3.0);
         let losses = Tensor::zeros([theta.size()[0]], tch::kind::DOUBLE_CPU);
-        Ok(Evaluation { losses, gradients: theta.square() * &self.weights })
+        let gradients = theta.square() * &self.weights;
+        Ok(Evaluation { losses: losses * share, gradients: gradients * share }.into())
     }
 
     fn parts(&self) -> usize {
         2
-    }
-
-    /// As if all signs of outputs were −1, and those of inputs 1.
-    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, _: Signs, part: usize) -> Result<Noisy> {
-        let own = self.evaluate_part(&(theta - noise), part)?;
-        let by_noise = own.gradients.neg();
-        Ok(Noisy { own, by_noise })
-    }
-
-    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        let Evaluation { losses, gradients } = self.evaluate(theta)?;
-        let share = (part + 1) as f64 / 3.0;
-        Ok(Evaluation { losses: losses * share, gradients: gradients * share })
     }
 }
 
@@ -144,7 +142,7 @@ fn check_step(flipout: bool) {
             let mut target = noisy.narrow(1, *start, *length);
             target += own(&roots).square() * own(&noise);
         }
-        let found = objective.evaluate_part(&noisy, part as usize).unwrap().gradients;
+        let found = objective.losses_of_part(&noisy, part as usize).unwrap().gradients;
         by_roots += take(&columns, &found) * noise * &roots * 2.0;
         gradients += found;
     }
@@ -191,11 +189,10 @@ struct Flipped {
 }
 
 impl Objective for Flipped {
-    fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
-        unreachable!("the noise has signs")
-    }
-
-    fn evaluate_flipped(&mut self, theta: &Tensor, noise: &Tensor, _: Signs, _: usize) -> Result<Noisy> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let (theta, Extra::Noise(FactorNoise { noise, .. })) = (request.theta, request.extra) else {
+            return Err(request.refused("the noise has signs"));
+        };
         let tensor = |name: &str| self.golden.tensor(name);
         let leaves = [theta, noise].map(|tensor| tensor.copy().set_requires_grad(true));
         let a = |of: &Tensor| of.narrow(1, 0, 6).view([2, 3]).tr();
@@ -206,8 +203,8 @@ impl Objective for Flipped {
         let logits = x.matmul(&tensor("base").tr()) + (own + noisy).matmul(&b) * self.golden.number("scale");
         let loss = logits.log_softmax(-1, Kind::Double).nll_loss(&tensor("labels").to_kind(Kind::Int64));
         let mut found = Tensor::run_backward(&[&loss], &leaves, false, false);
-        let by_noise = found.remove(1);
-        Ok(Noisy { own: Evaluation { losses: loss.view([1]), gradients: found.remove(0) }, by_noise })
+        let extra = found.remove(1);
+        Ok(Extended { own: Evaluation { losses: loss.view([1]), gradients: found.remove(0) }, extra }.into())
     }
 }
 

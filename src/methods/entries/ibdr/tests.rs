@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::methods::{Answer, Request, Target};
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -65,16 +66,18 @@ impl Linear {
 }
 
 impl Objective for Linear {
-    fn evaluate(&mut self, _: &Tensor) -> Result<crate::methods::Evaluation> {
-        unreachable!("the method asks for logits")
-    }
-
-    fn outputs(&mut self, theta: &Tensor) -> Result<Outputs> {
-        Ok(Outputs { logits: self.logits(theta), labels: self.labels.expand([theta.size()[0], -1], false) })
-    }
-
-    fn pull_back(&mut self, _: &Tensor, by_logits: &Tensor) -> Result<Tensor> {
-        Ok(by_logits.transpose(1, 2).matmul(&self.features).flatten(1, 2))
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let Request { theta, target, .. } = *request;
+        match target {
+            Target::Output(Output::Logits) => {
+                let labels = self.labels.expand([theta.size()[0], -1], false);
+                Ok(Outputs { values: self.logits(theta), labels }.into())
+            }
+            Target::PullBack(Output::Logits, by_logits) => {
+                Ok(Answer::Gradients(by_logits.transpose(1, 2).matmul(&self.features).flatten(1, 2)))
+            }
+            _ => Err(request.refused("the method asks for logits")),
+        }
     }
 }
 
@@ -97,12 +100,12 @@ fn spec(variant: Form, rule: Rule) -> Spec {
 }
 
 fn paper(ascent_steps: usize) -> Spec {
-    spec(Form::Paper, Rule::Paper { ascent_lr: 0.4, ascent_steps, radius: 0.05, kl_weight: 0.03 })
+    spec(Form::Paper, Rule::Paper(Paper { ascent_lr: 0.4, ascent_steps, radius: 0.05, kl_weight: 0.03 }))
 }
 
 fn code(cost: Cost) -> Spec {
     let damping = (cost == Cost::Fisher).then_some(1e-2);
-    spec(Form::Released, Rule::Released { cost, bound: 0.03, ascent_clip_norm: 0.2, damping })
+    spec(Form::Released, Rule::Released(Released { cost, bound: 0.03, ascent_clip_norm: 0.2, damping }))
 }
 
 fn start() -> Tensor {
@@ -193,12 +196,12 @@ fn a_released_step_is_that_of_the_authors_code() {
     let (features, labels) = (golden.tensor("x"), golden.tensor("labels").to_kind(Kind::Int64));
     let mut theta = golden.tensor("start").flatten(1, 2);
     let particles = theta.size()[0];
-    let rule = Rule::Released {
+    let rule = Rule::Released(Released {
         cost: Cost::Euclidean,
         bound: golden.number("bound"),
         ascent_clip_norm: golden.number("clip"),
         damping: None,
-    };
+    });
     let spec = Spec {
         particles,
         diversity: golden.number("alpha_div"),

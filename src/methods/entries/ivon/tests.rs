@@ -1,4 +1,5 @@
 use super::*;
+use crate::methods::{Answer, Request};
 
 /// A quadratic with the gradient a ∘ (θ − b).
 struct Quadratic;
@@ -8,9 +9,9 @@ fn row(values: [f64; 4]) -> Tensor {
 }
 
 impl Objective for Quadratic {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        let gradients = (theta - row([1.0, -2.0, 0.5, 0.0])) * row([1.0, 4.0, 0.5, 2.0]);
-        Ok(Evaluation { losses: Tensor::zeros([1], (Kind::Double, theta.device())), gradients })
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let gradients = (request.plain()? - row([1.0, -2.0, 0.5, 0.0])) * row([1.0, 4.0, 0.5, 2.0]);
+        Ok(Evaluation { losses: Tensor::zeros([1], (Kind::Double, request.theta.device())), gradients }.into())
     }
 }
 
@@ -99,8 +100,10 @@ fn trace_d_squared_gradients() {
 struct Halves;
 
 impl Objective for Halves {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        Quadratic.evaluate(theta)
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let whole = Quadratic.evaluate(request)?.evaluation()?;
+        let share = request.part.map_or(1.0, |part| self.share(part));
+        Ok(Evaluation { losses: whole.losses * share, gradients: whole.gradients * share }.into())
     }
 
     fn parts(&self) -> usize {
@@ -109,11 +112,6 @@ impl Objective for Halves {
 
     fn share(&self, part: usize) -> f64 {
         [0.25, 0.75][part]
-    }
-
-    fn evaluate_part(&mut self, theta: &Tensor, part: usize) -> Result<Evaluation> {
-        let whole = Quadratic.evaluate(theta)?;
-        Ok(Evaluation { losses: whole.losses * self.share(part), gradients: whole.gradients * self.share(part) })
     }
 }
 
@@ -125,7 +123,7 @@ fn every_part_of_a_batch_has_noise_of_its_own() {
     let averages = ivon.sample(&theta, &deviations, &mut Halves).unwrap();
     let noises = [0, 1].map(|part| ivon.noise.draw(At { step: 0, sample: 0, part }, &theta) * &deviations);
     assert!(!noises[0].equal(&noises[1]));
-    let gradient = |noise: &Tensor| Quadratic.evaluate(&(&theta + noise)).unwrap().gradients;
+    let gradient = |noise: &Tensor| Quadratic.losses(&(&theta + noise)).unwrap().gradients;
     let gradients = noises.each_ref().map(gradient);
     let mean = &gradients[0] * 0.25 + &gradients[1] * 0.75;
     let product = &gradients[0] * &noises[0] * 0.25 + &gradients[1] * &noises[1] * 0.75;
@@ -137,7 +135,7 @@ fn every_part_of_a_batch_has_noise_of_its_own() {
 fn a_failing_objective_leaves_the_mean_untouched() {
     struct Failing;
     impl Objective for Failing {
-        fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
+        fn evaluate(&mut self, _: &Request) -> Result<Answer> {
             anyhow::bail!("no gradient today")
         }
     }

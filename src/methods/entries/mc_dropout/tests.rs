@@ -1,4 +1,5 @@
 use super::*;
+use crate::methods::{Answer, Evaluation, Request};
 use crate::optimizers::Optimizer;
 use crate::posterior::Draws;
 use crate::subspace::Layout;
@@ -36,10 +37,11 @@ struct Square {
 }
 
 impl Objective for Square {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
         self.seen.push(theta.copy());
         let losses = theta.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Double) * 0.5;
-        Ok(Evaluation { losses: losses * 0.5, gradients: theta * 0.5 })
+        Ok(Evaluation { losses: losses * 0.5, gradients: theta * 0.5 }.into())
     }
 
     fn parts(&self) -> usize {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::methods::Answer;
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -22,17 +23,16 @@ impl Optimizer for Plain {
 struct Fixed(Tensor);
 
 impl Objective for Fixed {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
-        let losses = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
-        Ok(Evaluation { losses, gradients: self.0.copy() })
-    }
-
     /// Mixes as if every block held weights.
-    fn evaluate_mixed(&mut self, theta: &Tensor, matrices: &Tensor) -> Result<Mixed> {
-        let own = self.evaluate(theta)?;
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let losses = Tensor::zeros([request.theta.size()[0]], (Kind::Double, request.theta.device()));
+        let own = Evaluation { losses, gradients: self.0.copy() };
+        let Extra::Mixing(matrices) = request.extra else {
+            return request.plain().map(|_| own.into());
+        };
         let columns = |block: i64| own.gradients.narrow(1, block * 5, 5);
         let mixed: Vec<Tensor> = (0..matrices.size()[0]).map(|l| matrices.get(l).matmul(&columns(l))).collect();
-        Ok(Mixed { gradients: Tensor::cat(&mixed, 1), own })
+        Ok(Extended { extra: Tensor::cat(&mixed, 1), own }.into())
     }
 }
 
@@ -218,7 +218,8 @@ fn repulsion_is_the_same_for_every_drive() {
     assert!((repulsion(Drive::Weight) - own).abs().max().double_value(&[]) < 1e-14);
 }
 
-/// If no two particles are near, every drive is the own gradient, and its cosine with it is 1.
+/// If no two particles are near, every drive is the own gradient over n, the factor that equation 2 has on all of φ, and its cosine
+/// with the own gradient is 1.
 #[test]
 fn far_particles_keep_their_own_gradients() {
     let (theta, gradients) = (low_rank_theta(), (low_rank_theta() * 50.0).sin());
@@ -226,6 +227,9 @@ fn far_particles_keep_their_own_gradients() {
     let mut expected: Vec<f64> = Vec::new();
     for row in 0..3 {
         expected.extend((0..10).map(|column| -gradients.double_value(&[row, column]) / 3.0));
+    }
+    for drive in [Drive::Own, Drive::Shared] {
+        assert_close(&update(Spec { drive, ..far.clone() }, &low_rank(), &theta, &gradients), &expected);
     }
     assert_close(&update(far.clone(), &low_rank(), &theta, &gradients), &expected);
     assert_close(&diagnostics(far, &theta, &gradients).narrow(0, 4, 1), &[1.0]);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::golden::{Golden, near};
-use crate::methods::Evaluation;
+use crate::methods::{Answer, Evaluation, Request};
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
@@ -35,11 +35,12 @@ struct Wander {
 }
 
 impl Objective for Wander {
-    fn evaluate(&mut self, theta: &Tensor) -> Result<Evaluation> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
         self.step += 1;
         let places = Tensor::arange(theta.numel() as i64, (Kind::Double, Device::Cpu)).view_as(theta);
         let gradients = (places * 0.7 + self.step as f64 * 1.3).sin();
-        Ok(Evaluation { losses: Tensor::zeros([theta.size()[0]], (Kind::Double, Device::Cpu)), gradients })
+        Ok(Evaluation { losses: Tensor::zeros([theta.size()[0]], (Kind::Double, Device::Cpu)), gradients }.into())
     }
 }
 
@@ -139,9 +140,9 @@ struct Given {
 }
 
 impl Objective for Given {
-    fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
+    fn evaluate(&mut self, _: &Request) -> Result<Answer> {
         self.step += 1;
         let losses = Tensor::zeros([1], (Kind::Double, Device::Cpu));
-        Ok(Evaluation { losses, gradients: self.gradients.get(self.step - 1) })
+        Ok(Evaluation { losses, gradients: self.gradients.get(self.step - 1) }.into())
     }
 }

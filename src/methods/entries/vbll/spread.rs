@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use crate::methods::HeadInputs;
+use crate::methods::Outputs;
 use crate::schema::words;
 use crate::subspace::geometry::Inputs;
 
@@ -102,8 +102,8 @@ impl Spread {
 
     /// Returns the bound on the mean negative log-likelihood of each particle, `[n]`, for features `[n, B, d]`, labels `[n, B]`,
     /// means `[n, C, d]` and a bias `[n, C]`.
-    pub fn bound(&self, inputs: &HeadInputs, mean: &Tensor, bias: &Tensor) -> Tensor {
-        let HeadInputs { features, labels } = inputs;
+    pub fn bound(&self, inputs: &Outputs, mean: &Tensor, bias: &Tensor) -> Tensor {
+        let Outputs { values: features, labels } = inputs;
         let (logits, variance) = self.moments(features, mean, bias);
         let at_label = logits.gather(2, &labels.unsqueeze(2), false).squeeze_dim(2);
         ((logits + variance / 2.0).logsumexp([2i64], false) - at_label).mean_dim(

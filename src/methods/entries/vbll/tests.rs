@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::methods::{Answer, Request, Target};
 use crate::posterior::Draws;
 use crate::schema::Choice as _;
 use crate::subspace::geometry::Geometry;
@@ -33,25 +34,24 @@ struct Fixed {
 }
 
 impl Objective for Fixed {
-    fn evaluate(&mut self, _: &Tensor) -> Result<crate::methods::Evaluation> {
-        anyhow::bail!("VBLL asks for what enters the head")
-    }
-
-    fn head_inputs(&mut self, theta: &Tensor) -> Result<HeadInputs> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let Request { theta, target, .. } = *request;
+        if let Target::PullBack(Output::Features, by_features) = target {
+            let gradients = theta.zeros_like();
+            let sum = by_features.sum_dim_intlist([1i64, 2].as_slice(), false, theta.kind());
+            gradients.select(1, 0).copy_(&sum);
+            return Ok(Answer::Gradients(gradients));
+        }
+        let Target::Output(Output::Features) = target else {
+            return Err(request.refused("VBLL asks for what enters the head"));
+        };
         self.steps += 1;
         let features =
             if self.moves { &self.features + theta.narrow(1, 0, 1).unsqueeze(2) } else { self.features.copy() };
         if self.steps == self.broken {
             let _ = features.get(0).get(0).get(0).fill_(f64::NAN);
         }
-        Ok(HeadInputs { features, labels: self.labels.shallow_clone() })
-    }
-
-    fn pull_back_head_inputs(&mut self, theta: &Tensor, by_features: &Tensor) -> Result<Tensor> {
-        let gradients = theta.zeros_like();
-        let sum = by_features.sum_dim_intlist([1i64, 2].as_slice(), false, theta.kind());
-        gradients.select(1, 0).copy_(&sum);
-        Ok(gradients)
+        Ok(Outputs { values: features, labels: self.labels.shallow_clone() }.into())
     }
 }
 
@@ -123,7 +123,7 @@ fn near(found: &Tensor, expected: &[f64], bound: f64) {
 #[test]
 fn bound_prior_and_gradients_are_those_of_autograd() {
     let (theta, method, mut fixed) = problem();
-    let look = method.look(&theta, &fixed.head_inputs(&theta).unwrap()).unwrap();
+    let look = method.look(&theta, &fixed.outputs(&theta, Output::Features).unwrap()).unwrap();
     near(&look.losses, &[0.979192792434, 2.518199514708], 1e-10);
     near(&look.kl, &[3.291269623301, 3.572199888380], 1e-10);
     let (head, numbers) = method.head().unwrap();
@@ -206,7 +206,7 @@ fn bound_prior_and_gradients_are_those_of_autograd() {
 fn the_bound_is_above_the_expected_loss() {
     let (theta, mut method, mut fixed) = problem();
     let _ = method.spread.as_mut().unwrap().0.narrow(1, 9, 6).zero_();
-    let look = method.look(&theta, &fixed.head_inputs(&theta).unwrap()).unwrap();
+    let look = method.look(&theta, &fixed.outputs(&theta, Output::Features).unwrap()).unwrap();
     near(&look.losses, &[0.854772661830, 2.352775844344], 1e-10);
     let expected = [0.736851286909, 2.221271482998];
     for (at, expected) in expected.into_iter().enumerate() {
@@ -220,7 +220,7 @@ fn the_bound_is_above_the_expected_loss() {
 fn a_step_moves_all_columns_and_the_posterior_has_the_covariance() {
     let (mut theta, mut method, mut fixed) = problem();
     let before = theta.copy();
-    let look = method.look(&theta, &fixed.head_inputs(&theta).unwrap()).unwrap();
+    let look = method.look(&theta, &fixed.outputs(&theta, Output::Features).unwrap()).unwrap();
     method.step(&mut theta, &mut fixed, 1.0).unwrap();
     let pulled = look.by_features.sum_dim_intlist([1i64, 2].as_slice(), true, Kind::Double).view([2, 1]);
     let direction = Tensor::cat(&[pulled, look.by_head], 1);
@@ -331,7 +331,7 @@ struct OfAuthors {
     form: &'static str,
     theta: Tensor,
     method: Vbll,
-    inputs: HeadInputs,
+    inputs: Outputs,
 }
 
 impl OfAuthors {
@@ -352,8 +352,7 @@ impl OfAuthors {
         let bias = Tensor::zeros([1, classes], tch::kind::DOUBLE_CPU);
         let theta = Tensor::cat(&[at("mean").view([1, -1]), bias], 1);
         let (theta, mut method) = method(own, theta, [classes, width], 1.0);
-        let inputs =
-            HeadInputs { features: at("x").unsqueeze(0), labels: at("labels").to_kind(Kind::Int64).view([1, -1]) };
+        let inputs = Outputs { values: at("x").unsqueeze(0), labels: at("labels").to_kind(Kind::Int64).view([1, -1]) };
         method.parts.optimizer = Box::new(WithoutBias(adam(&[number("lr")], &theta), classes * width));
         let mut found = OfAuthors { golden, form, theta, method, inputs };
         let numbers = found.numbers("");
@@ -396,7 +395,7 @@ fn loss_and_gradients_are_those_of_the_authors_code() {
         // Their divergence is without its constant, which is that of the d C weights.
         golden::near(&(look.kl.view([]) + weights as f64 / 2.0), &number("kl"), 1e-12);
         let (logits, variances) =
-            of.spread().moments(&of.inputs.features, &mean.unsqueeze(0), &Tensor::zeros([1, 4], tch::kind::DOUBLE_CPU));
+            of.spread().moments(&of.inputs.values, &mean.unsqueeze(0), &Tensor::zeros([1, 4], tch::kind::DOUBLE_CPU));
         golden::near(&logits.squeeze_dim(0), &of.tensor("logits"), 1e-13);
         golden::near(&variances.squeeze_dim(0), &of.tensor("variances"), 1e-12);
     }
@@ -406,7 +405,7 @@ fn loss_and_gradients_are_those_of_the_authors_code() {
 fn steps_are_those_of_the_authors_code() {
     for form in ["diagonal", "dense"] {
         let mut of = OfAuthors::new(form);
-        let (features, labels) = (of.inputs.features.copy(), of.inputs.labels.copy());
+        let (features, labels) = (of.inputs.values.copy(), of.inputs.labels.copy());
         let mut fixed = Fixed { features, labels, moves: false, steps: 0, broken: 0 };
         (0..3).for_each(|_| drop(of.method.step(&mut of.theta, &mut fixed, 1.0).unwrap()));
         let mean = of.tensor("after/mean");

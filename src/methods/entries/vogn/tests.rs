@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::golden::{Golden, near};
+use crate::methods::Answer;
 use tch::Device;
 
 /// L_i = Σ a (θ − x_i)⁴ / 4 for two images.
@@ -9,17 +10,22 @@ fn row(values: [f64; 3]) -> Tensor {
     Tensor::from_slice(&values).view([1, 3])
 }
 
-impl Objective for Images {
-    fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
-        unreachable!("squares are asked for")
+/// Returns the particles of a request for squared gradients.
+fn squared<'a>(request: &Request<'a>) -> Result<&'a Tensor> {
+    match request.extra {
+        Extra::Squares => Ok(request.theta),
+        _ => Err(request.refused("squares are asked for")),
     }
+}
 
-    fn evaluate_squared(&mut self, theta: &Tensor, _: usize) -> Result<Squared> {
+impl Objective for Images {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = squared(request)?;
         let cube = |x: [f64; 3]| (theta - row(x)).pow_tensor_scalar(3.0) * row([1.0, 0.5, 2.0]);
         let (first, second) = (cube([1.0, -2.0, 0.5]), cube([0.3, 0.4, -0.2]));
         let losses = Tensor::zeros([1], (Kind::Double, Device::Cpu));
         let own = Evaluation { losses, gradients: (&first + &second) / 2.0 };
-        Ok(Squared { own, squares: (first.square() + second.square()) / 2.0 })
+        Ok(Extended { own, extra: (first.square() + second.square()) / 2.0 }.into())
     }
 }
 
@@ -71,17 +77,14 @@ struct Classes {
 }
 
 impl Objective for Classes {
-    fn evaluate(&mut self, _: &Tensor) -> Result<Evaluation> {
-        unreachable!("squares are asked for")
-    }
-
-    fn evaluate_squared(&mut self, theta: &Tensor, _: usize) -> Result<Squared> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = squared(request)?;
         let truth = self.labels.to_kind(Kind::Int64).one_hot(4).to_kind(Kind::Double);
         let errors = self.x.matmul(&theta.view([4, 3]).tr()).softmax(-1, Kind::Double) - truth;
         let gradients = errors.unsqueeze(2) * self.x.unsqueeze(1);
         let mean = |each: Tensor| each.mean_dim([0i64].as_slice(), false, Kind::Double).view([1, 12]);
         let losses = Tensor::zeros([1], (Kind::Double, Device::Cpu));
-        Ok(Squared { squares: mean(gradients.square()), own: Evaluation { losses, gradients: mean(gradients) } })
+        Ok(Extended { extra: mean(gradients.square()), own: Evaluation { losses, gradients: mean(gradients) } }.into())
     }
 }
 

@@ -36,17 +36,38 @@ const GOLDEN: &[(&str, &[i64])] = &[
 #[test]
 fn tokens_are_those_of_open_clip() {
     for (text, expected) in GOLDEN {
-        assert_eq!(tokens(text, 77), *expected, "{text:?} is read as {:?}", clean(text));
+        assert_eq!(tokens(text, 77, Package::OpenClip), *expected, "{text:?} is read as {:?}", clean(text));
     }
 }
 
 #[test]
 fn a_long_text_keeps_its_start_and_an_end() {
     let long = "word ".repeat(100);
-    let cut = tokens(&long, 77);
+    let cut = tokens(&long, 77, Package::OpenClip);
     assert_eq!((cut.len(), cut[0], cut[76]), (77, 49_406, 49_407));
     assert!(cut[1..76].iter().all(|token| *token == 2653), "{cut:?}");
-    assert_eq!(tokens(&long, 200).len(), 102);
+    assert_eq!(tokens(&long, 200, Package::OpenClip).len(), 102);
+}
+
+/// 400 generated texts with HTML entities, odd characters and spaces, as both packages read them
+/// (scripts/make_tokenizer_goldens.py).
+#[test]
+fn generated_texts_are_read_as_each_package_reads_them() {
+    let path = format!("{}/tests/fixtures/tokens/clip.json", env!("CARGO_MANIFEST_DIR"));
+    let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let context = golden["context"].as_u64().unwrap() as usize;
+    let mut wrong = Vec::new();
+    for row in golden["rows"].as_array().unwrap() {
+        let text = row["text"].as_str().unwrap();
+        for (name, package) in [("open_clip", Package::OpenClip), ("transformers", Package::Transformers)] {
+            let expected: Vec<i64> = serde_json::from_value(row[name].clone()).unwrap();
+            let found = tokens(text, context, package);
+            if found != expected {
+                wrong.push(format!("{name}: {text:?}\n  found    {found:?}\n  expected {expected:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ, the first:\n{}", wrong.len(), wrong[..wrong.len().min(8)].join("\n"));
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! Merges the posteriors of finished runs.
+
+use anyhow::{Context, Result, bail, ensure};
+use tch::{Kind, Tensor};
+
+use super::fisher::squared_gradients;
+use super::{By, Contribution, Settings, merge};
+use crate::data::SplitName;
+use crate::data::batches::SampleSet;
+use crate::posterior::Posterior;
+use crate::session::Opened;
+use crate::subspace::{Combined, Space};
+
+/// The way in which runs are merged.
+pub struct Merge {
+    pub by: By,
+    pub space: Space,
+    /// The share of each model; 1 over their number by default.
+    pub share: Option<f64>,
+    /// The precision H_0 of the checkpoint's own weights.
+    pub prior: f64,
+    /// The number of training images per run for squared gradients.
+    pub images: usize,
+}
+
+/// The model that runs were merged into.
+pub struct Merged {
+    pub model: Combined,
+    /// The way of merging, and the runs after the first, as results name them.
+    pub predictive: String,
+}
+
+impl Merge {
+    /// Merges all particles of the opened run and of those that `open` opens, one at a time. `names` has the names that all
+    /// of them were given, the opened one first.
+    ///
+    /// # Errors
+    /// Fails if a run cannot be opened, if two runs do not fit together, or if memory runs out.
+    pub fn runs(&self, opened: &Opened, names: &[String], open: impl Fn(&str) -> Result<Opened>) -> Result<Merged> {
+        let mut runs = vec![self.contribution(opened)?];
+        let mut others = Vec::new();
+        for name in &names[1..] {
+            let other = open(name)?;
+            let same = other.experiment.checkpoint.sha256()? == opened.experiment.checkpoint.sha256()?;
+            ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", names[0]);
+            starts_equal(opened, &other, self.space)?;
+            runs.push(self.contribution(&other)?);
+            others.push(other.run.id());
+        }
+        let models: i64 = runs.iter().map(|run| run.updates.size()[0]).sum();
+        let entrywise = self.space == Space::Factors || opened.session.subspace()?.layout().is_dense();
+        let settings = Settings {
+            share: self.share.unwrap_or(1.0 / models as f64),
+            // The products B A do not include the checkpoint's weights, so no precision of these applies to them.
+            prior: if entrywise { self.prior } else { 0.0 },
+        };
+        Ok(Merged { model: merge(runs, &settings)?, predictive: self.label(&others) })
+    }
+
+    /// Returns the data of an opened run that merging needs.
+    fn contribution(&self, opened: &Opened) -> Result<Contribution> {
+        let posterior = &opened.stored()?.posterior;
+        ensure!(
+            posterior.weights().is_none(),
+            "{}: its draws have weights, and a merge gives every model the same share: average them by `bella soup {0}`",
+            opened.run.id()
+        );
+        let subspace = opened.session.subspace()?;
+        let variances = match self.by {
+            By::Mean => None,
+            By::Posterior => {
+                let Posterior::Gaussians { std, .. } = posterior else {
+                    bail!(
+                        "{}: its posterior is without variances of single parameters: train with [method.ivon], or merge --by \
+                         squared-gradients or --by mean",
+                        opened.run.id()
+                    )
+                };
+                Some(std.square())
+            }
+            By::SquaredGradients => Some((fisher(opened, self.images)? + self.prior).reciprocal()),
+        };
+        Ok(Contribution::new(subspace, posterior.theta(), variances, self.space))
+    }
+
+    /// Returns the cell in results: the way of merging, and the runs after the first.
+    fn label(&self, others: &[String]) -> String {
+        let (mut label, prior) = (format!("merge-{}", self.by), self.prior);
+        if self.space == Space::Factors {
+            label += "-factors";
+        }
+        if let Some(share) = self.share {
+            label += &format!(" share {share}");
+        }
+        if self.by != By::Mean && prior != 0.0 {
+            label += &format!(" prior {prior}");
+        }
+        if self.by == By::SquaredGradients {
+            label += &format!(" images {}", self.images);
+        }
+        format!("{label} with {}", others.join(", "))
+    }
+}
+
+/// Returns the squared gradients of every particle, `[n, P]`, scaled to a sum over all training images.
+fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
+    let (experiment, session) = (&opened.experiment, &opened.session);
+    session.model.check_classes().context("--by squared-gradients")?;
+    let split = session.load(experiment, SplitName::Train)?;
+    let mut indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
+    let all = indices.len();
+    indices.truncate(count);
+    let set = SampleSet::new(split, session.device, session.settings.workers)?;
+    let theta = opened.stored()?.posterior.theta();
+    let bar = crate::base::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
+    let of = |particle: i64| {
+        let row = theta.narrow(0, particle, 1);
+        squared_gradients(&session.model, session.subspace()?, &row, (&set, &indices), &bar, experiment.seed)
+    };
+    let rows = (0..theta.size()[0]).map(of).collect::<Result<Vec<_>>>()?;
+    bar.finish_and_clear();
+    Ok((Tensor::stack(&rows, 0) * (all as f64 / indices.len() as f64)).to_kind(Kind::Double))
+}
+
+/// Checks that both runs started from the same A. Otherwise their factors are written in different bases.
+fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
+    if space == Space::Weights {
+        return Ok(());
+    }
+    let start = |opened: &Opened| opened.session.subspace()?.initial(opened.experiment.seed, 0);
+    let (a, b) = (start(first)?, start(other)?);
+    ensure!(
+        a.size() == b.size() && a.equal(&b),
+        "{}: --space factors needs runs that started from the same A (equal seeds): leave --space out",
+        other.run.id()
+    );
+    Ok(())
+}

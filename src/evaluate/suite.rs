@@ -1,0 +1,279 @@
+//! The tests that a posterior undergoes: test sets in every condition asked for, and what is fitted on held-out images
+//! before.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside};
+use crate::base::usage::Usage;
+use crate::data::batches::{SampleSet, TestImages};
+use crate::data::corruptions::Applied;
+use crate::data::labels::{Mapping, map_classes};
+use crate::data::versions::{Version, incomplete};
+use crate::data::{Fingerprint, Split, SplitName};
+use crate::experiment::{Experiment, on_other_data};
+use crate::metrics::Uncertainty;
+use crate::metrics::conformal::Plan;
+use crate::predict::{Members, Predictor};
+use crate::results::store::Row;
+use crate::session::Opened;
+
+/// The tests that a command asks for.
+pub struct Suite {
+    pub split: SplitName,
+    /// The corruptions that bella makes. With some, the clean set is not evaluated.
+    pub corruptions: Vec<Applied>,
+    /// The sets of other classes to separate from the test set, as `KEY=ROOT` or a TOML file.
+    pub ood: Vec<String>,
+    /// Whether temperatures are fitted on held-out training images.
+    pub calibrate: bool,
+    /// The number of images per forward pass; that of the config by default.
+    pub batch_size: Option<u32>,
+    pub attack: Option<AttackPlan>,
+    /// The folder for attacked pixels.
+    pub save_images: Option<PathBuf>,
+    pub conformal: Option<Plan>,
+}
+
+/// The rows of results that a suite has stored.
+pub struct Tested {
+    pub rows: Vec<Row>,
+    /// The rows of conformal sets.
+    pub sets: Vec<Row>,
+    /// The rows of out-of-distribution detection for each test set.
+    pub ood: Vec<Vec<Row>>,
+}
+
+impl Suite {
+    /// Evaluates members of an opened run, stores the rows and returns them. `predictive` names the way of prediction in
+    /// results.
+    ///
+    /// # Errors
+    /// Fails if a set or the held-out images cannot be read, if a test does not fit the set, if memory runs out, or if
+    /// results cannot be written.
+    pub fn test(&self, opened: &Opened, members: Members, predictive: &str) -> Result<Tested> {
+        let Opened { experiment, session, run, .. } = opened;
+        let evaluation = Evaluation {
+            experiment,
+            session,
+            run,
+            group: run.group(experiment.file_hashes()?)?,
+            record: opened.record(),
+            predictor: Predictor::new(&session.model, members, opened.chunk()),
+            predictive: predictive.to_string(),
+            batch_size: opened.batch_size(self.batch_size),
+            set: set_name(&experiment.data.label, self.split),
+            names_files: true,
+            validation: None,
+            conformal: None,
+        };
+        if !opened.is_of_training(self.split) {
+            opened.check_trial()?;
+        }
+        let mut testing = Testing { opened, suite: self, evaluation, ood: Vec::new() };
+        testing.calibrate()?;
+        let rows = testing.on_sets()?;
+        let sets = testing.evaluation.conformal.map_or_else(Vec::new, |conformal| conformal.measured());
+        Ok(Tested { rows, sets, ood: testing.ood })
+    }
+
+    /// Checks that the suite asks for nothing besides predictions of a plain set.
+    fn expect_plain(&self, why: impl FnOnce() -> String) -> Result<()> {
+        ensure!(self.corruptions.is_empty() && self.attack.is_none() && self.ood.is_empty(), why());
+        Ok(())
+    }
+}
+
+/// A suite while it is run.
+struct Testing<'a> {
+    opened: &'a Opened,
+    suite: &'a Suite,
+    evaluation: Evaluation<'a>,
+    ood: Vec<Vec<Row>>,
+}
+
+impl Testing<'_> {
+    /// Predicts the held-out images, if temperatures or conformal sets are fitted on them.
+    fn calibrate(&mut self) -> Result<()> {
+        let Suite { split, calibrate, conformal, .. } = self.suite;
+        if !calibrate && conformal.is_none() {
+            return Ok(());
+        }
+        if conformal.is_some() && self.opened.is_of_training(*split) {
+            let why = format!(
+                "--conformal --split {split}: sets are calibrated on held-out training images, which cannot test them: leave --split out"
+            );
+            return Err(Usage(why).into());
+        }
+        let session = &self.opened.session;
+        session.model.check_classes()?;
+        let held_out = self.opened.validation()?;
+        if let Some(plan) = conformal {
+            plan.check(&held_out.set.split.labels, &session.classes)?;
+        }
+        let predictions = self.evaluation.labelled(&held_out.set)?;
+        if let Some(plan) = conformal {
+            self.evaluation.conformal = Some(Conformal::new(plan.calibrate(&predictions)?, held_out.fingerprint));
+        }
+        self.evaluation.validation = Some(predictions).filter(|_| *calibrate);
+        Ok(())
+    }
+
+    /// Evaluates every test set, or every published version of one.
+    fn on_sets(&mut self) -> Result<Vec<Row>> {
+        let Opened { experiment, session, .. } = self.opened;
+        let is_test = self.suite.split == SplitName::Test;
+        let versions = if is_test { experiment.data.dataset.versions()? } else { Vec::new() };
+        let sets = if is_test && versions.is_empty() { experiment.data.test_sets() } else { Vec::new() };
+        let mut rows = Vec::new();
+        for (label, set) in sets {
+            self.evaluation.names_files = self.opened.names_files(&label);
+            self.evaluation.set = label;
+            rows.extend(self.on_split(session.load_test(experiment, &*set)?)?);
+        }
+        if !rows.is_empty() {
+            return Ok(rows);
+        }
+        self.evaluation.names_files = self.opened.names_files(&self.evaluation.set);
+        if versions.is_empty() {
+            return self.on_split(self.opened.split(self.suite.split)?);
+        }
+        self.suite.expect_plain(|| {
+            format!(
+                "{}: its images are corrupted already: --corrupt, --attack and --ood are for plain test sets",
+                experiment.data.label
+            )
+        })?;
+        self.on_versions(versions)
+    }
+
+    /// Evaluates the published corrupted versions of a test set one by one, and adds their means.
+    fn on_versions(&self, versions: Vec<Version>) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for version in versions {
+            let split = self.opened.session.load_version(&self.opened.experiment, &version)?;
+            let fingerprint = Fingerprint::of(&split)?;
+            let images = self.images(split, fingerprint)?;
+            let row = self.evaluation.plain(&images, &Condition::Published(version.clone()))?.0;
+            rows.push((version, row));
+        }
+        let means = self.evaluation.means(&rows)?;
+        let evaluated: Vec<_> = rows.iter().map(|(version, _)| version.clone()).collect();
+        for (condition, missing) in incomplete(&evaluated) {
+            tracing::info!("no {condition}: {} of its versions were not evaluated", missing.len());
+        }
+        Ok(rows.into_iter().map(|(_, row)| row).chain(means).collect())
+    }
+
+    /// Evaluates one split: clean, corrupted, attacked, or against sets of other classes.
+    fn on_split(&mut self, split: Split) -> Result<Vec<Row>> {
+        let fingerprint = Fingerprint::of(&split)?;
+        if self.opened.session.model.head.writes_tokens() {
+            return self.answered(split, fingerprint);
+        }
+        if !self.suite.corruptions.is_empty() {
+            return self.corrupted(&split, fingerprint);
+        }
+        let others = self.foreign_sets()?;
+        let images = self.images(split, fingerprint)?;
+        if let Some(plan) = &self.suite.attack {
+            return self.attacked(&images, plan);
+        }
+        let (row, predictions) = self.evaluation.plain(&images, &Condition::Clean)?;
+        if !others.is_empty() {
+            let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, images: fingerprint };
+            let found = self.against(&inside, &others)?;
+            self.ood.push(found);
+        }
+        Ok(vec![row])
+    }
+
+    fn corrupted(&self, split: &Split, fingerprint: Fingerprint) -> Result<Vec<Row>> {
+        let row = |applied: &Applied| {
+            let images = self.images(split.with_inputs(split.inputs.corrupted(*applied)?), fingerprint)?;
+            Ok(self.evaluation.plain(&images, &Condition::Corrupted(*applied))?.0)
+        };
+        self.suite.corruptions.iter().map(row).collect()
+    }
+
+    fn attacked(&self, images: &TestImages, plan: &AttackPlan) -> Result<Vec<Row>> {
+        // The folder has one file per run, set and condition, like that of the predictions.
+        let folder = self.suite.save_images.as_ref().map(|folder| folder.join(self.opened.run.id()));
+        folder.as_deref().map_or(Ok(()), crate::base::files::create_folder)?;
+        let (rows, kept) = self.evaluation.attacked(images, plan, folder.is_some())?;
+        folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(&folder)))?;
+        Ok(rows)
+    }
+
+    /// Separates the test images `inside` from those of other sets.
+    fn against(&self, inside: &Inside, others: &[Experiment]) -> Result<Vec<Row>> {
+        let session = &self.opened.session;
+        let mut found = Vec::new();
+        for other in others {
+            let split = session.load(other, self.suite.split)?;
+            let images = TestImages::new(split, session.device, session.settings.workers)?;
+            found.extend(self.evaluation.out_of_distribution(inside, &other.data.label, &images)?);
+        }
+        Ok(found)
+    }
+
+    /// Evaluates the answers to the questions of a split.
+    fn answered(&self, split: Split, fingerprint: Fingerprint) -> Result<Vec<Row>> {
+        let Opened { experiment, session, .. } = self.opened;
+        self.suite.expect_plain(|| {
+            format!(
+                "{}: --corrupt, --attack and --ood are for images with classes, and this set has questions: leave them out",
+                experiment.data.label
+            )
+        })?;
+        let set = SampleSet::new(split, session.device, session.settings.workers)?;
+        Ok(vec![self.evaluation.answered(&TestImages { set, fingerprint })?])
+    }
+
+    /// Returns the experiments of the sets of other classes.
+    ///
+    /// # Errors
+    /// Fails if two sets have one name, since their rows would replace each other, or if a set has the name of the test
+    /// set.
+    fn foreign_sets(&self) -> Result<Vec<Experiment>> {
+        let mut others: Vec<Experiment> = Vec::new();
+        for data in &self.suite.ood {
+            let other = on_other_data(&self.opened.run.config(), data)?;
+            let label = &other.data.label;
+            let taken =
+                std::iter::once(&self.opened.experiment).chain(&others).any(|before| before.data.label == *label);
+            if taken {
+                let why = format!(
+                    "--ood {data}: `{label}` is the test set or comes twice; if it is another set of that name, give a TOML \
+                     file whose [data.*] table has a `label`"
+                );
+                return Err(Usage(why).into());
+            }
+            others.push(other);
+        }
+        Ok(others)
+    }
+
+    /// Returns the images of a split, or corrupted versions of them, with labels in the model's own numbering.
+    fn images(&self, mut split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
+        let Opened { experiment, session, .. } = self.opened;
+        let mapping = map_classes(&session.classes, &experiment.data.dataset.classes()?)?;
+        match mapping {
+            Mapping::Same => {}
+            Mapping::Mapped { .. } => tracing::info!("{mapping}"),
+            Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
+        }
+        mapping.relabel(&mut split.labels)?;
+        let set = SampleSet::new(split, session.device, session.settings.workers)?;
+        Ok(TestImages { set, fingerprint })
+    }
+}
+
+/// Returns the name of a set, such as `cifar10` for the test split and `cifar10-train` for another.
+fn set_name(label: &str, split: SplitName) -> String {
+    match split {
+        SplitName::Test => label.to_string(),
+        other => format!("{label}-{other}"),
+    }
+}

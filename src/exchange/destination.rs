@@ -1,0 +1,187 @@
+//! The place to which models of a run leave, and the format that they leave in.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use tch::Tensor;
+
+use super::expected::Expected;
+use super::outgoing::{Loaded, Outgoing};
+use super::python::lines as python_lines;
+use super::target::{Package, Target};
+use super::whole::{Form, Whole};
+use super::{Written, check, module, peft, weights, write_folder};
+use crate::base::files::write_atomic;
+use crate::experiment::Overrides;
+use crate::machine::Precision;
+use crate::model::CheckpointKind;
+use crate::schema::words;
+use crate::session::{Computing, Opened};
+use crate::subspace::Subspace;
+
+/// The name of a model card beside a model, under which hubs show it.
+const CARD: &str = "README.md";
+
+words! {
+    /// The format of an export.
+    pub enum Format {
+        /// One folder per adapter, as PEFT reads it.
+        Peft = "peft",
+        /// The checkpoint's own folder with merged weights.
+        Weights = "weights",
+        /// The whole posterior as one TorchScript archive.
+        Torchscript = "torchscript",
+        /// The whole posterior as one ONNX graph.
+        Onnx = "onnx",
+    }
+}
+
+/// The format and the folder of an export.
+pub struct Destination {
+    pub to: Leaving,
+    pub output: PathBuf,
+    /// Whether an existing folder is replaced.
+    pub force: bool,
+    /// The model card but for the lines that load the model, if there is to be one.
+    pub card: Option<String>,
+}
+
+/// The models of an export, or the one file that holds all of them.
+pub enum Leaving {
+    /// One folder per model, for a package.
+    Models(Loaded, Option<Package>),
+    /// One file for all models.
+    Whole(Form),
+}
+
+/// Writes one model into a folder.
+type Writer = fn(&Outgoing, &Target, usize, &Path) -> Result<()>;
+
+impl Destination {
+    /// Opens a run whose models leave. Whoever loads them computes in f32, and so do the expected logits.
+    ///
+    /// # Errors
+    /// Fails if the folder cannot be written, or as [`Opened::run`] does.
+    pub fn open(&self, run: Option<&str>, overrides: &Overrides, computing: Computing) -> Result<Opened> {
+        check(&self.output, self.force)?;
+        Opened::run(run, &Overrides { precision: Some(Precision::F32), ..overrides.clone() }, computing)
+    }
+
+    /// Writes models, given as rows `[k, P]` of a subspace, and returns the Python that loads them.
+    ///
+    /// # Errors
+    /// Fails if the models cannot leave in this format, or if the folder cannot be written.
+    pub fn write(
+        &self,
+        opened: &Opened,
+        (subspace, theta): (&dyn Subspace, &Tensor),
+        names: Vec<String>,
+    ) -> Result<String> {
+        let (experiment, session) = (&opened.experiment, &opened.session);
+        // Those of the components are the models' where each component is one.
+        let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
+        let weights = weights.map(<[f64]>::to_vec);
+        let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
+        if experiment.checkpoint.kind == CheckpointKind::Module {
+            let whole = matches!(self.to, Leaving::Models(Loaded::Weights, None));
+            ensure!(
+                whole,
+                "{}: a module (checkpoint.kind = \"module\") leaves by --to weights alone, as its own archive: the other ways need \
+                 the names or the layers of a network that bella computes itself",
+                opened.run.id()
+            );
+            return self.as_modules(&outgoing);
+        }
+        match &self.to {
+            Leaving::Whole(form) => self.together(*form, &outgoing),
+            Leaving::Models(loaded, package) => self.apart((*loaded, *package), &outgoing),
+        }
+    }
+
+    /// Writes a folder a model.
+    fn apart(&self, (loaded, package): (Loaded, Option<Package>), outgoing: &Outgoing) -> Result<String> {
+        let session = outgoing.session;
+        let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
+        if loaded == Loaded::Adapter {
+            target.expect_adapters(&session.names)?;
+        }
+        let (write, what): (Writer, Format) = match loaded {
+            Loaded::Adapter => (peft::write, Format::Peft),
+            Loaded::Weights => (weights::write, Format::Weights),
+        };
+        let python = python_lines(outgoing, &target, &self.output, loaded)?;
+        let expected = outgoing.expected()?;
+        let written =
+            self.models((outgoing, &expected), &python, |model, folder| write(outgoing, &target, model, folder))?;
+        self.report(written, &format!("{what} for {}: {}", target.package, outgoing.names.join(", ")));
+        Ok(python)
+    }
+
+    /// Writes a module again for every model.
+    fn as_modules(&self, outgoing: &Outgoing) -> Result<String> {
+        let expected = outgoing.expected()?;
+        let python = module::lines(outgoing, &expected, &self.output)?;
+        let written = self
+            .models((outgoing, &expected), &python, |model, folder| module::write(outgoing, model, folder).map(drop))?;
+        self.report(written, &format!("modules: {}", outgoing.names.join(", ")));
+        Ok(python)
+    }
+
+    /// Reports what was written, or that it was there already.
+    fn report(&self, written: Written, what: &str) {
+        let output = self.output.display();
+        match written {
+            Written::New => tracing::info!("{output}: {what}"),
+            Written::Already => tracing::info!("{output}: holds this export already: {what}"),
+        }
+    }
+
+    /// Writes every model by `write` into its folder, with what is expected of it.
+    fn models(
+        &self,
+        (outgoing, expected): (&Outgoing, &Expected),
+        python: &str,
+        write: impl Fn(usize, &Path) -> Result<()>,
+    ) -> Result<Written> {
+        write_folder(&self.output, self.force, |folder| {
+            for model in 0..outgoing.count() {
+                let own = outgoing.folder(folder, model);
+                if own != folder {
+                    std::fs::create_dir(&own)?;
+                }
+                write(model, &own)?;
+                expected.write(model, &own)?;
+            }
+            self.write_card(outgoing, python, folder)
+        })
+    }
+
+    /// Writes all models as one file.
+    fn together(&self, form: Form, outgoing: &Outgoing) -> Result<String> {
+        let whole = Whole::of(outgoing, form)?;
+        let (expected, python) = (whole.expected()?, whole.lines(&self.output));
+        let written = write_folder(&self.output, self.force, |folder| {
+            whole.write(&expected, folder)?;
+            self.write_card(outgoing, &python, folder)
+        })?;
+        self.report(written, &format!("{} in one file", outgoing.names.join(", ")));
+        Ok(python)
+    }
+
+    /// Writes the model card, if there is to be one. Whoever reads it has the folder and the checkpoint under other paths.
+    fn write_card(&self, outgoing: &Outgoing, python: &str, folder: &Path) -> Result<()> {
+        let Some(card) = &self.card else { return Ok(()) };
+        let checkpoint = outgoing.checkpoint();
+        let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+        let python = python.replace(&checkpoint.display().to_string(), &name);
+        let python =
+            python.replace(&format!("{}/", self.output.display()), "").replace(&self.output.display().to_string(), ".");
+        write_atomic(&folder.join(CARD), |file| Ok(file.write_all(format!("{card}{}", loading(&python)).as_bytes())?))
+    }
+}
+
+/// Returns the last part of a card, with the lines that load the model.
+fn loading(python: &str) -> String {
+    format!("\n## Loading\n\n```python\n{python}```\n")
+}

@@ -1,0 +1,156 @@
+//! The predictions of a run for new images.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use tch::Tensor;
+
+use super::extremes::Extremes;
+use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
+use crate::data::{Decode, Resize};
+use crate::evaluate::labelled;
+use crate::machine::memory::Cutter;
+use crate::metrics::conformal::{Calibrated, Plan};
+use crate::metrics::{Average, Uncertainty};
+use crate::predict::inputs::{Input, Prediction, Record, Writer, decode};
+use crate::predict::{Members, Predictor};
+use crate::session::Opened;
+
+/// The way in which new images are predicted.
+pub struct Wanted {
+    /// The way of resizing images; that of the run's own images by default.
+    pub resize: Option<Resize>,
+    /// The number of images per forward pass; that of the config by default.
+    pub batch_size: Option<u32>,
+    /// The set of classes in each record.
+    pub conformal: Option<Plan>,
+    /// Whether the most and the least certain images are kept.
+    pub keeps_extremes: bool,
+}
+
+/// The outcome of predictions.
+pub struct Predicted {
+    /// The number of images that could not be read.
+    pub failed: usize,
+    pub extremes: Extremes,
+}
+
+/// Writes one record per image.
+///
+/// # Errors
+/// Fails if the run cannot predict images, if memory runs out, or if a record cannot be written. An image that cannot be
+/// read is no error; its record says why.
+pub fn predict(
+    wanted: &Wanted,
+    opened: &Opened,
+    inputs: &[Input],
+    writer: &mut Writer<Box<dyn Write>>,
+) -> Result<Predicted> {
+    let prepared = opened.prepare(opened.experiment.predictive())?;
+    let model = &Predicting::new(wanted, opened, prepared.members(), inputs.len())?;
+    let Predicting { predictor, batch_size, .. } = model;
+    let mut extremes = Extremes::default();
+    let side = opened.session.model.images()?.size() as usize;
+    let how = preparation(wanted.resize, opened, side)?;
+    let cutter = predictor.plan(*batch_size, *batch_size)?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
+    let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
+    let (mut failed, mut done) = (0, 0);
+    for batch in inputs.chunks(*batch_size) {
+        let decoded = pool.install(|| decode(batch, how));
+        let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
+        let mut predicted = predict_batch(model, &cutter, &pixels, (side, done))?.into_iter();
+        done += pixels.len();
+        for (input, decoded) in batch.iter().zip(decoded) {
+            let record = match decoded {
+                Ok(pixels) => {
+                    let (prediction, set) = predicted.next().context("an image has no prediction")?;
+                    if wanted.keeps_extremes {
+                        extremes.offer(&input.path, &prediction, &pixels, side);
+                    }
+                    model.record(input, Ok(prediction), set)
+                }
+                Err(why) => model.record(input, Err(why), Vec::new()),
+            };
+            failed += usize::from(record.outcome.is_err());
+            writer.write(&record)?;
+        }
+        bar.inc(batch.len() as u64);
+    }
+    bar.finish_and_clear();
+    Ok(Predicted { failed, extremes })
+}
+
+/// The members that predict, with the thresholds of conformal sets.
+struct Predicting<'a> {
+    opened: &'a Opened,
+    predictor: Predictor<'a>,
+    batch_size: usize,
+    sets: Option<Calibrated>,
+}
+
+impl<'a> Predicting<'a> {
+    /// Takes the members for `images` images, and the thresholds from the images that the run held out.
+    fn new(wanted: &Wanted, opened: &'a Opened, members: Members<'a>, images: usize) -> Result<Predicting<'a>> {
+        let predictor = Predictor::new(&opened.session.model, members, opened.chunk());
+        let batch_size = opened.batch_size(wanted.batch_size);
+        let mut sets = None;
+        if let Some(plan) = &wanted.conformal {
+            let held_out = opened.validation()?.set;
+            plan.check(&held_out.split.labels, &opened.session.classes)?;
+            let predictions = labelled(&opened.session, &predictor, &held_out, batch_size)?;
+            // Records hold the classes and probabilities of the averaged probabilities.
+            sets = plan.calibrate(&predictions)?.into_iter().find(|one| one.average == Average::Probability);
+        }
+        Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets })
+    }
+
+    /// Returns the record of an image, whose set of classes is left out unless sets are asked for.
+    fn record(&self, input: &Input, outcome: Result<Prediction, String>, set: Vec<String>) -> Record {
+        Record { path: input.path.clone(), outcome, set: self.sets.is_some().then_some(set) }
+    }
+}
+
+/// Returns how images become squares of `side` pixels.
+fn preparation(resize: Option<Resize>, opened: &Opened, side: usize) -> Result<Decode> {
+    let interpolation = opened.session.model.images()?.interpolation();
+    let resize = resize.unwrap_or_else(|| as_trained(opened));
+    let shorter_side = resize.shorter_side(side, opened.experiment.checkpoint.crop_pct);
+    Ok(Decode { resize, interpolation, height: side, width: side, shorter_side })
+}
+
+/// Returns how the run's own images were resized. Images that are stored at one size are stretched.
+fn as_trained(opened: &Opened) -> Resize {
+    match opened.experiment.data.dataset.resize() {
+        Some(Resize::Stretch | Resize::None) => Resize::Stretch,
+        Some(Resize::Pad) => Resize::Pad,
+        Some(Resize::ShorterSideCrop) | None => Resize::ShorterSideCrop,
+    }
+}
+
+/// Returns the predictions for decoded images `[3, side, side]` and their sets of classes, which are empty unless sets are
+/// asked for. `first` images were predicted before.
+fn predict_batch(
+    model: &Predicting,
+    cutter: &Cutter,
+    images: &[&[u8]],
+    (side, first): (usize, usize),
+) -> Result<Vec<(Prediction, Vec<String>)>> {
+    let Predicting { opened, predictor, sets, .. } = model;
+    if images.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (network, side) = (&opened.session.model, side as i64);
+    let logits = guarded("prediction", ROOM_TO_PREDICT, || {
+        let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(network.device);
+        host_f32(&predictor.logits(cutter, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
+    })?;
+    let predictions = predictor.predictions(logits, None)?;
+    let (uncertainty, names) = (Uncertainty::compute(&predictions)?, &opened.session.classes);
+    let classes = match sets {
+        Some(calibrated) => calibrated.sets(&predictions, first)?,
+        None => vec![Vec::new(); images.len()],
+    };
+    let named = |set: &Vec<usize>| set.iter().map(|class| names[*class].clone()).collect();
+    (0..images.len()).map(|i| Ok((Prediction::of(&uncertainty, i, names)?, named(&classes[i])))).collect()
+}

@@ -1,0 +1,134 @@
+//! The predictions of a run on texts: the classes of prompts, or the texts that the members write after them together.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::written::Texts;
+use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
+use crate::data::lines::read_lines;
+use crate::data::{Prompts, Tokens};
+use crate::metrics::Uncertainty;
+use crate::model::language::Tokenizer;
+use crate::model::{Input, Preparation};
+use crate::predict::Predictor;
+use crate::predict::generate::Stop;
+use crate::predict::inputs::{Format, Prediction, Record, Writer};
+use crate::session::Opened;
+
+/// The options of a prediction on texts, or on questions about images.
+pub struct Asked<'a> {
+    /// Files of JSON lines.
+    pub paths: &'a [PathBuf],
+    pub format: Format,
+    /// The most tokens to write after each prompt; `None` to predict classes.
+    pub generate: Option<u32>,
+    /// The number of prompts per forward pass; that of the config by default.
+    pub batch_size: Option<u32>,
+}
+
+/// Writes a record for each line of the files of JSON lines.
+///
+/// # Errors
+/// Fails if a line cannot be read, if the run cannot predict it, or if a record cannot be written.
+pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
+    let dataset = &opened.experiment.data.dataset;
+    let (mut names, mut prompts) = (Vec::new(), Prompts::default());
+    for path in args.paths {
+        for line in read_lines(path)? {
+            prompts.texts.push(dataset.prompt(&line)?);
+            if let Some(second) = dataset.second(&line)? {
+                prompts.seconds.get_or_insert_default().push(second);
+            }
+            names.push(line.to_string());
+        }
+    }
+    let prepared = opened.prepare(opened.experiment.predictive())?;
+    let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
+    prompts.ended = dataset.ends_prompts() && args.generate.is_none();
+    let preparation = &opened.session.model.preparation;
+    match (args.generate, preparation) {
+        (Some(tokens), Preparation::Texts(tokenizer)) => {
+            let prompts = tokenizer.each("the files", &prompts)?;
+            generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (tokenizer, out))
+        }
+        (Some(_), _) => bail!("--generate: a text encoder writes no texts: name a run of a language network"),
+        (None, _) => {
+            let tokens = preparation.tokens("the files", &prompts)?.context("this run reads no texts")?;
+            classify(args, opened, &predictor, (&names, &tokens), out)
+        }
+    }
+}
+
+/// Writes the predicted class of each prompt.
+fn classify(
+    args: &Asked,
+    opened: &Opened,
+    predictor: &Predictor,
+    (names, tokens): (&[String], &Tokens),
+    out: Box<dyn Write>,
+) -> Result<()> {
+    let batch = opened.batch_size(args.batch_size).min(names.len());
+    let cutter = predictor.plan(batch, batch)?;
+    let mut writer = Writer::new(out, args.format);
+    let all: Vec<u32> = (0..names.len() as u32).collect();
+    for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
+        let logits = guarded("prediction", ROOM_TO_PREDICT, || {
+            let samples = tokens.select(chosen).tensor().to_device(opened.session.device);
+            host_f32(&predictor.logits(&cutter, &Input::Stored(samples.unsqueeze(0)))?)
+        })?;
+        let uncertainty = Uncertainty::compute(&predictor.predictions(logits, None)?)?;
+        write_classes(&mut writer, &uncertainty, names, opened)?;
+    }
+    Ok(())
+}
+
+/// Writes the predicted class of each of the samples `names`, whose uncertainties these are.
+pub fn write_classes(
+    writer: &mut Writer<Box<dyn Write>>,
+    uncertainty: &Uncertainty,
+    names: &[String],
+    opened: &Opened,
+) -> Result<()> {
+    for (at, name) in names.iter().enumerate() {
+        let outcome = Ok(Prediction::of(uncertainty, at, &opened.session.classes)?);
+        writer.write(&Record { path: Path::new(name).to_path_buf(), outcome, set: None })?;
+    }
+    Ok(())
+}
+
+/// Writes the text that follows each prompt.
+fn generate(
+    args: &Asked,
+    opened: &Opened,
+    predictor: &Predictor,
+    (names, prompts, tokens): (&[String], &[Vec<u32>], usize),
+    (tokenizer, out): (&Tokenizer, Box<dyn Write>),
+) -> Result<()> {
+    check_writes(opened, predictor)?;
+    let stop = Stop { tokens, end: tokenizer.end() };
+    let batch = opened.batch_size(args.batch_size).min(prompts.len());
+    let mut texts = Texts::new(tokenizer, args.format, out);
+    for (names, prompts) in names.chunks(batch).zip(prompts.chunks(batch)) {
+        let samples = Tokens::new(prompts).tensor();
+        let found = guarded("generation", ROOM_TO_PREDICT, || predictor.generate(&samples, stop))?;
+        names.iter().zip(&found).try_for_each(|(name, written)| texts.push(name, written))?;
+    }
+    texts.finish()
+}
+
+/// Checks that the members of a run can write texts.
+pub fn check_writes(opened: &Opened, predictor: &Predictor) -> Result<()> {
+    let columns = &opened.session.subspace()?.layout().columns;
+    ensure!(
+        columns.iter().any(|column| !column.name.starts_with("head.")),
+        "--generate: this run trains its head alone, which knows no tokens but the label words: name a run of \
+         [subspace.low-rank] or [subspace.full]"
+    );
+    ensure!(
+        predictor.has_weights(),
+        "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
+    );
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! The figures of a report. Each figure is drawn from the contents of a results folder; if they are missing, it names
+//! the command that would produce them. A new figure is one entry in `KINDS`.
+
+mod ablations;
+mod attacks;
+mod calibration;
+mod comparison;
+mod conditions;
+mod densities;
+mod density;
+mod drawing;
+pub mod landscape;
+mod readings;
+mod samples;
+pub mod sensitivity;
+mod training;
+
+use anyhow::{Context as _, Result};
+
+use self::drawing::{Drawing, Material};
+use super::sources::Sources;
+
+/// A figure of the report, drawn if the results allow it.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// The stem of the figure's file names.
+    pub key: &'static str,
+    pub title: &'static str,
+    pub topic: Topic,
+    /// The published figure that this one corresponds to. Empty if there is none.
+    pub paper: &'static str,
+    /// Text that names the quantities shown and the results they come from.
+    pub caption: String,
+    /// `None` if the results hold no data for this figure.
+    pub svg: Option<String>,
+    /// A command that produces the data of this figure. A sweep needs it once for each of several values.
+    pub command: &'static str,
+    /// The reasons why a part of the figure could not be drawn, one line each.
+    pub problems: Vec<String>,
+}
+
+/// What a figure is about. The page has a section for each, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    Comparison,
+    Calibration,
+    Robustness,
+    Uncertainty,
+    Training,
+    Settings,
+}
+
+impl Topic {
+    pub const ALL: [Topic; 6] = [
+        Topic::Comparison,
+        Topic::Calibration,
+        Topic::Robustness,
+        Topic::Uncertainty,
+        Topic::Training,
+        Topic::Settings,
+    ];
+
+    /// Returns the anchor and the title of the section.
+    pub fn heading(self) -> (&'static str, &'static str) {
+        match self {
+            Topic::Comparison => ("comparison", "Comparison"),
+            Topic::Calibration => ("calibration", "Calibration"),
+            Topic::Robustness => ("robustness", "Attacks and shift"),
+            Topic::Uncertainty => ("uncertainty", "Uncertainty"),
+            Topic::Training => ("training-section", "Training"),
+            Topic::Settings => ("settings", "Ranks, particles and sizes"),
+        }
+    }
+}
+
+/// One figure of the registry. `draw` returns `None` if the results hold no data for the figure.
+struct Kind {
+    key: &'static str,
+    title: &'static str,
+    topic: Topic,
+    paper: &'static str,
+    command: &'static str,
+    draw: fn(&Material) -> Result<Option<Drawing>>,
+}
+
+const TRAIN: &str = "bella train --config EXPERIMENT.toml";
+
+/// All figures in the order of the page.
+static KINDS: &[Kind] = &[
+    Kind {
+        key: "comparison",
+        title: "Every method under every condition",
+        topic: Topic::Comparison,
+        paper: "",
+        command: TRAIN,
+        draw: comparison::draw,
+    },
+    Kind {
+        key: "training",
+        title: "Training curves",
+        topic: Topic::Training,
+        paper: "",
+        command: TRAIN,
+        draw: training::draw,
+    },
+    Kind {
+        key: "mi-density",
+        title: "Mutual information of right and wrong predictions",
+        topic: Topic::Uncertainty,
+        paper: "Bella, figures 2 and 9",
+        command: TRAIN,
+        draw: densities::mutual_information,
+    },
+    Kind {
+        key: "entropy-density",
+        title: "Predictive entropy of right and wrong predictions",
+        topic: Topic::Uncertainty,
+        paper: "Bella, figures 10 and 11",
+        command: TRAIN,
+        draw: densities::entropy,
+    },
+    Kind {
+        key: "fgsm",
+        title: "Accuracy under attack",
+        topic: Topic::Robustness,
+        paper: "Bella, figure 3",
+        command: "bella eval RUN --attack fgsm --epsilon 0,0.001,0.005,0.01,0.03",
+        draw: attacks::budgets,
+    },
+    Kind {
+        key: "gamma",
+        title: "Accuracy under attack by repulsion strength",
+        topic: Topic::Robustness,
+        paper: "Bella, table 8",
+        command: "bella train --config EXPERIMENT.toml --set method.svgd.gamma=0.3 && bella eval --attack fgsm --epsilon 0.01",
+        draw: attacks::gamma,
+    },
+    Kind {
+        key: "rank",
+        title: "Rank of the low-rank updates",
+        topic: Topic::Settings,
+        paper: "Bella, figure 4",
+        command: "bella train --config EXPERIMENT.toml --set subspace.low-rank.rank=8",
+        draw: ablations::rank,
+    },
+    Kind {
+        key: "particles",
+        title: "Number of particles",
+        topic: Topic::Settings,
+        paper: "Bella, figure 4",
+        command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=10",
+        draw: ablations::particles,
+    },
+    Kind {
+        key: "parameters",
+        title: "Accuracy over trainable parameters",
+        topic: Topic::Settings,
+        paper: "Bella, figure 5",
+        command: TRAIN,
+        draw: ablations::parameters,
+    },
+    Kind {
+        key: "diversity",
+        title: "Diversity of the members",
+        topic: Topic::Uncertainty,
+        paper: "Bella, figure 7",
+        command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=5",
+        draw: conditions::diversity,
+    },
+    Kind {
+        key: "stl10",
+        title: "Uncertainty on STL-10",
+        topic: Topic::Robustness,
+        paper: "Bella, figure 8",
+        command: "bella eval RUN --data stl10=data",
+        draw: conditions::stl10,
+    },
+    Kind {
+        key: "shift",
+        title: "Corrupted images",
+        topic: Topic::Robustness,
+        paper: "",
+        command: "bella eval RUN --corrupt gaussian-noise:1,gaussian-noise:3,gaussian-noise:5",
+        draw: conditions::shift,
+    },
+    Kind {
+        key: "reliability",
+        title: "Reliability diagrams",
+        topic: Topic::Calibration,
+        paper: "",
+        command: TRAIN,
+        draw: calibration::reliability,
+    },
+    Kind {
+        key: "risk-coverage",
+        title: "Risk over coverage",
+        topic: Topic::Calibration,
+        paper: "",
+        command: TRAIN,
+        draw: calibration::risk_coverage,
+    },
+    Kind {
+        key: "landscape",
+        title: "Error over the plane through three particles",
+        topic: Topic::Training,
+        paper: "Bella, figure 1",
+        command: "bella landscape RUN",
+        draw: landscape::of_runs,
+    },
+];
+
+/// Returns all figures in the order of the page. Anything that cannot be read or drawn is reported in the figure's
+/// `problems`.
+pub fn all(sources: &Sources) -> Vec<Figure> {
+    let series = sources.series();
+    let (measured, unread) = samples::measure(sources, &series);
+    let material = Material { sources, series, measured };
+    let mut figures: Vec<_> = KINDS.iter().map(|kind| kind.figure(&material)).collect();
+    // Several figures read the same predictions. A file that cannot be read is reported once, at the first of these
+    // figures.
+    if let Some(figure) = figures.iter_mut().find(|figure| figure.key == "mi-density") {
+        figure.problems.extend(unread);
+    }
+    figures
+}
+
+impl Kind {
+    fn figure(&self, material: &Material) -> Figure {
+        let drawn = (self.draw)(material).with_context(|| format!("figure {}", self.key));
+        let (drawing, problems) = match drawn {
+            Ok(drawing) => (drawing, vec![]),
+            Err(error) => (None, vec![format!("{error:#}")]),
+        };
+        let (svg, caption) = match drawing {
+            Some(Drawing { svg, caption }) => (Some(svg), caption),
+            None => (None, String::new()),
+        };
+        let Kind { key, title, topic, paper, command, .. } = *self;
+        Figure { key, title, topic, paper, caption, svg, command, problems }
+    }
+}
+
+#[cfg(test)]
+mod tests;

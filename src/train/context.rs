@@ -1,0 +1,117 @@
+//! What a training is given, the same from its first step to its last.
+
+use anyhow::{Context as _, Result};
+
+use super::material::Material;
+use super::schedule::Rates;
+use crate::base::small;
+use crate::experiment::{Experiment, TrainSpec, Training};
+use crate::machine::device::{name, precision_name};
+use crate::machine::parallel::{Team, World};
+use crate::methods::post_hoc::{self, Samples};
+use crate::model::Model;
+use crate::session::Session;
+use crate::subspace::Subspace;
+
+/// The config, the model and the images of a training.
+pub(super) struct Context<'a> {
+    pub experiment: &'a Experiment,
+    pub training: &'a Training,
+    pub session: &'a Session,
+    pub subspace: &'a dyn Subspace,
+    pub material: &'a Material,
+}
+
+impl<'a> Context<'a> {
+    /// Creates the context of the training that a config asks for.
+    ///
+    /// # Errors
+    /// Fails if the config trains nothing.
+    pub fn new(experiment: &'a Experiment, session: &'a Session, material: &'a Material) -> Result<Context<'a>> {
+        let training = experiment.training.as_ref().context("the config has nothing to train")?;
+        Ok(Context { experiment, training, session, subspace: session.subspace()?, material })
+    }
+
+    pub fn spec(&self) -> &'a TrainSpec {
+        &self.training.train
+    }
+
+    pub fn model(&self) -> &'a Model {
+        &self.session.model
+    }
+
+    pub fn world(&self) -> &'a World {
+        &self.session.world
+    }
+
+    /// Returns the number of particles.
+    pub fn particles(&self) -> i64 {
+        self.training.method.spec.particles()
+    }
+
+    /// Returns the number of steps of one epoch.
+    pub fn steps_per_epoch(&self) -> usize {
+        self.material.batches(self.spec().batch_size)
+    }
+
+    /// Returns the number of steps of the whole training.
+    pub fn steps(&self) -> usize {
+        self.spec().epochs * self.steps_per_epoch()
+    }
+
+    /// Returns the learning rate over the whole training.
+    pub fn rates(&self) -> Rates {
+        let TrainSpec { schedule, warmup_steps, .. } = *self.spec();
+        Rates { schedule, warmup_steps, steps: self.steps() }
+    }
+
+    /// Checks the method against the number of steps and of classes.
+    ///
+    /// # Errors
+    /// Fails if the method cannot do with so few.
+    pub fn check(&self) -> Result<()> {
+        self.training.method.spec.check_steps(self.steps())?;
+        self.training.method.spec.check_classes(self.model().head.classes())
+    }
+
+    /// Returns what a fit around particles is given.
+    pub fn post_hoc(&self) -> post_hoc::Context<'a> {
+        let Material { train, holdout, .. } = self.material;
+        post_hoc::Context {
+            model: self.model(),
+            subspace: self.subspace,
+            train: Samples { set: train, indices: &holdout.train },
+            validation: Samples { set: self.material.validation(), indices: &holdout.validation },
+            batch_size: self.spec().eval_batch_size,
+            seed: self.experiment.seed,
+        }
+    }
+
+    /// Logs what is trained, where, by how many processes, and what is doubtful about it.
+    pub fn announce(&self, team: &Team) {
+        let (particles, parameters) = (self.particles(), self.subspace.layout().parameters());
+        let holdout = &self.material.holdout;
+        tracing::info!(
+            "{} x {}: {} of {parameters} parameters ({} in all), {} training and {} validation images, {} on {}",
+            self.training.subspace.key,
+            self.training.method.key,
+            small::particles(particles),
+            particles * parameters,
+            holdout.train.len(),
+            holdout.validation.len(),
+            precision_name(self.model().kind),
+            name(self.session.device),
+        );
+        if self.world().size() > 1 {
+            let share = team.share();
+            tracing::info!(
+                "{} processes of {} threads: {} particles and 1/{} of each batch in the first",
+                self.world().size(),
+                tch::get_num_threads(),
+                share.rows.len(),
+                share.members
+            );
+        }
+        self.experiment.doubts(holdout.train.len()).iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    }
+}

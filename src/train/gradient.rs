@@ -1,0 +1,95 @@
+//! The gradient of a training step: one forward and one backward pass of some particles on some samples.
+
+use anyhow::{Result, ensure};
+use tch::Tensor;
+
+use super::slice::Slice;
+use crate::methods::Output;
+use crate::model::network::Weights;
+use crate::model::{Input, Model};
+
+/// The number of each particle whose gradient is taken.
+#[derive(Clone, Copy)]
+pub(super) enum Root<'a> {
+    /// The mean cross-entropy of the batch.
+    Loss,
+    /// The product of an output with given numbers, `[k, b, C]` for the k rows and b samples of this process.
+    Product(Output, &'a Tensor),
+}
+
+/// One forward and one backward pass.
+pub(super) struct Pass<'a> {
+    pub model: &'a Model,
+    /// The weights of the particles, attached to the leaves.
+    pub weights: Weights<'a>,
+    /// The input and the labels of the samples.
+    pub input: Input,
+    pub labels: Tensor,
+    pub root: Root<'a>,
+    /// The particles and samples of the step that are passed.
+    pub slice: Slice,
+}
+
+/// The result of a pass.
+pub(super) struct Gradient {
+    /// The value of each particle, `[k]`.
+    pub values: Tensor,
+    /// The gradient of the sum of the values with respect to each leaf; undefined for one that it does not depend on.
+    pub by_leaves: Vec<Tensor>,
+}
+
+impl Pass<'_> {
+    /// Runs the pass.
+    ///
+    /// # Errors
+    /// Fails if libtorch fails, or if the values depend on no leaf.
+    pub fn gradient(&self, leaves: &[&Tensor], backward: &dyn Backward) -> Result<Gradient> {
+        let features = self.model.features_of(&self.weights, &self.input)?;
+        let values = self.values(&features);
+        let by_leaves = backward.run(&values.sum(values.kind()), leaves)?;
+        Ok(Gradient { values: values.detach(), by_leaves })
+    }
+
+    /// Returns the values `[k]`, given the features `[k, b, d]`, or `[1, b, d]` if particles share them.
+    pub fn values(&self, features: &Tensor) -> Tensor {
+        let (slice, head) = (&self.slice, &self.model.head);
+        let kind = head.weight.kind();
+        match self.root {
+            Root::Loss => {
+                let losses = head.losses(&self.weights, features, &self.labels);
+                losses.expand([slice.count, -1], false).mean_dim([1i64].as_slice(), false, kind) * slice.weight
+            }
+            Root::Product(output, by_output) => {
+                let values = match output {
+                    Output::Logits => head.logits(&self.weights, features),
+                    Output::Features => head.inputs(features),
+                };
+                let by_output = by_output.narrow(0, slice.start, slice.count).narrow(1, slice.from, slice.samples);
+                (values * by_output.to_kind(kind)).sum_dim_intlist([1i64, 2].as_slice(), false, kind)
+            }
+        }
+    }
+}
+
+/// A backward pass.
+pub(super) trait Backward {
+    /// Returns the gradients of `root` with respect to `leaves`; those of leaves that it does not depend on are undefined.
+    ///
+    /// # Errors
+    /// Fails if libtorch fails, or if the root depends on no leaf.
+    fn run(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>>;
+
+    /// Forgets a forward pass without a graph.
+    fn forget(&self) {}
+}
+
+/// A backward pass of which nothing but the gradients is wanted.
+pub(super) struct Plain;
+
+impl Backward for Plain {
+    fn run(&self, root: &Tensor, leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
+        // Running backward from a tensor without a graph would cause a segmentation fault.
+        ensure!(root.requires_grad(), "the loss does not depend on any trainable parameter");
+        Ok(Tensor::f_run_backward(&[root], leaves, false, false)?)
+    }
+}

@@ -1,0 +1,143 @@
+//! The likelihood of a batch as the methods see it. [`super::shared`] splits it over several processes.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use anyhow::{Result, ensure};
+use tch::Tensor;
+
+use super::gradient::Root;
+use super::mixing::Mixing;
+use super::slice::Passes;
+use crate::base::tensor::ROOM_TO_TRAIN;
+use crate::data::batches::Batch;
+use crate::machine::memory::{Cut, Cutter};
+use crate::machine::parallel::Share;
+use crate::methods::{Answer, Extra, Objective, Request, Target};
+use crate::model::{Input, Model};
+use crate::subspace::Subspace;
+
+const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
+    does not show it";
+
+/// The mean cross-entropy of one batch, or the share of it that this process computes.
+pub struct Likelihood<'a> {
+    pub(super) model: &'a Model,
+    pub(super) subspace: &'a dyn Subspace,
+    pub(super) passes: Passes,
+    /// The number of particles and images that go through the network at once.
+    pub(super) chunker: Rc<Cutter>,
+    /// The input of b of the batch's B samples, with p = 1 if all particles see the same.
+    pub(super) input: Input,
+    /// The labels, `[p, b]`; for answers the places and tokens, `[p, b, A, 2]`.
+    pub(super) labels: Tensor,
+    /// The range of these b samples in each part of the batch.
+    pub(super) parts: Vec<Range<usize>>,
+    /// The numbers of these b samples in the batch.
+    pub(super) numbers: Vec<i64>,
+    /// The size B of the batch.
+    pub(super) batch: usize,
+    /// The number of the first particle of this process.
+    pub(super) first: i64,
+}
+
+impl<'a> Likelihood<'a> {
+    /// Returns the likelihood of a batch of bytes `[p·B, 3, h, w]`.
+    pub fn new(
+        model: &'a Model,
+        subspace: &'a dyn Subspace,
+        passes: Passes,
+        batch: &Batch,
+        orders: i64,
+    ) -> Likelihood<'a> {
+        let several = |t: &Tensor| t.unflatten(0, [orders, -1].as_slice());
+        Likelihood::on(model, subspace, passes, Input::Stored(several(&batch.samples)), several(&batch.labels))
+    }
+
+    /// Returns the likelihood of labels `[p, B]`, or of answers `[p, B, A, 2]`.
+    pub fn on(
+        model: &'a Model,
+        subspace: &'a dyn Subspace,
+        passes: Passes,
+        input: Input,
+        labels: Tensor,
+    ) -> Likelihood<'a> {
+        let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
+        let members = if passes.particle_chunk == 0 { usize::MAX } else { passes.particle_chunk };
+        let at_once = Cut { members, images: batch.max(1) };
+        let chunker = Rc::new(Cutter::fixed(at_once, "training step", ROOM_TO_TRAIN));
+        let (parts, numbers, first) = (Vec::new(), Vec::new(), 0);
+        let whole = Likelihood { model, subspace, passes, chunker, input, labels, parts, numbers, batch, first };
+        whole.of_share(&Share::whole(orders), batch)
+    }
+
+    /// Returns the same likelihood, split as `chunker` has planned or learnt from earlier steps.
+    pub fn chunked_by(self, chunker: Rc<Cutter>) -> Likelihood<'a> {
+        Likelihood { chunker, ..self }
+    }
+
+    /// Returns the same likelihood, with these samples as a process's share of a batch of `batch` samples.
+    pub fn of_share(self, share: &Share, batch: usize) -> Likelihood<'a> {
+        let (mut parts, mut numbers) = (Vec::new(), Vec::new());
+        for part in self.passes.samples(share, batch) {
+            parts.push(numbers.len()..numbers.len() + part.len());
+            numbers.extend(part.map(|sample| sample as i64));
+        }
+        Likelihood { parts, numbers, batch, first: share.rows.start as i64, ..self }
+    }
+}
+
+impl Likelihood<'_> {
+    /// Returns the parts of the batch that are requested.
+    pub(super) fn parts_of(&self, request: &Request) -> Range<usize> {
+        request.part.map_or(0..self.parts.len(), |part| part..part + 1)
+    }
+
+    /// Returns the mixing of the gradients of all particles by the requested `matrices: [L, n, n]`.
+    ///
+    /// # Errors
+    /// Fails if the matrices have another shape, or if the network does not show the inputs of its layers.
+    pub(super) fn mixing(&self, request: &Request, matrices: &Tensor) -> Result<Mixing<'_>> {
+        let (theta, layout) = (request.theta, self.subspace.layout());
+        ensure!(layout.is_dense() || self.model.network.records_layers(), request.refused(UNSHOWN));
+        let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
+        let size = matrices.size();
+        ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");
+        Ok(Mixing::new(layout, theta, self.model.kind, matrices))
+    }
+}
+
+impl Objective for Likelihood<'_> {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.theta;
+        let parts = self.parts_of(request);
+        Ok(match (request.target, request.extra) {
+            (Target::Losses, Extra::None) => self.gradients(theta, parts, Root::Loss, None)?.into(),
+            (Target::Losses, Extra::Squares) => self.squared(theta, parts)?.into(),
+            (Target::Losses, Extra::Noise(noise)) => self.flipped(request, noise)?.into(),
+            (Target::Losses, Extra::Mixing(matrices)) => {
+                let mixing = self.mixing(request, matrices)?;
+                let own = self.gradients(theta, parts, Root::Loss, Some(&mixing))?;
+                mixing.finish(own).into()
+            }
+            (Target::Output(output), Extra::None) if request.part.is_none() => self.outputs_of(theta, output)?.into(),
+            (Target::PullBack(output, by_output), Extra::None) if request.part.is_none() => {
+                Answer::Gradients(self.gradients(theta, parts, Root::Product(output, by_output), None)?.gradients)
+            }
+            _ => {
+                return Err(
+                    request.refused("a training batch gives extras with losses, and outputs of the whole batch")
+                );
+            }
+        })
+    }
+
+    fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn share(&self, part: usize) -> f64 {
+        let size = self.batch.div_ceil(self.passes.accumulate);
+        size.min(self.batch - part * size) as f64 / self.batch as f64
+    }
+}

@@ -1,0 +1,189 @@
+//! The progress meter of training: it reads the losses of the last steps now and then, measures the speed, and shows both.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use indicatif::ProgressBar;
+use tch::{Device, Tensor};
+
+use super::batches::TrainBatch;
+use super::context::Context;
+use super::observers::Observers;
+use super::particles::ADVICE;
+use super::progress::Progress;
+use super::reading::{Left, Reading, Timing};
+use super::schedule::Rates;
+use crate::base::tensor::host_f64;
+use crate::machine::memory;
+use crate::methods::Step;
+
+/// The number of steps between two reads of the losses, on a device where a read costs a synchronisation.
+const READ_EVERY: usize = 20;
+
+/// The seconds between two lines of progress if there is no progress bar.
+const LINE_EVERY_SECONDS: u64 = 30;
+
+/// The characters of such a line behind the number of the step.
+const LINE: usize = 100;
+
+/// The losses that nobody has read yet, and the times of this process's share of the work.
+pub(super) struct Meter {
+    rates: Rates,
+    epochs: usize,
+    steps_per_epoch: usize,
+    device: Device,
+    particles: usize,
+    bar: ProgressBar,
+    /// The losses of the last steps, `[n]` each.
+    unread: Vec<Tensor>,
+    timing: Timing,
+    /// The time of the last line of progress if there is no progress bar.
+    told: Instant,
+    /// The start of the current step, or of the end of an epoch.
+    began: Instant,
+    epoch: Speed,
+}
+
+/// The steps of the current epoch since this process started. Each image counts once for each particle.
+#[derive(Default)]
+struct Speed {
+    images: u64,
+    steps: usize,
+    seconds: f64,
+}
+
+impl Meter {
+    pub fn new(context: &Context, progress: &Progress) -> Meter {
+        let bar = crate::base::logging::bar_with_numbers("training");
+        bar.set_length(context.steps() as u64);
+        bar.set_position(progress.steps as u64);
+        Meter {
+            rates: context.rates(),
+            epochs: context.spec().epochs,
+            steps_per_epoch: context.steps_per_epoch(),
+            device: context.session.device,
+            particles: context.particles() as usize,
+            bar,
+            unread: Vec::new(),
+            timing: Timing::default(),
+            told: Instant::now(),
+            began: Instant::now(),
+            epoch: Speed::default(),
+        }
+    }
+
+    pub fn start_epoch(&mut self) {
+        self.epoch = Speed::default();
+        self.start_step();
+    }
+
+    /// Starts the time of a step. Saving and validation do not count.
+    pub fn start_step(&mut self) {
+        self.began = Instant::now();
+    }
+
+    /// Notes a step that is done.
+    ///
+    /// # Errors
+    /// Fails if a loss that is read is not finite.
+    pub fn stepped(
+        &mut self,
+        step: &Step,
+        batch: &TrainBatch,
+        progress: &Progress,
+        observers: &mut Observers,
+    ) -> Result<()> {
+        self.unread.push(step.losses.shallow_clone());
+        let every = if self.device == Device::Cpu { 1 } else { READ_EVERY };
+        if self.unread.len() >= every {
+            self.read(progress, observers)?;
+        }
+        self.bar.inc(1);
+        self.epoch.seconds += self.began.elapsed().as_secs_f64();
+        self.epoch.images += batch.size as u64 * self.particles as u64;
+        self.epoch.steps += 1;
+        Ok(())
+    }
+
+    /// Reads the losses of the last steps, shows them and hands them to the observers.
+    ///
+    /// # Errors
+    /// Fails at the first loss that is not finite.
+    pub fn read(&mut self, progress: &Progress, observers: &mut Observers) -> Result<()> {
+        if self.unread.is_empty() {
+            return Ok(());
+        }
+        let means = self.means(progress)?;
+        observers.steps(progress.steps + 1 - means.len(), &means, self.rates);
+        let reading = self.reading(means[means.len() - 1], progress);
+        self.bar.set_message(reading.line(crate::base::bar_terminal::width()));
+        if self.bar.is_hidden() && self.told.elapsed().as_secs() >= LINE_EVERY_SECONDS {
+            tracing::info!("step {}/{}  {}", progress.steps, self.rates.steps, reading.line(LINE));
+            self.told = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Ends the steps of an epoch, after which it is validated and saved.
+    ///
+    /// # Errors
+    /// Fails if a loss is not finite.
+    pub fn end_steps(&mut self, progress: &Progress, observers: &mut Observers) -> Result<()> {
+        self.read(progress, observers)?;
+        self.began = Instant::now();
+        Ok(())
+    }
+
+    /// Notes that an epoch is validated and saved.
+    pub fn end_epoch(&mut self) {
+        self.timing.between_epochs(self.began.elapsed());
+    }
+
+    /// Removes the progress bar.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Returns the images per second in the current epoch, once a step has been timed.
+    pub fn images_per_second(&self) -> Option<f64> {
+        (self.epoch.images > 0).then(|| self.epoch.images as f64 / self.epoch.seconds.max(1e-9))
+    }
+
+    /// Returns the mean losses over particles of the last steps, and forgets these losses.
+    fn means(&mut self, progress: &Progress) -> Result<Vec<f64>> {
+        let count = self.unread.len();
+        let values = host_f64(&Tensor::stack(&self.unread, 0))?;
+        self.unread.clear();
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let step = progress.steps - count + at / self.particles + 1;
+            bail!(
+                "the loss of particle {} is {} in step {step} (epoch {}): {ADVICE}",
+                at % self.particles,
+                values[at],
+                progress.epoch + 1
+            );
+        }
+        let mean = |losses: &[f64]| losses.iter().sum::<f64>() / self.particles as f64;
+        Ok(values.chunks(self.particles).map(mean).collect())
+    }
+
+    /// Returns what is known at this moment, with the mean loss of the last step.
+    fn reading(&mut self, loss: f64, progress: &Progress) -> Reading {
+        self.timing.steps(self.epoch.steps, self.epoch.seconds);
+        let left = Left {
+            steps: self.steps_per_epoch - progress.step,
+            epochs: self.epochs - progress.epoch - 1,
+            steps_per_epoch: self.steps_per_epoch,
+        };
+        let (last, device) = (progress.rows.last(), self.device);
+        Reading {
+            loss,
+            validation: last.and_then(|row| Some((row.validation_nll?, row.validation_accuracy?))),
+            // An epoch's first step is not timed, so after it there is no rate yet.
+            images_per_second: self.images_per_second(),
+            left: self.timing.left(left),
+            held: self.timing.held(|| memory::held_bytes(device)),
+            is_gpu: device != Device::Cpu,
+        }
+    }
+}

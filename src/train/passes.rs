@@ -1,0 +1,167 @@
+//! The passes of a step: as many particles and samples go through the network at once as memory allows, and their losses and
+//! gradients are summed.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use anyhow::Result;
+use tch::{Kind, Tensor, no_grad};
+
+use super::gradient::{Backward, Gradient, Pass, Plain, Root};
+use super::likelihood::Likelihood;
+use super::mixing::Mixing;
+use super::recompute::Segments;
+use super::slice::Slice;
+use crate::machine::memory::Cut;
+use crate::methods::{Evaluation, Output, Outputs};
+use crate::model::Input;
+use crate::model::network::Weights;
+use crate::predict::in_parts;
+
+/// Some particles of a step.
+struct Chunk {
+    /// The row of the first particle among those in this process.
+    start: i64,
+    /// The particles, `[k, P]`.
+    theta: Tensor,
+    /// The rows to which their gradients are added, `[k, P]`.
+    gradients: Tensor,
+}
+
+impl Likelihood<'_> {
+    /// Returns the values of a root and their gradients for rows of theta over some parts; in a loss, each sample is weighted
+    /// by its share of the batch. Mixed gradients go into `mixing`.
+    pub(super) fn gradients(
+        &self,
+        theta: &Tensor,
+        parts: Range<usize>,
+        root: Root,
+        mixing: Option<&Mixing>,
+    ) -> Result<Evaluation> {
+        let particles = theta.size()[0];
+        let gradients = theta.zeros_like();
+        let parts = &self.parts[parts];
+        // Only the number of particles is adjusted. The images of this batch must not limit the next one, because the
+        // last batch of an epoch may be smaller.
+        self.chunker.clamp(particles as usize);
+        let (mut losses, mut start) = (Vec::new(), 0);
+        while start < particles {
+            let tried = Cell::new(false);
+            let chunk = |size: Cut| {
+                let count = (size.members as i64).min(particles - start);
+                let rows = gradients.narrow(0, start, count);
+                if tried.replace(true) {
+                    let _ = rows.shallow_clone().zero_();
+                }
+                let samples = parts.iter().cloned().flat_map(|part| in_parts(part, size.images));
+                self.chunk(
+                    &Chunk { start, theta: theta.narrow(0, start, count), gradients: rows },
+                    samples,
+                    root,
+                    mixing,
+                )
+            };
+            // With mixing, a retry after running out of memory would add the mixed gradients twice.
+            losses.push(if mixing.is_none() { self.chunker.run(chunk)? } else { chunk(self.chunker.cut())? });
+            start += losses.last().map_or(0, |losses: &Tensor| losses.size()[0]);
+        }
+        Ok(Evaluation { losses: Tensor::cat(&losses, 0), gradients })
+    }
+
+    /// Returns the values `[k]` of a root for a chunk of particles over some samples, and adds their gradients to those of the
+    /// chunk.
+    fn chunk(
+        &self,
+        chunk: &Chunk,
+        samples: impl Iterator<Item = Range<usize>>,
+        root: Root,
+        mixing: Option<&Mixing>,
+    ) -> Result<Tensor> {
+        let (layout, count) = (self.subspace.layout(), chunk.theta.size()[0]);
+        let leaves = layout.leaves(&chunk.theta, self.model.kind, true);
+        let mut total = Tensor::zeros([count], (Kind::Float, chunk.theta.device()));
+        for samples in samples {
+            let weights = self.subspace.weights(&self.model.base, &leaves);
+            let slice = self.slice(chunk.start, count, samples);
+            let leaves: Vec<&Tensor> = leaves.iter().collect();
+            let Gradient { values, by_leaves } = self.pass(weights, &leaves, slice, root, mixing)?;
+            layout.gather(&by_leaves, &chunk.gradients);
+            total += values;
+        }
+        Ok(total)
+    }
+
+    /// Runs one pass of a slice with `weights` that are attached to `leaves`.
+    pub(super) fn pass(
+        &self,
+        mut weights: Weights,
+        leaves: &[&Tensor],
+        slice: Slice,
+        root: Root,
+        mixing: Option<&Mixing>,
+    ) -> Result<Gradient> {
+        let forward = mixing.map(|mixing| mixing.forward(&mut weights, slice));
+        let backward: &dyn Backward = if let Some(forward) = &forward { forward } else { &Plain };
+        let (input, labels) = (self.input.map(|t| slice.of(t)), slice.of(&self.labels));
+        let pass = Pass { model: self.model, weights, input, labels, root, slice };
+        if self.passes.recompute {
+            let first = self.model.network.first_stage(self.subspace.layout());
+            return Segments { pass: &pass, backward, leaves, first }.gradient();
+        }
+        pass.gradient(leaves, backward)
+    }
+
+    /// Returns an output for rows of theta and all samples of this process, without a graph.
+    pub(super) fn outputs_of(&self, theta: &Tensor, output: Output) -> Result<Outputs> {
+        let head = &self.model.head;
+        let labels = self.labels.expand([theta.size()[0], -1], false);
+        let values = match output {
+            Output::Logits => {
+                self.without_graph(theta, head.classes(), |weights, input| self.model.logits_of(weights, input))
+            }
+            Output::Features => self.without_graph(theta, head.weight.size()[1], |weights, input| {
+                Ok(head.inputs(&self.model.features_of(weights, input)?))
+            }),
+        };
+        Ok(Outputs { values: values?, labels })
+    }
+
+    /// Returns what `forward` gives for each slice, `[k, b, columns]` for rows of theta and all samples of this process.
+    fn without_graph(
+        &self,
+        theta: &Tensor,
+        columns: i64,
+        forward: impl Fn(&Weights, &Input) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let (layout, rows) = (self.subspace.layout(), theta.size()[0]);
+        let shape = [rows, self.labels.size()[1], columns];
+        let all = Tensor::zeros(shape, (self.model.head.weight.kind(), theta.device()));
+        self.chunker.clamp(rows as usize);
+        self.chunker.run(|size| {
+            for some in in_parts(0..rows as usize, size.members) {
+                let (start, count) = (some.start as i64, some.len() as i64);
+                let leaves = layout.leaves(&theta.narrow(0, start, count), self.model.kind, false);
+                let weights = self.subspace.weights(&self.model.base, &leaves);
+                for samples in in_parts(0..shape[1] as usize, size.images) {
+                    let slice = self.slice(start, count, samples);
+                    let found = no_grad(|| forward(&weights, &self.input.map(|t| slice.of(t))))?;
+                    all.narrow(0, start, count).narrow(1, slice.from, slice.samples).copy_(&found);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Returns `count` particles from row `start` on, on some samples of this process.
+    pub(super) fn slice(&self, start: i64, count: i64, samples: Range<usize>) -> Slice {
+        Slice {
+            particle: self.first + start,
+            start,
+            count,
+            from: samples.start as i64,
+            samples: samples.len() as i64,
+            weight: samples.len() as f64 / self.batch as f64,
+        }
+    }
+}
