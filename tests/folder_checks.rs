@@ -196,7 +196,7 @@ fn configs_that_contradict_the_weights_are_refused_by_name() {
         ("timm-vit", "/num_features", json!(32), "num_features = 32, but the weights have 16"),
         ("timm-vit", "/model_args/mlp_ratio", json!(4), "hidden width of the MLP 64 belongs to the architecture"),
         ("timm-vit", "/model_args/qkv_bias", json!(false), "attn.qkv.bias, which does not belong"),
-        ("timm-vit", "/model_args/class_token", json!(false), "global_pool"),
+        ("timm-vit", "/model_args/class_token", json!(false), "global_pool = \"token\" without a class token"),
         ("timm-vit", "/model_args/reg_tokens", json!(2), "calls registers, which belongs"),
         ("timm-vit", "/model_args/pre_norm", json!(true), "calls ln_pre.weight, which belongs"),
         ("timm-vit", "/model_args/fc_norm", json!(true), "calls ln_mean.weight, which belongs"),

@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 
-use super::{Family, Tower, USUAL};
+use super::family::{Family, Tower, USUAL};
 use crate::model::vit::required::{QkvBias, Required};
 
 pub static BEIT: Family = Family {
     model_type: "beit",
+    processor: "Beit",
     classifies: true,
     prefixes: &["beit.", ""],
     keys: &[

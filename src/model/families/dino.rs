@@ -2,12 +2,24 @@
 
 use anyhow::{Result, bail};
 
-use super::{Family, Tower, USUAL};
+use super::class::{self, Class, classifying, reading};
+use super::family::{Family, Tower, USUAL};
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::{QkvBias, Required};
 
+static V2_CLASS: Class =
+    Class { asks_to_resize: false, ..classifying("Dinov2ForImageClassification", "dinov2.", 2, class::DINO) };
+static V2_WITH_REGISTERS_CLASS: Class = Class {
+    asks_to_resize: false,
+    ..classifying("Dinov2WithRegistersForImageClassification", "dinov2_with_registers.", 2, class::DINO)
+};
+static V3_CLASS: Class =
+    Class { prefix: ["", "model."], asks_to_resize: false, ..reading("DINOv3ViTModel", "pooler_output", class::DINO3) };
+
 pub static V2: Family = Family {
     model_type: "dinov2",
+    class: Some(&V2_CLASS),
+    processor: "Bit",
     eps: 1e-6,
     patch: 14,
     classifies: true,
@@ -27,6 +39,7 @@ pub static V2: Family = Family {
 
 pub static V2_WITH_REGISTERS: Family = Family {
     model_type: "dinov2_with_registers",
+    class: Some(&V2_WITH_REGISTERS_CLASS),
     patch: 16,
     registers: Some(4),
     resize: Resize::Antialiased,
@@ -39,6 +52,8 @@ pub static V2_WITH_REGISTERS: Family = Family {
 
 pub static V3: Family = Family {
     model_type: "dinov3_vit",
+    class: Some(&V3_CLASS),
+    processor: "DINOv3ViT",
     heads: 6,
     eps: 1e-5,
     width: 384,

@@ -2,14 +2,20 @@
 
 use anyhow::ensure;
 
-use super::{Family, USUAL};
+use super::class::{self, Class, reading};
+use super::family::{Family, USUAL};
 use crate::model::vit::required::Required;
 use crate::model::vit::text::TextStyle;
+
+static CLASS: Class =
+    Class { prefix: ["vision_model.", ""], ..reading("SiglipVisionModel", "pooler_output", class::TOWER) };
 
 pub static SIGLIP: Family = Family {
     model_type: "siglip_vision_model",
     outer: Some("siglip"),
     text: Some(TextStyle::Siglip),
+    class: Some(&CLASS),
+    processor: "Siglip",
     activation: "gelu_pytorch_tanh",
     eps: 1e-6,
     prefixes: &["vision_model.", ""],

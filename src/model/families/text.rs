@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{Family, HARMLESS_ANYWHERE};
+use super::family::{Family, HARMLESS_ANYWHERE};
 use crate::model::values::Values;
 use crate::model::vit::Traits;
 use crate::model::vit::text::{TextGeometry, TextStyle};

@@ -1,15 +1,19 @@
 //! ViT, DeiT and MAE.
 
-use super::{Family, USUAL};
+use super::class::{self, Class, classifying};
+use super::family::{Family, Tower, USUAL};
 use crate::model::vit::required::{QkvBias, Required};
-
-use super::Tower;
 
 /// The keys that belong to the pooling behind the features, and to the decoder of pretraining.
 const HARMLESS: &[&str] = &["encoder_stride", "pooler_act", "pooler_output_size"];
 
+static VIT_CLASS: Class = classifying("ViTForImageClassification", "vit.", 1, class::VIT);
+static DEIT_CLASS: Class = classifying("DeiTForImageClassification", "deit.", 1, class::VIT);
+
 pub static VIT: Family = Family {
     model_type: "vit",
+    class: Some(&VIT_CLASS),
+    processor: "ViT",
     classifies: true,
     prefixes: &["vit.", ""],
     keys: &["intermediate_size", "qkv_bias"],
@@ -20,6 +24,8 @@ pub static VIT: Family = Family {
 
 pub static DEIT: Family = Family {
     model_type: "deit",
+    class: Some(&DEIT_CLASS),
+    processor: "DeiT",
     prefixes: &["deit.", ""],
     required: |tower| Ok(Required { distillation_token: true, ..required(tower)? }),
     ..VIT
@@ -27,6 +33,7 @@ pub static DEIT: Family = Family {
 
 pub static MAE: Family = Family {
     model_type: "vit_mae",
+    class: None,
     classifies: false,
     prefixes: &["vit.", ""],
     harmless: &[

@@ -1,14 +1,15 @@
 //! Reads `config.json`, which contains what names and shapes of the weights do not tell.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use super::files::{FILES, file};
 use super::open_clip::OpenClip;
 use super::weights::Place;
 use super::{looks, timm};
-use crate::base::files::{is_there, read_json};
+use crate::base::files::read_json;
 use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, LANGUAGE, Tower, family, within};
 use crate::model::values::Values;
 use crate::model::vit::Naming;
@@ -18,19 +19,6 @@ use crate::model::vit::identify::Fixed;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::Required;
 use crate::schema::hint;
-
-/// The file names of configs, in the order of the search.
-pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
-
-/// Returns the config of a folder, if it has one.
-pub fn file(folder: &Path) -> Option<PathBuf> {
-    FILES.iter().map(|name| folder.join(name)).find(|path| is_there(path))
-}
-
-/// Returns the height in timm's `input_size = [3, height, width]`, in pixels.
-pub fn input_size(config: &Value) -> Option<i64> {
-    config.get("input_size")?.get(1)?.as_i64()
-}
 
 /// The description of a network that lies beside its weights.
 pub struct Config {

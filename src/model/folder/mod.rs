@@ -11,6 +11,7 @@ mod agreement;
 mod asked;
 pub mod class_names;
 mod config;
+mod files;
 mod looks;
 mod open_clip;
 mod preprocessing;
@@ -38,7 +39,7 @@ use config::Config;
 use weights::REFERENCE;
 
 pub use asked::Preprocessing;
-pub use config::file as config_file;
+pub use files::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
 pub use weights::{Place, has_weights, home};
@@ -159,7 +160,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let place = Place::of(path)?;
     let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
-    let beside = config::file(&place.folder).into_iter().chain(named);
+    let beside = files::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());
     Ok(all)

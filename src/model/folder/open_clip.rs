@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
-use super::config::FILES;
+use super::files::FILES;
 use crate::model::families::IMAGE_SIZE;
 use crate::model::values::Values;
 use crate::model::vit::architecture::Architecture;

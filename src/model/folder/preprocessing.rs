@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::asked::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
-use super::config::{FILES, input_size};
+use super::files::{FILES, input_size};
 use super::processors;
 use super::weights::{Place, has_weights};
 use crate::base::files::read_json;

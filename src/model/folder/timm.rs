@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::config::input_size;
+use super::files::input_size;
 use crate::model::families::HARMLESS_ANYWHERE;
 use crate::model::values::Values;
 use crate::model::vit::Named;

@@ -234,6 +234,8 @@ impl Arguments {
             .with_context(|| format!("global_pool = \"{word}\" is none that bella computes; known: token, avg, map"))?;
         let is_alone = pool != Pool::Map || self.front()? == 0;
         ensure!(is_alone, "global_pool = \"map\" with tokens in front of the patches is none that bella computes");
+        let has_token = pool != Pool::Token || self.class_token()?;
+        ensure!(has_token, "global_pool = \"token\" without a class token, which timm refuses, too");
         let has = |pools: &[Pool]| pools.contains(&pool);
         let fits = match self.architecture.class {
             Class::Distilled => has(&[Pool::Token]),

@@ -4,8 +4,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::complete::{block_count, check_complete};
-use super::fuse::Loose;
+use super::complete::check_complete;
+use super::fuse::{Loose, block_count};
 use super::parts::{Parts, RELATIVE, Readout};
 use super::relative::grid_of;
 use super::required::Required;

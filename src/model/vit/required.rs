@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::complete::block_count;
+use super::fuse::block_count;
 
 /// Which of queries, keys and values have a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

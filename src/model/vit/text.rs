@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::block::{Attention, Blocks, Places};
-use super::complete::{block_count, check_blocks, check_norm, check_shape};
-use super::fuse::Loose;
+use super::complete::{check_blocks, check_norm, check_shape};
+use super::fuse::{Loose, block_count};
 use super::namings::{clip, transformers};
 use super::parts::BlockParts;
 use super::{Form, Traits};
